@@ -9,7 +9,8 @@ embedding and normalization), a scale, a position bias b, a mask, a soft cap c a
 (Vaswani et al. 2017, equation 1; Gemma 2 report, section 2, for the cap; gpt-oss model card for the
 sink). Rows sum to 1, except with a sink (1 minus its share) and if no key is allowed (0).
 
-All other modules use the interface `LayerAttention`.
+Rows are queries and columns are keys. A block is the part of a head's weights that belongs to some
+rows and some columns. All other modules use the interface `LayerAttention`.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ __all__ = [
     "StoredWeights",
 ]
 
-# Number of rows per product with a block of keys.
+# Number of query rows that are multiplied with a block of keys at once.
 _ROWS_PER_PRODUCT = 256
-# Number of such rows if they are sampled from the whole text. Early rows of a causal text need
-# few keys.
+# Number of rows for the same product, if the rows are sampled from the whole text. In a causal
+# text, a product reads the keys up to its last row. Smaller products therefore read fewer keys.
 _SAMPLED_ROWS_PER_PRODUCT = 8
 
 Numbers = NDArray[np.float64]
 
 
 class RowsOfHeads(Protocol):
-    """Selected rows of several heads. Reading a block costs time only for the block's keys."""
+    """Selected rows of several heads. Each call reads some of these rows and some columns."""
 
     def weights(self, rows: slice, columns: slice) -> Numbers:
-        """Return the weights of a slice of the rows, (heads, rows, columns)."""
+        """Return the weights of a slice of the selected rows, (heads, rows, columns)."""
         ...
 
     def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether the mask allows each pair, (heads, rows, columns)."""
+        """Return whether each query may attend to each key, (heads, rows, columns)."""
         ...
 
 
@@ -68,12 +69,12 @@ class LayerAttention(ABC):
     @property
     @abstractmethod
     def num_queries(self) -> int:
-        """Number of rows."""
+        """Number of queries, which are the rows."""
 
     @property
     @abstractmethod
     def num_keys(self) -> int:
-        """Number of columns."""
+        """Number of keys, which are the columns."""
 
     @property
     def causal(self) -> bool:
@@ -102,26 +103,29 @@ class LayerAttention(ABC):
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """Tensors that the weights are made from: those of `vectors`, or `stored_weights`."""
+        """Queries and keys of `vectors`, or `stored_weights`, or no tensor if both are None."""
         if self.vectors is not None:
             return self.vectors.queries, self.vectors.keys
         return () if self.stored_weights is None else (self.stored_weights,)
 
     @abstractmethod
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Return a block of weights, float32, (rows, columns). Slices need start and stop."""
+        """Return a block of weights, float32, (rows, columns).
+
+        The slices must have a start and a stop.
+        """
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether the mask allows each pair, bool, (rows, columns).
+        """Return whether each query may attend to each key, bool, (rows, columns).
 
-        The result is True if no mask is known, because a weight of zero does not prove that a mask
-        hides the pair.
+        If no mask is known, all entries are True. A weight of zero does not prove that a mask
+        forbids the pair.
         """
         del head
         return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
 
     def key_range(self, rows: Rows) -> slice:
-        """Return the range of keys outside which the queries `rows` have no weight.
+        """Return a range of keys. The queries `rows` have no weight on keys outside this range.
 
         Pass at least one query.
         """
@@ -139,7 +143,7 @@ class LayerAttention(ABC):
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the weights and allowed pairs of arbitrary queries, (rows, keys) each.
+        """Return the weights and allowed pairs of the queries `rows`, (rows, keys) each.
 
         Pass few queries: the result holds all of their weights in memory.
 
@@ -148,7 +152,7 @@ class LayerAttention(ABC):
         array([[0.25, 0.75]], dtype=float32)
         """
         columns = slice(0, self.num_keys)
-        # One slice per run of consecutive rows.
+        # Read consecutive rows with one slice.
         runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
         slices = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
         return (
@@ -170,9 +174,10 @@ class LayerAttention(ABC):
     def rows_of_each_head(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the weights and allowed pairs of arbitrary queries, (heads, rows, keys) each.
+        """Return the weights and allowed pairs of the queries `rows`, (heads, rows, keys) each.
 
-        The arrays are read-only. If all heads share one mask, the second array is (1, rows, keys).
+        Do not change the arrays, which may share memory with the layer. If all heads share one
+        mask, the second array is (1, rows, keys).
 
         >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> layer.rows_of_each_head([0], np.array([1]))[0]
@@ -190,10 +195,10 @@ class LayerAttention(ABC):
     def rows_of_heads(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        """Yield groups of heads that read the same keys, with access to their rows.
+        """Yield the queries `rows` of all `heads`, grouped by heads that read the same keys.
 
-        Each group is a list of indices into `heads` and the queries `rows` of these heads. Pass few
-        queries.
+        Each item is a list of indices into `heads` and the selected rows of these heads. Pass few
+        queries, because some layers load complete rows into memory.
 
         >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> [(indices, rows)] = layer.rows_of_heads([0], np.array([1]))
@@ -206,9 +211,9 @@ class LayerAttention(ABC):
 
 @dataclass(frozen=True)
 class DerivedAttention(LayerAttention):
-    """Attention that is computed from `base`, with the same heads.
+    """Attention that is computed from `base`. The heads are the same.
 
-    Its rows, columns or weights differ from those of `base`.
+    Rows, columns or weights may differ.
     """
 
     base: LayerAttention
@@ -219,13 +224,13 @@ class DerivedAttention(LayerAttention):
 
     @property
     def bound(self) -> float | None:
-        """Bound of `base`. A sum of weights within a row does not exceed that of the whole row."""
+        """Bound of `base`. It also holds for the sum of several weights of a row."""
         return self.base.bound
 
 
 @dataclass(frozen=True)
 class ReweightedAttention(DerivedAttention):
-    """Attention with the rows, columns and mask of `base` and other weights."""
+    """Attention with the same rows, columns and mask as `base`, but with other weights."""
 
     @property
     def num_queries(self) -> int:
@@ -249,7 +254,7 @@ class ScaledAttention(ReweightedAttention):
 
     @abstractmethod
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        """Return the scaled values of a block of `base`'s weights, float32, (rows, columns)."""
+        """Multiply a block of `base`'s weights by the factors of its pairs, (rows, columns)."""
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         weights = torch.from_numpy(self.base.weights(head, rows, columns))
@@ -341,7 +346,7 @@ class QueryKeyAttention(LayerAttention):
 
     @property
     def offset(self) -> int:
-        """Key position of query 0, if the mask defines it, else 0."""
+        """Position of query 0 among the keys, or 0 if the mask does not define it."""
         return 0 if self.mask is None else self.mask.offset
 
     def key_head(self, head: int) -> int:
@@ -349,7 +354,7 @@ class QueryKeyAttention(LayerAttention):
         return head // (self.num_heads // self.keys.shape[0])
 
     def only_head(self, head: int) -> QueryKeyAttention:
-        """Return the attention of one head, as head 0, with the key head that it reads."""
+        """Return a layer with a single query head, and with the key head that this head reads."""
         shared = self.key_head(head)
         return replace(
             self,
@@ -361,10 +366,10 @@ class QueryKeyAttention(LayerAttention):
         )
 
     def permute(self, order: torch.Tensor) -> QueryKeyAttention:
-        """Return this attention with its tokens reordered.
+        """Return this attention for the same tokens in another order.
 
-        Queries and keys must be the same tokens. `order` is int64, (tokens,): the token at each new
-        position.
+        Queries and keys must be the same tokens. `order` is int64, (tokens,): the old position of
+        the token at each new position.
         """
         indices = order.to(self.queries.device)
         return replace(
@@ -376,17 +381,17 @@ class QueryKeyAttention(LayerAttention):
         )
 
     def logits(self, head: int, rows: Rows, columns: slice | None = None) -> torch.Tensor:
-        """Return the logits of `rows` and `columns` (default: all keys).
+        """Return the logits of a block, by default for all keys.
 
-        The result is float32, (rows, columns), on the device of the queries. It is minus infinity
-        for keys that are not allowed.
+        The result is float32, (rows, columns), on the device of the queries. Logits of keys that
+        are not allowed are minus infinity.
         """
         return self.shared_logits([head], rows, columns)[0]
 
     def shared_logits(
         self, heads: Sequence[int], rows: Rows, columns: slice | None = None
     ) -> torch.Tensor:
-        """Return the logits of heads that read the same keys, (heads, rows, columns)."""
+        """Return the logits of several heads that read the same keys, (heads, rows, columns)."""
         columns = slice(0, self.num_keys) if columns is None else columns
         if len(heads) == 1:
             queries = self.queries[heads[0], rows]
@@ -394,7 +399,7 @@ class QueryKeyAttention(LayerAttention):
             queries = torch.stack([self.queries[head, rows] for head in heads])
         keys = self.keys[self.key_head(heads[0]), columns].float()
         device = queries.device
-        # Autocast is disabled: stored vectors must give the same weights in every context.
+        # Without autocast, the weights do not depend on the context of the caller.
         with torch.autocast(device.type, enabled=False):
             # Scaling the queries takes fewer operations than scaling the logits.
             logits = (queries.float() * self.scale) @ keys.T
@@ -406,7 +411,8 @@ class QueryKeyAttention(LayerAttention):
                 logits[group] += self.bias.added(head, rows, columns, device)
         if self.mask is not None:
             visible = self.mask.fully_visible_keys(rows, columns)
-            # Only the keys near the diagonal of a causal block need a comparison per pair.
+            # All of these queries may attend to the `visible` keys. Only keys before and after
+            # them need flags for each pair.
             for part in (slice(columns.start, visible.start), slice(visible.stop, columns.stop)):
                 if part.start == part.stop:
                     continue
@@ -419,10 +425,11 @@ class QueryKeyAttention(LayerAttention):
     def logits_of_products(
         self, products: torch.Tensor, heads: Sequence[int], rows: torch.Tensor
     ) -> torch.Tensor:
-        """Convert scaled products of queries and all keys to logits, in place. Return `products`.
+        """Apply the soft cap, bias and mask to dot products in place. Return `products`.
 
-        `products` are (..., heads, rows, keys) of examples that share the mask and bias. `rows` are
-        the query positions, int64, (heads, rows), or (1, rows) if all heads have the same.
+        `products` are scaled dot products of queries with all keys, (..., heads, rows, keys). Axes
+        before the heads are examples that share the mask and bias. `rows` are the positions of the
+        queries, int64, (heads, rows), or (1, rows) if they are the same in all heads.
 
         >>> from attnviz.record.masks import BandMask
         >>> vectors = torch.zeros(1, 3, 4)
@@ -454,9 +461,9 @@ class QueryKeyAttention(LayerAttention):
     def log_normalizer(self, head: int, rows: Rows) -> torch.Tensor:
         """Return the logarithm of the softmax denominator of each query, including the sink.
 
-        The result is float32, (rows,), on the device of the queries. It is minus infinity if no key
-        is allowed. ``exp(logits - log_normalizer)`` are the weights of any subset of keys (see
-        `weights_from_logits`).
+        The result is float32, (rows,), on the device of the queries. An entry is minus infinity if
+        the query has neither an allowed key nor a sink. With this result, `weights_from_logits`
+        computes the weights of some of the keys from their logits.
 
         >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
         >>> attention.log_normalizer(0, slice(0, 2)).exp().round()
@@ -474,10 +481,11 @@ class QueryKeyAttention(LayerAttention):
         return sums
 
     def shared_log_normalizer(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
-        """Return `log_normalizer` of heads that read the same keys, (heads, rows).
+        """Return `log_normalizer` of several heads that read the same keys, (heads, rows).
 
-        The sum runs over blocks of keys, relative to the largest logit so far (online softmax,
-        Milakov and Gimelshein 2018, arXiv 1805.02867), so that no complete row is in memory.
+        Exponentials are summed over one block of keys after another, relative to the largest logit
+        so far (online softmax, Milakov and Gimelshein 2018, arXiv 1805.02867). No complete row is
+        in memory.
         """
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         shape, device = (len(heads), count), self.queries.device
@@ -489,7 +497,8 @@ class QueryKeyAttention(LayerAttention):
         for columns in key_blocks(self.key_range(rows), shape[0] * count, device):
             logits = self.shared_logits(heads, rows, columns)
             new_maximum = torch.maximum(maximum, logits.amax(dim=-1))
-            # Rows without an allowed key so far use 0: the difference of infinities is NaN.
+            # The maximum of a row is minus infinity until a key is allowed. Subtract 0 from such a
+            # row, because the difference of two infinities is NaN.
             reference = new_maximum.masked_fill(torch.isneginf(new_maximum), 0.0)
             logits -= reference[..., None]
             total = total * torch.exp(maximum - reference) + exp_in_place(logits).sum(dim=-1)
@@ -497,9 +506,10 @@ class QueryKeyAttention(LayerAttention):
         return maximum + torch.log(total)
 
     def log_normalizer_from(self, head: int, logits: torch.Tensor) -> torch.Tensor:
-        """Return `log_normalizer` from the logits of all allowed keys, (rows, keys).
+        """Compute `log_normalizer` of some queries from the logits of all of their allowed keys.
 
-        Each logit may be the log-sum-exp of several keys.
+        `logits` is (rows, keys). Several keys may be combined into one entry, the log-sum-exp of
+        their logits.
         """
         total = torch.logsumexp(logits, dim=-1)
         if self.sinks is None:
@@ -522,7 +532,7 @@ class QueryKeyAttention(LayerAttention):
                     sink = self.sinks[head].float().to(logits.device).expand(len(logits), 1)
                     weights = torch.softmax(torch.cat([logits, sink], dim=1), dim=1)[:, :-1]
                 else:
-                    # A row without an allowed key is NaN after the softmax.
+                    # The softmax of a row without an allowed key is NaN. Its weights are 0.
                     weights = torch.softmax(logits, dim=1)
                     is_empty = torch.isneginf(logits.amax(dim=1))
                     weights[is_empty] = 0.0
@@ -536,7 +546,7 @@ class QueryKeyAttention(LayerAttention):
         device = self.queries.device
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             if tuple(heads) == tuple(range(len(self.queries))) and len(self.keys) == len(heads):
-                # All heads: no copy.
+                # If all heads are requested, slices avoid the copy that a list index makes.
                 queries, keys = self.queries[:, rows], self.keys
             else:
                 queries = self.queries[list(heads), rows]
@@ -545,7 +555,7 @@ class QueryKeyAttention(LayerAttention):
             numbers = torch.arange(rows.start, rows.stop)[None]
             logits = self.logits_of_products(queries @ keys.transpose(1, 2), heads, numbers)
             if self.sinks is None:
-                # A row without an allowed key is NaN after the softmax.
+                # The softmax of a row without an allowed key is NaN. Its weights are 0.
                 is_empty = torch.isneginf(logits.amax(dim=-1))
                 weights = torch.softmax(logits, dim=-1).masked_fill_(is_empty[..., None], 0.0)
             else:
@@ -571,7 +581,7 @@ class QueryKeyAttention(LayerAttention):
             return np.ones(count, np.bool_)
         visible = self.mask.fully_visible_keys(rows, keys)
         if visible.start < visible.stop:
-            # At least one key is visible to all queries, such as the first token of a causal text.
+            # All queries may attend to at least one key, such as the first token of a causal text.
             return np.ones(count, np.bool_)
         all_tiles = row_tiles(rows, self.num_keys)
         return np.concatenate(
@@ -600,7 +610,7 @@ class QueryKeyAttention(LayerAttention):
 
 @dataclass(frozen=True)
 class StoredWeights(LayerAttention):
-    """Attention of a layer, stored as weights in floating point, (heads, queries, keys)."""
+    """Attention of a layer, stored as floating-point weights, (heads, queries, keys)."""
 
     values: torch.Tensor
 
@@ -625,7 +635,7 @@ class StoredWeights(LayerAttention):
         return block
 
     def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
-        # Indexing with a list copies.
+        # Indexing with a list makes a copy, so callers may change the result.
         block: NDArray[np.float32] = self.values[list(heads), rows].float().cpu().numpy()
         return block
 
@@ -648,7 +658,7 @@ class StoredWeights(LayerAttention):
             values = self.values[heads[0] : heads[-1] + 1]
             values = values.index_select(1, torch.from_numpy(rows).to(values.device))
         block: NDArray[np.float32] = values.float().cpu().numpy()
-        # The array may share memory with the stored weights.
+        # The array may share memory with the stored weights, which must not be changed.
         block.flags.writeable = False
         return block, np.ones((1, *block.shape[1:]), np.bool_)
 
@@ -662,7 +672,7 @@ class StoredWeights(LayerAttention):
         return np.ones(rows.stop - rows.start, np.bool_)
 
     def permute(self, order: torch.Tensor) -> StoredWeights:
-        """Return these weights with reordered tokens, which must be both queries and keys."""
+        """Return these weights for the same tokens in another order, as in `QueryKeyAttention`."""
         return StoredWeights(self.values[:, order][:, :, order])
 
 
@@ -677,7 +687,7 @@ def _is_consecutive(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
 
 
 class _CompleteRows:
-    """Complete rows of one head in memory, for weights that are stored or merged."""
+    """`RowsOfHeads` of a single head, with complete rows in memory."""
 
     def __init__(self, weights: NDArray[np.float32], allowed: NDArray[np.bool_]) -> None:
         self._weights = weights[None].astype(np.float64)
@@ -691,14 +701,17 @@ class _CompleteRows:
 
 
 class _SharedKeys:
-    """Rows of heads that read the same keys. Their normalizers are computed once."""
+    """`RowsOfHeads` of heads that read the same keys, computed from queries and keys.
+
+    The softmax normalizers of the rows are computed once.
+    """
 
     def __init__(
         self, layer: QueryKeyAttention, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> None:
         # Convert the keys to float32 once, not for each block.
         keys = layer.keys[layer.key_head(heads[0])][None].float()
-        # The layer then has a single key head, which all heads read.
+        # With a single key head, `key_head` returns 0 for every head.
         self._layer = replace(layer, keys=keys)
         self._heads = heads
         self._rows = torch.from_numpy(rows)
@@ -708,7 +721,8 @@ class _SharedKeys:
                 for part in self._rows.split(_SAMPLED_ROWS_PER_PRODUCT)
             ]
         sums = torch.cat(parts, dim=1)
-        # Rows without an allowed key: the difference of two infinities would be NaN.
+        # The normalizer of a row without an allowed key is minus infinity, like its logits. Plus
+        # infinity gives weights of 0. The difference of two equal infinities would be NaN.
         self._sums = sums.masked_fill(torch.isneginf(sums), torch.inf)
 
     def weights(self, rows: slice, columns: slice) -> Numbers:
@@ -729,7 +743,11 @@ class _SharedKeys:
 
 
 def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Yield heads that share entries of a mask or bias, as a slice of `heads`, and one of them."""
+    """Yield slices of `heads`, each with the head whose entries of `part` apply to the slice.
+
+    If all heads share the entries, this is one slice of all `heads`. Otherwise, each slice has one
+    head.
+    """
     if part.num_heads == 1:
         yield slice(None), 0
         return
@@ -740,6 +758,6 @@ def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, i
 def _by_head_with_rows(
     part: Mask | Bias, heads: Sequence[int], rows: torch.Tensor
 ) -> Iterator[tuple[slice, int, torch.Tensor]]:
-    """Extend `_by_head` by the query positions of these heads, (heads or 1, rows)."""
+    """Yield the results of `_by_head` with the rows of each slice, (heads or 1, rows)."""
     for group, head in _by_head(part, heads):
         yield group, head, rows[group] if len(rows) > 1 else rows

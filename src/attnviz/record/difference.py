@@ -1,10 +1,11 @@
-"""The difference of two attentions over the same rows and columns, computed on demand.
+"""The difference of two attentions, `a` and `b`, with the same rows and columns.
 
     difference[i, j] = b[i, j] - a[i, j]
 
-Differences of softmax weights are between -1 and 1. Each row sums to 0, except with sinks. Heads
-with the same number are compared. A query without an allowed key on one side, such as a token that
-only the other text has, has no difference: its row is zero and allows no key.
+Differences are computed on demand. Differences of softmax weights are between -1 and 1. Each row
+sums to 0, except with sinks. A head of `b` is compared with the head of `a` that has the same
+number. The row of a query without an allowed key in `a` or in `b` is zero and allows no key. An
+example of such a query is a token that only one of two compared texts has.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["DifferenceAttention"]
 
 @dataclass(frozen=True)
 class DifferenceAttention(LayerAttention):
-    """Difference of a layer's attention `b` and `a`. Only the two attentions are stored.
+    """Attention `b` minus attention `a` of a layer. Only the two attentions are stored.
 
     >>> import torch
     >>> from attnviz.record.attention import StoredWeights
@@ -37,7 +38,7 @@ class DifferenceAttention(LayerAttention):
     b: LayerAttention
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the rows or columns differ."""
+        """Raise ValueError if `a` and `b` have different numbers of rows or columns."""
         shapes = [(attention.num_queries, attention.num_keys) for attention in (self.a, self.b)]
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -47,7 +48,7 @@ class DifferenceAttention(LayerAttention):
 
     @property
     def num_heads(self) -> int:
-        """Number of heads that both sides have."""
+        """Number of heads that both `a` and `b` have."""
         return min(self.a.num_heads, self.b.num_heads)
 
     @property
@@ -60,21 +61,22 @@ class DifferenceAttention(LayerAttention):
 
     @property
     def causal(self) -> bool:
-        """Whether no query of either side may attend to a later key."""
+        """Whether both `a` and `b` are causal."""
         return self.a.causal and self.b.causal
 
     @property
     def merged(self) -> bool:
-        """Whether rows and columns of either side are words, merged from several tokens."""
+        """Whether `a` or `b` was merged from tokens into words."""
         return self.a.merged or self.b.merged
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the absolute differences, or None if weights are stored."""
+        """Upper bound of the absolute differences, or None if `a` or `b` has no known bound."""
         bound_a, bound_b = self.a.bound, self.b.bound
         if bound_a is None or bound_b is None:
             return None
-        # Weights are not negative. The bounds of nested differences add up.
+        # The difference of two numbers that are not negative is at most the larger one. Differences
+        # of differences have both signs, so their bounds are added.
         signed = isinstance(self.a, DifferenceAttention) or isinstance(self.b, DifferenceAttention)
         return bound_a + bound_b if signed else max(bound_a, bound_b)
 
@@ -85,20 +87,23 @@ class DifferenceAttention(LayerAttention):
         return difference
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether either side allows each pair, for queries with an allowed key on both."""
+        """Return whether `a` or `b` allows each pair.
+
+        The row of a query is False if the query has no allowed key in `a` or in `b`.
+        """
         either = self.a.allowed(head, rows, columns) | self.b.allowed(head, rows, columns)
         return either & self.has_allowed_key(head, rows)[:, None]
 
     def key_range(self, rows: Rows) -> slice:
-        """Return the range of keys outside which `rows` have no weight on either side."""
+        """Return a range of keys outside which the differences of `rows` are 0."""
         range_a, range_b = self.a.key_range(rows), self.b.key_range(rows)
         if range_a.start == range_a.stop or range_b.start == range_b.stop:
-            # A query without an allowed key on one side has no difference.
+            # No query of `rows` has an allowed key in both, so all of their differences are 0.
             return slice(0, 0)
         return slice(min(range_a.start, range_b.start), max(range_a.stop, range_b.stop))
 
     def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        """Return whether each query has an allowed key on both sides, bool, (rows,)."""
+        """Return whether each query has an allowed key in `a` and one in `b`, bool, (rows,)."""
         return self.a.has_allowed_key(head, rows) & self.b.has_allowed_key(head, rows)
 
     def weights_of_rows(

@@ -30,21 +30,21 @@ def remove_pairs(
     *,
     keep_own: bool = False,
 ) -> LayerAttention:
-    """Return the attention without selected pairs: a new softmax over the remaining keys.
+    """Return the attention after a softmax that omits selected query-key pairs.
 
     Parameters
     ----------
     heads : tuple of int
-        Heads in which the pairs are hidden, by the model's numbers.
+        Numbers of the heads in which the pairs are omitted.
     queries, keys : ndarray of bool
-        (queries,) and (keys,). A pair is hidden if both are True.
+        (queries,) and (keys,). A pair is omitted if the flags of its query and its key are True.
     keep_own : bool, default False
         Whether a token may still attend to itself.
 
     Returns
     -------
     LayerAttention
-        Has the same queries and keys, if these are known.
+        Has the queries and keys of `attention`, if they are known.
     """
     vectors = attention.vectors
     if vectors is None:
@@ -68,14 +68,14 @@ def remove_pairs(
 
 @dataclass(frozen=True)
 class CutWeights(ReweightedAttention):
-    """Weights of which some are set to 0 after the softmax. The others are unchanged.
+    """Weights in which some pairs are set to 0 after the softmax. Other weights are unchanged.
 
     Attributes
     ----------
     heads : tuple of int
-        Heads in which pairs are cut, by the model's numbers.
+        Numbers of the heads in which pairs are set to 0.
     pairs : CutMask
-        The cut pairs, the same in all of these heads.
+        Mask that cuts these pairs. They are the same in all of `heads`.
     """
 
     heads: tuple[int, ...]
@@ -90,10 +90,10 @@ class CutWeights(ReweightedAttention):
 
 @dataclass(frozen=True)
 class RenormalizedWeights(CutWeights):
-    """Weights without some pairs, whose weight is distributed to the other keys of the row.
+    """Weights in which some pairs are set to 0 and each row is scaled to its original sum.
 
-    The distribution is proportional to the weights. The result is that of a softmax without these
-    pairs: exp(l) / sum of exp(l) over the remaining keys. It needs no logits.
+    The result equals a softmax over the remaining keys, but is computed without logits. A row
+    without remaining weight is 0.
     """
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
@@ -117,12 +117,12 @@ class RenormalizedWeights(CutWeights):
 
 @dataclass(frozen=True)
 class ReplacedWeights(ReweightedAttention):
-    """Weights of which some rows come from another attention.
+    """Weights in which some rows of some heads are replaced by rows of other attentions.
 
     Attributes
     ----------
     replacements : mapping of int to (LayerAttention, int)
-        For each replaced head, the other attention and the head in it.
+        For each head with replaced rows, the attention and the head that provide these rows.
     rows : ndarray of bool
         (queries,): whether the row is replaced.
     """
@@ -149,7 +149,7 @@ class ReplacedWeights(ReweightedAttention):
 
 @dataclass(frozen=True)
 class UniformWeights(ReweightedAttention):
-    """Equal weights on all keys that a query of `base` may attend to."""
+    """Equal weights in each row on all keys that the query may attend to in `base`."""
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         flags = self.base.allowed(head, rows, slice(0, self.num_keys))
@@ -159,7 +159,7 @@ class UniformWeights(ReweightedAttention):
 
 
 def uniform_attention(attention: QueryKeyAttention) -> QueryKeyAttention:
-    """Return an attention with the same shape and mask, and equal weights on all allowed keys."""
+    """Return an attention of the same size and mask with equal weights on all allowed keys."""
     return QueryKeyAttention(
         torch.zeros(attention.num_heads, attention.num_queries, 1),
         torch.zeros(1, attention.num_keys, 1),

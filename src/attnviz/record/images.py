@@ -1,4 +1,4 @@
-"""Images of a record, and the tokens that are patches of them."""
+"""Images of a record, and the tokens that are patches of an image."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PatchGrid:
     start : int
         Token position of the first patch.
     rows, columns : int
-        Size of the grid, which covers the whole image with ``rows * columns`` tokens.
+        Numbers of rows and columns. The grid covers the whole image with ``rows * columns`` tokens.
 
     Raises
     ------
@@ -42,7 +42,7 @@ class PatchGrid:
     columns: int
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an invalid grid."""
+        """Raise ValueError if a number is negative or the grid is empty."""
         if min(self.image, self.start) < 0 or min(self.rows, self.columns) < 1:
             raise ValueError(
                 f"{self} must have image and start of at least 0, rows and columns of at least 1"
@@ -50,16 +50,16 @@ class PatchGrid:
 
     @property
     def stop(self) -> int:
-        """Token position after the last patch."""
+        """Position of the first token after the patches."""
         return self.start + self.rows * self.columns
 
     def cell(self, token: int) -> tuple[int, int]:
-        """Return row and column of a patch, from 0.
+        """Return the row and the column of a token in the grid, from 0.
 
         Parameters
         ----------
         token : int
-            Position of the token.
+            Position of the token, from `start` to below `stop`.
 
         Returns
         -------
@@ -70,9 +70,10 @@ class PatchGrid:
 
 
 def check_image(image: Any, name: str = "image") -> NDArray[np.uint8]:
-    """Return an image as a contiguous uint8 array, (height, width, 3).
+    """Return an image as a contiguous array, uint8, (height, width, 3).
 
-    Raise TypeError or ValueError with `name` in the message if it is not an image.
+    Raise TypeError or ValueError if it is not an image. `name` is the name of the argument in
+    messages.
     """
     array = np.asarray(image)
     if array.dtype != np.uint8:

@@ -1,4 +1,8 @@
-"""Layers with inserted rows and columns, at positions where only another text has tokens."""
+"""Insertion of rows and columns into the attention of a layer, to compare it with another text.
+
+Rows and columns are inserted where only the other text has tokens. A unit is a token, or a word if
+tokens were merged into words.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,9 @@ class AlignedWeights(DerivedAttention):
     base : LayerAttention
         Attention between the original units.
     query_units, key_units : ndarray
-        int64, ascending: the unit of each row and column of `base`.
+        int64, ascending: position of each row and column of `base` after the insertion.
     num_query_units, num_key_units : int
-        Numbers of units, including inserted ones.
+        Number of rows and number of columns after the insertion.
     """
 
     query_units: Positions
@@ -52,7 +56,10 @@ class AlignedWeights(DerivedAttention):
 
     @property
     def causal(self) -> bool:
-        """Whether no unit may attend to a later one. Known if rows and columns are equal."""
+        """Whether the mask is known to forbid all later keys.
+
+        False if units are not inserted at the same positions among the queries and the keys.
+        """
         return self.base.causal and np.array_equal(self.query_units, self.key_units)
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
@@ -60,7 +67,7 @@ class AlignedWeights(DerivedAttention):
         return self._insert(self.base.weights, np.float32, head, rows, columns)
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether each pair is allowed. Pairs with an inserted unit are not."""
+        """Return whether each pair is allowed, which is False if one of its units is inserted."""
         return self._insert(self.base.allowed, np.bool_, head, rows, columns)
 
     def _insert(
@@ -71,7 +78,10 @@ class AlignedWeights(DerivedAttention):
         rows: slice,
         columns: slice,
     ) -> NDArray[_Number]:
-        """Return a block of the base with zeros in inserted rows and columns."""
+        """Return a block of the weights or flags of `base`, with zeros for inserted units.
+
+        `block_of` returns a block of `base` from the head, rows and columns.
+        """
         block = np.zeros((rows.stop - rows.start, columns.stop - columns.start), dtype)
         base_rows, row_indices = _rows_within(self.query_units, rows)
         base_columns, column_indices = _rows_within(self.key_units, columns)
@@ -81,13 +91,20 @@ class AlignedWeights(DerivedAttention):
 
 
 def _rows_within(units: Positions, selected: slice) -> tuple[slice, Positions]:
-    """Return the slice of the base's rows within `selected`, and their indices in it."""
+    """Find the original units among the rows (or columns) `selected` after the insertion.
+
+    Return the slice of original units, counted without inserted units, and the index within
+    `selected` of each.
+    """
     start, stop = np.searchsorted(units, [selected.start, selected.stop]).tolist()
     return slice(start, stop), units[start:stop] - selected.start
 
 
 class Insertion:
-    """Inserts rows and columns into layers. Layers that share a mask or bias still share it."""
+    """Inserts the same rows and columns into several layers.
+
+    Layers that share a mask or bias also share it after the insertion.
+    """
 
     def __init__(
         self, queries: Positions, keys: Positions, num_queries: int, num_keys: int
@@ -99,7 +116,7 @@ class Insertion:
         self._biases: dict[int, InsertedBias] = {}
 
     def into(self, attention: LayerAttention) -> LayerAttention:
-        """Return the layer with inserted rows and columns."""
+        """Return `attention` with the inserted rows and columns."""
         if isinstance(attention, QueryKeyAttention):
             return self._vectors(attention)
         return AlignedWeights(attention, *self._numpy, *self._sizes)
@@ -131,12 +148,12 @@ class Insertion:
     def _composed_units(
         self, part: InsertedMask | InsertedBias
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the units of a layer that already has inserted units."""
+        """Return the new positions of the original units, if `part` already has inserted units."""
         return self._units[0][part.query_units], self._units[1][part.key_units]
 
 
 def _spread(vectors: torch.Tensor, units: torch.Tensor, count: int) -> torch.Tensor:
-    """Insert zero vectors for inserted tokens. Return the same tensor if there are none."""
+    """Insert zero vectors for inserted tokens. Return `vectors` itself if none is inserted."""
     if len(units) == count:
         return vectors
     spread = vectors.new_zeros(vectors.shape[0], count, vectors.shape[2])

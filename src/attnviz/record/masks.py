@@ -1,11 +1,11 @@
 """Masks and position biases, each in the smallest form that represents it exactly.
 
 A full n x n mask would be the only part of a record that grows with n squared. Nearly all masks are
-a band (causal, sliding window) or image windows, and nearly all position biases depend on distance
-only. The record therefore stores their parameters, after a check of equality block by block.
+a band (causal, sliding window) or image windows, and nearly all position biases depend only on the
+distance. A record stores the few parameters of such a form if they reproduce every entry.
 
-A mask or bias computes the entries of a block on demand, for a slice or a tensor of queries, on any
-device.
+Rows are queries and columns are keys. Entries are computed on demand and on any device, for one
+block at a time: for a slice or tensor of rows, and a slice of columns.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ __all__ = [
 
 #: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
 Rows = slice | torch.Tensor
-#: Device of a block. None means that of the mask or bias.
+#: Device on which entries are computed. None means the device of the mask or bias.
 Device = torch.device | None
-#: Serialized mask or bias: values for JSON, with its ``"kind"`` first, and tensors by name.
+#: Serialized mask or bias: values for JSON, beginning with ``"kind"``, and tensors by name.
 Parts = tuple[dict[str, Any], dict[str, torch.Tensor]]
 
-# Rows per comparison: 256 x 131072 flags take 32 MiB, much less than the original mask.
+# Number of rows that are compared at once. For 131,072 keys, their flags take 32 MiB.
 _ROWS_PER_BLOCK = 256
 
 
 def _positions(
     rows: Rows, columns: slice, device: Device = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return row and column positions of a block, which broadcast against each other."""
+    """Return the row positions, (rows, 1), and the column positions, (1, columns), of a block."""
     numbers = (
         torch.arange(rows.start, rows.stop, device=device)
         if isinstance(rows, slice)
@@ -62,39 +62,42 @@ def _positions(
 
 
 def _ends(rows: Rows) -> tuple[int, int]:
-    """Return the first and the last of `rows`."""
+    """Return the smallest and the largest of `rows`."""
     if isinstance(rows, slice):
         return rows.start, rows.stop - 1
     return int(rows.min()), int(rows.max())
 
 
 def _has_index_for_each(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
-    """Whether `numbers` has an int64 for each of `count` tokens, each from 0 to below `stop`."""
+    """Whether `numbers` is int64, (count,), and all numbers are from 0 to `stop` - 1.
+
+    Without `stop`, the numbers may have any size.
+    """
     is_int64 = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
     return is_int64 and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
 
 
 class _Part(ABC):
-    """Base of masks and biases. Subclasses are dataclasses of numbers and tensors."""
+    """Base class of masks and biases. Subclasses are dataclasses of numbers and tensors."""
 
     #: Name of the class in files and pages.
     kind: ClassVar[str]
-    #: Leading axes of its tensor that have length 1 if their entries are shared.
+    #: Names of the first axes of its tensor. An axis has length 1 if all of its entries are equal.
     shared_axes: ClassVar[tuple[str, ...]] = ("heads",)
 
     @property
     def num_heads(self) -> int:
-        """Number of heads with separate entries, or 1 if all heads share them."""
+        """Number of heads, or 1 if all heads share the same entries."""
         return 1
 
     def only_head(self, head: int) -> Self:
-        """Return this mask or bias for one head, as head 0."""
+        """Return the mask or bias of a single head, which becomes head 0."""
         del head
         return self
 
     @abstractmethod
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether there is an entry for every head, query and key."""
+        """Whether the mask or bias has the given numbers of heads, queries and keys."""
 
     def to_parts(self) -> Parts:
         """Return numbers and tensors for a file or a page. `from_parts` reverses this."""
@@ -109,7 +112,10 @@ class _Part(ABC):
         return numbers, tensors
 
     def equals(self, other: Mask | Bias) -> bool:
-        """Whether `other` has the same form and the same entries."""
+        """Whether `other` has the same class and the same parameters.
+
+        Masks of different classes are not equal, even if they allow the same pairs.
+        """
         (numbers, tensors), (other_numbers, other_tensors) = self.to_parts(), other.to_parts()
         return numbers == other_numbers and all(
             torch.equal(tensor, other_tensors[name]) for name, tensor in tensors.items()
@@ -121,39 +127,39 @@ class Mask(_Part):
 
     @property
     def offset(self) -> int:
-        """Key position of query 0, if the mask defines it, else 0."""
+        """Position of query 0 among the keys, or 0 if the mask does not define it."""
         return 0
 
     @property
     def causal(self) -> bool:
-        """Whether the form of the mask shows that no query may attend to a later key."""
+        """Whether the mask is known to forbid all later keys. Entries are not read to find out."""
         return False
 
     @property
     def local(self) -> bool:
-        """Whether every query is limited to nearby keys on both sides."""
+        """Whether every query may attend only to nearby keys, both before and after it."""
         return False
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """Numbers of earlier and later keys that every query may attend to, or None."""
+        """Largest allowed distances to earlier and to later keys, or None if they are not known."""
         return None
 
     @abstractmethod
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Return the flags of a block, bool, (rows, columns)."""
+        """Return whether each query may attend to each key, bool, (rows, columns)."""
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        """Return the part of `columns` that all of `rows` are known to see.
+        """Return a range of keys within `columns` to which all of `rows` may attend.
 
-        The result follows from parameters alone, without reading entries. It is empty if nothing is
-        known.
+        The range is computed without reading entries. It may be shorter than possible, and is empty
+        if no such keys are known.
         """
         del rows
         return slice(columns.start, columns.start)
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Return the range of keys outside which the mask allows none of `rows`.
+        """Return a range of keys. None of `rows` may attend to a key outside this range.
 
         Pass at least one query.
         """
@@ -161,13 +167,17 @@ class Mask(_Part):
         return slice(0, num_keys)
 
     def permute(self, order: torch.Tensor) -> Mask:
-        """Return the mask of reordered tokens, which must be both queries and keys."""
+        """Return the mask for the same tokens in another order.
+
+        Queries and keys must be the same tokens. `order` is int64, (tokens,): the old position of
+        the token at each new position.
+        """
         everything = slice(0, len(order)), slice(0, len(order))
         flags = torch.stack([self.allowed(head, *everything) for head in range(self.num_heads)])
         return PackedMask.pack(flags[:, order][:, :, order])
 
     def without_windows(self, num_queries: int, num_keys: int) -> Mask:
-        """Return an equal mask without windows, which pages cannot store."""
+        """Return a mask with the same entries that pages can store, without a `WindowMask`."""
         del num_queries, num_keys
         return self
 
@@ -185,21 +195,21 @@ class Bias(_Part):
         """Return the values of a block, float32, (rows, columns) or (1, columns)."""
 
     def permute(self, order: torch.Tensor) -> Bias:
-        """Return the bias of reordered tokens, which must be both queries and keys."""
+        """Return the bias for the same tokens in another order, as in `Mask.permute`."""
         raise NotImplementedError("only a bias in windows can be reordered")
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> Bias:
-        """Return an equal bias without windows, which pages cannot store."""
+        """Return a bias with the same entries that pages can store, without a `WindowBias`."""
         del num_heads, num_queries, num_keys
         return self
 
     def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
-        """Return the size in bytes of the tensors of `without_windows` in float32."""
+        """Return the size in bytes of the tensors of `without_windows`, as float32."""
         del num_heads, num_queries, num_keys
         return sum(4 * tensor.numel() for tensor in self.to_parts()[1].values())
 
 
-# Limit of positions. Sums of a few of them fit into 64 bits.
+# Largest absolute value of a band's numbers. The sum of several such numbers fits into 64 bits.
 _MAX_POSITION = 1 << 53
 
 
@@ -233,17 +243,17 @@ class BandMask(Mask):
 
     @property
     def causal(self) -> bool:
-        """Whether the band ends at the query or before it."""
+        """Whether the band contains no key after the query."""
         return self.after is not None and self.after <= 0
 
     @property
     def local(self) -> bool:
-        """Whether the band is limited on both sides."""
+        """Whether both `before` and `after` have a limit."""
         return self.window is not None
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """`before` and `after`, or None if one of them has no limit."""
+        """`before` and `after`, or None if at least one of them has no limit."""
         return None if self.before is None or self.after is None else (self.before, self.after)
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
@@ -258,7 +268,7 @@ class BandMask(Mask):
         return flags
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Return a range with all keys that any of `rows` may attend to.
+        """Return the range of keys from the first to the last to which any of `rows` may attend.
 
         >>> BandMask(None, 0).key_range(slice(4, 8), 100)
         slice(0, 8, None)
@@ -272,7 +282,7 @@ class BandMask(Mask):
         return slice(start, max(start, stop))
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        """Return the part of `columns` that all of `rows` may attend to.
+        """Return the range of keys within `columns` to which all of `rows` may attend.
 
         >>> BandMask(None, 0).fully_visible_keys(slice(4, 8), slice(2, 100))
         slice(2, 5, None)
@@ -286,16 +296,17 @@ class BandMask(Mask):
         return slice(start, stop) if start < stop else slice(columns.start, columns.start)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Return True: a band mask fits any size."""
+        """Return True, because a band has no size."""
         del num_heads, num_queries, num_keys
         return True
 
 
 @dataclass(frozen=True)
 class PackedMask(Mask):
-    """Any other mask, one bit per entry.
+    """Mask of any form, stored with one bit per entry.
 
-    `bits` is uint8, (heads or 1, queries, ceil(keys / 8)). The lowest bit is the first key.
+    `bits` is uint8, (heads or 1, queries, ceil(keys / 8)). Each byte holds eight keys, and the
+    lowest bit is the first of them. A bit is 1 if the query may attend to the key.
     """
 
     kind = "packed"
@@ -305,7 +316,7 @@ class PackedMask(Mask):
 
     @classmethod
     def pack(cls, flags: torch.Tensor) -> PackedMask:
-        """Pack bool flags, (heads or 1, queries, keys)."""
+        """Create a mask from bool flags, (heads or 1, queries, keys)."""
         heads, queries, keys = flags.shape
         padded = torch.zeros(heads, queries, -(-keys // 8) * 8, dtype=torch.uint8)
         padded[..., :keys] = flags.to(torch.uint8)
@@ -327,7 +338,7 @@ class PackedMask(Mask):
         return flags
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether there is a bit for every entry."""
+        """Whether the mask has a bit for every head, query and key."""
         shapes = {(heads, num_queries, -(-num_keys // 8)) for heads in (1, num_heads)}
         fits = self.num_keys == num_keys and tuple(self.bits.shape) in shapes
         return fits and self.bits.dtype == torch.uint8
@@ -335,9 +346,10 @@ class PackedMask(Mask):
 
 @dataclass(frozen=True)
 class WindowMask(Mask):
-    """Keys allowed within the query's window (Swin, vision-language models).
+    """Mask that allows the keys in the query's window (Swin, vision-language models).
 
-    `query_windows` and `key_windows` are int64, (queries,) and (keys,): the window of each token.
+    `query_windows` and `key_windows` are int64, (queries,) and (keys,): the number of the window
+    that contains the token.
 
     >>> windows = torch.tensor([0, 0, 1])
     >>> WindowMask(windows, windows).allowed(0, slice(0, 1), slice(0, 3)).tolist()
@@ -351,7 +363,7 @@ class WindowMask(Mask):
 
     @property
     def local(self) -> bool:
-        """True: attention stays within a window."""
+        """True, because a query attends only to its own window."""
         return True
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
@@ -363,15 +375,15 @@ class WindowMask(Mask):
         return WindowMask(self.query_windows[order], self.key_windows[order])
 
     def without_windows(self, num_queries: int, num_keys: int) -> PackedMask:
-        """Return the pairs of tokens within the same window."""
+        """Return the same mask with one bit per pair."""
         return PackedMask.pack(self.allowed(0, slice(0, num_queries), slice(0, num_keys))[None])
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """Return an estimate of one bit per pair."""
+        """Return the size of one bit per pair in bytes, without padding."""
         return num_queries * num_keys // 8
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether each query and key has a window."""
+        """Whether the mask has a window for each of the queries and keys."""
         del num_heads
         return _has_index_for_each(self.query_windows, num_queries) and _has_index_for_each(
             self.key_windows, num_keys
@@ -379,9 +391,11 @@ class WindowMask(Mask):
 
 
 def _base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
-    """Return the base's tokens that are among `rows`, and their indices within `rows`.
+    """Find the original tokens among `rows` of a text with inserted tokens.
 
-    `units` are the positions of the base's tokens.
+    `units` are the positions of the original tokens in the text with inserted tokens, ascending.
+    Return the numbers of the original tokens, counted without inserted tokens, and the index within
+    `rows` of each.
 
     >>> _base_positions(torch.tensor([0, 2]), slice(1, 3))
     (slice(1, 2, None), tensor([1]))
@@ -396,7 +410,7 @@ def _base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor
 
 
 def _ascends(units: torch.Tensor, count: int) -> bool:
-    """Whether `units` are ascending positions from 0 to below `count`, at least one."""
+    """Whether `units` is a non-empty int64 vector of ascending positions from 0 to `count` - 1."""
     fits = units.dtype == torch.int64 and units.dim() == 1 and len(units) > 0
     return fits and int(units[0]) >= 0 and int(units[-1]) < count and bool((units.diff() > 0).all())
 
@@ -407,7 +421,7 @@ def _write_block(
     row_indices: torch.Tensor,
     column_indices: torch.Tensor,
 ) -> None:
-    """Write a block into the rows `row_indices` and columns `column_indices` of a larger array."""
+    """Write a block into the rows `row_indices` and columns `column_indices` of `target`."""
     rows, columns = row_indices.to(target.device), column_indices.to(target.device)
     if len(rows) == len(target):
         target[:, columns] = block
@@ -437,13 +451,13 @@ def _units_fit(part: InsertedMask | InsertedBias, num_queries: int, num_keys: in
 
 @dataclass(frozen=True)
 class InsertedMask(Mask):
-    """Mask of a text into which tokens are inserted that have no attention.
+    """Mask of a text with inserted tokens, which have no attention.
 
-    When two texts are compared, each text gets the tokens that only the other one has. No token
-    attends to an inserted token, and inserted tokens attend to none.
+    To compare two texts, the tokens that only one text has are inserted into the other. No token
+    attends to an inserted token, and an inserted token attends to no token.
 
-    `base` is the mask of the original tokens, or None if it allows all pairs. `query_units` and
-    `key_units` are int64, ascending: the row or column of each original token among
+    `base` is the mask of the original tokens. None allows all pairs. `query_units` and `key_units`
+    are int64, ascending: the row and the column of each original token in the new mask, which has
     `num_query_units` rows and `num_key_units` columns.
 
     >>> units = torch.tensor([0, 2])
@@ -476,17 +490,23 @@ class InsertedMask(Mask):
 
     @property
     def causal(self) -> bool:
-        """Whether no query may attend to a later key. Known if rows and columns are equal."""
+        """Whether the mask is known to forbid all later keys.
+
+        False if tokens are not inserted at the same positions among the queries and the keys.
+        """
         causal = self.base is not None and self.base.causal
         return causal and torch.equal(self.query_units, self.key_units)
 
     @property
     def local(self) -> bool:
-        """Whether the base limits every query to nearby keys. The distance varies by query."""
+        """Whether every query may attend only to nearby keys, as in the base.
+
+        `window` is nevertheless None, because inserted tokens increase some distances.
+        """
         return self.base is not None and self.base.local
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Return the flags of a block. They are False for inserted rows and columns."""
+        """Return whether each pair is allowed, which is False if one of its tokens is inserted."""
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         flags = torch.zeros(count, columns.stop - columns.start, dtype=torch.bool, device=device)
         (base_rows, row_indices), (base_columns, column_indices) = self._tokens(rows, columns)
@@ -504,7 +524,9 @@ class InsertedMask(Mask):
         return flags
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        """Return the longest run of keys without a gap that all of `rows` are known to see.
+        """Return the longest range of original keys to which all of `rows` may attend.
+
+        The range contains no inserted key, and is empty if a query of `rows` is inserted.
 
         >>> units = torch.tensor([0, 1, 3, 4, 5])
         >>> InsertedMask(None, units, units, 6, 6).fully_visible_keys(slice(3, 6), slice(0, 6))
@@ -557,7 +579,7 @@ class InsertedMask(Mask):
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the units are positions within the given sizes, and the base fits them."""
+        """Whether the sizes match, the units are valid positions, and `base` fits them."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return _units_fit(self, num_queries, num_keys) and (
             self.base is None or self.base.fits(*sizes)
@@ -580,11 +602,11 @@ class InsertedMask(Mask):
 
 @dataclass(frozen=True)
 class CutMask(Mask):
-    """A mask without some of its pairs: selected queries and keys, in selected heads.
+    """Mask in which selected queries may not attend to selected keys, in selected heads.
 
-    `heads`, `queries` and `keys` are bool: (heads,) or (1,) for all heads, (queries,) and (keys,).
-    A pair is cut if all three flags are True. With `keep_own`, a token still attends to itself.
-    `base` is the mask before the cut. None allows all pairs.
+    `heads` is bool, (heads,), or (1,) for all heads. `queries` is bool, (queries,), and `keys` is
+    bool, (keys,). A pair is cut if all three flags are True. With `keep_own`, a token still attends
+    to itself. `base` is the mask before the cut. None allows all pairs.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
@@ -623,7 +645,7 @@ class CutMask(Mask):
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """Window of the base, without the cut."""
+        """Window of the base. Pairs that are cut do not change it."""
         return None if self.base is None else self.base.window
 
     def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
@@ -655,17 +677,17 @@ class CutMask(Mask):
         return replace(self, queries=self.queries[order], keys=self.keys[order], base=base)
 
     def without_windows(self, num_queries: int, num_keys: int) -> PackedMask:
-        """Return the allowed pairs of all heads as a packed mask."""
+        """Return the same mask with one bit per head and pair."""
         everything = slice(0, num_queries), slice(0, num_keys)
         flags = [self.allowed(head, *everything) for head in range(self.num_heads)]
         return PackedMask.pack(torch.stack(flags))
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """Return an estimate of one bit per pair and head."""
+        """Return the size of one bit per head and pair in bytes, without padding."""
         return self.num_heads * num_queries * num_keys // 8
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether there is a flag for every head, query and key, and the base fits."""
+        """Whether each head, query and key has a flag, and the base fits."""
         flags = (self.heads, self.queries, self.keys)
         shapes = [tuple(flag.shape) for flag in flags]
         shapes_fit = shapes[0] in {(1,), (num_heads,)} and shapes[1:] == [
@@ -715,14 +737,14 @@ class DistanceBias(Bias):
         return values[key - query + self.num_queries - 1]
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether there is a value for every distance."""
+        """Whether the bias has a value for every distance of a query and a key."""
         shapes = {(heads, num_queries + num_keys - 1) for heads in (1, num_heads)}
         return self.num_queries == num_queries and tuple(self.values.shape) in shapes
 
 
 @dataclass(frozen=True)
 class DenseBias(Bias):
-    """Any other bias. `values` is float32, (heads or 1, queries or 1, keys)."""
+    """Bias of any form. `values` is float32, (heads or 1, queries or 1, keys)."""
 
     kind = "dense"
     shared_axes = ("heads", "rows")
@@ -741,7 +763,7 @@ class DenseBias(Bias):
         return values[rows if len(values) > 1 else slice(0, 1), columns].to(device)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether there is a value for every entry."""
+        """Whether the bias has a value for every head, query and key."""
         return tuple(self.values.shape) in {
             (heads, rows, num_keys) for heads in (1, num_heads) for rows in (1, num_queries)
         }
@@ -752,8 +774,8 @@ class WindowBias(Bias):
     """Bias that depends on the positions of query and key within a window.
 
     `values` is float32, (windows or 1, heads or 1, queries of a window, keys of a window). The
-    other tensors are int64, (queries,) or (keys,): the window of each token, and its position
-    within it.
+    other tensors are int64, (queries,) or (keys,). `query_windows` and `key_windows` are the number
+    of each token's window. `query_positions` and `key_positions` are its index within this window.
     """
 
     kind = "in windows"
@@ -774,7 +796,7 @@ class WindowBias(Bias):
         )
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Return the values of a block, float32. They are 0 for tokens in different windows."""
+        """Return the values of a block, float32. Pairs of tokens in different windows have 0."""
         values = self.values[:, head if self.num_heads > 1 else 0].to(device)
         windows = self.query_windows[rows][:, None].to(device)
         block = values[
@@ -794,16 +816,16 @@ class WindowBias(Bias):
         )
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> DenseBias:
-        """Return the values of all pairs, 0 for tokens in different windows."""
+        """Return a bias with one value per head and pair, 0 for tokens in different windows."""
         everything = slice(0, num_queries), slice(0, num_keys)
         return DenseBias(torch.stack([self.added(head, *everything) for head in range(num_heads)]))
 
     def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
-        """Return the size of one value per head and pair."""
+        """Return the size of one float32 value per head and pair."""
         return 4 * num_heads * num_queries * num_keys
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether each token has a window and a position in it, and values exist for these."""
+        """Whether each token has a window and an index within it that `values` contains."""
         windows, heads, rows, columns = self.values.shape
         return (
             _has_index_for_each(self.query_windows, num_queries)
@@ -818,9 +840,9 @@ class WindowBias(Bias):
 
 @dataclass(frozen=True)
 class InsertedBias(Bias):
-    """Bias of a text with inserted tokens, 0 for pairs with an inserted token.
+    """Bias of a text with inserted tokens. Pairs with an inserted token have the value 0.
 
-    `InsertedMask` describes the fields and hides these pairs.
+    The fields are those of `InsertedMask`, which forbids attention in these pairs.
     """
 
     kind = "inserted bias"
@@ -867,7 +889,7 @@ class InsertedBias(Bias):
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the units are positions within the given sizes, and the base fits them."""
+        """Whether the sizes match, the units are valid positions, and `base` fits them."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return _units_fit(self, num_queries, num_keys) and self.base.fits(*sizes)
 
@@ -881,12 +903,13 @@ _KINDS: dict[str, type[Mask | Bias]] = {
 }
 
 
-# Maximum nesting depth. Inserting tokens and cutting pairs nest masks a few times at most.
+# Maximum number of masks or biases that contain each other as `base`. A deeper file is rejected.
+# Masks that attnviz creates contain each other a few times at most.
 _MAX_DEPTH = 32
 
 
 def _depth(numbers: Any) -> int:
-    """Return the nesting depth of serialized masks or biases."""
+    """Return the number of serialized masks or biases that contain each other as ``"base"``."""
     depth = 0
     while isinstance(numbers, Mapping) and depth <= _MAX_DEPTH:
         numbers = numbers.get("base")
@@ -895,9 +918,9 @@ def _depth(numbers: Any) -> int:
 
 
 def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]) -> Mask | Bias:
-    """Create a mask or bias from the result of `to_parts`. `tensor` returns tensors by name.
+    """Create a mask or bias from the result of `to_parts`. `tensor` returns a tensor by its name.
 
-    Raise LookupError, TypeError or ValueError if the numbers are invalid.
+    Raise LookupError, TypeError or ValueError if `numbers` is invalid.
     """
     if numbers["kind"] not in _KINDS:
         raise ValueError(f"unknown kind of mask or bias: {numbers['kind']!r}")
@@ -914,9 +937,10 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:
-    """Return the smallest form of bool flags, (heads or 1, queries, keys), or None if all are True.
+    """Return the smallest mask with the flags `allowed`, or None if all of them are True.
 
-    Raise ValueError if `allowed` is not a bool tensor with three axes.
+    `allowed` is bool, (heads or 1, queries, keys). Raise ValueError if it is not a bool tensor with
+    three axes.
 
     >>> compact_mask(torch.ones(1, 5, 5, dtype=torch.bool).tril())
     BandMask(before=None, after=0, offset=0)
@@ -939,9 +963,12 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
 
 
 def _band_like(allowed: torch.Tensor) -> BandMask | None:
-    """Guess the band from two rows: the last query shows `before`, the first one `after`."""
+    """Guess the band from two rows, or return None if these rows cannot belong to a band.
+
+    The first query determines `after`, and the last query determines `before`.
+    """
     num_queries, num_keys = allowed.shape
-    # Self-attention over the same tokens, or the last queries of a longer context.
+    # Assume that the queries are the last of the keys.
     offset = num_keys - num_queries
     if offset < 0:
         return None
@@ -964,10 +991,11 @@ def _agrees(band: BandMask, allowed: torch.Tensor) -> bool:
 
 
 def compact_bias(bias: torch.Tensor) -> Bias | None:
-    """Return the smallest form of a bias, (heads or 1, queries or 1, keys), or None if it is 0.
+    """Return the smallest bias with the values `bias`, or None if all of them are 0.
 
-    `bias` has any floating-point dtype and becomes float32. Raise ValueError if it has another
-    number of axes, or values that are not finite. Forbidden pairs belong in the mask.
+    `bias` is (heads or 1, queries or 1, keys), in any floating-point dtype, and is converted to
+    float32. Raise ValueError if it does not have three axes, or if a value is not finite. Pass
+    forbidden pairs as a mask instead.
 
     >>> compact_bias(torch.zeros(4, 7, 7)) is None
     True
@@ -981,19 +1009,19 @@ def compact_bias(bias: torch.Tensor) -> Bias | None:
         raise ValueError("bias must be finite. Pass pairs that are not allowed as a mask.")
     if not bool(bias.any()):
         return None
-    # Values that are equal for all heads or queries were often expanded. Store them once.
+    # Models often repeat equal values for all heads or queries. Store them once.
     if bool((bias == bias[:1]).all()):
         bias = bias[:1]
     if bool((bias == bias[:, :1]).all()):
         bias = bias[:, :1]
     num_queries = bias.shape[1]
     if num_queries > 1:
-        # The reversed first column and the first row contain every distance once.
+        # The first column, reversed, and the first row together contain every distance once.
         values = torch.cat([bias[:, :, 0].flip(-1), bias[:, 0, 1:]], dim=1)
         by_distance = DistanceBias(values, num_queries)
         if _same(by_distance, bias):
             return by_distance
-    # Copy, because a slice would keep the model's whole buffer alive.
+    # Copy the values, because a slice would keep the whole tensor of the model in memory.
     return DenseBias(bias.clone())
 
 

@@ -49,17 +49,17 @@ class AttentionRecord:
     stacks : mapping of str to AttentionStack
         Stacks by name, in the order of menus. The first one is the default.
     model : str
-        Name of the model, the title of every picture.
+        Name of the model, used as the title of every picture.
     notes : sequence of str
         Notes that every picture shows.
     images : sequence of ndarray
-        Images that the model received, uint8, (height, width, 3). `Tokens.grids` assigns tokens to
-        their patches.
+        Images that the model received, uint8, (height, width, 3). `Tokens.grids` states which
+        tokens are patches of which image.
 
     Raises
     ------
     ValueError
-        If `stacks` is empty, or tokens are patches of a missing image.
+        If `stacks` is empty, or tokens are patches of an image that `images` does not contain.
 
     Examples
     --------
@@ -82,12 +82,12 @@ class AttentionRecord:
         self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
         if not isinstance(model, str):
             raise TypeError(f"model must be a string; got {model!r}")
-        # Lone surrogates cannot be encoded, so no file could contain the name.
+        # Replace lone surrogates, which cannot be encoded as UTF-8 and saved to a file.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
-        #: Results that other modules cache with the record, by name. They are not saved.
+        #: Results that other modules cache in the record, by name. `save` omits them.
         self.computed: dict[str, object] = {}
-        #: Files that the arrays are read from on demand, empty for a record in memory.
+        #: Files from which arrays are read on demand. Empty if the record is in memory.
         self.mapped_files: tuple[MappedFile, ...] = ()
         self.images = tuple(
             check_image(image, f"images[{index}]") for index, image in enumerate(images)
@@ -134,37 +134,41 @@ class AttentionRecord:
             (``"Ġthe"``, ``"▁the"``) are decoded to display text. `Tokens.of` keeps strings
             unchanged.
         key_tokens : sequence of str, Tokens or ProjectedKeys, optional
-            Tokens of the keys if they differ from the queries. `ProjectedKeys` names the columns of
-            Linformer and of pooled attention.
+            Tokens of the keys, if they differ from the tokens of the queries. Pass `ProjectedKeys`
+            if the keys are projected or pooled tokens, as in Linformer.
         sentence_b_start : int, optional
             Position at which the second text of a pair begins.
         encoder_attentions, decoder_attentions, cross_attentions : like `attentions`, optional
             Weights of an encoder-decoder model instead of `attentions`, at least one of them.
         encoder_tokens, decoder_tokens : sequence of str or Tokens, optional
-            Their tokens. The rows of the cross-attention are the decoder's tokens.
+            Tokens of the encoder and of the decoder. In cross-attention, the queries are the
+            decoder's tokens and the keys are the encoder's tokens.
         layers : sequence of int, optional
-            Layer numbers of the model, by default 0, 1, 2, ...
+            The model's numbers of these layers, by default 0, 1, 2, ...
         model : str
-            Name of the model, the title of pictures.
+            Name of the model, used as the title of pictures.
         images : sequence of ndarray
-            Images that the model received, uint8, (height, width, 3). `Tokens.grids` assigns tokens
-            to their patches.
+            Images that the model received, uint8, (height, width, 3). `Tokens.grids` states which
+            tokens are patches of which image.
         normalized : bool, optional
-            Whether each row must sum to 1 (or be zero if all keys are masked). The default is True
-            unless `signed`. With False, any weights that are not negative are valid.
+            Whether each row must sum to 1, or to 0 if all keys are masked. The default is True,
+            or False if `signed` is True. If False, weights must be 0 or larger, and rows may have
+            any sum.
         signed : bool, default False
             Whether the values are differences, effects or attributions, with any size and sign.
             Views draw them in two colours around zero.
         measure : str, default "weight"
             Short name of the values for legends, captions and tables, such as ``"difference"``.
         stack : str, default "self"
-            Name of the stack of `attentions`, as in `from_qk`. Views show other names unchanged.
+            Name of the stack that `attentions` become. Views show ``"cross"``, for example, as
+            cross-attention, and a name that they do not know unchanged.
 
         Returns
         -------
         AttentionRecord
-            The record has the stack ``"self"`` (or `stack`), or ``"encoder"``, ``"decoder"`` and
-            ``"cross"``. CPU tensors and arrays are not copied. Do not change them afterwards.
+            The record has one stack with the name `stack`. For an encoder-decoder model, it has
+            those of the stacks ``"encoder"``, ``"decoder"`` and ``"cross"`` whose weights were
+            passed. CPU tensors and arrays are not copied. Do not change them afterwards.
 
         Raises
         ------
@@ -172,10 +176,10 @@ class AttentionRecord:
             If a required argument is missing or not an array, or `stack` is not a name, or is
             passed for an encoder-decoder model.
         ValueError
-            If a shape does not fit, or a weight is NaN, infinite, negative (unless `signed`) or in
-            a row that does not sum to 1. The message contains the layer, head and row. If the axes
-            have another order, it suggests a fix. Also if `normalized` and `signed` are both True,
-            or `measure` is invalid.
+            If a shape does not fit. If a weight is NaN, infinite, or negative (unless `signed`), or
+            a row does not sum to 1 (unless `normalized` is False). The message contains the layer,
+            head and row, and suggests a fix if axes are in the wrong order. Also if `normalized`
+            and `signed` are both True, or `measure` is invalid.
 
         Examples
         --------
@@ -234,54 +238,55 @@ class AttentionRecord:
     ) -> Self:
         """Create a record from queries and keys of any model with softmax attention.
 
-        Weights are computed on demand, so that a record of 131,072 tokens is only as large as its
-        queries and keys. The formula is that of `attnviz.record.attention`: softmax(cap(scale * q
-        k^T) + bias) over the allowed keys and the sink.
+        Weights are computed on demand, so the record stores only queries and keys, even for
+        131,072 tokens. The weights are softmax(cap(scale * q k^T) + bias) over the allowed keys and
+        the sink, as defined in `attnviz.record.attention`.
 
         Parameters
         ----------
         queries, keys : sequence of arrays or array
-            One array per layer, (heads, queries, head_dim) and (key heads, keys, head_dim), as the
-            attention receives them: after rotary position embedding and normalization. A leading
-            batch axis of length 1 is valid. Or one array with the layers as its first axis.
-            float32, float16 or bfloat16. Lists of numbers become float32. The number of heads may
-            be a multiple of the number of key heads: each key head then serves a group of
-            consecutive heads.
+            One array per layer, or one array whose first axis is the layers. Queries of a layer are
+            (heads, queries, head_dim) and keys are (key heads, keys, head_dim), as the attention
+            receives them: after rotary position embedding and normalization. A batch axis of length
+            1 may precede the heads. The dtype is float32, float16 or bfloat16. Lists of numbers
+            become float32. The number of heads may be a multiple of the number of key heads: each
+            key head then belongs to a group of consecutive heads.
         tokens : sequence of str or Tokens, optional
             Tokens of the queries, and of the keys unless `key_tokens` is passed, as in
-            `from_weights`. By default they are named by position: ``[0]``, ``[1]``, ...
+            `from_weights`. By default, the tokens are named by position: ``[0]``, ``[1]``, ...
         key_tokens : sequence of str, Tokens or ProjectedKeys, optional
-            Tokens of the keys if they differ from the queries.
+            Tokens of the keys, if they differ from the tokens of the queries.
         sentence_b_start : int, optional
             Position at which the second text of a pair begins.
         scale : float or list of float, optional
-            Factor of the products, for all layers or as a list with one per layer. The default is 1
-            / sqrt(head_dim).
+            Factor of the dot products of queries and keys: one number for all layers, or a list
+            with one number per layer. The default is 1 / sqrt(head_dim).
         causal : bool, default False
             Whether no query may attend to a later key. If there are fewer queries than keys, the
             queries are the last positions.
         window : int or list of int, optional
-            Keys are allowed if their distance is less than this. A causal window of w has w keys,
-            including the query's own position.
+            Size of a sliding window. A query may attend to a key if the distance of their positions
+            is less than `window`. In causal attention, these are `window` keys including the
+            query's own position. Pass a list for one size per layer.
         mask : array or list of arrays, optional
-            (queries, keys) or (heads, queries, keys) for all layers, or a list with one per layer
-            (None for a layer without a mask). bool: True if a query may attend to a key, as in
-            `torch.nn.functional.scaled_dot_product_attention` and unlike the masks of
-            `torch.nn.MultiheadAttention`. Floating point: added to the logits, minus infinity if a
-            query may not attend to a key. If `causal` or `window` is passed as well, a pair is
-            allowed only if both allow it.
+            One array for all layers, (queries, keys) or (heads, queries, keys), or a list with one
+            array per layer (None for a layer without a mask). A bool array is True if the query may
+            attend to the key, as in `torch.nn.functional.scaled_dot_product_attention`. The masks
+            of `torch.nn.MultiheadAttention` have the opposite meaning. A floating-point array is
+            added to the logits and is minus infinity if the query may not attend to the key. If
+            `causal` or `window` is passed as well, the mask further restricts the allowed pairs.
         bias : array or list of arrays, optional
             Values added to the logits after the soft cap: (heads, queries, keys), (queries, keys),
             or (heads, 1, keys) if they are the same for every query.
         softcap : float or list of float, optional
-            Limit of the soft cap of the scaled products.
+            Limit c of the soft cap, cap(x) = c tanh(x / c). By default, logits are not capped.
         sinks : array or list of arrays, optional
-            (heads,), a learned logit per head that takes a share of each row. (layers, heads) or a
-            list if layers differ.
+            Learned logit of each head that takes a share of each row, (heads,). If layers differ,
+            pass (layers, heads) or a list with one array per layer.
         layers : sequence of int, optional
-            Layer numbers of the model, by default 0, 1, 2, ...
+            The model's numbers of these layers, by default 0, 1, 2, ...
         model : str
-            Name of the model, the title of pictures.
+            Name of the model, used as the title of pictures.
         images : sequence of ndarray
             Images that the model received, as in `from_weights`.
         stack : str, default "self"
@@ -298,8 +303,8 @@ class AttentionRecord:
         TypeError
             If an argument is not an array or has an invalid dtype.
         ValueError
-            If axes do not fit, there are several examples, or a value is NaN or infinite. The
-            message contains the argument with its actual and expected axes.
+            If axes do not fit, the arrays contain several examples, or a value is NaN or infinite.
+            The message contains the argument with its actual and expected axes.
 
         Examples
         --------
@@ -355,12 +360,12 @@ class AttentionRecord:
 
     @property
     def tokens(self) -> Tokens:
-        """Tokens of the record, if all queries and keys have the same.
+        """Tokens of the record, if the queries and keys of all stacks are the same tokens.
 
         Raises
         ------
         ValueError
-            If there are several token lists. The message lists their names.
+            If the record has several different lists of tokens. The message lists their names.
         """
         distinct: dict[Tokens, str] = {}
         for stack in self.stacks.values():
@@ -378,8 +383,8 @@ class AttentionRecord:
         Parameters
         ----------
         layers : int or iterable of int
-            Layer numbers of the model. Each stack keeps those that it has. Negative numbers count
-            from the end of each stack.
+            Layer numbers of the model. Each stack keeps the selected layers that it has. Negative
+            numbers count from the last layer of each stack.
 
         Returns
         -------
@@ -390,7 +395,7 @@ class AttentionRecord:
         TypeError
             If `layers` are not integers.
         IndexError
-            If no stack has one of the layers.
+            If a layer does not exist in any stack, or `layers` is empty.
         """
         requested = list(dict.fromkeys(whole_numbers("layers", as_list(layers))))
         numbers = {
@@ -422,20 +427,20 @@ class AttentionRecord:
         return derive_record(self, stacks)
 
     def merge_words(self) -> AttentionRecord:
-        """Return the record with tokens merged into words: keys summed, queries averaged.
+        """Return the record with tokens merged into words.
 
         Attention to a word is the sum over its tokens, and attention from a word is the mean over
-        its tokens. Rows still sum to 1 (Clark et al. 2019, arXiv 1906.04341, section 4.1). Words
-        are those of the tokenizer (`Tokens.words`): most tokenizers separate punctuation, and some
-        split "didn't" in two. If words are unknown, a token that is displayed with a leading space
-        (``·``) begins a word, and a token with ``##`` continues one. Special tokens and image
+        its tokens. Rows still sum to 1 (Clark et al. 2019, arXiv 1906.04341, section 4.1). The
+        tokenizer defines the words (`Tokens.words`): most tokenizers separate punctuation, and some
+        split "didn't" in two. If its words are unknown, a token that is displayed with a leading
+        space (``·``) begins a word, and a token with ``##`` continues one. Special tokens and image
         patches are not merged.
 
         Returns
         -------
         AttentionRecord
-            Arrays are not copied, and weights are computed on demand. A note explains the merging.
-            The result is the record itself if there is nothing to merge.
+            Arrays are not copied, and weights are computed on demand. A note of the record explains
+            the merging. If each token is a word, the result is the record itself.
 
         Raises
         ------
@@ -486,28 +491,31 @@ class AttentionRecord:
         Parameters
         ----------
         layer, head : int, optional
-            Layer number, -1 for the last layer, and head. If both are passed, without `top_k` and
-            `min_weight`, the result is the head's matrix. The default is all.
+            Layer number, -1 for the last layer, and head number. The default is all layers and all
+            heads. If both are passed without `top_k` and `min_weight`, the result is the matrix of
+            this head.
         stack : str, optional
-            Name of the stack. The default is the first one with `layer`, else all stacks.
+            Name of the stack. If `layer` is passed, the default is the first stack, otherwise all
+            stacks.
         top_k : int, optional
-            Maximum number of keys per query: those with the largest weights, in descending order.
-            For signed values, those with the largest absolute values. Keys without weight are
-            excluded.
+            Maximum number of keys per query. The table contains the keys with the largest weights
+            (for signed values, the largest absolute values) in descending order, without weights of
+            0.
         min_weight : float, optional
-            Smallest weight of the table, or smallest absolute value for signed values.
+            Smallest weight that the table contains, or smallest absolute value for signed values.
 
         Returns
         -------
         pandas.DataFrame
-            Matrix of one head: float32, rows are queries and columns keys, labelled by tokens.
+            Matrix of one head: float32. The rows are queries and the columns are keys, labelled by
+            their tokens.
 
             Tidy table: one row per pair of query and key that the mask allows, with the columns
             ``stack``, ``layer``, ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and
-            ``weight`` (float32). The last one has the name of the stack's `AttentionStack.measure`.
-            Texts are categories. With `top_k` or `min_weight`, the column ``kept`` is the share of
-            the query's weight (or of absolute values, if signed) that the table contains, from 0
-            to 1. A query without any row has no value.
+            ``weight`` (float32). If all stacks have the same `AttentionStack.measure`, this measure
+            is the name of the last column. Columns of text are categorical. With `top_k` or
+            `min_weight`, the column ``kept`` is the share of the query's weight (or of its absolute
+            values, if signed) that the table contains, from 0 to 1.
 
         Raises
         ------
@@ -572,40 +580,43 @@ class AttentionRecord:
         return create_table(selections, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:
-        """Return the sources of a produced token: the attention of all heads at its prediction.
+        """Return the attention of all heads when the model predicted a token.
 
-        The result contains the row of the query that predicted the token, in every head of every
-        layer, as the mean over all heads for each key. Uniform attention is included for
-        comparison.
+        One query predicted the token. The result contains the mean weight of each key in the rows
+        of this query, over all heads of all layers. It also contains the mean that uniform
+        attention would have.
 
         Parameters
         ----------
         token : int or str, default -1
-            Produced token: its position among the tokens, or its text if it was produced once.
+            Produced token: its position among all tokens, or its text if it was produced once.
             Negative numbers count from the end of the produced tokens. If the model produced no
-            tokens, any token of a causal stack except the first.
+            tokens and the stack is causal, pass any token except the first.
         stack : str, optional
-            Name of the stack, by default the first one with produced tokens, else the first one.
+            Name of the stack. The default is the first stack with produced tokens, or the first
+            stack if none has produced tokens.
 
         Returns
         -------
         Sources
-            Arrays, a summary as ``str()``, and `Sources.to_pandas`.
+            Arrays with one entry per key. ``str()`` returns a summary and `Sources.to_pandas` a
+            table.
 
         Raises
         ------
         IndexError, KeyError
             If the record does not have the token or stack.
         TypeError, ValueError
-            If no produced token or several have the text, no query predicts the token, or a weight
-            is NaN.
+            If no produced token has the text or several have it, no query predicts the token, or a
+            weight is NaN or infinite.
 
         Notes
         -----
         Attention weights do not measure influence on the prediction (Jain and Wallace 2019, arXiv
-        1902.10186; Wiegreffe and Pinter 2019, arXiv 1908.04626). The mean weights all heads
-        equally, regardless of their values' norms, and ignores what earlier layers computed (Abnar
-        and Zuidema 2020, arXiv 2005.00928).
+        1902.10186; Wiegreffe and Pinter 2019, arXiv 1908.04626). All heads count equally in the
+        mean, regardless of the norms of their value vectors. The mean also ignores that earlier
+        layers have mixed information from several tokens (Abnar and Zuidema 2020, arXiv
+        2005.00928).
 
         Examples
         --------
@@ -627,7 +638,7 @@ class AttentionRecord:
         return find_sources(self.stack(stack), token)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the record as one safetensors file, a few MB at a time.
+        """Write the record to one safetensors file, a few MB at a time.
 
         Parameters
         ----------
@@ -646,9 +657,9 @@ class AttentionRecord:
             If the file cannot be written, or the file that the record was loaded from has been
             truncated.
         TypeError, ValueError
-            If `path` is not a valid path, or a stack can only be saved as more than 134 million
-            computed values, such as the difference of two models with different tokenizers. Save
-            the original records instead.
+            If `path` is not a valid path. Also if the record contains computed weights that cannot
+            be saved in another form, such as the difference of two models with different
+            tokenizers, and has more than 134 million of them. Save the original records instead.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import record_to_arrays
@@ -658,7 +669,7 @@ class AttentionRecord:
         return write_arrays(path, header, arrays)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A MappingProxyType can be neither copied nor pickled.
+        # Replace the MappingProxyType, which can be neither copied nor pickled.
         return vars(self) | {"stacks": dict(self.stacks), "computed": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -676,7 +687,10 @@ def derive_record(
     model: str | None = None,
     notes: Sequence[str] | None = None,
 ) -> AttentionRecord:
-    """Return a record of other stacks with the same images and mapped files."""
+    """Return a record with other stacks, and the images and mapped files of `record`.
+
+    By default, it also has the model name and the notes of `record`.
+    """
     derived = AttentionRecord(
         stacks,
         model=record.model if model is None else model,
@@ -698,8 +712,9 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         File that `AttentionRecord.save` wrote, or folder that ``attnviz.extract(...,
         spool=folder)`` created.
     verify : bool, default False
-        Whether to read all arrays and compare them with their checksum. By default this is done if
-        they have at most 16 MB. The header, tokens, names, shapes and lengths are always checked.
+        Whether to read all arrays and compare them with their checksum. If False, arrays of more
+        than 16 MB are not compared. The header, tokens, names, shapes and lengths are always
+        checked.
 
     Returns
     -------
@@ -710,7 +725,6 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     FileNotFoundError
         If the file does not exist, or the folder has no record, for example after an interrupted
         extraction.
-        interrupted.
     TypeError
         If `path` is not a path.
     ValueError

@@ -1,7 +1,7 @@
-"""Sampled rows of a long text's attention, from which scores are estimated.
+"""Selection of a few queries of a long text, from whose attention views estimate scores of heads.
 
-Maps of all heads of a model with a hundred thousand tokens take days to compute. A few exact rows
-per head take seconds and are enough to characterize a head.
+For a text of a hundred thousand tokens, computing the weights of all heads takes days. The weights
+of a few queries per head take seconds and are enough to characterize a head.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from attnviz.utils.arguments import whole_number
 
 __all__ = ["SAMPLED_QUERIES", "can_compute_maps", "num_scored_queries", "sample_queries"]
 
-#: Default number of sampled queries. The standard error of a share is then at most 0.063.
+#: Default number of sampled queries. The standard error of an estimated share is at most 0.063.
 SAMPLED_QUERIES = 64
 
-# Entries of a head with 4,096 queries and keys. A CPU computes its map in about 0.3 s, the time
-# budget for all visible heads. A GPU computes a hundred times as many.
+# Number of weights of a head with 4,096 queries and 4,096 keys. A CPU computes them in about 0.3 s.
+# The limit for a GPU is 64 times as large.
 _MAX_ENTRIES = 1 << 24
 _MAX_DEVICE_ENTRIES = 1 << 30
 
-# Multiples of this number spread evenly over the unit interval and follow no periodic pattern.
+# Fractional parts of its multiples are spread evenly between 0 and 1, without a periodic pattern.
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def can_compute_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
-    """Whether complete maps of all heads of `layers` are fast enough for an interactive view.
+    """Whether a view can compute all weights of each head of `layers` fast enough.
 
-    `num_cells` is queries times keys. The limit is 4,096 of each, or 32,768 of each if all queries
-    and keys are on a GPU.
+    `num_cells` is the number of queries times the number of keys. The limit is 4,096 times 4,096,
+    or 32,768 times 32,768 if all layers store queries and keys on a GPU.
 
     >>> can_compute_maps([], 4096 * 4096), can_compute_maps([], 4096 * 4097)
     (True, False)
@@ -46,9 +46,9 @@ def can_compute_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
 
 
 def num_scored_queries(stack: AttentionStack) -> int | None:
-    """Return the number of queries from which views compute head scores, or None for all.
+    """Return the number of queries from which views compute scores of heads, or None for all.
 
-    Above the limit of `can_compute_maps`, scores of all queries would take too long.
+    Views sample queries if the stack exceeds the limit of `can_compute_maps`.
     """
     layers = [stack.attention(layer) for layer in stack.layers]
     num_queries = len(stack.query_tokens)
@@ -60,10 +60,10 @@ def num_scored_queries(stack: AttentionStack) -> int | None:
 def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDArray[np.int64]:
     """Return ascending query positions, spread evenly over the text.
 
-    All queries are returned if there are at most `max_queries`. Otherwise the text is divided into
-    `max_queries` equal parts. Each part contributes one query, at multiples of the golden ratio of
-    the part's length. The selection is deterministic. It avoids periodic structure such as the
-    rows of an image, where evenly spaced queries could all be in one column.
+    If the text has at most `max_queries` queries, all of them are returned. Otherwise, the text is
+    divided into `max_queries` equal parts, and one query of each part is selected. Its position
+    within part k is the fractional part of 0.5 + k times the golden ratio. The selection is
+    deterministic. With equal distances, all selected patches of an image could be in one column.
 
     >>> sample_queries(3).tolist()
     [0, 1, 2]
@@ -74,6 +74,6 @@ def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDAr
     num_sampled = min(num_queries, max_queries)
     parts = np.arange(num_sampled)
     offsets = (0.5 + parts * _GOLDEN_RATIO) % 1.0
-    # Rounding must not move a query into the next part.
+    # Limit the positions, because rounding could move a query into the next part.
     positions = np.floor((parts + offsets) * (num_queries / num_sampled)).astype(np.int64)
     return np.minimum(positions, (parts + 1) * num_queries // num_sampled - 1)

@@ -1,4 +1,7 @@
-"""A softmax in parts: sizes of tiles and blocks, and weights from logits and normalizers."""
+"""Functions for a softmax that does not hold all logits in memory.
+
+A tile is some rows with all keys. A block is some keys with all rows of a product.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,25 @@ import torch
 
 __all__ = ["exp_in_place", "key_blocks", "row_tiles", "weights_from_logits"]
 
-# Largest tile of logits, in entries (16 MiB of float32): large enough for an efficient matrix
-# product, small enough for any text length.
+# Maximum number of logits in a tile (16 MiB of float32). Such a tile is large enough for an
+# efficient matrix product, and fits into memory for any text length.
 _TILE_ENTRIES = 1 << 22
-# Largest block of keys, in entries. On a CPU it fits into the cache. A GPU needs larger blocks to
-# be fully used.
+# Maximum number of logits in a block. On a CPU, a block fits into the cache. A GPU needs larger
+# blocks to be fully used.
 _BLOCK_ENTRIES = 1 << 19
 _DEVICE_BLOCK_ENTRIES = 1 << 24
 _LOG2_OF_E = math.log2(math.e)
 
 
 def row_tiles(rows: slice, num_keys: int) -> Iterator[slice]:
-    """Yield consecutive slices of `rows` whose logits with all keys are at most one tile."""
+    """Split `rows` into consecutive slices. The logits of a slice and all keys fit into a tile."""
     step = max(1, _TILE_ENTRIES // max(1, num_keys))
     for start in range(rows.start, rows.stop, step):
         yield slice(start, min(start + step, rows.stop))
 
 
 def key_blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[slice]:
-    """Yield consecutive slices of `columns` whose logits with `num_rows` rows are one block."""
+    """Split `columns` into slices. The logits of a slice with `num_rows` rows fit into a block."""
     entries = _BLOCK_ENTRIES if device.type == "cpu" else _DEVICE_BLOCK_ENTRIES
     step = 1 << max(0, (entries // max(1, num_rows)).bit_length() - 1)
     for start in range(columns.start, columns.stop, step):
@@ -35,25 +38,27 @@ def key_blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[
 
 
 def weights_from_logits(logits: torch.Tensor, log_normalizer: torch.Tensor) -> torch.Tensor:
-    """Return the weights of a subset of keys, (..., rows, columns), from logits and normalizers.
+    """Compute weights from logits of some keys and the normalizers of the complete rows.
 
-    `logits` are overwritten. `log_normalizer` is (..., rows), as `QueryKeyAttention` returns it.
-    The weights of a row without an allowed key are 0.
+    `logits` are (..., rows, columns), and are overwritten by the weights. `log_normalizer` is the
+    result of `QueryKeyAttention.log_normalizer`, (..., rows). The weights of a row without an
+    allowed key are 0.
 
     >>> weights_from_logits(torch.zeros(1, 2), torch.tensor([8.0]).log())
     tensor([[0.1250, 0.1250]])
     """
-    # Rows without an allowed key: the difference of two infinities would be NaN.
+    # The normalizer of a row without an allowed key is minus infinity, like its logits. Plus
+    # infinity gives weights of 0. The difference of two equal infinities would be NaN.
     logits -= log_normalizer.masked_fill(torch.isneginf(log_normalizer), torch.inf)[..., None]
     return exp_in_place(logits)
 
 
 def exp_in_place(exponents: torch.Tensor) -> torch.Tensor:
-    """Compute the exponential function in place.
+    """Compute the exponential of each number in place. Return `exponents`.
 
     >>> exp_in_place(torch.tensor([0.0, -torch.inf]))
     tensor([1., 0.])
     """
-    # Powers of two take a CPU a third of the time, and they dominate the cost of a softmax.
+    # On a CPU, exp2 takes a third of the time of exp, which dominates the cost of a softmax.
     exponents *= _LOG2_OF_E
     return exponents.exp2_()

@@ -1,4 +1,4 @@
-"""Sources of a produced token: the attention of all heads at its prediction."""
+"""Sources of a produced token: the attention of all heads from the query that predicted it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CAVEATS", "Sources", "find_sources"]
 
-#: Limitations of the numbers.
+#: Sentences about what the numbers do not show.
 CAVEATS = (
     "Weights show attention, not influence on the output: attention is not attribution.",
     "The mean weights all heads equally and hides differences between heads.",
@@ -37,21 +37,22 @@ class Sources:
     query : int
         Position of the query that predicted the token.
     stack : str
-        Name of the stack.
+        Name of the stack of layers.
     heads : ndarray of int64, (heads, 2)
-        Layer and head of each head.
+        Layer number and head number of each head.
     means : ndarray of float64, (keys,)
-        Mean weight of each key over all heads, with equal weighting.
+        Mean weight of each key over all heads of all layers.
     strongest_heads : ndarray of int64, (keys,)
-        Index into `heads` of the head with the largest weight for each key.
+        Index into `heads` of the head that has the largest weight on the key.
     most : ndarray of float32, (keys,)
-        Weight that this head gives the key.
+        Largest weight of each key, which is the weight in this head.
     baseline : ndarray of float64, (keys,)
-        Mean weight of each key if every head attended uniformly to all keys that its mask allows.
+        Mean weight that each key would have if every head attended equally to all keys that its
+        mask allows.
     query_tokens, key_tokens : Tokens
         Tokens of the stack.
     caveats : tuple of str
-        Limitations of the numbers.
+        Sentences about what the numbers do not show.
 
     See Also
     --------
@@ -71,7 +72,7 @@ class Sources:
     caveats: tuple[str, ...] = CAVEATS
 
     def top(self, count: int = _DEFAULT_COUNT) -> NDArray[np.int64]:
-        """Return the keys with the largest means, in descending order, without keys of mean 0.
+        """Return the keys with the largest means above 0, in descending order.
 
         Parameters
         ----------
@@ -91,9 +92,9 @@ class Sources:
         Returns
         -------
         pandas.DataFrame
-            One row per key with weight, in descending order of the mean. The columns are ``key``,
-            ``key_token``, ``mean``, ``baseline``, ``strongest_layer``, ``strongest_head`` and
-            ``strongest_weight``.
+            One row per key whose mean is not 0, in descending order of the mean. The columns are
+            ``key``, ``key_token``, ``mean``, ``baseline``, ``strongest_layer``, ``strongest_head``
+            and ``strongest_weight``.
 
         Raises
         ------
@@ -136,7 +137,7 @@ class Sources:
 
 
 def find_sources(stack: AttentionStack, token: int | str) -> Sources:
-    """Return the sources of a produced token. See `AttentionRecord.sources`."""
+    """Compute `AttentionRecord.sources` for a stack."""
     check_weights(stack, "sources of a token")
     query, text = _predicting(stack, token)
     num_keys = len(stack.key_tokens)
@@ -173,7 +174,10 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
 
 
 def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
-    """Return the query that predicted a token, and the token's text."""
+    """Return the query that predicted a token, and the token's text.
+
+    `token` is as in `AttentionRecord.sources`. Raise ValueError if no query predicted it.
+    """
     tokens, predictions = stack.query_tokens, stack.query_tokens.predictions
     if predictions:
         prediction = predictions[_produced(predictions, token)]
@@ -193,7 +197,10 @@ def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
 
 
 def _produced(predictions: tuple[Prediction, ...], token: int | str) -> int:
-    """Return the index of `token` among the produced tokens."""
+    """Return the index of `token` among the produced tokens `predictions`.
+
+    Raise ValueError or IndexError if the token was not produced, or was produced several times.
+    """
     positions = [
         prediction.query + 1 if prediction.row is None else prediction.row
         for prediction in predictions

@@ -24,9 +24,9 @@ __all__ = ["ZeroCount", "count_zeros"]
 
 @dataclass(frozen=True)
 class ZeroCount:
-    """Number of a head's weights that are exactly 0 although no mask explains it.
+    """Number of exact zeros among the weights of a head, without zeros that a mask explains.
 
-    `counted` is the number of query-key pairs that a mask does not explain.
+    `counted` is the number of query-key pairs that were examined. `zeros` of them have weight 0.
 
     >>> ZeroCount(zeros=3, counted=4).share
     0.75
@@ -37,23 +37,22 @@ class ZeroCount:
 
     @property
     def share(self) -> float:
-        """Share of zeros among the counted pairs, from 0 to 1, or 0 if none is counted."""
+        """Share of zeros among the counted pairs, from 0 to 1, or 0 if no pair was counted."""
         return self.zeros / self.counted if self.counted else 0.0
 
 
 def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCount, ...]]:
     """Count the exact zeros of each head, for the layers whose weights are stored.
 
-    The following zeros are attributed to a mask and not counted:
+    Pairs with the following zeros are attributed to a mask and not counted:
 
-    - All keys of a query without any weight, because rows of sparsemax and entmax sum to 1.
+    - All keys of a query that has no weight on any key. Rows of sparsemax and entmax sum to 1.
     - All later keys, if no query of any head and layer has weight on a later key (causal
-      attention). The queries are the last of the keys.
-    - All zeros of a layer with at least two heads, if they are at the same positions in all heads
-      (padding, windows, blocks). For a single head, the zeros outside a band without zeros.
-
-    In the last two cases, a mask with one key per query does not count, because it would leave no
-    choice.
+      attention). The queries are assumed to be the last of the keys.
+    - All zeros of a layer, if its heads have zeros at the same pairs (padding, windows, blocks). If
+      the layer has a single head, this applies only if the other pairs form a band around the
+      diagonal. It does not apply if each query has weight on at most one key, because masks leave a
+      choice of keys.
 
     >>> from attnviz.record.attention import StoredWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
@@ -71,16 +70,19 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
 
 @dataclass(frozen=True)
 class _ZeroScan:
-    """Result of one pass over the weights of a layer.
+    """Positions of the zeros among the weights of a layer.
 
     Attributes
     ----------
+    values : Tensor
+        The weights, (heads, queries, keys).
     weighted : ndarray
-        int64, (heads, queries): number of keys with weight.
+        int64, (heads, queries): number of keys whose weight is not 0.
     ahead : bool
-        Whether a query has weight on a later key, or no later keys exist.
+        Whether attention is not causal: a query has weight on a later key. Also True if the layer
+        has a single query, or more queries than keys, because this cannot be determined then.
     alike : bool
-        Whether all heads have weight at the same positions.
+        Whether all heads have zeros at the same query-key pairs.
     """
 
     values: torch.Tensor
@@ -90,7 +92,7 @@ class _ZeroScan:
 
     def counts(self, *, causal: bool) -> tuple[ZeroCount, ...]:
         num_queries, num_keys = self.values.shape[1:]
-        # Number of keys that each query may attend to.
+        # Number of keys that each query may attend to, if attention is causal or without a mask.
         num_visible = np.full(num_queries, num_keys)
         if causal:
             num_visible = np.arange(num_queries) + _offset(self.values) + 1
@@ -105,7 +107,7 @@ class _ZeroScan:
         return tuple(counts)
 
     def _is_mask(self) -> bool:
-        """Whether the zeros are those of a mask that all heads share."""
+        """Whether the zeros may be the result of a mask that all heads share."""
         if not self.alike or int(self.weighted.max()) < 2:
             return False
         return len(self.values) > 1 or isinstance(compact_mask(self.values != 0), BandMask)
@@ -114,13 +116,13 @@ class _ZeroScan:
 def _scan(values: torch.Tensor) -> _ZeroScan:
     heads, num_queries, num_keys = values.shape
     weighted = np.zeros((heads, num_queries), np.int64)
-    # If the first query may attend to every key, no key is later.
+    # With a single query, or with more queries than keys, causal attention cannot be recognized.
     ahead = _offset(values) < 0 or num_queries == 1
     alike = True
-    # Flags of one tile for all heads. Flags of all rows would take a quarter of the weights'
-    # memory.
+    # Compute flags for some rows at a time. Flags of all rows would take a quarter of the memory of
+    # the weights.
     for rows in row_tiles(slice(0, num_queries), heads * num_keys):
-        # View as uint8: bool tensors are slow to reduce and to compare.
+        # View the flags as uint8, because torch reduces and compares bool tensors slowly.
         flags = values[:, rows].bool().view(torch.uint8)
         weighted[:, rows] = flags.sum(dim=2, dtype=torch.int32).cpu().numpy()
         any_head = flags.amax(dim=0)

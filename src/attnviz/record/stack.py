@@ -1,4 +1,4 @@
-"""A stack: the layers that attend over the same tokens."""
+"""A stack: the layers whose attention has the same query tokens and the same key tokens."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from attnviz.utils.progress import Pace, Steps, run_steps
 
 __all__ = ["AttentionStack", "check_weights", "find_maximum", "resolve_normalized"]
 
-# Largest number of weights that are read to find the maximum, about a second on one core.
+# Largest number of weights that are read to find their maximum. This takes a core about a second.
 _MAX_WEIGHTS_READ = 1 << 26
-# Maximum number of letters that a legend has room for.
+# Maximum number of letters of a measure's name, which must fit into a legend.
 _MAX_MEASURE_LENGTH = 40
 
 
@@ -38,17 +38,18 @@ class AttentionStack:
     name : str
         ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"``, ``"vision"``, ...
     layers : mapping of int to LayerAttention
-        Layers by the model's layer numbers. Hybrid models have gaps. Numbers of heads may differ.
+        Layers by the model's layer numbers. Numbers may be missing, for example in hybrid models
+        with other layers. Layers may have different numbers of heads.
     query_tokens : Tokens
         Tokens of the rows.
     key_tokens : Tokens, optional
-        Tokens of the columns, by default those of the rows.
+        Tokens of the columns, by default the tokens of the rows.
     normalized : bool, optional
-        Whether each row sums to 1 (less with sinks, 0 if all keys are masked). The default is True
-        unless `signed`.
+        Whether each row sums to 1 (less with sinks, 0 if all keys are masked). The default is True,
+        or False if `signed` is True.
     signed : bool, default False
-        Whether values may be negative, such as differences and effects. Rows then need not sum to
-        1.
+        Whether values may be negative, such as differences and effects. Rows of such values may
+        have any sum.
     measure : str, default "weight"
         Short name of the values for legends, captions and tables.
 
@@ -64,8 +65,8 @@ class AttentionStack:
     TypeError
         If `measure` is not a string.
     ValueError
-        If there is no layer, a layer's shape does not fit the tokens, both `normalized` and
-        `signed` are True, or `measure` is empty, longer than 40 letters or has several lines.
+        If `layers` is empty, a layer's shape does not fit the tokens, or both `normalized` and
+        `signed` are True. Also if `measure` is empty, longer than 40 letters or has several lines.
 
     Examples
     --------
@@ -142,7 +143,7 @@ class AttentionStack:
         Raises
         ------
         IndexError
-            If the stack has no such layer.
+            If the stack does not have the layer.
 
         Examples
         --------
@@ -155,16 +156,17 @@ class AttentionStack:
 
     @property
     def maximum(self) -> float:
-        """Largest weight that can occur: 1 if rows sum to 1, else the largest weight.
+        """Largest weight, or largest absolute value if the stack is signed.
 
-        For a signed stack, the largest absolute value. It is 1 for differences of long texts, which
-        are too many to read and whose absolute values are at most 1.
+        It is 1 if rows sum to 1. Otherwise, all weights are read to find the largest. If this would
+        take longer than about a second and an upper bound is known, the result is this bound. For
+        example, the bound is 1 for the difference of two attentions.
         """
         return run_steps(find_maximum(self))
 
     @property
     def causal(self) -> bool:
-        """Whether the masks of all layers are known to hide later keys."""
+        """Whether the masks of all layers are known to forbid attention to later keys."""
         return all(attention.causal for attention in self._layers.values())
 
     @property
@@ -174,7 +176,7 @@ class AttentionStack:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether queries and keys of every layer are known, not only weights."""
+        """Whether every layer has queries and keys. False if a layer has only weights."""
         return all(layer.vectors is not None for layer in self._layers.values())
 
     def attention(self, layer: int) -> LayerAttention:
@@ -192,26 +194,28 @@ class AttentionStack:
         Raises
         ------
         IndexError
-            If the stack has no such layer. The message lists the existing layers.
+            If the stack does not have the layer. The message lists the existing layers.
         """
         return self._layers[self.layer_number(layer)]
 
     def layer_number(self, layer: int) -> int:
-        """Return the model's number of a layer.
+        """Convert a layer number that may be negative to the model's layer number.
 
         Parameters
         ----------
         layer : int
-            Layer number, or negative from the end: -1 is the last captured layer.
+            Layer number of the model. Negative numbers count from the end: -1 is the last layer of
+            the stack.
 
         Returns
         -------
         int
+            Number of the layer, from 0.
 
         Raises
         ------
         IndexError
-            If the stack has no such layer. The message lists the existing layers.
+            If the stack does not have the layer. The message lists the existing layers.
 
         Examples
         --------
@@ -235,16 +239,16 @@ class AttentionStack:
         rows: slice | None = None,
         columns: slice | None = None,
     ) -> NDArray[np.float32]:
-        """Compute attention weights.
+        """Return attention weights. They are computed if the stack stores queries and keys.
 
         Parameters
         ----------
         layer : int
             Layer number of the model, or negative from the end, as in Python.
         head : int, optional
-            Head within the layer, negative from the end. The default is all heads.
+            Head within the layer, or negative from the end. The default is all heads.
         rows, columns : slice, optional
-            Queries and keys, with step 1. The default is all.
+            Positions of the queries and keys, without a step. The default is all.
 
         Returns
         -------
@@ -290,8 +294,9 @@ class AttentionStack:
         Returns
         -------
         ndarray
-            bool, (rows, columns). All True if no mask is known. A word may attend to another one if
-            any of its tokens may.
+            bool, (rows, columns). All entries are True if no mask is known. If tokens were merged
+            into words, a word may attend to another word if any of its tokens may attend to any
+            token of the other.
 
         Raises
         ------
@@ -308,10 +313,10 @@ class AttentionStack:
         )
 
     def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
-        """Count the weights of a head that are exactly 0, if weights are stored.
+        """Count the stored weights of a head that are exactly 0.
 
-        Sparse attention (sparsemax, entmax) excludes keys by such weights. Zeros that look like
-        those of a mask are not counted (see `attnviz.record.sparsity.count_zeros`).
+        Sparse attention (sparsemax, entmax) gives a key that it excludes the weight 0. Zeros that
+        may be the result of a mask are not counted (see `attnviz.record.sparsity.count_zeros`).
 
         Parameters
         ----------
@@ -321,8 +326,8 @@ class AttentionStack:
         Returns
         -------
         ZeroCount or None
-            Counts of the stored weights, before any rounding. None if weights are computed from
-            queries and keys, words were merged, or values are signed.
+            Number of zeros, and number of weights among which they were counted. None if the stack
+            stores queries and keys instead of weights, words were merged, or values are signed.
 
         Raises
         ------
@@ -339,7 +344,7 @@ class AttentionStack:
         """
         layer, head = self.layer_number(layer), self.head_number(layer, head)
         if self._zeros is None:
-            # A 0 among signed values does not show that sparse attention excluded the key.
+            # Signed values are not counted, because sparse attention does not cause their zeros.
             self._zeros = {} if self.signed else count_zeros(self._layers)
         zeros = self._zeros
         return zeros[layer][head] if layer in zeros else None
@@ -371,7 +376,8 @@ class AttentionStack:
         Parameters
         ----------
         layer, head : int
-            Layer number and query head. The heads of a group share their keys.
+            Layer number and query head. In grouped-query attention, several heads read the same
+            keys.
 
         Returns
         -------
@@ -403,13 +409,13 @@ class AttentionStack:
         return self._like(selected, self.query_tokens, self.key_tokens)
 
     def merge_words(self) -> AttentionStack:
-        """Return the attention between words: keys summed, queries averaged.
+        """Return the attention between words instead of tokens.
 
         Returns
         -------
         AttentionStack
-            Weights are computed from those of the tokens on demand. The result is the stack itself
-            if each token is a word (or an image patch).
+            Weights are computed on demand from the weights of the tokens. If each token is a word,
+            the result is the stack itself. Special tokens and image patches count as words.
 
         Raises
         ------
@@ -431,7 +437,7 @@ class AttentionStack:
         query_tokens: Tokens,
         key_tokens: Tokens | None,
     ) -> AttentionStack:
-        """Return a stack with the same name and kind of values."""
+        """Return a stack with the same name, measure and sign of values, but other layers."""
         return AttentionStack(
             self.name,
             layers,
@@ -443,23 +449,24 @@ class AttentionStack:
         )
 
     def head_number(self, layer: int, head: int) -> int:
-        """Return the model's number of a head.
+        """Convert a head number that may be negative to the number of the head in its layer.
 
         Parameters
         ----------
         layer : int
-            Layer, as in `layer_number`.
+            Layer number, as in `layer_number`.
         head : int
-            Head number, or negative from the end of the layer's heads.
+            Head number. Negative numbers count from the end: -1 is the last head of the layer.
 
         Returns
         -------
         int
+            Number of the head, from 0.
 
         Raises
         ------
         IndexError
-            If the layer has no such head. The message lists the existing heads.
+            If the stack does not have the layer or the head. The message lists the existing ones.
 
         Examples
         --------
@@ -493,7 +500,10 @@ class AttentionStack:
 
 
 def resolve_normalized(*, normalized: bool | None, signed: bool) -> bool:
-    """Return whether rows sum to 1. The default is True unless values are signed."""
+    """Return `normalized`, or its default, which is True unless values are signed.
+
+    Raise ValueError if both arguments are True.
+    """
     if signed and normalized:
         raise ValueError(
             "normalized=True and signed=True cannot be combined, because rows of signed values do "
@@ -515,7 +525,7 @@ def _checked_measure(measure: str) -> str:
 
 
 def find_maximum(stack: AttentionStack) -> Steps[float]:
-    """Compute `AttentionStack.maximum` in steps. All weights are read unless rows sum to 1."""
+    """Compute `AttentionStack.maximum`. The generator yields progress while it reads weights."""
     if stack.normalized:
         return 1.0
     if stack._maximum is None:
@@ -536,13 +546,13 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
                     if stack.signed:
                         extremes.append(abs(float(block.min())))
                     yield from pace.advance(block.size)
-        # np.max propagates NaN, as for a single array.
+        # Use np.max, because max() does not always return NaN if one of the numbers is NaN.
         stack._maximum = float(np.max(extremes))
     return stack._maximum
 
 
 def check_weights(stack: AttentionStack, what: str) -> None:
-    """Raise ValueError for a signed stack if `what` needs weights that sum to 1."""
+    """Raise ValueError if the stack is signed. `what` is the analysis, for the message."""
     if stack.signed:
         raise ValueError(
             f"{what} are defined for attention weights, but stack {stack.name!r} has signed values "

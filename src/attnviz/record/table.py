@@ -1,4 +1,4 @@
-"""All weights of a record as one tidy table, with one row per head and query-key pair."""
+"""Weights of a record as one tidy table, with one row for each head, query and key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HeadsOfLayer", "check_min_weight", "create_table", "require_pandas"]
 
-#: Maximum number of rows of a table, about 25 bytes each.
+#: Maximum number of rows of a table. A row takes about 25 bytes.
 MAX_ROWS = 20_000_000
 
 
@@ -32,7 +32,7 @@ class HeadsOfLayer(NamedTuple):
 
 
 class _HeadRows(NamedTuple):
-    """Table rows of one head."""
+    """Table rows of one head, or of some of its queries."""
 
     layer: int
     stack_index: int
@@ -44,7 +44,7 @@ class _HeadRows(NamedTuple):
 
 
 def require_pandas() -> None:
-    """Raise ImportError with an installation command if pandas is missing."""
+    """Raise ImportError with an installation command if pandas is not installed."""
     try:
         import pandas  # noqa: F401, ICN001
     except ImportError as error:
@@ -52,7 +52,9 @@ def require_pandas() -> None:
 
 
 def check_min_weight(min_weight: Any) -> float:
-    """Return `min_weight` as a float. Raise TypeError or ValueError if it is not positive.
+    """Return `min_weight` as a float.
+
+    Raise TypeError if it is not a number, or ValueError if it is not positive and finite.
 
     >>> check_min_weight(0.05)
     0.05
@@ -67,7 +69,7 @@ def check_min_weight(min_weight: Any) -> float:
 def create_table(
     selections: Sequence[HeadsOfLayer], *, top_k: int | None, min_weight: float | None
 ) -> pd.DataFrame:
-    """Return the table of `selections` heads. See `AttentionRecord.to_pandas`."""
+    """Return the table of the selected heads, as described in `AttentionRecord.to_pandas`."""
     import pandas as pd
 
     lines = sum(
@@ -102,8 +104,8 @@ def create_table(
         "key": keys,
         "key_token": _token_column(sides[1], stack_indices, keys, texts),
     }
-    # The column is called "weight" if stacks have different measures, or if the measure is the name
-    # of another column.
+    # The column of the values has the name of the measure. It is called "weight" if the stacks have
+    # different measures, or if another column already has the name.
     measures = {stack.measure for stack in stacks} - columns.keys() - {"kept"}
     measure = measures.pop() if len(measures) == 1 else "weight"
     columns[measure] = joined("weights", np.float32)
@@ -118,9 +120,10 @@ def _token_column(
     positions: NDArray[Any],
     texts: Sequence[str],
 ) -> pd.Categorical[str]:
-    """Return token texts as categories that queries and keys share.
+    """Return the column of token texts at `positions`. Its categories are `texts`.
 
-    `stack_indices` are the indices into `sides`.
+    `sides` are the tokens of each stack. For each row of the table, `stack_indices` is the stack as
+    an index into `sides`.
     """
     import pandas as pd
 
@@ -134,7 +137,7 @@ def _token_column(
 
 
 def _max_rows(stack: AttentionStack, layer: int, top_k: int | None) -> int:
-    """Return the maximum number of table rows of one head."""
+    """Return the maximum number of table rows of a head of the layer."""
     rows, keys = len(stack.query_tokens), len(stack.key_tokens)
     if top_k is not None:
         return rows * min(top_k, keys)
@@ -149,7 +152,10 @@ def _max_rows(stack: AttentionStack, layer: int, top_k: int | None) -> int:
 def _all_rows(
     selections: Sequence[HeadsOfLayer], top_k: int | None, min_weight: float | None
 ) -> Steps[list[_HeadRows]]:
-    """Compute the rows of all heads, tile by tile."""
+    """Compute the table rows of the selected heads. The generator yields the progress.
+
+    Raise ValueError as soon as the number of rows exceeds `MAX_ROWS`.
+    """
     stacks = list(dict.fromkeys(selection.stack for selection in selections))
     total = sum(
         len(selection.heads) * len(selection.stack.query_tokens) * len(selection.stack.key_tokens)
@@ -192,7 +198,7 @@ def _rows_of_tile(
         strong, keys = torch.from_numpy(sizes).topk(min(top_k, weights.shape[1]), dim=1)
         values, key_indices = strong.numpy(), keys.numpy()
         selected = values > 0 if min_weight is None else values >= min_weight
-        # Sort by weight. Equal weights are sorted by key.
+        # Sort by descending weight, and sort keys with equal weights by position.
         order = np.lexsort((key_indices, -values), axis=1)
         values, key_indices, selected = (
             np.take_along_axis(array, order, axis=1) for array in (values, key_indices, selected)

@@ -1,8 +1,8 @@
 """Display tokens: the text of every query and key in a view, and the model's predictions.
 
-A token's display text differs from its vocabulary entry. White space, control characters and
-characters that change the direction of text are made visible here, for all views, exports and
-tables. Such characters therefore cannot mislead a reader.
+The display text of a token differs from its vocabulary entry. Views, exports and tables show
+display texts, in which white space, control characters and characters that change the direction of
+text are visible. Such characters therefore cannot mislead a reader.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["Candidate", "Prediction", "Tokens", "make_visible", "number_words", 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Number of positions that an error lists if several tokens have the same text.
 _MAX_LISTED = 6
-# Joiners inside an emoji or an Indic word belong to the glyph. At either end of a text, or beside a
-# space or another joiner, they would be invisible.
+# A joiner between two characters of an emoji or an Indic word is part of the glyph and is kept. At
+# either end of a text, or next to a space or another joiner, it would be invisible and is replaced.
 _JOINERS = {"\u200c", "\u200d"}
 _JOINS_NOTHING = _JOINERS | {" "}
 
@@ -30,9 +30,9 @@ _JOINS_NOTHING = _JOINERS | {" "}
 def make_visible(text: str) -> str:
     r"""Make every character of a token's text visible.
 
-    Spaces become ``·``, newlines ``⏎`` and tabs ``⇥``. Other characters that are invisible, control
-    something or change the direction of text become their code point, such as ``‹U+202E›``. An
-    empty text becomes ``∅``.
+    Spaces become ``·``, newlines ``⏎`` and tabs ``⇥``. Other invisible characters, control
+    characters and characters that change the direction of text are replaced by their code point,
+    such as ``‹U+202E›``. An empty text becomes ``∅``.
 
     >>> make_visible(" the"), make_visible("\n\n"), make_visible("\x00"), make_visible("\u202e")
     ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')
@@ -40,7 +40,8 @@ def make_visible(text: str) -> str:
     if not text:
         return "∅"
     if text.isprintable():
-        # Fast path for most tokens: isprintable() tests the same categories.
+        # Most tokens take this fast path: isprintable() tests the same Unicode categories as
+        # `_visible_character`.
         return text.replace(" ", _SHOWN_AS[" "])
     around = zip(f" {text}", text, f"{text[1:]} ", strict=False)
     return "".join(
@@ -50,9 +51,9 @@ def make_visible(text: str) -> str:
 
 
 def quote(text: str, *, longest: int = 80) -> str:
-    r"""Return a text in quotation marks, made visible except for spaces.
+    r"""Return a text in quotation marks, with all characters except spaces made visible.
 
-    A text of more than `longest` characters is cut.
+    A text of more than `longest` characters is shortened to `longest`, including a final ``…``.
 
     >>> quote("the street"), quote("two\nlines"), quote("a" * 9, longest=4)
     ('“the street”', '“two⏎lines”', '“aaa…”')
@@ -70,15 +71,16 @@ def _visible_character(character: str, *, joins: bool) -> str:
     category = unicodedata.category(character)
     if character in _JOINERS and joins:
         return character
-    # Code points, because few monospace fonts have the control pictures. Zs, Zl, Zp: spaces other
-    # than U+0020. Cf: directions and joiners. Cc, Cs, Co, Cn: no glyph.
+    # Show code points, because few monospace fonts have Unicode's symbols for control characters.
+    # Zs, Zl and Zp are spaces other than U+0020. Cf are direction marks and joiners. Characters of
+    # Cc, Cs, Co and Cn have no glyph.
     if category in {"Zs", "Zl", "Zp", "Cf", "Cc", "Cs", "Co", "Cn"}:
         return f"‹U+{code:04X}›"
     return character
 
 
 def _bare(token: str) -> str:
-    """Return a token's text without the marks for the beginning or the inside of a word."""
+    """Return a token's display text without a leading ``##`` and without ``·`` at its ends."""
     if token.startswith("##") and len(token) > 2:
         token = token[2:]
     return token.strip(_SHOWN_AS[" "])
@@ -87,9 +89,10 @@ def _bare(token: str) -> str:
 def number_words(
     words: Sequence[int | None], special: Sequence[bool], sequence: Sequence[int | None]
 ) -> tuple[int | None, ...]:
-    """Number words from 0 across all texts. Special tokens are in no word and get None.
+    """Return the number of each token's word, counted from 0 across both texts of a pair.
 
-    Consecutive tokens of one text with the same number in `words` are one word. Each sequence has
+    Consecutive tokens with the same number in `words` and the same text in `sequence` are one word.
+    Special tokens, and tokens with None in `words`, are in no word and get None. Each argument has
     one entry per token. Raise ValueError if their lengths differ.
 
     >>> number_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
@@ -113,7 +116,7 @@ def number_words(
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that the model could have produced.
+    """A token that the model considered at a generation step, with its probability.
 
     Attributes
     ----------
@@ -122,7 +125,8 @@ class Candidate:
     id : int
         Vocabulary id.
     probability : float
-        Softmax of the model's logits, from 0 to 1, before any sampling setting.
+        Softmax of the model's logits, from 0 to 1. Temperature and other sampling settings are not
+        applied.
 
     Raises
     ------
@@ -140,27 +144,27 @@ class Candidate:
     probability: float
 
     def __post_init__(self) -> None:
-        """Raise ValueError if the probability is out of range."""
+        """Raise ValueError if the probability is not between 0 and 1."""
         if not 0.0 <= self.probability <= 1.0 + 1e-6:
             raise ValueError(f"probability must be from 0 to 1; got {self.probability!r}")
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A token that the model produced, or that a target prescribed.
+    """A token that the model produced, or that a target text prescribed.
 
     Attributes
     ----------
     query : int
-        Position of the query that predicted the token, one before it. Its row of weights shows the
-        attention during this prediction.
+        Position of the query that predicted the token. It precedes the token. The weights of this
+        query are the attention during the prediction.
     token : Candidate
         The produced token.
     candidates : tuple of Candidate
-        The most probable tokens at this position, in descending order.
+        The most probable tokens that this query predicted, in descending order of probability.
     row : int or None
-        Position of the token itself among the queries. None if the model never read it (the last
-        token of an encoder-decoder model's target).
+        Position of the produced token among the queries. None if the model did not read the token,
+        as for the last token of an encoder-decoder model's target.
 
     Raises
     ------
@@ -189,26 +193,26 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens of one side of a stack, in order.
+    """Tokens of the queries or of the keys of a stack, in order.
 
     Attributes
     ----------
     text : tuple of str
         Display text of each token (see `make_visible`).
     special : tuple of bool
-        Whether the tokenizer added the token or counts it as special.
+        Whether the tokenizer added the token or considers it special.
     sequence : tuple of (int or None)
-        0 for tokens of the first text of a pair or of a single text, 1 for the second text, None
-        for tokens of neither.
+        0 for the tokens of a single text, or of the first text of a pair. 1 for the tokens of the
+        second text. None for tokens that belong to neither text.
     ids : tuple of int, or None
         Vocabulary ids, if they are known.
     words : tuple of (int or None), or None
-        Number of the word that each token belongs to, or None for special tokens. The whole
-        attribute is None if words are unknown. Consecutive tokens with the same number are one
-        word. Words are those of the tokenizer: most tokenizers separate punctuation, and many split
-        "didn't" into ``didn`` and ``'t``.
+        Number of the word that each token belongs to, or None for a token in no word, such as a
+        special token. The attribute itself is None if words are unknown. Consecutive tokens with
+        the same number are one word. The tokenizer defines the words: most tokenizers separate
+        punctuation, and many split "didn't" into ``didn`` and ``'t``.
     grids : tuple of PatchGrid
-        Token ranges that are patches of images, in order.
+        Ranges of tokens that are patches of an image, in order.
     predictions : tuple of Prediction
         Tokens that the model produced, in order, with the queries that predicted them.
 
@@ -228,7 +232,7 @@ class Tokens:
     predictions: tuple[Prediction, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if lengths differ or positions are out of range."""
+        """Raise ValueError if lengths differ, or positions are out of range or in wrong order."""
         for name, column in (
             ("special", self.special),
             ("sequence", self.sequence),
@@ -270,19 +274,20 @@ class Tokens:
         Parameters
         ----------
         text : sequence of str
-            One string per token. `make_visible` is applied to each.
+            One string per token. `make_visible` is applied to each string.
         special : sequence of bool, optional
-            Whether each token is special, by default False.
+            Whether each token is special. By default, no token is special.
         sequence : sequence of (int or None), optional
-            Text of a pair that each token belongs to, by default 0, or None for special tokens.
+            For each token, 0 or 1 for the first or second text of a pair, or None for neither. The
+            default is None for special tokens and 0 for all others.
         ids : sequence of int, optional
             Vocabulary ids.
         words : sequence of (int or None), optional
-            Word that each token belongs to, such as the ``word_ids()`` of a fast tokenizer's
-            output. Consecutive tokens with the same number are one word. Words are renumbered, so
-            that the two texts of a pair share no number.
+            Number of the word that each token belongs to, such as the ``word_ids()`` of a fast
+            tokenizer's output. Consecutive tokens with the same number are one word. Words are
+            renumbered, because both texts of a pair may have words with the same number.
         grids : sequence of PatchGrid
-            Token ranges that are patches of images.
+            Ranges of tokens that are patches of an image.
 
         Returns
         -------
@@ -291,9 +296,9 @@ class Tokens:
         Raises
         ------
         TypeError
-            If `text` is a single string or contains other objects than strings.
+            If `text` is a single string, or contains an object that is not a string.
         ValueError
-            If the sequences have different lengths.
+            If the arguments have different lengths.
 
         Examples
         --------
@@ -311,8 +316,8 @@ class Tokens:
                 raise TypeError(
                     f"tokens must be strings; tokens[{position}] is a {type(token).__name__}"
                 )
-        # One more item than allowed is enough to detect a wrong length, even of an infinite
-        # iterable.
+        # Read at most one item more than allowed. This is enough to detect a wrong length, and
+        # terminates if an argument is infinite.
         max_items = len(strings) + 1
         special = None if special is None else list(islice(special, max_items))
         sequence = None if sequence is None else list(islice(sequence, max_items))
@@ -321,7 +326,7 @@ class Tokens:
         flags = tuple(map(bool, special)) if special is not None else (False,) * len(strings)
         if sequence is None:
             sequence = [None if flag else 0 for flag in flags]
-        # Convert numpy numbers to int, which JSON supports.
+        # Convert numpy integers to int, because JSON supports only the latter.
         texts = tuple(None if number is None else int(number) for number in sequence)
         return cls(
             text=tuple(make_visible(token) for token in strings),
@@ -333,15 +338,15 @@ class Tokens:
         )
 
     def positions(self, text: str) -> tuple[int, ...]:
-        """Return the positions of all tokens that have a text.
+        """Return the positions of all tokens with a given text.
 
         Parameters
         ----------
         text : str
-            Text as a reader writes it, ``"it"``, or with the mark for the beginning or inside of a
-            word, as displayed or as in a vocabulary: ``" it"``, ``"·it"``, ``"Ġit"``, ``"▁it"``,
-            ``"##it"``. A text without a mark matches tokens at the beginning and inside of words.
-            Tokens with ``##`` match only if no other token does.
+            Text without a mark, such as ``"it"``, or with a mark for the beginning or the inside of
+            a word: ``" it"``, ``"·it"``, ``"Ġit"``, ``"▁it"`` or ``"##it"``. A text without a mark
+            matches all tokens with this text, at the beginning or inside of a word. Tokens that
+            begin with ``##`` match it only if no other token does.
 
         Returns
         -------
@@ -360,7 +365,7 @@ class Tokens:
         """
         if not isinstance(text, str):
             raise TypeError(f"text={text!r} must be a string")
-        # Vocabulary marks for a space.
+        # Ġ and ▁ are the marks for a space in vocabularies.
         with_space = f" {text[1:]}" if text[:1] in ("Ġ", "▁") else text
         display_texts = {make_visible(text), make_visible(with_space)}
         exact = tuple(
@@ -374,7 +379,7 @@ class Tokens:
         return tuple(unmarked or candidates)
 
     def index(self, text: str) -> int:
-        """Return the position of the only token that has a text.
+        """Return the position of the only token with a given text.
 
         Parameters
         ----------
@@ -388,7 +393,7 @@ class Tokens:
         Raises
         ------
         ValueError
-            If no token or several tokens have the text.
+            If no token has the text, or several tokens have it.
 
         Examples
         --------
@@ -398,19 +403,20 @@ class Tokens:
         return self.position(text)
 
     def position(self, token: int | str, name: str = "token") -> int:
-        """Return the position of one token, given by position or text.
+        """Return the position of a token that is given by its position or its text.
 
         Parameters
         ----------
         token : int or str
-            Position, negative from the end as in Python, or text as in `positions`. Exactly one
+            Position, or text as in `positions`. Negative positions count from the end. Exactly one
             token must have the text.
         name : str, default "token"
-            Name of the argument in errors.
+            Name of the argument in error messages.
 
         Returns
         -------
         int
+            Position of the token, from 0.
 
         Raises
         ------
@@ -419,8 +425,8 @@ class Tokens:
         IndexError
             If the position is out of range.
         ValueError
-            If no token or several tokens have the text. The message lists similar texts or the
-            positions.
+            If no token has the text, or several tokens have it. The message lists similar texts, or
+            the positions of these tokens.
 
         Examples
         --------
@@ -450,7 +456,7 @@ class Tokens:
         )
 
     def _around(self, position: int) -> str:
-        """Return a token with its neighbours, such as ``The [cat] sat``."""
+        """Return the text of a token between its neighbours, such as ``The [cat] sat``."""
         space = _SHOWN_AS[" "]
         around = [
             f"[{self.text[index]}]" if index == position else self.text[index].strip(space)
@@ -459,7 +465,7 @@ class Tokens:
         return " ".join(filter(None, around))
 
     def _instead(self, text: str) -> str:
-        """Return the hint of an error about a text that no token has."""
+        """Return a hint on which tokens to pass instead of a text that no token has."""
         bare = _bare(make_visible(text.strip()))
         parts = self._parts(bare)
         if parts:
@@ -479,7 +485,7 @@ class Tokens:
         return f"Similar texts are {similar}. Pass one of them, or {numbers}"
 
     def _parts(self, text: str) -> range | None:
-        """Return the consecutive tokens that make up a text, or None."""
+        """Return the first range of tokens that together have the text, or None if none has."""
         for start in range(len(self) if text else 0):
             remaining = text
             for stop in range(start, len(self)):

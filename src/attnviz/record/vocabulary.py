@@ -1,9 +1,12 @@
 """Display text of vocabulary entries.
 
-A vocabulary encodes token text: byte-level BPE writes bytes as other characters, sentencepiece
-writes a space as ``▁`` and rare characters as bytes, and WordPiece marks word-internal tokens with
-``##``. Bytes are decoded over the whole text. A character that is split over several tokens is
-therefore shown as that character, with the part that each token has.
+Vocabularies encode the text of tokens. Byte-level BPE represents each byte by a character.
+SentencePiece writes a space as ``▁``, and rare characters as several tokens of one byte. WordPiece
+marks tokens inside of words with ``##``.
+
+Some characters are split over several tokens, which have only some of their bytes. Consecutive
+tokens are therefore decoded together. Each of these tokens shows the whole character and the number
+of its part, such as ``é 1/2``.
 """
 
 from __future__ import annotations
@@ -42,10 +45,10 @@ def guess_alphabet(entries: Sequence[str | None]) -> Alphabet:
 
 @cache
 def _byte_of() -> dict[str, int]:
-    """Return the byte of each character of byte-level BPE (Radford et al. 2019, GPT-2 code).
+    """Return the byte that each character represents in byte-level BPE.
 
-    Printable bytes represent themselves. The characters from U+0100 on represent the others in
-    order.
+    The table is that of the GPT-2 code (Radford et al. 2019). A printable character represents the
+    byte with its code point. The characters from U+0100 on represent the remaining bytes, in order.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     table = {chr(byte): byte for byte in printable}
@@ -60,10 +63,10 @@ def display_texts(
     alphabet: Alphabet = "plain",
     literal: Sequence[bool] | None = None,
 ) -> list[str]:
-    """Convert the vocabulary entries of a text's tokens into display texts.
+    """Convert the vocabulary entries of consecutive tokens into display texts.
 
-    `literal` entries (added tokens) are not decoded. A character that is split over several tokens
-    appears in each of them with its part.
+    Entries whose flag in `literal` is True (added tokens) are not decoded. If a character is split
+    over several tokens, each of these tokens shows the character and the number of its part.
 
     >>> display_texts(["Ġcaf", "Ã", "©"], alphabet="bytes")
     ['·caf', 'é 1/2', 'é 2/2']
@@ -89,7 +92,7 @@ def display_texts(
 
 
 def _content(entry: str, alphabet: Alphabet) -> bytes | None:
-    """Return the bytes of an entry's text, or None if the entry is plain text."""
+    """Return the bytes of an entry's text, or None if the entry is not encoded."""
     if alphabet == "bytes":
         table = _byte_of()
         ending = " " if entry.endswith(_WORD_END) else ""
@@ -106,7 +109,10 @@ def _content(entry: str, alphabet: Alphabet) -> bytes | None:
 
 
 def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
-    """Decode consecutive tokens together, and store each token's display text in `texts`."""
+    """Decode consecutive tokens together, and store their display texts in `texts`.
+
+    `run` is the index into `texts` and the bytes of each token.
+    """
     data = b"".join(content for _, content in run)
     starts = [0]
     for _, content in run:
@@ -122,7 +128,8 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
         while index < len(characters) and characters[index][0] < stop:
             begin, end, glyph = characters[index]
             if begin >= start and end <= stop:
-                # Whole characters together, because a joiner belongs to the adjacent characters.
+                # Collect characters for a single call of `make_visible`, which must see the
+                # characters on both sides of a joiner.
                 complete += glyph
             else:
                 part = f"{make_visible(glyph)}{_part(begin, end, start, starts)}"
@@ -135,15 +142,22 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
 
 
 def _part(begin: int, end: int, start: int, starts: Sequence[int]) -> str:
-    """Return which part of a character a token has, such as `` 1/2 ``."""
-    # Tokens that begin inside the character, in addition to the one with its first byte.
+    """Return the number of a token's part of a character and the number of parts, `` 1/2 ``.
+
+    `begin` and `end` are the first byte of the character and the byte after it, `start` is the
+    first byte of the token, and `starts` are the first bytes of all tokens and the total length.
+    """
+    # Starts of tokens inside the character. Each of them begins a new part.
     inner = [boundary for boundary in starts[:-1] if begin < boundary < end]
     number = 1 + sum(boundary <= start for boundary in inner)
     return f" {number}/{len(inner) + 1} "
 
 
 def _characters(data: bytes) -> list[tuple[int, int, str]]:
-    """Split bytes into characters with start and stop. Invalid bytes are shown in hexadecimal."""
+    """Decode UTF-8. Return the start, stop and text of each character.
+
+    The text of an invalid byte is its value in hexadecimal, such as ``‹0xFF›``.
+    """
     characters: list[tuple[int, int, str]] = []
     position = 0
     while position < len(data):
@@ -158,7 +172,7 @@ def _characters(data: bytes) -> list[tuple[int, int, str]]:
 
 
 def _length(first: int) -> int:
-    """Return the length of a UTF-8 character from its first byte (RFC 3629, section 3)."""
+    """Return the number of bytes of a UTF-8 character from its first byte (RFC 3629, section 3)."""
     if first >= 0xF0:
         return 4
     if first >= 0xE0:

@@ -1,15 +1,16 @@
 """Words: the tokens of each word, their display text, and attention between words.
 
-The tokenizer assigns tokens to words (`Tokens.words`). If this is unknown, words follow from the
-display text: most vocabularies mark the space before a word, and WordPiece marks word-internal
-tokens.
+The tokenizer assigns tokens to words (`Tokens.words`). If the assignment is unknown, words are
+determined from the display texts: most vocabularies mark the space before a word, and WordPiece
+marks tokens inside of words with ``##``.
 
 With the tokens i of a word I as queries and the tokens j of a word J as keys,
 
     merged[I, J] = mean over i in I of (sum over j in J of weights[i, j])
 
 (Clark et al. 2019, arXiv 1906.04341, section 4.1): attention to a word is the sum over its tokens,
-and attention from a word is the mean over its tokens. Rows that sum to 1 still do.
+and attention from a word is the mean over its tokens. If rows sum to 1 before, they also do
+afterwards.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ __all__ = [
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
 _INSIDE = "##"
-# A character that is split over tokens, with all of its parts: see `display_texts`.
+# All parts of a character that is split over several tokens, such as ``é 1/2 é 2/2`` (see
+# `display_texts`). In the text of a word, they are replaced by the character.
 _DIVIDED = re.compile(
     "|".join(
         rf"(?P<g{number}>‹[^›]*›|\S) 1/{number}"
@@ -56,19 +58,20 @@ def find_words(
     space: str = "·",
     breaks: str = "⏎⇥",
 ) -> tuple[int | None, ...] | None:
-    """Return the word of each token, from spaces in the tokens or WordPiece's ``##``.
+    """Return the word number of each token, determined from spaces or from WordPiece's ``##``.
 
-    `text` are display texts or vocabulary entries. The result has the form of `Tokens.words`. It is
-    None if nothing marks words: no token begins or ends with a space or break, and none begins with
-    ``##``.
+    `text` are display texts or vocabulary entries. `special` and `sequence` are as in `Tokens`, and
+    the result is as in `Tokens.words`. The result is None if words cannot be determined: no token
+    begins or ends with a space or break, and none begins with ``##``.
 
-    A special token belongs to no word and ends the previous word. No word spans the two texts of a
-    pair (`sequence`). A token that begins with `space` begins a word. The token after one that ends
-    with `space` also begins a word, unless that one consists of spaces only. `breaks` (line breaks,
-    tabs) are separate words.
+    A special token belongs to no word and ends the previous word. No word contains tokens of both
+    texts of a pair. If tokens contain spaces, a word begins with each token that begins with
+    `space`, and after each token that ends with `space` and has other characters. A token that
+    begins with one of `breaks` (line breaks, tabs) begins a word, and so does the token after one
+    that ends with a break. If tokens contain no spaces, each token without ``##`` begins a word.
 
-    A display text does not distinguish a written middle dot from a space. ``l·l`` therefore becomes
-    two words if a token begins with its dot.
+    A middle dot in the text looks like a space in a display text. ``l·l`` therefore becomes two
+    words if a token begins with its dot.
 
     >>> find_words(["un", "do", "·it"], [False] * 3, [0] * 3)
     (0, 0, 1)
@@ -100,10 +103,10 @@ def find_words(
 
 
 def find_word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
-    """Return the position of each word's first token, ascending from 0.
+    """Return the position of the first token of each word, ascending from 0.
 
-    A special token, or a token without a word, counts as a word. Raise ValueError, with `name` for
-    the tokens, if neither `Tokens.words` nor the text determines the words.
+    A token in no word, such as a special token, counts as a word. Raise ValueError if the words are
+    in neither `Tokens.words` nor the texts. `name` is the name of the tokens in the message.
 
     >>> find_word_starts(Tokens.of(["un", "do", " it"]))
     (0, 2)
@@ -129,10 +132,10 @@ def find_word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
 
 
 def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
-    """Return one token per word, or the same object if each word has one token.
+    """Return tokens that are the words of `tokens`, or `tokens` itself if each word has one token.
 
-    `starts` are the result of `find_word_starts`. Ids and predictions are dropped, because they
-    belong to single tokens.
+    `starts` is the result of `find_word_starts`. The result has no ids and no predictions, because
+    these belong to single tokens.
 
     >>> merge_tokens(Tokens.of(["un", "do", " it"]), [0, 2]).text
     ('undo', '·it')
@@ -154,13 +157,16 @@ def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
         special=special,
         sequence=sequence,
         words=number_words(range(len(starts)), special, sequence),
-        # Each patch is a word, so that a grid keeps its tokens.
+        # Each patch is a word. Therefore, only the position of the first patch changes.
         grids=tuple(replace(grid, start=numbers[grid.start]) for grid in tokens.grids),
     )
 
 
 def _has_pieces(texts: Sequence[str], *, spaced: bool) -> bool:
-    """Whether ``##`` marks word-internal tokens. If spaces are marked, ``##`` is text."""
+    """Whether ``##`` marks tokens inside of words.
+
+    If tokens contain spaces (`spaced`), a ``##`` at the beginning of a token is part of its text.
+    """
     return not spaced and any(_continues(token) for token in texts)
 
 
@@ -180,10 +186,10 @@ def _joined(parts: Sequence[str], *, pieces: bool) -> str:
 
 @dataclass(frozen=True)
 class MergedWeights(DerivedAttention):
-    """Attention of a layer between words, computed on demand for the requested rows.
+    """Attention of a layer between words, computed on demand.
 
     `base` is the attention between tokens. `query_starts` and `key_starts` are int64, (words,): the
-    position of each word's first token, ascending from 0.
+    position of the first token of each word, ascending from 0.
 
     >>> import torch
     >>> from attnviz.record.attention import StoredWeights
@@ -198,7 +204,7 @@ class MergedWeights(DerivedAttention):
     key_starts: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError if the starts do not fit the attention."""
+        """Raise TypeError if `base` is merged, or ValueError if the starts do not fit it."""
         if self.base.merged:
             raise TypeError("base is already merged into words. Pass the attention between tokens.")
         for name, starts, size in (
@@ -233,10 +239,10 @@ class MergedWeights(DerivedAttention):
 
     @property
     def causal(self) -> bool:
-        """Whether no word may attend to a later word.
+        """Whether the mask is known to forbid attention to all later words.
 
-        This holds if no token may attend to a later token and the queries' words are the last words
-        of the keys. All tokens of a later word then come after all tokens of the query's word.
+        True if no token may attend to a later token, and the words of the queries are the last
+        words of the keys. All tokens of a later word then follow all tokens of the query's word.
         """
         if not self.base.causal or self.num_queries > self.num_keys:
             return False
@@ -259,7 +265,10 @@ class MergedWeights(DerivedAttention):
         return (merged / lengths[:, None]).astype(np.float32)
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether any token of a word may attend to any token of another one."""
+        """Return whether each word may attend to each word, bool, (rows, columns).
+
+        A word may attend to another if one of its tokens may attend to one of the other's tokens.
+        """
         merged = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
         if not merged.size:
             return merged
@@ -282,37 +291,55 @@ class MergedWeights(DerivedAttention):
     def _tokens(
         starts: NDArray[np.int64], words: slice, size: int
     ) -> tuple[slice, NDArray[np.int64]]:
-        """Return the tokens of consecutive words, and the index of each word's first token."""
+        """Return the range of tokens of consecutive words.
+
+        The second result is the index of each word's first token within this range. `size` is the
+        number of all tokens.
+        """
         begin = int(starts[words.start])
         end = int(starts[words.stop]) if words.stop < len(starts) else size
         return slice(begin, end), starts[words] - begin
 
 
 class _WordTokens:
-    """Positions of the tokens of selected query words and of all key words."""
+    """Tokens of selected words among the queries, and of all words among the keys.
+
+    Attributes
+    ----------
+    lengths : ndarray
+        Number of tokens of each selected word.
+    rows : ndarray
+        Positions of the tokens of all selected words, in order.
+    """
 
     def __init__(self, attention: MergedWeights, words: NDArray[np.int64]) -> None:
         starts = np.append(attention.query_starts, attention.base.num_queries)
         self._keys = np.append(attention.key_starts, attention.base.num_keys)
         self.lengths = (starts[1:] - starts[:-1])[words]
-        # Index of each word's first token among the selected tokens, and their total number.
+        # Index into `rows` of the first token of each selected word, and the length of `rows`.
         self._firsts = np.concatenate([[0], np.cumsum(self.lengths)])
         self.rows = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in words])
 
     def tokens(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Return the rows of a slice of the words, and the index of each word's first row."""
+        """Return the slice of `rows` for a slice of the selected words.
+
+        The second result is the index of each word's first token within this slice.
+        """
         start, stop, _ = words.indices(len(self.lengths))
         begin, end = int(self._firsts[start]), int(self._firsts[stop])
         return slice(begin, end), self._firsts[start:stop] - begin
 
     def keys(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Return the keys of consecutive words, and the index of each word's first key."""
+        """Return the range of keys of consecutive words.
+
+        The second result is the index of each word's first key within this range.
+        """
         begin, end = int(self._keys[words.start]), int(self._keys[words.stop])
         return slice(begin, end), self._keys[words] - begin
 
 
 class _MergedRows:
-    """Rows of words, computed from rows of tokens: keys are summed, queries averaged."""
+    """`RowsOfHeads` of words, computed from the rows of their tokens."""
 
     def __init__(self, tokens: RowsOfHeads, words: _WordTokens) -> None:
         self._tokens = tokens
@@ -341,9 +368,10 @@ class _MergedRows:
 def _words_of(
     tile: slice, tokens: slice, starts: NDArray[np.int64]
 ) -> tuple[slice, NDArray[np.int64]]:
-    """Return the words with tokens in a tile, and each word's start within the tile.
+    """Return the slice of words with tokens in `tile`, a part of the range `tokens`.
 
-    The first word may begin before the tile.
+    The second result is the index of each word's first token within the tile, 0 if the word begins
+    before the tile. `starts` are the same indices within `tokens`.
     """
     begin, end = tile.start - tokens.start, tile.stop - tokens.start
     first = int(np.searchsorted(starts, begin, side="right")) - 1
@@ -354,10 +382,11 @@ def _words_of(
 def merge_layers(
     name: str, layers: Mapping[int, LayerAttention], query_tokens: Tokens, key_tokens: Tokens
 ) -> tuple[dict[int, LayerAttention], Tokens, Tokens | None] | None:
-    """Merge the layers and tokens of a stack into words. Return None if each token is a word.
+    """Merge the tokens of a stack's layers into words. Return None if each token is a word.
 
-    The result is the layers, query tokens and key tokens, where None for keys means the same as the
-    queries. `name` is the stack's name in errors. Raise ValueError if words cannot be determined.
+    The result contains the layers, the words of the queries, and the words of the keys. The latter
+    are None if queries and keys are the same tokens. `name` is the name of the stack in messages.
+    Raise ValueError if the words are unknown, or a layer is already merged.
     """
     one_text = key_tokens is query_tokens
     queries = find_word_starts(query_tokens, f"query_tokens of stack {name!r}")
@@ -369,7 +398,7 @@ def merge_layers(
             f"stack {name!r}: its rows and columns already combine several tokens. Merge the words "
             "of the original records before you compare them."
         )
-    # All layers share these arrays, so that a file contains them once.
+    # All layers share these arrays. A file then contains them once.
     rows = np.array(queries, np.int64)
     columns = rows if one_text else np.array(keys, np.int64)
     return (

@@ -1,1 +1,1 @@
-"""Records from data that attnviz did not extract: weights, or queries and keys."""
+"""Creation of records from arrays that a caller passes: weights, or queries and keys."""

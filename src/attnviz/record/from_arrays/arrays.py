@@ -1,7 +1,8 @@
-"""Conversion of arrays of any library and of nested lists to tensors, one per layer.
+"""Conversion of arrays of any library, and of nested lists, to one tensor per layer.
 
-The input may be a model's output, a stacked array or a mask. Input that is not an array, is empty
-or has other axes raises an error with the argument's name and a suggested fix.
+An input is, for example, a model's output, an array of all layers, or a mask. An input that is not
+an array, is empty or has unexpected axes raises an error. The message contains the name of the
+argument and a suggested fix.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ __all__ = ["as_tensor", "check_layer_numbers", "describe_axes", "remove_batch_ax
 
 
 def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
-    """Return a detached tensor of an array or nested list. Memory is shared if possible.
+    """Convert an array or nested list to a tensor without gradient. Share memory if possible.
 
-    Floating-point dtypes and those in `keep` are unchanged. Others and Python numbers become
-    float32. Raise TypeError with the argument's `name` if it is not an array of real numbers.
+    Floating-point dtypes of at least 16 bits and the dtypes in `keep` are not changed. All others
+    become float32. Raise TypeError if `value` is not an array of real numbers. `name` is the name
+    of the argument in the message.
     """
     try:
         tensor = value if isinstance(value, torch.Tensor) else _from_array(value, keep)
@@ -31,13 +33,16 @@ def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> t
         raise TypeError(f"{name} is not an array of numbers ({error})") from error
     tensor = tensor.detach()
     if tensor.is_floating_point() and tensor.element_size() == 1:
-        # No computation runs in 8 bits. float32 represents all values of 8-bit floats.
+        # torch does not compute with 8-bit floats. float32 represents all of their values.
         return tensor.float()
     return tensor if tensor.is_floating_point() or tensor.dtype in keep else tensor.float()
 
 
 def _unreadable(tensor: torch.Tensor) -> str:
-    """Return why a tensor cannot be read and what to pass instead, or "" if it can be read."""
+    """Return the reason why a tensor is not supported, or "" if it is supported.
+
+    The text is part of an error message and may contain what to pass instead.
+    """
     if tensor.is_complex():
         return "complex numbers"
     if tensor.is_nested:
@@ -56,7 +61,8 @@ def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
     keeps_dtype = array.dtype in (np.float16, np.float64) or (array.dtype == np.bool_ and keep)
     if not keeps_dtype and array.dtype.kind in "biuf":
         array = array.astype(np.float32, copy=False)
-    # torch shares memory only with writable arrays in native byte order and forward direction.
+    # torch shares memory only with an array that is writable, contiguous and in native byte order.
+    # Any other array is copied.
     array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
     return torch.from_numpy(array)
 
@@ -67,11 +73,12 @@ def split_layers(
     axes: Sequence[str],
     explain: Callable[[tuple[int, ...]], str] = lambda _: "",
 ) -> list[Any]:
-    """Split a list of arrays, or an array whose first axis is the layers, into layers.
+    """Return a list with one array per layer, from such a list or from one array of all layers.
 
-    `axes` are the names of a layer's axes. `explain` returns a hint for an array of another shape.
-    Entries are not checked. Raise TypeError or ValueError if `value` is not a sequence, is empty,
-    or is an array with other axes.
+    The first axis of an array of all layers must be the layers. `axes` are the names of the axes of
+    a layer. If the axes of the array are wrong, `explain` returns a hint for its shape. The arrays
+    of a list are not checked. Raise TypeError or ValueError if `value` is not a sequence, is empty,
+    or has wrong axes. `name` is the name of the argument in messages.
     """
     layer_axes = f"({', '.join(axes)})"
     either = f"{layer_axes} or (1, {', '.join(axes)})"
@@ -95,9 +102,10 @@ def split_layers(
 
 
 def check_layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:
-    """Return the layer numbers of an argument with `count` layers. None numbers them from 0.
+    """Return `layers` as a list, or 0, 1, ..., `count` - 1 if it is None.
 
-    Raise TypeError or ValueError unless `layers` has `count` different integers of at least 0.
+    Raise TypeError or ValueError if `layers` does not contain `count` different integers of at
+    least 0. `name` is the argument with the arrays of these layers, for messages.
     """
     requested = range(count) if layers is None else layers
     hint = f"one for each of the {count} layers of {name}"
@@ -115,10 +123,11 @@ def remove_batch_axis(
     axes: Sequence[str],
     explain: Callable[[tuple[int, ...]], str] = lambda _: "",
 ) -> torch.Tensor:
-    """Remove the batch axis of a single example. Return a tensor with the given axes.
+    """Remove the batch axis, if the tensor has one. The result has the axes `axes`.
 
-    `name` is, for example, ``"attentions[2]"`` for a layer. `explain` returns a hint for an array
-    of another shape. Raise ValueError if there are several examples, other axes, or no values.
+    `name` is the name of the tensor in messages, such as ``"attentions[2]"``. If the axes are
+    wrong, `explain` returns a hint for the shape. Raise ValueError if the batch contains several
+    examples, the axes are wrong, or the tensor is empty.
     """
     shape = tuple(tensor.shape)
     argument = name.partition("[")[0]
@@ -143,7 +152,7 @@ def remove_batch_axis(
 
 
 def describe_axes(shape: Sequence[int], axes: Sequence[str]) -> str:
-    """Return a shape with the name of each axis.
+    """Return a text with the name and length of each axis.
 
     >>> describe_axes((2, 5, 7), ("heads", "queries", "keys"))
     'heads 2, queries 5, keys 7'

@@ -1,7 +1,8 @@
-"""Masks and biases that a caller passes, as flags of allowed pairs and finite added values.
+"""Conversion of masks and biases that a caller passes.
 
-Causal attention and windows are stored as parameters, so that no array has an entry for every pair
-of tokens. Other masks are stored in the smallest form that represents them exactly.
+A mask that is added to the logits is separated into flags of allowed pairs and finite values.
+Causal attention and sliding windows are stored as a few parameters. Other masks are stored in the
+smallest form that represents them exactly.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ _AXES = ("heads", "queries", "keys")
 def create_band(
     num_queries: int, num_keys: int, *, causal: bool, window: int | None
 ) -> BandMask | None:
-    """Return the mask of ``causal=`` and ``window=``, or None if all pairs are allowed.
+    """Return the mask of causal attention, of a sliding window, or of both. None allows all pairs.
 
-    The queries are the last of the keys. Raise ValueError if there are more queries than keys.
+    A query may attend to a key if the distance of their positions is less than `window`. The
+    queries are the last of the keys. Raise ValueError if there are more queries than keys.
     """
     if not causal and window is None:
         return None
@@ -42,11 +44,13 @@ def create_band(
 def read_mask(
     value: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
 ) -> tuple[Mask | None, torch.Tensor | None]:
-    """Return a mask of `shape` (heads, queries, keys), and the values that an additive one adds.
+    """Convert a mask. Return the allowed pairs and the finite values that it adds to the logits.
 
-    The mask is bool, True if a query may attend to a key, or floating point, added to the logits. A
-    pair is allowed only if `band` allows it as well. Raise TypeError or ValueError with the
-    argument's `name` if it is not a mask, has another shape or contains NaN.
+    `value` is bool (True if a query may attend to a key) or floating point (added to the logits).
+    `shape` is the expected shape, (heads, queries, keys). A pair is allowed only if `band` also
+    allows it. If `value` is None, the allowed pairs are `band`. The added values are None if they
+    are all 0. Raise TypeError or ValueError if `value` is not a mask, has another shape or contains
+    NaN. `name` is the name of the argument in messages.
     """
     if value is None:
         return band, None
@@ -62,7 +66,7 @@ def read_mask(
                 f"{name} contains NaN or plus infinity. It is added to the logits: pass 0 for "
                 "allowed pairs and minus infinity for others."
             )
-        # Many models use the lowest number of the dtype instead of minus infinity.
+        # Many models add the lowest number of the dtype instead of minus infinity.
         allowed = tensor > torch.finfo(tensor.dtype).min / 2
         values = tensor.masked_fill(~allowed, 0.0)
         added = values if bool(values.any()) else None
@@ -75,10 +79,11 @@ def read_mask(
 def read_bias(
     value: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
-    """Return a bias of `shape` (heads, queries, keys), including the values that a mask adds.
+    """Convert a bias, and add the values `added` of a mask. Return None if the sum is 0.
 
-    Raise TypeError or ValueError with the argument's `name` if it is not an array, has another
-    shape, or contains values that are not finite.
+    `shape` is the expected shape, (heads, queries, keys). Raise TypeError or ValueError if `value`
+    is not an array, has another shape, or contains values that are not finite. `name` is the name
+    of the argument in messages.
     """
     if value is None:
         return None if added is None else compact_bias(added)
@@ -103,7 +108,11 @@ def _refuse_integers(value: Any, name: str) -> None:
 def _three_axes(
     tensor: torch.Tensor, name: str, shape: tuple[int, int, int], *, rows: tuple[int, ...]
 ) -> torch.Tensor:
-    """Return `tensor` as (heads or 1, queries or 1, keys). Add or remove axes of length 1."""
+    """Add or remove axes of length 1. The result is (heads or 1, queries or 1, keys).
+
+    `shape` is (heads, queries, keys), and `rows` are the valid lengths of the query axis. Raise
+    ValueError if the tensor does not fit.
+    """
     actual = tuple(tensor.shape)
     if len(actual) == 4 and actual[0] == 1:
         tensor = tensor[0]

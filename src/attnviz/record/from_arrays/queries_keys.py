@@ -1,6 +1,6 @@
-"""Queries and keys that a caller passes, with all other terms of the logits.
+"""Conversion and checks of the arguments of `AttentionRecord.from_qk`.
 
-The arguments are converted and checked. Errors contain the actual and the expected axes.
+Error messages contain the actual and the expected axes of an argument.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ def create_stack(
     key_tokens: Sequence[str] | Tokens | ProjectedKeys | None,
     sentence_b_start: int | None,
 ) -> tuple[AttentionStack, list[str]]:
-    """Return the stack of queries and keys, and notes for pictures.
+    """Return a stack of the layers with these tokens, and notes for pictures.
 
-    All layers have the same numbers of queries and keys. Tokens and errors are as in
-    `AttentionRecord.from_qk`.
+    All layers have the same number of queries and the same number of keys. Arguments and errors are
+    those of `AttentionRecord.from_qk`.
     """
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
     unlabelled = tokens is None and key_tokens is None
-    # The queries of a band are the last of its keys.
+    # If attention is causal or has a window, the queries are the last of the keys. Their names
+    # begin with this position.
     start = first.offset if unlabelled else 0
     labels = tokens_from_positions(num_queries, start) if tokens is None else tokens
     queries = as_tokens(labels, "tokens", sentence_b_start)
@@ -90,7 +91,7 @@ def create_layers(
     softcap: float | Sequence[float | None] | None,
     sinks: Any,
 ) -> dict[int, QueryKeyAttention]:
-    """Combine the arguments of `AttentionRecord.from_qk`, layer by layer."""
+    """Convert the arguments of `AttentionRecord.from_qk` to layers, by layer number."""
     all_queries, all_keys = _vectors(queries, "queries"), _vectors(keys, "keys")
     count = len(all_queries)
     if len(all_keys) != count:
@@ -125,7 +126,7 @@ def create_layers(
 
 
 def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
-    """Return the queries or keys of all layers, with three axes and finite values."""
+    """Return the queries or keys of each layer, with three axes. Raise ValueError if not finite."""
     axes = _AXES[argument]
     explain = _explain(argument)
     _check_dtype(value, argument, argument)
@@ -135,7 +136,7 @@ def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
         _check_dtype(layer, name, argument)
         tensor = as_tensor(layer, name)
         if not hasattr(layer, "dtype"):
-            # Python numbers have no dtype.
+            # `as_tensor` converts a list of Python floats to float64.
             tensor = tensor.float()
         vectors.append(_finite(remove_batch_axis(tensor, name, axes, explain), name, axes))
     return vectors
@@ -182,7 +183,10 @@ def _finite(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tenso
 
 
 def _check_pair(position: int, q: torch.Tensor, k: torch.Tensor) -> None:
-    """Raise ValueError if queries and keys of a layer do not fit together."""
+    """Raise ValueError if a layer's queries and keys differ in head_dim or device, or in heads.
+
+    The number of heads must be a multiple of the number of key heads.
+    """
     shapes = (
         f"queries[{position}] has {describe_axes(q.shape, _AXES['queries'])}, keys[{position}] has "
         f"{describe_axes(k.shape, _AXES['keys'])}"
@@ -206,7 +210,7 @@ def _masks(
     mask: Any,
     bias: Any,
 ) -> list[tuple[Mask | None, Bias | None]]:
-    """Return the mask and bias of each layer. Layers with the same arguments share them."""
+    """Return the mask and bias of each layer. Layers with the same arguments share the objects."""
     count = len(queries)
     windows = [_window(value) for value in _per_layer(_as_list(window), "window", count)]
     masks, biases = _per_layer(mask, "mask", count), _per_layer(bias, "bias", count)
@@ -243,7 +247,7 @@ def _per_layer(value: Any, argument: str, count: int) -> list[Any]:
 
 
 def _as_list(numbers: Any) -> Any:
-    """Convert an array with one number per layer to a list. Return anything else unchanged."""
+    """Convert a one-dimensional array to a list. Return other values unchanged."""
     if hasattr(numbers, "tolist") and len(getattr(numbers, "shape", ())) == 1:
         return numbers.tolist()
     return numbers
@@ -280,12 +284,12 @@ def _window(value: Any) -> int | None:
             raise ValueError(message)  # noqa: TRY301 - converted below
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(message) from None
-    # A larger window limits nothing, and band masks have a maximum.
+    # Limit the window to a size that a band mask accepts. It is larger than any text.
     return min(number, 1 << 52)
 
 
 def _split_layers(sinks: Any) -> Any:
-    """Split (layers, heads) into a list."""
+    """Convert an array (layers, heads) to a list of layers. Return lists and None unchanged."""
     if sinks is None or isinstance(sinks, (list, tuple)):
         return sinks
     tensor = as_tensor(sinks, "sinks")

@@ -1,4 +1,4 @@
-"""Tokens that a caller passes: strings, vocabulary entries, or positions only."""
+"""Conversion of the tokens that a caller passes: display texts or vocabulary entries."""
 
 from __future__ import annotations
 
@@ -15,32 +15,35 @@ __all__ = ["ProjectedKeys", "as_key_tokens", "as_tokens", "tokens_from_positions
 
 @dataclass(frozen=True)
 class ProjectedKeys:
-    """Description of the keys of a projected attention, passed as ``key_tokens=``.
+    """Description of keys that combine several tokens. Pass it as ``key_tokens=``.
 
     Linformer (Wang et al. 2020, arXiv 2006.04768) projects the n keys and values of a text to k
-    rows, so that its weights are n x k. Section 4 of the paper lists the projections: a dense
-    layer, a convolution, or pooling. The last two have a kernel and a stride of n / k.
+    keys and values. Its weights are therefore n x k. According to section 4 of the paper, the
+    projection is a dense layer, a convolution or pooling. A convolution and pooling have a kernel
+    and a stride of n / k.
 
     Attributes
     ----------
     kernel : int or None
-        Number of consecutive tokens per key of a convolution or pooling. None for a dense layer,
-        where each key combines all tokens: columns are then named ``projection 0``, ``projection
-        1``, ..., and a note of the record says that they do not correspond to tokens.
+        Number of consecutive tokens that a convolution or pooling combines into a key. None for a
+        dense layer, in which each key combines all tokens. The columns are then named ``projection
+        0``, ``projection 1``, ..., and a note of the record states that columns do not correspond
+        to tokens.
     stride : int or None
-        Number of tokens between the starts of consecutive keys, by default `kernel`.
+        Distance in tokens between the starts of consecutive keys, by default `kernel`.
     padding : int
         Number of padding positions before the first token and after the last one.
 
     Raises
     ------
     ValueError
-        If `kernel` or `stride` is not positive, or `padding` is negative.
+        If `kernel` or `stride` is not positive, or `padding` is negative. Also if `stride` or
+        `padding` is passed without `kernel`.
 
     Notes
     -----
-    Key j combines the `kernel` tokens from ``j * stride - padding`` on, as in
-    `torch.nn.Conv1d` and `torch.nn.AvgPool1d`.
+    Key j combines `kernel` consecutive tokens. The first has the position ``j * stride - padding``,
+    as in `torch.nn.Conv1d` and `torch.nn.AvgPool1d`.
 
     Examples
     --------
@@ -56,7 +59,7 @@ class ProjectedKeys:
     padding: int = 0
 
     def __post_init__(self) -> None:
-        """Raise TypeError or ValueError for invalid numbers."""
+        """Raise TypeError or ValueError if an attribute is invalid."""
         for name, number, minimum in (
             ("kernel", self.kernel, 1),
             ("stride", self.stride, 1),
@@ -83,12 +86,13 @@ class ProjectedKeys:
         Returns
         -------
         Tokens
-            One per key: the first and last token of its group with their positions, or a number.
+            One token per key. Its text contains the first and the last token that the key combines,
+            and their positions. For a dense projection, it is the number of the key.
 
         Raises
         ------
         ValueError
-            If the projection of these tokens has another number of keys.
+            If the projection of these tokens does not have `num_keys` keys.
         """
         if self.kernel is None:
             dense = [f"projection {number}" for number in range(num_keys)]
@@ -100,7 +104,7 @@ class ProjectedKeys:
             words = tokens[first] if first == last else f"{tokens[first]} … {tokens[last]}"
             positions = f"{first}" if first == last else f"{first}–{last}"
             texts.append(f"{words} ({positions})")
-        # A group with tokens of both texts of a pair belongs to neither.
+        # A key that combines tokens of both texts of a pair belongs to neither text.
         sequences = [{tokens.sequence[position] for position in group} - {None} for group in groups]
         return self._named(
             texts,
@@ -133,7 +137,7 @@ class ProjectedKeys:
         kernel = self.kernel or 1
         stride = self.stride or kernel
         steps = num_tokens + 2 * self.padding - kernel
-        # Pooling may round up. Its last window then ends after the last token.
+        # Pooling may round the number of keys up. The last key then combines fewer tokens.
         counts = {steps // stride + 1, -(-steps // stride) + 1}
         starts = [key * stride - self.padding for key in range(num_keys)]
         groups = [range(max(0, start), min(num_tokens, start + kernel)) for start in starts]
@@ -148,13 +152,16 @@ class ProjectedKeys:
 
     @staticmethod
     def _named(texts: list[str], sequence: list[int | None]) -> Tokens:
-        # One word per key, so that merging words leaves keys unchanged.
+        # Each key is one word. Merging tokens into words then does not change the keys.
         made = Tokens.of(texts, sequence=sequence, words=range(len(texts)))
         return replace(made, text=tuple(texts))
 
 
 def _token_strings(tokens: Any, argument: str) -> list[str]:
-    """Return the tokens of one example. Raise TypeError or ValueError for anything else."""
+    """Return `tokens` as a list. Raise TypeError or ValueError unless it has one string per token.
+
+    `argument` is the name of the argument in messages.
+    """
     one_string = isinstance(tokens, (str, bytes))
     if one_string or isinstance(tokens, Mapping) or not hasattr(tokens, "__getitem__"):
         what = f"one string ({tokens[:40]!r})" if one_string else type(tokens).__name__
@@ -182,10 +189,10 @@ def _token_strings(tokens: Any, argument: str) -> list[str]:
 def as_tokens(
     tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
 ) -> Tokens:
-    """Return display tokens of strings. Vocabulary entries are decoded to text.
+    """Convert strings to `Tokens`. Strings that are vocabulary entries are decoded.
 
-    `argument` is the argument's name in errors. `sentence_b_start` is the position at which the
-    second text of a pair begins.
+    `argument` is the name of the argument in messages. `sentence_b_start` is the position at which
+    the second text of a pair begins, or None for a single text.
     """
     if isinstance(tokens, Tokens):
         display_tokens = tokens
@@ -213,9 +220,9 @@ def as_tokens(
 def as_key_tokens(
     tokens: Sequence[str] | Tokens | ProjectedKeys, argument: str, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
-    """Return display tokens of keys that differ from the queries, and notes for pictures.
+    """Convert the tokens of keys that differ from the queries. Return notes for pictures, too.
 
-    `queries` are the tokens that projected keys are computed from.
+    If `tokens` is a `ProjectedKeys`, `num_keys` keys are computed from the tokens `queries`.
     """
     if isinstance(tokens, ProjectedKeys):
         return tokens.tokens(queries, num_keys), tokens.notes(num_keys)
@@ -223,7 +230,9 @@ def as_key_tokens(
 
 
 def tokens_from_positions(count: int, start: int = 0) -> Tokens:
-    """Return tokens that show their positions, for a text whose tokens are unknown.
+    """Return `count` tokens that show their positions, for a text whose tokens are unknown.
+
+    The first position is `start`.
 
     >>> tokens_from_positions(3).text
     ('[0]', '[1]', '[2]')

@@ -1,7 +1,8 @@
-"""Weights that a caller passes: find the layers and reject values that are not attention.
+"""Conversion and checks of the weights that a caller passes.
 
-NaN could not be drawn. A batch, a missing layer or raw scores would give a wrong picture. Errors
-contain the position of the fault and a suggested fix.
+Views cannot draw NaN. A batch of several examples, a missing layer or scores before the softmax
+would give a wrong picture. Such weights raise an error whose message contains the position of the
+wrong value and a suggested fix.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from attnviz.utils.arguments import short_repr
 
 __all__ = ["NO_WEIGHTS_HINT", "check_layers", "create_stacks"]
 
-#: Hint of an error about a model output without weights.
+#: Hint for the error message if a model's output contains no weights.
 NO_WEIGHTS_HINT = (
     "the model returned no weights, as only eager attention returns them (not sdpa, flash, flex). "
     "Pass the model itself, attnviz.show_head_view(model, text) or attnviz.extract(model, text): "
@@ -36,13 +37,14 @@ NO_WEIGHTS_HINT = (
 )
 
 _AXES = ("heads", "queries", "keys")
-# Tolerance for sums of rows. Sums of half-precision weights deviate from 1, because each weight is
-# rounded: with bfloat16's 8 bits by at most 0.004. The tolerance also applies to float32: numpy has
-# no bfloat16, so that such weights often arrive as float32.
+# Largest accepted difference between the sum of a row and 1. Each weight of a row is rounded. For
+# bfloat16 with its 8 significant bits, the sum changes by at most 0.004. The tolerance is the same
+# for float32, because weights in bfloat16 are often converted to float32 for numpy.
 _TOLERANCE = 5e-3
-# Largest value of float32, the dtype in which weights are read.
+# Largest number of float32. Weights in float64 are later converted to float32.
 _MAX_FLOAT32 = torch.finfo(torch.float32).max
-# Arguments of each stack: weights, tokens of the queries, and of the keys if they may differ.
+# Names of the arguments of each stack: the weights, the tokens of the queries, and the tokens of
+# the keys (empty if these are the tokens of the queries).
 _STACKS = {
     "self": ("attentions", "tokens", "key_tokens"),
     "encoder": ("encoder_attentions", "encoder_tokens", ""),
@@ -52,7 +54,7 @@ _STACKS = {
 
 
 def _refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
-    """Raise TypeError if an argument does not apply to any of the stacks."""
+    """Raise TypeError if one of `arguments`, which do not apply to `stacks`, is not None."""
     unused = [name for name, value in arguments.items() if value is not None]
     if unused:
         raise TypeError(
@@ -74,10 +76,10 @@ def create_stacks(
     measure: str,
     stack: object = "self",
 ) -> tuple[dict[str, AttentionStack], list[str]]:
-    """Return the stacks of the weights, and notes for pictures.
+    """Create the stacks of `AttentionRecord.from_weights`. Return notes for pictures, too.
 
-    `weights` and `tokens` are the arguments of `AttentionRecord.from_weights` by name. Errors are
-    as described there.
+    `weights` and `tokens` are arguments of `AttentionRecord.from_weights` by name. The other
+    arguments and the errors are also described there.
     """
     names = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
     if not names:
@@ -149,9 +151,10 @@ def check_layers(
     normalized: bool,
     signed: bool = False,
 ) -> dict[int, torch.Tensor]:
-    """Split `attentions` into layers, (heads, queries, keys) on the CPU, and check every value.
+    """Split `attentions` into layers and check every value.
 
-    Errors are as in `AttentionRecord.from_weights`. `argument` is the argument's name.
+    The result has one tensor per layer number, (heads, queries, keys), on the CPU. Errors are those
+    of `AttentionRecord.from_weights`. `argument` is the name of the argument in messages.
     """
     if isinstance(attentions, list | tuple) and not attentions:
         raise ValueError(
@@ -216,7 +219,7 @@ def _explain_layer(argument: str) -> Callable[[tuple[int, ...]], str]:
 def _refuse_other_order(
     tensor: torch.Tensor, name: str, queries: Tokens, keys: Tokens | None
 ) -> None:
-    """Raise ValueError if the numbers of tokens show that axes are swapped."""
+    """Raise ValueError if the shape fits the numbers of tokens only after two axes are swapped."""
     shape = tuple(tensor.shape)
     expected = len(queries), len(queries if keys is None else keys)
     if shape[1:] == expected:
@@ -231,8 +234,8 @@ def _refuse_other_order(
 
 
 def _fits(weights: torch.Tensor, *, signed: bool) -> bool:
-    """Whether all values are finite in float32, and none is negative unless `signed`."""
-    # Both are NaN if any value is.
+    """Whether all values are finite in float32, and not negative unless `signed`."""
+    # If any value is NaN, both extremes are NaN and the comparison is False.
     minimum, maximum = (float(end) for end in torch.aminmax(weights))
     return max(-minimum, maximum) <= _MAX_FLOAT32 and (signed or minimum >= 0)
 
@@ -259,7 +262,10 @@ def _check_head(values: torch.Tensor, name: str, *, signed: bool) -> None:
 
 
 def _check_sums(weights: torch.Tensor, name: str) -> None:
-    """Raise ValueError if rows do not sum to 1. Mention another axis that does."""
+    """Raise ValueError if a row sums to neither 1 nor 0.
+
+    If the weights sum to 1 along another axis, the message suggests that it is the axis of keys.
+    """
 
     def wrong_along(axis: int) -> torch.Tensor:
         sums = weights.sum(dim=axis, dtype=torch.float32)

@@ -1,1 +1,1 @@
-"""Saved records: files and folders."""
+"""Storage of records in files and folders."""

@@ -1,7 +1,8 @@
-"""Files that a record's arrays are mapped from.
+"""Files from which the arrays of a record are memory-mapped.
 
-A deleted or replaced file remains readable for a process that has mapped it. Reading
-the missing part of a truncated file ends the process, and all of its data is lost.
+A process can still read a mapped file after it was deleted or replaced. If the file was truncated,
+reading the missing part ends the process, and all of its data is lost. Functions here detect
+truncated files before they are read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ __all__ = ["MappedFile", "check_mapped", "list_mapped_files"]
 
 @dataclass(frozen=True)
 class MappedFile:
-    """Identity and size of a file at the time it was mapped."""
+    """Identity and size of a file at the time when it was mapped.
+
+    `device` and `number` (inode) identify the file, and `size` is in bytes.
+    """
 
     path: Path
     device: int
@@ -23,7 +27,7 @@ class MappedFile:
     size: int
 
     def is_shorter(self) -> bool:
-        """Whether the file has been truncated since."""
+        """Whether the file has been truncated since it was mapped. False if it was replaced."""
         try:
             status = self.path.stat()
         except OSError:
@@ -33,7 +37,7 @@ class MappedFile:
 
 
 def list_mapped_files(location: Path) -> tuple[MappedFile, ...]:
-    """Return a saved record's file, or the files of its folder."""
+    """Return the file of a saved record, or all of its files if `location` is a folder."""
     paths = sorted(location.glob("*.safetensors")) if location.is_dir() else [location]
     files = []
     for path in paths:
@@ -43,7 +47,7 @@ def list_mapped_files(location: Path) -> tuple[MappedFile, ...]:
 
 
 def check_mapped(files: Iterable[MappedFile]) -> None:
-    """Raise OSError if a file has been truncated, before it is read."""
+    """Raise OSError if a file has been truncated. Call this before reading mapped arrays."""
     for file in files:
         if file.is_shorter():
             raise OSError(

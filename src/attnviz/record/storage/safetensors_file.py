@@ -1,11 +1,11 @@
-"""Reading and writing of arrays with a header as safetensors files.
+"""Reading and writing of safetensors files with named arrays and a header of JSON values.
 
-No data is unpickled. Writing is atomic: a file is complete or does not exist. Arrays are
-memory-mapped. A checksum detects damage, which safetensors does not.
+Reading unpickles no data and memory-maps the arrays. A checksum detects damaged files, which the
+safetensors library does not. `write_arrays` is atomic: the file is complete or does not exist.
 
-Arrays are written block by block, so that no array must be in memory as a whole. The writer of the
-safetensors library needs all arrays in memory, twice. The format is the length of the header in
-eight bytes, the header as JSON, and the consecutive arrays
+Arrays are written in blocks, and need not be in memory as a whole. The writer of the safetensors
+library would need all arrays in memory, twice. A file contains the length of the header in eight
+bytes, the header as JSON, and one array after another
 (https://huggingface.co/docs/safetensors, section "Format").
 """
 
@@ -40,12 +40,13 @@ __all__ = [
     "write_safetensors",
 ]
 
-# Suffix of a file whose name has none.
+# Suffix that is added to a file name without a suffix.
 _SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
-#: Arrays of up to this many bytes are always compared with their checksum. A layer of a long text
-#: has gigabytes, of which a reader uses a few rows.
+#: If the arrays of a file have at most this many bytes in total, they are always compared with
+#: their checksum. Checking the gigabytes of a long text would take long, and views read only a few
+#: rows.
 MAX_ALWAYS_CHECKED = 1 << 24
 _NAMES = {
     torch.float64: "F64",
@@ -64,10 +65,10 @@ _MAX_HEADER_BYTES = 100_000_000
 #: Name of the checksum in the metadata.
 CHECKSUM = "crc32"
 _PLACEHOLDER = "00000000"
-# Error of torch when KeyboardInterrupt arrives while it creates a tensor of mapped memory. torch
-# reads the length of the memory and hides any exception. An intact file never causes this error.
+# Message of the error that torch raises instead of KeyboardInterrupt, if the interrupt arrives
+# while torch creates a tensor from mapped memory. An intact file does not cause this error.
 _HIDDEN_INTERRUPT = "could not determine the shape of object"
-# Number of bytes that are read, summed and written together, while they are in the cache.
+# Number of bytes that are written and added to the checksum at once. They fit into the CPU cache.
 _CHUNK_BYTES = 1 << 22
 
 
@@ -83,12 +84,12 @@ def header_json(header: Mapping[str, Any]) -> str:
 
 
 def add_suffix(path: Path) -> Path:
-    """Return the path that `write_arrays` uses. A name without a suffix gets one."""
+    """Add ``.safetensors`` to a path without a suffix, as `write_arrays` does."""
     return path if path.suffix else path.with_suffix(_SUFFIX)
 
 
 def saved_file(path: Path) -> Path:
-    """Return the path of a saved file, whose suffix may be missing."""
+    """Return `path` if it exists, otherwise the path with the suffix that `add_suffix` adds."""
     exists = os.path.exists(path)  # noqa: PTH110 - Path.exists raises
     return path if exists else add_suffix(path)
 
@@ -96,10 +97,10 @@ def saved_file(path: Path) -> Path:
 def write_arrays(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]
 ) -> Path:
-    """Write a header (JSON values) and named arrays, a few MB at a time.
+    """Write a header (JSON values) and named arrays, a few MB at a time. Return the file's path.
 
-    Raise OSError if the file cannot be written. Raise TypeError or ValueError if it could not be
-    read again, because of an unsupported dtype or a header of 100 MB.
+    Raise OSError if the file cannot be written, TypeError if a dtype is not supported, or
+    ValueError if the header has more than 100 MB.
     """
     path = add_suffix(as_path("path", path, "file"))
     text = header_json(header)
@@ -110,7 +111,10 @@ def write_arrays(
 
 
 def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
-    """Return a CRC-32 of the header, names, dtypes and shapes, as eight hexadecimal digits."""
+    """Return the CRC-32 of the header and of the names, dtypes and shapes of the arrays.
+
+    The result has eight hexadecimal digits.
+    """
     code = zlib.crc32(header.encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -119,15 +123,17 @@ def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
 
 
 def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Return the metadata and the memory-mapped arrays of any safetensors file.
+    """Return the metadata and the memory-mapped arrays of a safetensors file.
 
-    Raise ValueError if it is not such a file or has a wrong length.
+    The file may be written by any program. Raise ValueError if it is not a safetensors file or has
+    a wrong length.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
         with path.open("rb") as opened:
-            # safe_open opens the file twice, and it could be replaced in between.
+            # safe_open opens a path twice, and the file could be replaced between the two calls.
+            # The path of an open file always leads to the same file.
             same = f"/dev/fd/{opened.fileno()}" if sys.platform == "linux" else path
             with safe_open(same, framework="pt") as file:
                 metadata = file.metadata() or {}
@@ -144,11 +150,11 @@ def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
 def read_arrays(
     path: str | os.PathLike[str], *, verify: bool = False
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Read a file of `write_arrays`, memory-mapped if the platform supports it.
+    """Return the header and the memory-mapped arrays of a file that `write_arrays` wrote.
 
-    Header, names and shapes are always compared with their checksum. So are arrays of up to 16 MB
-    in total, or of any size with `verify`. Raise FileNotFoundError if the file does not exist, or
-    ValueError if it is damaged or was not written by attnviz.
+    The header, names, dtypes and shapes are always compared with their checksum. The arrays are
+    compared if they have at most 16 MB in total or `verify` is True. Raise FileNotFoundError if the
+    file does not exist, or ValueError if it is damaged or was not written by attnviz.
     """
     source = as_path("path", path, "file")
     try:
@@ -185,9 +191,10 @@ def read_arrays(
 
 @dataclass(frozen=True)
 class Blocks:
-    """An array that is produced block by block.
+    """An array that is not in memory as a whole, but is generated as a sequence of blocks.
 
-    The blocks have `dtype`, are in order, and together have as many entries as `shape`.
+    Each block has the dtype `dtype`. Together, the blocks are the entries of an array of the shape
+    `shape`, in order.
     """
 
     dtype: torch.dtype
@@ -201,12 +208,12 @@ def write_safetensors(
     metadata: Mapping[str, str],
     first: str = "",
 ) -> str:
-    """Write arrays as safetensors to an empty, seekable file, and return the checksum.
+    """Write arrays as safetensors to an empty, seekable file, and return their checksum.
 
-    The metadata contain the checksum as ``crc32``: CRC-32 of the text `first`, and of the
-    description and bytes of each array in order of names. Raise TypeError if a dtype is not
-    supported. Raise ValueError if blocks have another size than declared or the metadata are too
-    long.
+    The checksum is the CRC-32 of the text `first` and of the name, dtype, shape and bytes of each
+    array, in the order of the names. It is also stored in the metadata, as ``crc32``. Raise
+    TypeError if a dtype is not supported. Raise ValueError if blocks do not have the declared size
+    or the metadata is too long.
     """
     sized = {
         name: array
@@ -228,14 +235,18 @@ def write_safetensors(
         if file.tell() != stop:
             raise ValueError(f"{name} has {file.tell() - start} bytes instead of {stop - start}")
     checksum = f"{code:08x}"
-    # This pattern cannot occur inside a JSON string, where quotes are escaped.
+    # Replace the placeholder of the checksum. Its pattern cannot occur inside a JSON string, where
+    # quotes are escaped.
     file.seek(header.index(f'"{CHECKSUM}":"{_PLACEHOLDER}"'.encode()) + len(CHECKSUM) + 4)
     file.write(checksum.encode())
     return checksum
 
 
 def compute_checksum(arrays: Mapping[str, torch.Tensor], first: str = "") -> str:
-    """Compute the checksum of `write_safetensors`. This reads every byte."""
+    """Compute the checksum that `write_safetensors` returns for the same arrays.
+
+    This reads every byte of the arrays.
+    """
     code = zlib.crc32(first.encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -252,10 +263,15 @@ def _description(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> bytes
 def _header(
     arrays: Mapping[str, Blocks], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """Return the header with its length, and start and stop of each array after it."""
+    """Return the bytes of the header with its length, and the position of each array.
+
+    A position is the first byte of the array and the byte after it, counted from the end of the
+    header.
+    """
     offsets: dict[str, tuple[int, int]] = {}
     end = 0
-    # Wide dtypes first, so that all arrays are aligned to their item size.
+    # Arrays with larger items precede those with smaller items. All of them are then aligned to
+    # the size of their items.
     for name in sorted(
         arrays, key=lambda array_name: (-arrays[array_name].dtype.itemsize, array_name)
     ):
@@ -285,12 +301,13 @@ def _header(
 
 
 def _byte_chunks(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
-    """Yield the bytes of an array, a few MB at a time."""
+    """Yield the bytes of an array's blocks, a few MB at a time."""
     for block in blocks:
         if not block.numel():
             continue  # An empty array may have strides of 0.
         as_it_is = block.is_contiguous() and block.device.type == "cpu"
-        # Copy head by head if copies are necessary: a copy of the whole array could be too large.
+        # If the block must be copied, copy one head at a time. A copy of the whole block could be
+        # too large.
         for part in block.unbind() if block.dim() > 2 and not as_it_is else [block]:
             flat = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
             for start in range(0, len(flat), _CHUNK_BYTES):

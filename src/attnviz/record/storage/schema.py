@@ -1,11 +1,11 @@
 """Conversion of a record to a header and named arrays, and back.
 
-Each distinct mask and bias is written once, even if several layers share it. The same holds for a
-layer that is also a side of a difference. A loaded record passes the same checks as any other
-record.
+If several layers share a mask or bias, it is written once. A layer that is also a side of a
+difference is written once, too. The header is checked when a record is created from it.
 
-A difference is written as its two sides and remains computed on demand. If a side has no saved form
-(alignment of two tokenizers), its values are written instead.
+A difference is written as its two sides, the attentions that are subtracted. It is then computed on
+demand after loading. If a side is itself computed in a way that cannot be saved, such as the
+alignment of two tokenizers, the computed differences are written instead.
 """
 
 from __future__ import annotations
@@ -38,13 +38,14 @@ __all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]
 #: Version of the file format.
 FORMAT = 3
 
-# Maximum number of weights that are computed for a file, in total: half a gigabyte.
+# Maximum number of weights that are computed to be written to a file. They take half a gigabyte.
 _MAX_COMPUTED = 1 << 27
 
-# Forms that `display_texts` writes.
+# Parts of display texts with spaces that `make_visible` must not change. The first is the part of a
+# character that `display_texts` writes, as in ``é 1/2``.
 _PART = re.compile(
     r"( [1-4]/[1-4](?: (?=\S))?"
-    # Names of `ProjectedKeys` for a group of tokens, and for a mixture of all.
+    # The others are from the texts of `ProjectedKeys`, as in ``the … sat (0–2)``, ``projection 0``.
     r"| … | \(\d+(?:–\d+)?\)$|(?<=^projection) (?=\d+$))"
 )
 
@@ -83,7 +84,7 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
         "images": len(record.images),
     }
     for index, image in enumerate(record.images):
-        # Copy read-only arrays, because torch warns about them.
+        # Copy the image if it is read-only. torch.from_numpy warns about read-only arrays.
         arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
     header |= {"shared": shared.header}
     return header, arrays
@@ -92,8 +93,8 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
 def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
     """Create a record from the result of `record_to_arrays`.
 
-    Raise ArithmeticError, AttributeError, LookupError, TypeError or ValueError if header and arrays
-    do not fit together.
+    Raise ArithmeticError, AttributeError, LookupError, TypeError or ValueError if the header is
+    invalid or does not fit the arrays.
     """
     shared = {
         name: from_parts(numbers, partial(_array_of, arrays, name))
@@ -130,14 +131,16 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
 
 
 class _SharedParts:
-    """Masks, biases, word starts and layers by identity, so that each is written once.
+    """Writer of objects that several layers may share. Each object is written once.
 
     Attributes
     ----------
+    header : dict
+        Numbers of the written masks and biases, by name.
     layers : dict
-        Names of written layers by id.
+        Names of the written layers, by the id of the layer object.
     computed : int
-        Number of weights that were computed for the file.
+        Number of weights that were computed to be written so far.
     """
 
     def __init__(self, arrays: _Arrays) -> None:
@@ -148,7 +151,10 @@ class _SharedParts:
         self._names: dict[int, str] = {}
 
     def name(self, part: Mask | Bias | None) -> str | None:
-        """Return the name of a mask or bias, or None for None. Write it at the first call."""
+        """Return the name of a mask or bias, or None if it is None.
+
+        The first call with an object writes it.
+        """
         if part is None:
             return None
         if id(part) not in self._names:
@@ -161,7 +167,7 @@ class _SharedParts:
         return self._names[id(part)]
 
     def starts(self, starts: NDArray[np.int64]) -> str:
-        """Return the name of an array of word starts. Write it at the first call."""
+        """Return the name of an array of word starts. The first call with an array writes it."""
         if id(starts) not in self._names:
             name = self._names[id(starts)] = f"shared/{len(self._names)}"
             self._arrays[name] = torch.from_numpy(starts.astype(np.int64))
@@ -175,7 +181,11 @@ def _array_of(arrays: _Arrays, name: str, tensor_name: str) -> torch.Tensor:
 def _layer_to_header(
     attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
 ) -> _Header:
-    """Return a layer or a side of a difference, or a reference if it is already written."""
+    """Return the header of a layer, or of a side of a difference. Add its arrays to `arrays`.
+
+    If the same object is already written, the header only refers to it. `prefix` is the name of the
+    layer.
+    """
     if id(attention) in shared.layers:
         return {"kind": "the same", "as": shared.layers[id(attention)]}
     shared.layers[id(attention)] = prefix
@@ -186,7 +196,7 @@ def _layer_to_header(
 
 
 def _has_form(attention: LayerAttention) -> bool:
-    """Whether a layer can be written as the data that it is computed from."""
+    """Whether the data from which a layer is computed can be written instead of its weights."""
     match attention:
         case DifferenceAttention():
             sides = attention.a, attention.b
@@ -204,7 +214,10 @@ def _of_difference(attention: LayerAttention) -> bool:
 def _computed_to_header(
     attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
 ) -> _Header:
-    """Write the computed weights of a layer that has no other form."""
+    """Compute the weights of a layer, add them to `arrays` and return the header of the layer.
+
+    Raise ValueError if this exceeds the limit of computed weights.
+    """
     heads, rows, columns = attention.num_heads, attention.num_queries, attention.num_keys
     shared.computed += heads * rows * columns
     if shared.computed > _MAX_COMPUTED:
@@ -255,7 +268,7 @@ def _form_to_header(
 
 
 class _ReadLayers:
-    """Reader of layers. A layer that is referenced several times becomes one object."""
+    """Reader of layers. Headers that refer to the same layer return the same object."""
 
     def __init__(self, arrays: _Arrays, shared: dict[str, Mask | Bias]) -> None:
         self._arrays = arrays
@@ -263,7 +276,7 @@ class _ReadLayers:
         self._known: dict[str, LayerAttention] = {}
 
     def layer(self, prefix: str, fields: _Header) -> LayerAttention:
-        """Return a layer or a side of a difference."""
+        """Create the layer, or the side of a difference, that has the header `fields`."""
         if fields["kind"] == "the same":
             return self._known[fields["as"]]
         attention = self._form(prefix, fields)
@@ -273,7 +286,7 @@ class _ReadLayers:
     def _form(self, prefix: str, fields: _Header) -> LayerAttention:
         if fields["kind"] == "difference":
             sides = fields["a"], fields["b"]
-            # Reject deeper nesting than is written.
+            # Reject a side that is itself a difference. Such a file is not written.
             for side in sides:
                 if "difference" in (side["kind"], side.get("base", {}).get("kind")):
                     raise ValueError(f"{prefix} is a difference of differences")
@@ -344,7 +357,7 @@ def _tokens_to_header(tokens: Tokens) -> _Header:
 
 
 def _tokens_from_header(fields: _Header) -> Tokens:
-    # Apply make_visible() again: a file is data, and its text must not mislead a reader.
+    # Apply make_visible() again, because a changed file could contain misleading characters.
     tokens = Tokens.of(
         fields["text"],
         special=fields["special"],
@@ -377,7 +390,7 @@ def _candidate_from_header(fields: _Header) -> Candidate:
 
 
 def _visible_with_parts(text: str) -> str:
-    """Make a text visible except for the spaces around a part of a character, as in ``é 1/2``."""
+    """Apply `make_visible` to a display text, except to spaces that display texts may contain."""
     pieces = _PART.split(text)
     pieces[::2] = [make_visible(piece) if piece else "" for piece in pieces[::2]]
     return "".join(pieces) or make_visible("")

@@ -1,7 +1,7 @@
-"""A record that is written to a folder while a model runs: one file per layer, and an index.
+"""Writing of a record to a folder while a model runs: one file per layer, and an index.
 
-The index is written last. A folder without it is not a record. The index is a saved record without
-the arrays of the layers. It lists the file of each of these arrays.
+The index is a saved record without the arrays of the layers. It names the file that contains each
+of these arrays. The index is written last, and a folder without an index is not a record.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class Spool:
         self._given = str(folder)
         self._made = False
         self._count = 0
-        # Files, with the checksums of their arrays.
+        # Checksum of the arrays in each file, by file name.
         self._files: dict[str, str] = {}
-        # File and name of each array by id. The arrays are kept alive, so that ids stay unique.
+        # The array, its file and its name in the file, by the id of the array. The reference to the
+        # array prevents another array from getting the same id.
         self._written: dict[int, tuple[torch.Tensor, str, str]] = {}
 
     def check(self) -> None:
@@ -75,27 +76,31 @@ class Spool:
             self.folder.mkdir(exist_ok=True)
 
     def begin(self) -> None:
-        """Create the folder. Raise OSError if it is not empty or cannot be created."""
+        """Create the folder. Raise OSError if it is not empty or cannot be created.
+
+        Call this before `write`.
+        """
         self.check()
         self.make()
 
     def write(
         self, name: str, arrays: Mapping[str, torch.Tensor | Blocks]
     ) -> dict[str, torch.Tensor]:
-        """Write arrays to a new file named after `name`. Return them memory-mapped.
+        """Write arrays to a new file whose name contains `name`. Return them memory-mapped.
 
-        Raise OSError with the folder and a suggested fix if they cannot be written.
+        Raise OSError with the folder and a suggested fix if the file cannot be written.
         """
         file_name = f"{self._count:04}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:100]}.safetensors"
         self._count += 1
         path = self.folder / file_name
         with self._naming():
-            # Registered first, so that an interrupt leaves no file.
+            # Store the name before the file exists. If an interrupt follows, `discard` removes the
+            # file.
             self._files[file_name] = ""
             try:
                 file = path.open("xb")
             except FileExistsError:
-                # Another process writes to the same folder.
+                # The file belongs to another process that writes to the same folder. Keep it.
                 del self._files[file_name]
                 raise
             with file:
@@ -106,14 +111,15 @@ class Spool:
         return mapped
 
     def clear(self) -> None:
-        """Remove everything that was written, before it is written again."""
+        """Remove all written files. Call this to write the record again."""
         self._remove(list(self._files))
         self._written = {}
 
     def finish(self, record: AttentionRecord) -> AttentionRecord:
-        """Complete the folder and return its record, with all arrays mapped.
+        """Write the index. Return the record of the folder, with all arrays memory-mapped.
 
-        Arrays that `write` returned are not written again. All others are stored in the index.
+        Arrays of `record` that `write` returned are not written again. All others are stored in the
+        index. Files whose arrays `record` does not contain are removed.
         """
         header, arrays = record_to_arrays(record)
         layers: dict[str, dict[str, Any]] = {}
@@ -131,7 +137,10 @@ class Spool:
         return load(self.folder)
 
     def discard(self) -> None:
-        """Remove what was written unless the record is complete. This may be called at any time."""
+        """Remove the written files, and the folder if it was created, unless it has an index.
+
+        This may be called at any time and several times.
+        """
         if not (self.folder / INDEX).exists():
             self._remove(list(self._files))
             self.remove_if_empty()
@@ -145,14 +154,14 @@ class Spool:
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
-            # Windows does not remove files that are mapped.
+            # Windows raises OSError for a file that is still mapped. The file remains.
             with suppress(OSError):
                 (self.folder / name).unlink()
             self._files.pop(name, None)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Add the folder and a suggested fix to OSError."""
+        """Add the folder, and a hint if the disk is full, to any OSError in the block."""
         try:
             yield
         except OSError as error:
@@ -172,9 +181,10 @@ class Spool:
 
 
 class SpoolFolders:
-    """Spools for the records of one extraction: the folder, or subfolders ``0``, ``1``, ... of it.
+    """Creator of a `Spool` for each record of an extraction.
 
-    With `several`, each record gets a subfolder.
+    If the extraction has several records (`several`), they are written to the subfolders ``0``,
+    ``1``, ... of `folder`. A single record is written to `folder` itself.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, several: bool) -> None:
@@ -188,9 +198,9 @@ class SpoolFolders:
         self._outer.check()
 
     def take(self, count: int, undo: Cleanup) -> list[Spool]:
-        """Return the next `count` spools, ready for writing.
+        """Create the folders of the next `count` records and return their spools.
 
-        Those that are not finished when the block of `undo` ends are discarded.
+        When the block of `undo` ends, it discards the spools that are not finished.
         """
         spools = [self._outer]
         if self._several:
@@ -208,11 +218,11 @@ class SpoolFolders:
 def read_folder(
     path: str | os.PathLike[str], *, verify: bool = False
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Read the header and the arrays of a folder that contains a record, memory-mapped.
+    """Return the header and the memory-mapped arrays of a record in a folder.
 
-    The index and the lengths of all files are always checked. All arrays are checked if they have
-    at most 16 MB, or with `verify`. Raise FileNotFoundError if the folder has no record, or
-    ValueError if it is damaged.
+    The index and the lengths of all files are always checked. The arrays are compared with their
+    checksums if all files have at most 16 MB in total or `verify` is True. Raise FileNotFoundError
+    if the folder does not contain a record, or ValueError if the record is damaged.
     """
     folder = as_path("path", path, "folder")
     if not (folder / INDEX).is_file():
@@ -220,7 +230,7 @@ def read_folder(
     header, arrays = read_arrays(folder / INDEX, verify=verify)
     try:
         layers = header.pop("layers", {})
-        # The index is data. Its names must not point outside the folder.
+        # A changed index could contain paths. Reject all names that lead outside the folder.
         for name in layers:
             if Path(name).name != name:
                 raise ValueError(f"{name!r} is not a file name")  # noqa: TRY301 - wrapped below
@@ -241,7 +251,7 @@ def read_folder(
 
 
 def _raise_without_index(path: str | os.PathLike[str], folder: Path) -> None:
-    """Raise FileNotFoundError for a folder without an index."""
+    """Raise FileNotFoundError. If subfolders contain records, the message lists them."""
     subfolders = sorted(
         (subfolder for subfolder in folder.iterdir() if (subfolder / INDEX).is_file()),
         key=lambda subfolder: (len(subfolder.name), subfolder.name),
