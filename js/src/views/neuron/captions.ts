@@ -18,10 +18,13 @@ import type { Selection } from "../../ui/view/record";
 import { headOf, tokenOf } from "./state";
 import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./table";
 
-/** Number of dimensions that the sentence names. */
+/** Number of dimensions that `sentenceOf` names. */
 const MAX_NAMED = 3;
 
-/** Return a number with its sign and two decimals. Large numbers have fewer, small ones more. */
+/**
+ * Return a number with its sign. Numbers from 0.005 to 100 in size have two decimals. Larger
+ * numbers have fewer decimals, and smaller ones have one significant digit.
+ */
 export function formatSigned(value: number): string {
   const size = Math.abs(value);
   const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 0.005 || size === 0 ? 2 : null;
@@ -30,7 +33,7 @@ export function formatSigned(value: number): string {
   return `${value < 0 ? "−" : "+"}${text}`;
 }
 
-/** Return the scale as a factor that follows a product: " / √32", " × 0.3", or "" if it is 1. */
+/** Return the scale as text after a product: " / √32", " × 0.3", or "" if the scale is 1. */
 export function scaleInWords(scale: number): string {
   if (scale === 1) return "";
   const square = 1 / scale ** 2;
@@ -43,7 +46,7 @@ function factorText(scale: number): string {
   return scale === 1 ? "" : ` × ${Number(scale.toPrecision(3))}`;
 }
 
-/** Data of the captions. */
+/** Data from which the captions are written. */
 export interface CaptionInput {
   selection: Selection;
   table: Table;
@@ -99,7 +102,10 @@ function largestDimensions(row: Row, count = MAX_NAMED): { named: number[]; shar
   return { named, share: named.reduce((sum, item) => sum + (shares[item] as number), 0) };
 }
 
-/** Return the first sentence: the weight of the highlighted key and the largest dimensions. */
+/**
+ * Return the sentence below the view: the weight and the logit of the highlighted key, and the
+ * dimensions with the largest shares. If this key or every displayed key is masked, say only that.
+ */
 export function sentenceOf(input: CaptionInput): string {
   const row = highlightedRow(input);
   const { vectors } = input.table;
@@ -117,7 +123,7 @@ export function sentenceOf(input: CaptionInput): string {
   return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${product}, ${carried}.`;
 }
 
-/** Return sentences about the cap, bias and sink of the layer, and about their absence. */
+/** Return sentences that describe the soft cap, bias and sink, or name those that are absent. */
 function extrasInWords(vectors: Vectors): string[] {
   const { softcap, has_bias, sink } = vectors.header;
   const parts: string[] = [];
@@ -144,7 +150,10 @@ function extrasInWords(vectors: Vectors): string[] {
   return parts;
 }
 
-/** Return the second caption: how the numbers add up, and what is not shown. */
+/**
+ * Return the small print below the view: how the numbers of a row add up, which dimensions and keys
+ * are not shown, and how exact the numbers are.
+ */
 export function additionOf(input: CaptionInput): string {
   const { selection, table, dimensions } = input;
   const { vectors } = table;
@@ -190,7 +199,10 @@ export function additionOf(input: CaptionInput): string {
   return parts.join(" ");
 }
 
-/** Return the stack, the layer, the head, the query and its strongest weights, for screen readers. */
+/**
+ * Return the summary for screen readers: the stack, layer, head and query, the strongest weights of
+ * the query, and the sentence below the view.
+ */
 export function summaryOf(input: CaptionInput): string {
   const { selection, table } = input;
   const { strongest } = table.vectors.header;
@@ -205,7 +217,7 @@ export function summaryOf(input: CaptionInput): string {
   );
 }
 
-/** Return "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|". */
+/** Describe one cell: "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|". */
 export function cellInWords(table: Table, row: Row, dimension: number): string {
   const q = formatSigned(table.query[dimension] as number);
   const k = formatSigned(row.vector[dimension] as number);
@@ -214,14 +226,14 @@ export function cellInWords(table: Table, row: Row, dimension: number): string {
   return `dimension ${dimension}: q ${q} × k ${k}${factorText(table.vectors.header.scale)} = ${formatSigned(cell)}, ${share} of |cells|`;
 }
 
-/** Return "other 192 dimensions: together +0.41, 20% of |cells|". */
+/** Describe the shared cell: "other 192 dimensions: together +0.41, 20% of |cells|". */
 export function othersInWords(row: Row, others: readonly number[]): string {
   const shares = sharesOf(row.cells);
   const share = others.reduce((sum, item) => sum + (shares[item] as number), 0);
   return `other ${others.length} dimensions: together ${formatSigned(sumOf(row.cells, others))}, ${formatShare(share)} of |cells|`;
 }
 
-/** Return the steps that lead from the sum of a row to its weight. */
+/** Return one line of text for each step of the computation from a row's products to its weight. */
 export function rowInWords(table: Table, row: Row): string[] {
   const { header } = table.vectors;
   if (!row.allowed) return ["masked: this query may not attend to it"];

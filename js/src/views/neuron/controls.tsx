@@ -1,4 +1,4 @@
-/** Controls of the neuron view: the query, the keys of a long text and the dimensions. */
+/** Controls of the neuron view: query, displayed keys of a long text, and dimensions. */
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -19,11 +19,12 @@ interface ControlProps {
   store: NeuronStore;
 }
 
-/** Maximum number of query buttons. Two more buttons lead to earlier and later queries. */
+/** Maximum number of query buttons. Two more buttons page to earlier and later queries. */
 const MAX_TOKENS = 64;
+/** Maximum number of query buttons in a narrow view. */
 const MAX_TOKENS_NARROW = 32;
 
-/** Buttons of the queries, one of which is pressed. */
+/** Buttons of the queries. The button of the displayed query is pressed. */
 function Queries({
   context,
   selection,
@@ -36,7 +37,8 @@ function Queries({
   const token = tokenOf(selection, pair);
   const [first, end] = pairRange(selection.queries, pair, "query");
   const strip = useRef<HTMLDivElement>(null);
-  // First query after paging. It applies to one chosen query, so that a new choice is visible.
+  // `start` is the first query button after paging. It applies only while query `token` is chosen,
+  // because the button of a newly chosen query must be visible.
   const paged = useSignal<{ token: number; start: number } | null>(null);
   const numShown = context.width.value < 640 ? MAX_TOKENS_NARROW : MAX_TOKENS;
   const requestedStart = paged.value?.token === token ? paged.value.start : token - numShown / 2;
@@ -63,7 +65,7 @@ function Queries({
   return (
     <fieldset class="av-row av-queries" aria-label="Query">
       <span class="av-label">Query</span>
-      {/* biome-ignore lint/a11y/noStaticElementInteractions: handles the keys of the buttons inside. */}
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: handles arrow keys of the buttons inside. */}
       <div class="av-tokens" ref={strip} onKeyDown={onKeyDown}>
         {start > first && (
           <button
@@ -109,7 +111,7 @@ function Queries({
   );
 }
 
-/** Controls of the displayed keys of a long text. */
+/** Buttons that move the window of displayed keys, if the text has more than `MAX_KEYS` keys. */
 function KeyWindow({ context, store, selection }: ControlProps & { selection: Selection }) {
   const table = store.table.value;
   const within = pairRange(selection.keys, pairOf(selection, context.state.pair.value), "key");

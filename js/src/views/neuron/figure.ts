@@ -1,4 +1,4 @@
-/** Export of the neuron view: a figure, and all numbers as CSV. */
+/** Exports of the neuron view: a figure, and a CSV table of all numbers. */
 
 import {
   type Box,
@@ -21,11 +21,11 @@ import { halfError, type Row, type Scale, sumOf } from "./table";
 /** Return the labels at the ends of a colour scale. */
 export function scaleEnds(scale: Scale): [string, string] {
   const limit = String(scale.limit);
-  // Numbers outside the range have the colours of its ends.
+  // If some numbers exceed the limit, they have the same colour as the limit.
   return scale.beyond ? [`≤ −${limit}`, `≥ +${limit}`] : [`−${limit}`, `+${limit}`];
 }
 
-/** Return the colour scales with their names. */
+/** Return the colour scale of q and k and the colour scale of their products, with names. */
 export function scalesOf(drawn: DrawnTable): { name: string; scale: Scale }[] {
   const { table, dimensions } = drawn;
   const cells = table.cellScale;
@@ -49,7 +49,7 @@ function rampOf(palette: Palette, name: string, scale: Scale): Box {
   return rampBox(palette, color, [low, name, high]);
 }
 
-/** Compose the figure without the highlight of the pointer. */
+/** Compose the figure. It does not contain the highlight of the cells under the pointer. */
 export function figure(drawn: DrawnTable, captions: Captions, request?: FigureRequest): Scene {
   const { palette, layout } = drawn;
   const boxes = scalesOf(drawn).map(({ name, scale }) => rampOf(palette, name, scale));
@@ -93,12 +93,12 @@ const COLUMNS = [
 ];
 
 /**
- * Return all numbers as CSV, one per row. The column `quantity` names the number.
+ * Return a CSV table with one number per row. The column `quantity` says what the number is.
  *
- * A "product" is q x k x scale in one dimension. Each key has its products and their "sum",
- * followed by "capped" and "bias" if the layer has them, and by "logit" and "weight". A masked key
- * has "masked" instead of the last two. The query has "log_sum_exp", and "sink_logit" and
- * "sink_weight" if its head has a sink.
+ * A "product" is q x k x scale in one dimension. Each key has its products and their "sum". It also
+ * has "capped" if the layer has a soft cap, and "bias" if the layer has a bias. The last rows of a
+ * key are "logit" and "weight", or only "masked". At the end, the query has "log_sum_exp", and
+ * "sink_logit" and "sink_weight" if its head has a sink.
  */
 export function neuronCsv(input: CaptionInput): string {
   const digits = (value: number): number => Number(value.toPrecision(7));
@@ -133,7 +133,8 @@ export function neuronCsv(input: CaptionInput): string {
       sumError += error;
       add(row.key, "product", cell, error, [dimension, digits(q), digits(k), digits(header.scale)]);
     });
-    // The error of the logits holds after the cap, for allowed keys and, if measured, on a sample.
+    // The header's error of the logits also bounds the error of the sum, except if there is a cap
+    // between them, if the key is masked, or if the error was measured on a sample of queries.
     if (row.allowed && header.softcap === null && !header.measured) sumError = header.logit_error;
     add(row.key, "sum", row.sum, sumError);
     if (header.softcap !== null) {

@@ -1,7 +1,7 @@
 /**
- * Neuron view: the products of one query with the keys in each dimension. The sum of a key's
- * products, after a soft cap and a bias if there are any, is its logit. The softmax of the logits
- * gives the weights.
+ * Neuron view: one query vector, its key vectors, and their products in each dimension. The sum of
+ * a key's products is the key's logit, after a soft cap and a bias if the layer has them. The
+ * softmax of the logits gives the weights.
  */
 
 import { useMemo } from "preact/hooks";
@@ -87,7 +87,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   );
 }
 
-/** Captions and colour scales. */
+/** Captions and colour scales below the plot. */
 function NeuronFooter({ store }: { store: NeuronStore }) {
   const input = store.captionInput.value;
   const drawn = store.drawnTable.value;

@@ -1,61 +1,77 @@
-/** Positions of the lines, columns and cells of the neuron view. Pure functions. */
+/**
+ * Positions in the neuron view. Pure functions.
+ *
+ * The picture is a table. The query is above it. Each line has a token, a row of cells for the key
+ * vector (k), a row of cells for the products (q x k x scale), numbers, and a bar for the weight.
+ * A cell is one dimension. If the table is too narrow for all dimensions, the last cell of the
+ * products is the sum of the dimensions without separate cells (the shared cell).
+ */
 
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf, printable } from "../../draw/marks";
 import { AXIS_HEIGHT } from "../../ui/plot/bar-scale";
 
-/** Line of the table: a key, the sink, or all keys that are not shown. */
+/** Line of the table: one key, the sink, or all keys without a line together ("elsewhere"). */
 export type Line =
   | { kind: "key"; index: number; masked: boolean }
   | { kind: "sink" }
   | { kind: "elsewhere" };
 
-/** Numbers beside the cells. */
+/** Number of a key that is written beside the cells. */
 export type NumberColumn = "sum" | "capped" | "bias" | "logit";
 
-/** Row of adjacent cells. */
+/** Position of a row of adjacent cells. */
 export interface CellRow {
   x: number;
   y: number;
   height: number;
 }
 
-/** Position of a line and of its cells. */
+/** Position of a line and of its two rows of cells. */
 export interface LinePosition {
   line: Line;
   y: number;
   height: number;
-  /** Vertical centre of its text. */
+  /** Vertical centre of the line's text. */
   middle: number;
+  /** Cells of the key vector. */
   keys: CellRow;
+  /** Cells of the products. */
   cells: CellRow;
 }
 
 export interface Layout {
-  /** Whether the cells are below the token and numbers of their line, as in narrow views. */
+  /**
+   * Whether cells are below the token and the numbers of their line, because the view is narrow.
+   */
   stacked: boolean;
   width: number;
   height: number;
   left: number;
   tokenWidth: number;
-  /** Width of a cell with the gap after it. */
+  /** Width of a cell, including the gap to the next cell. */
   cell: number;
   gap: number;
-  /** Number of dimensions that have separate cells. */
+  /** Number of dimensions with a separate cell. */
   count: number;
-  /** Position of the cell for the sum of the other dimensions, from the start of the products. */
+  /** Shared cell, or null without one. `x` is measured from the left end of the products. */
   other: { x: number; width: number } | null;
+  /** Cells of the query vector. */
   query: CellRow;
   /** Vertical centre of the column headings. */
   head: number;
+  /** Vertical position of the line between the query and the table. */
   rule: number;
-  /** Left ends of the columns of cells. */
+  /** Left end of the key vectors. */
   keysLeft: number;
+  /** Left end of the products. */
   cellsLeft: number;
   lines: LinePosition[];
-  /** Columns of numbers with their right ends. */
+  /** Columns of numbers, each with the position of its right end. */
   numbers: { column: NumberColumn; right: number }[];
+  /** Left end and maximum length of the bars. */
   bar: { x: number; width: number };
+  /** Font size of the tokens. */
   size: number;
 }
 
@@ -66,19 +82,19 @@ interface LayoutOptions {
   queryText: string;
   lines: readonly Line[];
   columns: readonly NumberColumn[];
-  /** Whether every dimension has a cell, even if the picture must scroll. */
+  /** Whether to give every dimension a cell, even if the picture must then scroll. */
   everyDimension: boolean;
-  /** Whether this is a figure of a given width, with texts of one size and lines of minimum height. */
+  /** Whether the layout is for a figure of a given width. Its lines are as low as possible. */
   printed?: boolean;
   measure: (text: string, font: string) => number;
 }
 
-/** Minimum width of a cell that the pointer can hit. */
+/** Minimum width in pixels of a cell, because the pointer cannot hit narrower cells. */
 export const MIN_CELL = 2.5;
-/** Width of cells if there are too many dimensions to show all. */
+/** Width in pixels of the cells if there is a shared cell. */
 const FOLDED_CELL = 3;
 const MAX_CELL = 24;
-/** Minimum width of cells with gaps between them. */
+/** Minimum width in pixels of cells that are separated by gaps. */
 const CELL_WITH_GAP = 5;
 const NUMBER = 66;
 const BEFORE_CELLS = 28;
@@ -87,33 +103,41 @@ const BEFORE_BAR = 24;
 const AFTER_TOKEN = 20;
 const MIN_BAR = 130;
 const MAX_BAR = 220;
-/** Room for the number after the longest bar. */
+/** Pixels for the number after the longest bar. */
 const BAR_NUMBER = 50;
 const MAX_TOKEN = 150;
-/** Minimum width of a column of cells, unless each cell is at least `COMFORTABLE_CELL` wide. */
+/**
+ * Minimum width in pixels of a column of cells beside the tokens. A narrower column is used only if
+ * each of its cells is at least `COMFORTABLE_CELL` wide. Otherwise the layout is stacked.
+ */
 const MIN_CELL_ROW = 150;
 const COMFORTABLE_CELL = 10;
-/** Minimum width of a column of cells for the words above it. */
+/** Minimum width in pixels of the heading above a column of cells. */
 const MIN_WORDS = 120;
 const LEFT = 10;
 /**
- * Number of characters of the equation "−11.57 → −11.50 − 0.03 = −11.53" (sum, capped, bias, logit)
- * up to its first, second, third and fourth number.
+ * Numbers of characters of an equation of one, two, three or four numbers. The longest equation is
+ * "−11.57 → −11.50 − 0.03 = −11.53" (sum, capped, bias, logit).
  */
 const EQUATION = [6, 15, 22, 31];
-/** Width of a character, relative to the size of the text. */
+/** Mean width of a character, as a fraction of the font size. */
 const EQUATION_CHARACTER = 0.56;
 
 /**
- * Round the width of a cell down to whole or half pixels, so that edges are sharp. Cells without
- * gaps keep their width.
+ * Round the width of a cell down to whole pixels, or to half pixels below 8 pixels, because edges
+ * at such positions are sharp. Cells without gaps keep their width.
  */
 function roundCell(cell: number): number {
   if (cell >= 8) return Math.floor(cell);
   return cell >= CELL_WITH_GAP ? Math.floor(cell * 2) / 2 : cell;
 }
 
-/** Return the width and number of the cells, and the shared cell of the other dimensions. */
+/**
+ * Return the width of the cells, the gap between them, the number of dimensions with a cell, and
+ * the shared cell.
+ *
+ * @param room available width in pixels.
+ */
 function cellsIn(
   room: number,
   headDim: number,
@@ -129,7 +153,7 @@ function cellsIn(
   return { cell: FOLDED_CELL, count, other: { x: count * FOLDED_CELL + 4, width }, gap: 0 };
 }
 
-/** Return the width of a row of cells. */
+/** Return the width of a row of cells, including the shared cell. */
 export function cellRowWidth(layout: Pick<Layout, "cell" | "count" | "other">): number {
   const { other } = layout;
   return other ? other.x + other.width : layout.count * layout.cell;
@@ -159,7 +183,7 @@ export function layOut(options: LayoutOptions): Layout {
   const strip = cellRowWidth(cells);
   const keysLeft = LEFT + tokenWidth + AFTER_TOKEN;
   const cellsLeft = keysLeft + strip + BEFORE_CELLS;
-  // The cells of few dimensions may be narrower than the words above them.
+  // If there are few dimensions, the cells may be narrower than the heading above them.
   const numbersLeft = cellsLeft + Math.max(strip, MIN_WORDS) + AFTER_CELLS;
   const barLeft = numbersLeft + columns.length * NUMBER + BEFORE_BAR;
   const barWidth = Math.max(MIN_BAR, Math.min(MAX_BAR, LEFT + inner - barLeft)) - BAR_NUMBER;
@@ -209,7 +233,7 @@ function stackedLayout(
 ): Layout {
   const cells = cellsIn(inner, options.headDim, options.everyDimension);
   const [text, keyHeight, cellHeight, air] = options.printed ? [14, 6, 10, 9] : [20, 8, 13, 12];
-  // Next to an equation of four numbers the bar is short.
+  // An equation of four numbers leaves room for a short bar only.
   const barWidth = options.columns.length > 3 ? 16 : 46;
   const bar = { x: LEFT + inner - barWidth - BAR_NUMBER, width: barWidth };
   const numbersRight = bar.x - 10;
@@ -220,7 +244,7 @@ function stackedLayout(
   let y = head + 20;
   const lines: LinePosition[] = [];
   for (const line of options.lines) {
-    // Lines without cells need no room for them.
+    // A masked key has no products, and the sink and "elsewhere" have no cells at all.
     const strips = line.kind !== "key" ? 0 : line.masked ? keyHeight : keyHeight + 3 + cellHeight;
     const tall = text + strips + air;
     lines.push({
@@ -246,20 +270,22 @@ function stackedLayout(
     keysLeft: LEFT,
     cellsLeft: LEFT,
     lines,
-    // One column has all numbers as an equation.
+    // A single column has all numbers of a line, as an equation.
     numbers: [{ column: "logit", right: numbersRight }],
     bar,
     size,
   };
 }
 
-/** Part of the picture at a point. */
+/** Part of the picture under the pointer. */
 export interface Hit {
   /** Index of the line, or null for the cells of the query. */
   line: number | null;
+  /** Row of cells under the pointer, or "line" outside of them. */
   part: "query" | "keys" | "cells" | "line";
-  /** Index among the displayed dimensions, or null outside the cells and for the shared cell. */
+  /** Index among the displayed dimensions, or null for the shared cell and outside the cells. */
   column: number | null;
+  /** Whether the pointer is on the shared cell. */
   others: boolean;
 }
 
@@ -280,7 +306,7 @@ function columnAt(
   return null;
 }
 
-/** Return the part of the picture at (x, y). */
+/** Return the part of the picture at (x, y), or null if no line is there. */
 export function partAt(layout: Layout, x: number, y: number): Hit | null {
   const inside = (strip: CellRow): boolean => y >= strip.y && y < strip.y + strip.height;
   if (inside(layout.query)) {

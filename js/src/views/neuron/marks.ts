@@ -9,18 +9,18 @@ import { formatSigned, scaleInWords } from "./captions";
 import { type CellRow, cellRowWidth, type Hit, type Layout, type LinePosition } from "./layout";
 import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./table";
 
-/** Table with its layout and colours, which together determine its marks. */
+/** Everything that determines the drawn marks: numbers, texts, layout and colours. */
 export interface DrawnTable {
   layout: Layout;
   palette: Palette;
   table: Table;
   dimensions: Dimensions;
   queryText: string;
-  /** Texts of all keys. */
+  /** Texts of all keys of the stack, including keys that are not displayed. */
   keyTexts: readonly string[];
-  /** Special keys, whose text is muted. */
+  /** Indices of special tokens among the keys. Their texts are muted. */
   special: ReadonlySet<number>;
-  /** First key of the text that the model generated, or null without one. */
+  /** Index of the first key that the model generated, or null if it generated no text. */
   answer: number | null;
   measure: (text: string, font: string) => number;
 }
@@ -28,7 +28,7 @@ export interface DrawnTable {
 const TOKEN_SIZE = 13;
 const HEAD_SIZE = 12;
 
-/** Return the strength of a number's colour, from 0 to 1. */
+/** Return the opacity of a number's colour, from 0 to 1. */
 export function strengthOf(value: number, scale: Scale): number {
   return Math.min(1, Math.abs(value) / scale.limit);
 }
@@ -43,7 +43,7 @@ function text(
   return { kind: "text", text: content, x, y, fill, size: TOKEN_SIZE, font: "token", ...more };
 }
 
-/** Cut a token to a width. */
+/** Shorten a token with an ellipsis until it fits into `width` pixels. */
 export function cutToken(
   content: string,
   width: number,
@@ -61,7 +61,12 @@ export function cutToken(
   return `${characters.join("")}…`;
 }
 
-/** Return a row of cells: rectangles if there are gaps between them, or else one image. */
+/**
+ * Draw a row of cells. Cells with gaps are rectangles. Cells without gaps are the pixels of one
+ * image.
+ *
+ * @param faint factor of the opacity.
+ */
 function cellRowMarks(
   drawn: DrawnTable,
   strip: CellRow,
@@ -91,7 +96,7 @@ function cellRowMarks(
   return [{ kind: "image", x, y, width, height, pixels, columns: values.length, rows: 1 }];
 }
 
-/** Return the cell for the sum of the dimensions that have no separate cells. */
+/** Draw the shared cell: the sum of the products of all dimensions without a separate cell. */
 function otherMarks(drawn: DrawnTable, row: Row, strip: CellRow): Mark[] {
   const { other } = drawn.layout;
   if (!other) return [];
@@ -105,7 +110,7 @@ function otherMarks(drawn: DrawnTable, row: Row, strip: CellRow): Mark[] {
   ];
 }
 
-/** Return the equation from the sum to the logit: "+5.20 → +3.44 − 0.30 = +3.14". */
+/** Return the sum, the capped sum, the bias and the logit: "+5.20 → +3.44 − 0.30 = +3.14". */
 function equationText(drawn: DrawnTable, row: Row): string {
   const { header } = drawn.table.vectors;
   if (header.softcap === null && !header.has_bias) return formatSigned(row.logit);
@@ -137,14 +142,14 @@ function numberMarks(drawn: DrawnTable, position: LinePosition, row: Row, bold: 
       formatSigned(NUMBER_OF[column](row)),
       right,
       position.middle,
-      // The last number goes into the softmax. The others are intermediate results.
+      // The last number is the logit. The others are intermediate results, so they are muted.
       i === last ? palette.ink : palette.muted,
       { align: "end", bold: bold && i === last, size },
     ),
   );
 }
 
-/** Return the value of a bar of full length. */
+/** Return the weight of a bar of full length. */
 function endOf({ keyTexts }: DrawnTable): number {
   return barEnd(1, keyTexts.length);
 }
@@ -172,7 +177,7 @@ function barMarks(drawn: DrawnTable, position: LinePosition, weight: number, bol
   ];
 }
 
-/** Return a note in a line: about a masked key, the sink or the keys that are not shown. */
+/** Draw a note in a line, such as "masked" for a key without numbers. */
 function noteMark(drawn: DrawnTable, position: LinePosition, content: string): Mark {
   const { layout, palette } = drawn;
   const more = { font: "text" as const, size: HEAD_SIZE };
@@ -228,10 +233,10 @@ function keyMarks(
   return marks;
 }
 
-/** Distance of the rule above a key in a stacked layout. */
+/** Pixels between a key and the rule above it in a stacked layout. */
 const STACKED_RULE = 6;
 
-/** Return a rule and the word "answer" before the first key that the model generated. */
+/** Draw a rule and the word "answer" above the first key that the model generated. */
 function answerMarks({ layout, palette }: DrawnTable, { y }: LinePosition): Mark[] {
   const above = layout.stacked ? y - STACKED_RULE : y;
   const name = { font: "text", size: 11 } as const;
@@ -278,7 +283,7 @@ function lineMarks(drawn: DrawnTable, position: LinePosition): Mark[] {
 
 const COLUMN_NAMES = { sum: "sum", capped: "capped", bias: "+ bias", logit: "= logit" };
 
-/** Return the headings of the columns. */
+/** Draw the headings of the columns, the query's text, and the rule below the query. */
 function headMarks(drawn: DrawnTable): Mark[] {
   const { layout, palette, table } = drawn;
   const { header } = table.vectors;
@@ -322,7 +327,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
     words("key", layout.left, layout.head),
     words("k, each key", layout.keysLeft, layout.head),
     words(
-      // A narrow column has no room for more words.
+      // A narrow column has room for the formula only.
       cellRowWidth(layout) < 260 ? product : `${product}, dimension by dimension`,
       layout.cellsLeft,
       layout.head,
@@ -347,7 +352,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
   ];
 }
 
-/** Return all marks that do not depend on the pointer. */
+/** Draw the picture without the outlines of the cells under the pointer. */
 export function backMarks(drawn: DrawnTable): Mark[] {
   const { layout, table, dimensions } = drawn;
   const query = dimensions.shown.map((dimension) => table.query[dimension] as number);
@@ -361,7 +366,7 @@ export function backMarks(drawn: DrawnTable): Mark[] {
   ];
 }
 
-/** Return outlines of the dimension under the pointer in q, in k and in their product. */
+/** Outline the dimension under the pointer: its cells in q, in k and in the products. */
 export function frontMarks(drawn: DrawnTable, hit: Hit | null): Mark[] {
   const { layout, palette } = drawn;
   if (!hit) return [];

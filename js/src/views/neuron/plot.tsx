@@ -1,4 +1,4 @@
-/** Plot of the neuron view with its pointer and keyboard events. */
+/** Plot of the neuron view, and its pointer and keyboard events. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -19,7 +19,7 @@ import { type Hit, partAt } from "./layout";
 import { type NeuronState, tokenOf } from "./state";
 import type { NeuronStore } from "./store";
 
-/** Return the hint for the part under the pointer. */
+/** Return the tooltip for the part under the pointer, or null if this part has none. */
 export function hintOf(
   input: CaptionInput,
   at: Hit,
@@ -84,7 +84,10 @@ export function NeuronPlot({ context, store }: PlotProps) {
     return { part: layout && partAt(layout, x, y), x, y };
   };
 
-  /** Return the index of a key's row, the kind of another line, or null for the query. */
+  /**
+   * Return the line of a part: the row index of a key, the kind of a line that is not a key, or
+   * null for the query.
+   */
   const lineOf = (part: Hit): number | "sink" | "elsewhere" | null => {
     const line = part.line === null ? null : store.layout.peek()?.lines[part.line]?.line;
     if (!line) return null;

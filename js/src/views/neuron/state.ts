@@ -3,14 +3,18 @@
 import { type Pair, pairOf, pairRange } from "../../ui/pairs";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../ui/view/record";
 
-/** Traits of the neuron view, under their Python names. */
+/** Traits of the neuron view, named as in Python. */
 export interface NeuronState extends RecordState {
+  /** Whether dimensions are ordered by their share instead of their number. */
   sort_dimensions: boolean;
 }
 
 export const NEURON_DEFAULTS: NeuronState = { ...RECORD_DEFAULTS, sort_dimensions: true };
 
-/** Return the displayed query: the pinned one, or the last of the pair that is not special. */
+/**
+ * Return the displayed query: the pinned query if there is one, otherwise the last query that is
+ * not a special token. `pair` limits the choice to one text of a pair of texts.
+ */
 export function tokenOf(selection: Selection, pair: Pair = "all"): number {
   if (selection.token !== null) return selection.token;
   const [start, stop] = pairRange(selection.queries, pairOf(selection, pair), "query");
@@ -19,7 +23,7 @@ export function tokenOf(selection: Selection, pair: Pair = "all"): number {
   return Math.max(0, stop - 1);
 }
 
-/** Return the displayed head: the first chosen one, or the first of the layer. */
+/** Return the displayed head: the first chosen head, or the first head of the layer. */
 export function headOf(selection: Selection): number {
   return selection.chosen[0] ?? selection.allHeads[0] ?? 0;
 }

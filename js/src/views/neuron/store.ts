@@ -1,4 +1,4 @@
-/** Signals of the neuron view, from its traits to the drawn scene. */
+/** Signals of the neuron view. They compute the drawn scene and its captions from the traits. */
 
 import { computed, signal } from "@preact/signals";
 import type { Range } from "../../client/protocol";
@@ -21,37 +21,43 @@ import { dimensionsOf, type Table, tableOf } from "./table";
 /** Maximum number of displayed keys. */
 export const MAX_KEYS = 64;
 
-/** Request for the vectors of one query and its keys. */
+/** Request for the vectors of one query and of the keys to display. */
 interface Question {
   stack: string;
   layer: number;
   head: number;
   token: number;
-  /** Keys that may be displayed: those of the chosen text of a pair. */
+  /** Keys that may be displayed. For a pair of texts, these are the keys of the chosen text. */
   within: Range;
-  /** Keys to display, or null for keys around the strongest one, which the first reply names. */
+  /**
+   * Keys to display. Null stands for the keys around the query's strongest key, which is known only
+   * from a first reply.
+   */
   keys: Range | null;
 }
 
-/** Window of keys that the reader moved. It applies to this stack and pinned key. */
+/**
+ * Window of `MAX_KEYS` keys that the reader chose with the buttons. It is ignored if another stack
+ * is shown or another key is pinned.
+ */
 interface MovedWindow {
   stack: string;
   key: number | null;
   start: number;
 }
 
-/** Return the window centred on a key, clipped to `within`. */
+/** Return the window of `MAX_KEYS` keys that is centred on a key, or moved to fit `within`. */
 export function windowAround(key: number, within: Range): Range {
   return windowFrom(key - MAX_KEYS / 2, within);
 }
 
-/** Return the window that starts at a key, moved into `within`. */
+/** Return the window of `MAX_KEYS` keys that begins at `start`, or moved to fit `within`. */
 function windowFrom(start: number, [lower, end]: Range): Range {
   const first = Math.max(lower, Math.min(start, end - MAX_KEYS));
   return [first, Math.min(end, first + MAX_KEYS)];
 }
 
-/** Return the request for a selection, or null if its stack has no queries and keys. */
+/** Return the request for a selection, or null if the record has no vectors of its stack. */
 export function questionOf(
   selection: Selection,
   moved: MovedWindow | null,
@@ -80,7 +86,7 @@ async function load(source: Source, question: Question, signal: AbortSignal): Pr
   return request(windowAround(strongest[0], within));
 }
 
-/** Return the columns of numbers from the sum to the logit. */
+/** Return the numbers to show. The last of them equals the logit. */
 export function columnsOf(vectors: Vectors): NumberColumn[] {
   const { softcap, has_bias } = vectors.header;
   return [
@@ -90,7 +96,10 @@ export function columnsOf(vectors: Vectors): NumberColumn[] {
   ];
 }
 
-/** Return the lines of the table: the displayed keys, the other keys and the sink. */
+/**
+ * Return the lines of the table: the displayed keys, a line for all other keys if there are any,
+ * and a line for the sink if the head has one.
+ */
 export function linesOf(vectors: Vectors, numKeys: number): Line[] {
   const numShown = vectors.weights.length;
   return [
@@ -106,9 +115,9 @@ export function linesOf(vectors: Vectors, numKeys: number): Line[] {
 export function createNeuronStore(context: ViewContext<NeuronState>) {
   const { source, state, record } = context;
   const hovered = signal<Hit | null>(null);
-  /** Window of keys, if the reader moved it. */
+  /** Window of keys that the reader chose, or null. */
   const moved = signal<MovedWindow | null>(null);
-  /** Whether every dimension has a cell, even if the picture must scroll. */
+  /** Whether to give every dimension a cell, even if the picture must then scroll. */
   const everyDimension = signal(false);
 
   const question = computed<Question | null>(
@@ -117,7 +126,8 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
   );
   const reply = record.answer(question, (request, signal) => load(source, request, signal));
 
-  // Selection of the last reply, which stays drawn until the next reply arrives.
+  // Selection to which the last reply belongs. While a new reply is loading, the old one stays
+  // drawn and must have its own captions.
   const selection = computed<Selection | null>(() => {
     const [selected, replied] = [record.selection.value, reply.value?.question];
     const stack = record.description.value?.stacks.find((item) => item.name === replied?.stack);
@@ -190,7 +200,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>) {
     scene,
     captionInput,
     summary: computed(() => (captionInput.value ? summaryOf(captionInput.value) : "")),
-    /** Whether the drawn table corresponds to the traits. */
+    /** Whether the drawn table belongs to the current traits, so that nothing is loading. */
     current: computed(
       () => question.value !== null && same(reply.value?.question ?? null, question.value),
     ),

@@ -1,4 +1,4 @@
-/** Numbers of the neuron view: rows of products, shares of dimensions and ranges of colours. */
+/** Numbers of the neuron view: products of q and k, shares of dimensions, and colour scales. */
 
 import { capped } from "../../client/attention";
 import type { Vectors } from "../../client/requests/vectors";
@@ -6,13 +6,15 @@ import type { Vectors } from "../../client/requests/vectors";
 /** Numbers of one key. */
 export interface Row {
   key: number;
+  /** Whether the query may attend to the key. */
   allowed: boolean;
+  /** Key vector. */
   vector: Float32Array;
-  /** Products q x k x scale of the dimensions. */
+  /** Products q x k x scale, one per dimension. */
   cells: Float64Array;
-  /** Sum of the cells. */
+  /** Sum of `cells`. */
   sum: number;
-  /** Sum after the soft cap, or the sum without one. */
+  /** Sum after the soft cap, or `sum` if the layer has no soft cap. */
   capped: number;
   bias: number;
   /** Logit, or minus infinity if the key is masked. */
@@ -20,9 +22,10 @@ export interface Row {
   weight: number;
 }
 
-/** Largest value of a colour scale, and whether numbers exceed it. */
+/** Colour scale from `-limit` to `limit`. */
 export interface Scale {
   limit: number;
+  /** Whether some numbers are larger than `limit` in size. */
   beyond: boolean;
 }
 
@@ -33,24 +36,33 @@ export interface Table {
   rows: Row[];
   /** Index of the highlighted row, or null if all keys are masked and none is pinned. */
   highlighted: number | null;
-  /** Share of each dimension in the highlighted row: |cell| over the sum of |cells|. */
+  /** Share of each dimension: |cell| / sum of |cells| in the highlighted row, 0 without one. */
   shares: Float64Array;
-  /** Dimensions in descending order of their share. */
+  /** Dimensions by decreasing share. */
   ranking: number[];
-  /** Colour scales of q and k, and of their products. */
+  /** Colour scale of q and k. */
   vectorScale: Scale;
+  /** Colour scale of the products. */
   cellScale: Scale;
 }
 
-/** Share of the numbers inside the range of colours. One outlier must not make the others pale. */
+/**
+ * Share of the numbers that a colour scale must contain. It is below 1, because a scale that
+ * contains a single outlier would show all other numbers in pale colours.
+ */
 const INSIDE = 0.98;
 
-/** Return the smallest range of colours that contains nearly all numbers, rounded to two digits. */
+/**
+ * Return the smallest scale that contains the share `INSIDE` of all numbers. The limit is rounded
+ * up to two significant digits.
+ *
+ * @param sizes absolute values. They are sorted in place.
+ */
 export function scaleOf(sizes: number[]): Scale {
   sizes.sort((a, b) => a - b);
   const largest = sizes[sizes.length - 1] ?? 0;
   const inside = sizes[Math.ceil(INSIDE * sizes.length) - 1] ?? 0;
-  // If nearly all numbers are 0, the others must be visible.
+  // If nearly all numbers are 0, so is `inside`. Then the largest number is the limit.
   const limitFromNumbers = inside > 0 ? inside : largest;
   if (!(limitFromNumbers > 0)) return { limit: 1, beyond: false };
   const power = 10 ** (Math.floor(Math.log10(limitFromNumbers)) - 1);
@@ -58,7 +70,7 @@ export function scaleOf(sizes: number[]): Scale {
   return { limit, beyond: largest > limit };
 }
 
-/** Return the share of each dimension in a row. */
+/** Return |cell| / sum of |cells| for each cell, or zeros if all cells are 0. */
 export function sharesOf(cells: Float64Array): Float64Array {
   const total = cells.reduce((sum, cell) => sum + Math.abs(cell), 0);
   return cells.map((cell) => (total > 0 ? Math.abs(cell) / total : 0));
@@ -90,16 +102,19 @@ function rowsOf(vectors: Vectors): Row[] {
 
 /** Largest relative rounding error of half precision (IEEE 754 binary16). */
 const HALF_STEP = 2 ** -11;
-/** Largest absolute rounding error of its smallest (subnormal) numbers. */
+/** Largest absolute rounding error of subnormal numbers in half precision. */
 const MIN_HALF_STEP = 2 ** -25;
 
-/** Return the largest error of q x k x scale if q and k are rounded to half precision. */
+/** Return the largest possible error of q x k x scale if q and k are rounded to half precision. */
 export function halfError(q: number, k: number, scale: number): number {
   const step = (value: number): number => Math.max(Math.abs(value) * HALF_STEP, MIN_HALF_STEP);
   return (Math.abs(q) * step(k) + Math.abs(k) * step(q) + step(q) * step(k)) * Math.abs(scale);
 }
 
-/** Return the index of the highlighted row: the pinned key, or else the strongest key. */
+/**
+ * Return the index of the highlighted row: the row of the pinned key, otherwise of the strongest
+ * key, or null if every key is masked.
+ */
 function highlightedOf(rows: readonly Row[], key: number | null): number | null {
   const pinned = rows.findIndex((row) => row.key === key);
   if (pinned >= 0) return pinned;
@@ -110,7 +125,11 @@ function highlightedOf(rows: readonly Row[], key: number | null): number | null 
   return best;
 }
 
-/** Return the displayed numbers of a reply. */
+/**
+ * Compute the displayed numbers from a reply.
+ *
+ * @param key pinned key, or null.
+ */
 export function tableOf(vectors: Vectors, key: number | null): Table {
   const rows = rowsOf(vectors);
   const highlighted = highlightedOf(rows, key);
@@ -131,13 +150,18 @@ export function tableOf(vectors: Vectors, key: number | null): Table {
   };
 }
 
-/** Displayed dimensions in their order, and the others, which share one cell. */
+/** Dimensions in the order of their cells. */
 export interface Dimensions {
+  /** Dimensions with a separate cell. */
   shown: number[];
+  /** Dimensions whose products are summed in the shared cell. */
   others: number[];
 }
 
-/** Return the order of the dimensions. The `count` dimensions with the largest shares have cells. */
+/**
+ * Select the `count` dimensions with the largest shares for separate cells. All dimensions are
+ * ordered by share if `sorted`, otherwise by number.
+ */
 export function dimensionsOf(table: Table, sorted: boolean, count: number): Dimensions {
   const shown = table.ranking.slice(0, count);
   const others = table.ranking.slice(count);
@@ -148,12 +172,12 @@ export function dimensionsOf(table: Table, sorted: boolean, count: number): Dime
   return { shown: shown, others };
 }
 
-/** Return the sum of the cells of some dimensions. */
+/** Return the sum of the cells of the given dimensions. */
 export function sumOf(cells: Float64Array, dimensions: readonly number[]): number {
   return dimensions.reduce((sum, dimension) => sum + (cells[dimension] as number), 0);
 }
 
-/** Return the weight of the keys that are not displayed. */
+/** Return the sum of the weights on keys that are not displayed. */
 export function weightElsewhere(vectors: Vectors): number {
   const { header, weightInRange } = vectors;
   if (header.log_sum_exp === null || header.num_allowed === 0) return 0;
