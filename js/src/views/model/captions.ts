@@ -1,4 +1,4 @@
-/** Sentences and captions of the model view. */
+/** Captions, labels and tooltips of the model view. */
 
 import type { StackDescription } from "../../client/protocol";
 import { scoreText } from "../../ui/controls/heads";
@@ -59,7 +59,7 @@ export function layersInWords(stack: StackDescription): string {
   return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}`;
 }
 
-/** Return the stack, the number of layers, heads and tokens, and the precision. */
+/** Return the subtitle: the stack, the numbers of layers, heads and tokens, and the precision. */
 export function subtitleOf(selection: Selection, grid: HeadGrid, error: number | null): string {
   const { stack, queries, keys } = selection;
   const same = stack.key_tokens === null;
@@ -72,7 +72,11 @@ export function subtitleOf(selection: Selection, grid: HeadGrid, error: number |
   ].join(" · ");
 }
 
-/** Return "Layer 3, head 1" with the head's score, or without if `score` is null. */
+/**
+ * Return the name of a head with its score: "Layer 3, head 1, induction 0.97".
+ *
+ * @param score name of the score, or null for the name of the head alone.
+ */
 export function cellName(
   cell: HeadIndex & { score?: number | null },
   score: string | null,
@@ -81,7 +85,7 @@ export function cellName(
   return score === null ? name : `${name}, ${score} ${scoreText(cell.score ?? null)}`;
 }
 
-/** Return the name of a head with its score, role and effect. */
+/** Return the name of a head with its score, role and effect, if it has them. */
 export function headLabel(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
   const effects = store.effects.peek();
   const selection = store.selection.peek();
@@ -95,13 +99,19 @@ export function headLabel(store: ModelStore, cell: ScoredHead, grid: HeadGrid): 
   return `${name}, ${effects.name} ${effectText(effects, value ?? null, error)}`;
 }
 
-/** Return the order of the heads in words. */
+/** Describe the order of the heads in a gallery, without the name of the score. */
 export function orderName(grid: HeadGrid, effects: HeadEffects | null, byRole = false): string {
   if (byRole) return "those of the rarest role first";
   return effects && effects.name === grid.score ? "ordered by size" : "strongest first";
 }
 
-/** Return the two lines below a thumbnail of a gallery. */
+/**
+ * Return the two lines below a thumbnail of a gallery: the head, and its score, effect or role.
+ *
+ * @param words whether to write "layer 3, head 1" instead of "3.1".
+ * @param role role of the head if heads are ordered by role, null if it has none. Otherwise
+ * omitted.
+ */
 export function captionLines(
   cell: ScoredHead,
   words: boolean,
@@ -118,7 +128,10 @@ export function captionLines(
   ];
 }
 
-/** Return the strongest weight of a head and its tokens, or their ranges if its map is pooled. */
+/**
+ * Return the strongest weight of a head with its query and key. If the map is pooled, return the
+ * ranges of queries and keys that contain them.
+ */
 export function strongestInWords(map: HeadMap, selection: Selection, part: Part): string {
   const best = strongestCell(map);
   const quantity = quantityOf(selection.stack);
@@ -135,14 +148,14 @@ export function strongestInWords(map: HeadMap, selection: Selection, part: Part)
   return `${weight}, between ${from} and ${rangeInWords(columns, "key", "keys")}`;
 }
 
-/** Return the name of a head's strongest weight. */
+/** Return "strongest", or "largest" with the name of a signed quantity, and the sampled queries. */
 function strongestName({ stack }: Selection, { sampled }: HeadMap): string {
   const { name, signed } = quantityOf(stack);
   const sample = sampled ? ` of ${sampled.length} queries` : "";
   return (signed ? `largest ${name}` : "strongest") + sample;
 }
 
-/** Return the hint for the head under the pointer. */
+/** Return the tooltip for the head under the pointer. */
 export function hintOf(
   store: ModelStore,
   cell: HeadIndex,
@@ -167,7 +180,13 @@ export function hintOf(
   return { title: headLabel(store, scored, grid), rows };
 }
 
-/** Return the sentence about the score and the number of displayed heads. */
+/**
+ * Return the sentence about the score that orders the heads, and the number of displayed heads.
+ *
+ * @param least minimum score of the displayed heads, or null.
+ * @param estimatedFrom number of sampled queries if the score is estimated from a sample, or null.
+ * @param byRole whether the heads are ordered by role.
+ */
 export function orderInWords(
   grid: HeadGrid,
   least: number | null,
@@ -182,7 +201,7 @@ export function orderInWords(
     least === null || byRole
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, with at least ${Number(least.toPrecision(4))}${size}`;
-  // A mask may hide the keys of a pattern from some queries, which do not count in its score.
+  // A pattern's score leaves out queries for which the mask hides all keys of the pattern.
   const estimated = estimatedFrom !== null && !byRole;
   const from = estimated
     ? `, estimated from the queries of a sample of ${estimatedFrom} that have such keys`
@@ -191,7 +210,7 @@ export function orderInWords(
   return `${orderText}, ${order}: ${which}.`;
 }
 
-/** Return the visible heads and layers, or "" if all are visible. */
+/** Say which heads and layers the scroll box shows completely. Return "" if it shows all. */
 export function inSightInWords(
   grid: HeadGrid,
   layout: GridLayout,
@@ -220,7 +239,12 @@ function partInWords(name: string, numbers: readonly number[], [start, stop]: [n
   return gapless ? `${range} of ${all}` : `${range} (${count} of ${all})`;
 }
 
-/** Return what thumbnails leave out through sampling, through pooling or as lines. */
+/**
+ * Return the caption of the thumbnails: how they are drawn, and how they are sampled or pooled.
+ *
+ * @param map properties of the maps, or null before any map has arrived.
+ * @param live whether the caption is for the view. A figure shows all cells of the maps.
+ */
 export function thumbnailsInWords(
   part: Part,
   map: Pick<Sample, "rows" | "columns" | "maximum" | "sampled"> | null,
@@ -231,9 +255,8 @@ export function thumbnailsInWords(
 ): string {
   if (!map) return "";
   const [queries, keys] = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]];
-  // If a thumbnail has fewer pixels than its map has cells, its pixels pool the cells again.
+  // If a thumbnail has fewer pixels than its map has cells, each pixel shows several cells.
   const pixels = Math.round(cell * (globalThis.devicePixelRatio || 1));
-  // A figure contains all cells of the maps.
   const maxSide = thumbnails === "lines" || !live ? Number.POSITIVE_INFINITY : pixels;
   const [rows, columns] = [Math.min(map.rows, maxSide), Math.min(map.columns, maxSide)];
   const few = map.sampled;
@@ -259,7 +282,11 @@ export function thumbnailsInWords(
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
 
-/** Return the first sentence: about the open head, or about the grid. */
+/**
+ * Return the sentence below the view: about the open head, or about the grid if no head is open.
+ *
+ * @param live whether the reader can click a head. False for a figure.
+ */
 export function sentenceOf(
   store: ModelStore,
   selection: Selection,
@@ -280,7 +307,7 @@ export function sentenceOf(
         : "";
     return `${stackText}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
-  // In a dashboard, other panes describe the head.
+  // In a dashboard, other panes describe the weights of the open head.
   const map = store.showsDetail.value ? store.map(opened) : undefined;
   const best = map
     ? ` ${capital(strongestName(selection, map))}: ${strongestInWords(map, selection, store.part.peek())}.`

@@ -1,4 +1,4 @@
-/** Heat map of the open head, beside or below the grid. */
+/** Detail: the heat map of the open head, with its captions, beside or below the grid. */
 
 import { computed, effect, type Signal, signal } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -22,24 +22,27 @@ import { cellName } from "./captions";
 import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
-/** Sentence below the grid, and text for screen readers. */
+/** Captions of the view while the detail is open. */
 export interface DetailCaptions {
+  /** Sentence below the grid. */
   sentence: string;
+  /** Text for screen readers. */
   summary: string;
 }
 
 export interface DetailProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** Object that identifies the drawn detail, or null while none is drawn. */
+  /** Identity of the drawn detail, or null while no detail is drawn. The detail sets it. */
   drawn: Signal<object | null>;
+  /** Root element of the detail. */
   section: RefObject<HTMLElement | null>;
-  /** Captions about the head, which are more exact than those from its thumbnail. */
+  /** Captions about the open head. They are more exact than captions from its pooled map. */
   captions: Signal<DetailCaptions | null>;
   onClose: () => void;
 }
 
-/** Return the selection with the first chosen head only. */
+/** Return the selection with only the first of its chosen heads. */
 function onlyFirst(selection: Selection | null): Selection | null {
   return (
     selection && {
@@ -50,7 +53,7 @@ function onlyFirst(selection: Selection | null): Selection | null {
   );
 }
 
-/** Return the context of a matrix view that shows the open head. */
+/** Return a view context for the heat map, in which only the open head is chosen. */
 function detailContext(
   { context, store, drawn }: DetailProps,
   self: object,
@@ -64,7 +67,7 @@ function detailContext(
     ...context,
     state,
     common: state as unknown as Signals<RecordState>,
-    // A copy, so that the record of the model view does not change.
+    // The copy has a different selection. The record of the model view must not change.
     record: { ...record, selection: computed(() => onlyFirst(record.selection.value)) },
     width: store.detailWidth,
     setDrawn: (id) => {
@@ -73,7 +76,11 @@ function detailContext(
   });
 }
 
-/** Return the captions of the heat map and of the image. */
+/**
+ * Return the captions of the heat map, or null until it is loaded.
+ *
+ * @param image caption of the image, or "" without one.
+ */
 function captionsOf(matrix: HeatMapStore, image: string): DetailCaptions | null {
   const captions = matrix.captionInput.value;
   return (
@@ -96,7 +103,7 @@ export function Detail(props: DetailProps) {
     });
     return () => {
       stop();
-      // The next detail may have set these signals already.
+      // Clear the signals only if they are from this detail. The next detail may have set them.
       if (props.captions.peek() === own) props.captions.value = null;
       if (drawn.peek() === self) drawn.value = null;
     };
@@ -115,7 +122,7 @@ export function Detail(props: DetailProps) {
       if (selection.allHeads.includes(Number(event.key)))
         store.moveTo({ layer: selection.layer, head: Number(event.key) });
     } else if (event.key !== "n") return;
-    // The keys of the plot itself would choose several heads or none.
+    // Do not pass these keys on to the plot, where they would choose several heads or none.
     event.preventDefault();
     event.stopPropagation();
   };
@@ -148,7 +155,7 @@ export function Detail(props: DetailProps) {
   );
 }
 
-/** Coverage, precision and colour scale of the detail. */
+/** Small print and colour scale below the heat map. */
 function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMapStore }) {
   const { context, matrix } = props;
   const { state } = context;

@@ -1,4 +1,4 @@
-/** Export of the model view: a figure of the complete grid, and all heads as CSV. */
+/** Exports of the model view: a figure of the complete grid, and a CSV table of all heads. */
 
 import type { StackDescription } from "../../client/protocol";
 import type { Source } from "../../client/source";
@@ -62,22 +62,24 @@ export interface FigureParts {
   thumbnails: ModelState["thumbnails"];
   captions: Captions;
   map: (cell: HeadIndex) => HeadMap | undefined;
-  /** Colour below the maps, unless the background is transparent. */
+  /** Background colour of the maps, or undefined if the background is transparent. */
   ground?: string | undefined;
-  /** Row that is outlined on each heat map. */
+  /** Top and bottom of the outlined query, as shares of the height of each heat map, or null. */
   outlinedRow?: [number, number] | null;
-  /** Effects of the heads, as bars below their maps. */
+  /** Effects of the heads, which are drawn as bars below their maps. */
   effects?: HeadEffects | null;
-  /** Function that returns the role of a head over a corpus. */
+  /** Return the role of a head over a corpus, or null if it has none. */
   roleOf?: (cell: HeadIndex) => HeadRole | null;
   roleSigns?: readonly RoleSign[];
+  /** Whether the heads are ordered by role. */
   byRole?: boolean;
 }
 
 /**
- * Load the maps of all cells of a grid, including invisible ones.
+ * Load the maps of all heads of a grid, including heads outside the scroll box.
  *
- * @param onProgress is called with the number of loaded maps.
+ * @param onProgress called with the number of loaded maps after each layer.
+ * @returns a function that returns the map of a head.
  */
 export async function loadAll(
   source: Source,
@@ -86,7 +88,7 @@ export async function loadAll(
   stack: StackDescription,
   onProgress: (done: number) => void,
 ): Promise<(cell: HeadIndex) => HeadMap | undefined> {
-  // A separate cache, because scrolling cancels requests of the view's cache.
+  // Use a separate cache: when the reader scrolls, the view's cache cancels its requests.
   const maps = new HeadMaps(source, () => stack);
   const all = new Map<string, HeadMap>();
   for (const [layer, heads] of groupByLayer(grid.rows.flat())) {
@@ -156,7 +158,7 @@ function labelMarks(parts: FigureParts): Mark[] {
   return marks;
 }
 
-/** Return the legend above a figure: the colours of effects and the letters of roles. */
+/** Return the legend of a figure: the colours of the effects and the letters of the roles. */
 function legendBox(
   effects: HeadEffects | null | undefined,
   signs: readonly RoleSign[],
@@ -174,7 +176,7 @@ function legendBox(
   };
 }
 
-/** Compose the figure of the complete grid. Chosen heads have coloured frames. */
+/** Compose the figure of the complete grid. Each chosen head has a coloured frame. */
 export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const { grid, layout, selection, palette, thumbnails, captions } = parts;
   const back: Mark[] = [];
@@ -257,7 +259,7 @@ export function figure(parts: FigureParts, request?: FigureRequest): Scene {
 
 const COLUMNS = ["query", "query_token", "key", "key_token", "largest_error"];
 
-/** Number of concurrent requests. */
+/** Number of concurrent requests of `headsCsv`. */
 const AT_ONCE = 4;
 
 interface Strongest {
@@ -267,7 +269,10 @@ interface Strongest {
   error: number;
 }
 
-/** Find the strongest weight of a head within the cell of its map that contains it. */
+/**
+ * Return the strongest weight of a head, or null if all weights are 0. If the map is pooled,
+ * request the weights of its strongest cell to find the query and the key.
+ */
 async function findStrongest(
   source: Source,
   selection: Selection,
@@ -302,7 +307,11 @@ async function findStrongest(
   };
 }
 
-/** Return the names of all columns: the head, its scores and `columns`. */
+/**
+ * Return the names of all columns of the CSV table.
+ *
+ * @param columns names of the columns after those of the head and its scores.
+ */
 function columnNames(
   grid: HeadGrid,
   effects: HeadEffects | null,
@@ -315,6 +324,7 @@ function columnNames(
   return ["stack", "layer", "head", ...score, ...effect, ...error, ...note, ...columns];
 }
 
+/** Return the values of a row in the columns of the head and its scores. */
 function headCells(
   grid: HeadGrid,
   effects: HeadEffects | null,
@@ -328,12 +338,12 @@ function headCells(
   return [grid.stack, cell.layer, cell.head, ...score, ...effect, ...error, ...note];
 }
 
-/** Return the error of a map if its largest weight is not exact, or 0. */
+/** Return the largest error of a map's weights, or 0 if its largest weight is exact. */
 function errorOf(map: HeadMap | undefined): number {
   return !map || map.largest ? 0 : map.error;
 }
 
-/** Return the displayed heads as CSV, one per row with its strongest weight. */
+/** Return a CSV table with one row per displayed head: its scores and its strongest weight. */
 export async function headsCsv(
   source: Source,
   grid: HeadGrid,
@@ -363,7 +373,7 @@ export async function headsCsv(
       best ? (selection.queries.text[best.query] ?? "") : null,
       best?.key ?? null,
       best ? (selection.keys.text[best.key] ?? "") : null,
-      // A map without weights may have rounded small weights to 0.
+      // If all weights of the map are 0, some may have been rounded to 0. Write the error of 0.
       best ? writtenError(best.error) : roundedUp(errorOf(map(cell))),
     ];
   });

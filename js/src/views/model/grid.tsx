@@ -1,4 +1,4 @@
-/** Grid of thumbnails. */
+/** Grid of thumbnails of all heads. */
 
 import type { Signal } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -18,7 +18,7 @@ import type { ModelStore } from "./store";
 export interface GridProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** State of the drawn grid, set after all visible thumbnails are painted. */
+  /** Identifier of the drawn content, or null until all visible thumbnails are painted. */
   drawn: Signal<string | null>;
   box: RefObject<HTMLDivElement | null>;
 }
@@ -87,7 +87,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       }}
       open={store.open}
       onMove={(head) => {
-        // If a head is open, the arrow keys open its neighbours.
+        // If a head is open, the arrow keys open the head that they move to.
         if (store.showsDetail.peek()) store.moveTo(head);
       }}
       onKey={(key) => {
@@ -101,7 +101,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
   );
 }
 
-/** Head and score below a thumbnail of a gallery. Screen readers get them from its label. */
+/** Caption below a thumbnail of a gallery. Screen readers get its content from the cell's label. */
 function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout: Layout }) {
   const { layout } = props;
   const grid = props.store.grid.value;
@@ -126,13 +126,13 @@ function Caption(props: { store: ModelStore; cell: ScoredHead; x: number; layout
   );
 }
 
-/** Letter of a head's role. */
+/** Letter of a head's role, on the role's colour. */
 function RoleOf({ store, role }: { store: ModelStore; role: HeadRole }) {
   const sign = store.roleSigns.value.find(({ name }) => name === role.name);
   return sign ? <RoleLetter {...sign} /> : null;
 }
 
-/** Role of a head over a corpus, below its thumbnail. Screen readers get it from the label. */
+/** Role of a head, below its thumbnail. Screen readers get the role from the cell's label. */
 function Role(props: { store: ModelStore; cell: ScoredHead; x: number; layout: Layout }) {
   const { store, cell, x, layout } = props;
   const role = store.roleOf(cell);

@@ -72,7 +72,7 @@ const SIZES: readonly (readonly [CellSize, string])[] = [
   ["large", "large"],
 ];
 
-/** Maximum number of values in the maps of a figure. A larger grid has maps of lower resolution. */
+/** Maximum number of values in all maps of a figure. Above it, the maps have 32 x 32 cells. */
 const MAX_VALUES = 4_000_000;
 
 export function ModelView({ context }: { context: ViewContext<ModelState> }) {
@@ -125,7 +125,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     csvLabel: "Heads, CSV",
   });
 
-  // The attribute for tests is set after both the grid and the detail have drawn.
+  // Report the view as drawn only after both the grid and the detail are drawn.
   useEffect(
     () =>
       effect(() => {
@@ -181,8 +181,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       <div class={`av-model${store.beside.value ? " av-detail-beside" : ""}`}>
         <ModelGrid context={context} store={store} drawn={gridDrawn} box={box} />
         {store.showsDetail.value && (
-          // The key creates a new detail for another stack, whose tokens are different. A changed run
-          // has the same tokens, so its detail stays while the new weights are loading.
+          // `key` replaces the detail when another stack is chosen, because its tokens differ. A
+          // changed run has the tokens of its base, so the detail stays while new weights load.
           <Detail
             key={selection && baseName(selection.stack)}
             context={context}
@@ -203,7 +203,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   );
 }
 
-/** Scroll to the detail of a head after a click has opened it. */
+/** Scroll to the detail of a head when it is drawn after a click on the head. */
 function useDetailInSight(
   store: ModelStore,
   section: RefObject<HTMLElement | null>,
@@ -215,7 +215,7 @@ function useDetailInSight(
         const [target, opened] = [store.toShow.value, store.opened.value];
         if (!target || !opened || !drawn.value || !section.current) return;
         store.toShow.value = null;
-        // Beside the grid a part is enough, because scrolling moves the cell away from the pointer.
+        // Scrolling moves the grid under the pointer. A detail beside it need only be 60% visible.
         if (isSameHead(target, opened))
           ensureVisible(section.current, store.beside.peek() ? 0.6 : 1);
       }),
@@ -223,9 +223,9 @@ function useDetailInSight(
   );
 }
 
-/** Scroll an element into view unless at least a share of `least` is visible. */
+/** Scroll to an element if less than a share of `minShare` of its height is visible. */
 function ensureVisible(element: HTMLElement, minShare: number): void {
-  // An observer respects everything that clips the element, such as a notebook panel or a frame.
+  // An observer accounts for everything that clips the element, such as a notebook panel or iframe.
   const observer = new IntersectionObserver(([entry]) => {
     observer.disconnect();
     const visibleHeight = Math.min(element.offsetHeight, globalThis.innerHeight);
@@ -236,7 +236,11 @@ function ensureVisible(element: HTMLElement, minShare: number): void {
   observer.observe(element);
 }
 
-/** Return the displayed grid with its layout for a figure. Throw if nothing is drawn yet. */
+/**
+ * Return the displayed grid, with the layout of a figure.
+ *
+ * @throws Error if nothing is drawn yet.
+ */
 function drawnGrid(store: ModelStore): { grid: HeadGrid; layout: Layout; selection: Selection } {
   const [grid, layout, selection] = [
     store.grid.peek(),
@@ -248,7 +252,11 @@ function drawnGrid(store: ModelStore): { grid: HeadGrid; layout: Layout; selecti
   return { grid, layout, selection };
 }
 
-/** Load all maps of the grid, in a lower resolution if there are too many. */
+/**
+ * Load the maps of all heads in the grid for an export.
+ *
+ * @param busy text about the progress, which is shown below the view until all maps are loaded.
+ */
 async function loadAllMaps(
   context: ViewContext<ModelState>,
   store: ModelStore,
@@ -266,7 +274,7 @@ async function loadAllMaps(
   }
 }
 
-/** Controls of the thumbnails, their size and their order. */
+/** Controls of the kind, size and order of the thumbnails, and of the text of a pair. */
 function Options({ context, store }: { context: ViewContext<ModelState>; store: ModelStore }) {
   const { state } = context;
   return (
@@ -299,17 +307,18 @@ function Options({ context, store }: { context: ViewContext<ModelState>; store: 
   );
 }
 
-/** Return the first map of a figure. All maps are pooled in the same way. */
+/** Return the first map of a figure. It has the same resolution as all other maps. */
 function firstMap(grid: HeadGrid, map: (cell: HeadIndex) => HeadMap | undefined): HeadMap | null {
   const cell = grid.rows.flat().find((item) => item !== null);
   return (cell && map(cell)) ?? null;
 }
 
 /**
- * Return the second caption: the order of the heads, and the pooling of their thumbnails.
+ * Return the small print: the order of the heads, what is drawn below them, and how the thumbnails
+ * are pooled.
  *
- * @param drawn a map of a figure, which may have another resolution than the view, or undefined for
- * the view itself.
+ * @param drawn any map of the figure, whose resolution may differ from the view's. Omitted for the
+ * caption of the view itself.
  */
 function coverageOf(
   context: ViewContext<ModelState>,
@@ -325,7 +334,7 @@ function coverageOf(
     : "";
   const effects = store.effects.value;
   const bars = effects ? effectsInWords(effects, "below heads") : "";
-  // In a live view, the line below all captions states this.
+  // Only a figure needs this sentence. The view shows it in a separate line.
   const changed = selection && drawn !== undefined ? changedInWords(selection.stack) : "";
   const roles = selection ? rolesInWords(context.record.roles.value, selection.stack) : "";
   const hasOwnScores = order.value === BY_PIN || String(grid.score) in scores.value;
@@ -380,9 +389,9 @@ function ModelFooter(props: {
   );
 }
 
-/** Sentence about the visible part of the grid, and how to reach the rest. */
+/** Sentence that says which heads are visible in the scroll box, and how to reach the others. */
 function InSight({ store }: { store: ModelStore }) {
-  // A text changes less often than the scroll position.
+  // The component is rendered only if the text changes, not for every scroll position.
   const text = useComputed(() => {
     const [grid, layout] = [store.grid.value, store.layout.value];
     return grid && layout ? inSightInWords(grid, layout, store.heads.scroll.value) : "";
@@ -398,7 +407,7 @@ function InSight({ store }: { store: ModelStore }) {
   );
 }
 
-/** Scale of ink or opacity by weight. */
+/** Colour scale of the thumbnails. */
 function InkLegend(props: {
   straight: boolean;
   maximum: number;

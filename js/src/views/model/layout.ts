@@ -1,4 +1,10 @@
-/** Positions of thumbnails, and the resolution of their maps. Pure functions. */
+/**
+ * Positions of thumbnails, and the resolution of their maps. Pure functions.
+ *
+ * A thumbnail shows the map of one head: its attention matrix, pooled to few cells. The grid has
+ * one row per layer. If heads are ordered by a score, the grid is a gallery: the heads follow each
+ * other in reading order, with captions. The detail is the larger heat map of one head.
+ */
 
 import {
   type GridCells,
@@ -8,70 +14,84 @@ import {
   SCROLLBAR,
 } from "../../ui/head-grid/grid";
 
-/** Size of the thumbnails. "fit" is the size that the width allows. */
+/** Size of the thumbnails. With "fit", the size depends on the available width. */
 export type CellSize = "fit" | "small" | "medium" | "large";
 
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
-/** Minimum side of thumbnails that shrink to show all heads of a layer. */
+/** Minimum side of thumbnails in a grid that does not scroll sideways. */
 const MIN_CELL = 12;
-/** Side of thumbnails that scroll, and their minimum side in a low box. */
+/** Side of thumbnails in a grid that scrolls because they would be smaller otherwise. */
 const SCROLLED_CELL = 24;
-/** Minimum side in a printed figure, which has a head number above each column. */
+/** Minimum side of thumbnails in a printed figure, which has a number above each column. */
 const MIN_PRINTED_CELL = 13;
 const MAX_CELL = 96;
-/** Width of "layer 31", width of "L31" in views narrower than `SHORT_LABELS`, height of "head 0". */
+/** Pixels for row labels such as "layer 31". */
 const LABEL_WIDTH = 64;
+/** Pixels for row labels such as "L31" in a narrow view. */
 const SHORT_LABEL_WIDTH = 40;
+/** Width in pixels below which a view has short labels. */
 const SHORT_LABELS = 480;
+/** Pixels for column labels such as "head 0". */
 const LABEL_HEIGHT = 24;
-/** Width of labels in a narrow figure, which has small texts. */
+/** Pixels for row labels in a narrow printed figure. */
 const NARROW_LABEL = 50;
-/** Size of the two lines of text below the thumbnails of a gallery. */
+/** Height in pixels of the two lines of text below the thumbnails of a gallery. */
 const CAPTION_HEIGHT = 32;
+/** Minimum width in pixels of these lines. */
 const CAPTION_WIDTH = 52;
-/** Minimum width of a thumbnail with "layer 3, head 1" below it. */
+/** Minimum width in pixels of a caption with words, such as "layer 3, head 1" instead of "3.1". */
 const WIDE_CAPTION = 84;
-/** Side of thumbnails in a gallery, whose rows have any length. */
+/** Side in pixels of thumbnails in a gallery, if the size is "fit". */
 const GALLERY_CELL = 64;
 
-/** Sizes of the cells of the grid in pixels. */
+/** Sizes in pixels of the cells of a grid. */
 interface Cells extends GridCells {
   /** Height of the bar below each thumbnail, or 0 without bars. */
   bars: number;
-  /** Height of the role below the bar, or 0 without roles. */
+  /** Height of the line with the head's role below the bar, or 0 without such a line. */
   roles: number;
-  /** Form of the captions below the thumbnails of a gallery. */
+  /** Captions below the thumbnails of a gallery: "3.1" (short) or "layer 3, head 1" (words). */
   caption: "none" | "short" | "words";
 }
 
 export type Layout = Cells & GridLayout;
 
-/** Size of the letter of a role. */
+/** Side in pixels of the square with the letter of a role. */
 export const ROLE_LETTER = 11;
+/** Height in pixels of the line with the role. */
 const ROLE_HEIGHT = 14;
-/** Minimum width of a thumbnail with the name of the role beside the letter. */
+/** Minimum width in pixels of a thumbnail that has the name of the role beside the letter. */
 export const MIN_NAMED = 64;
 
-/** Gap between a thumbnail and its bar, and the height of the bar. */
+/** Pixels between a thumbnail and the bar below it. */
 export const BAR_GAP = 3;
+/** Height of the bar in pixels. */
 export const BAR_HEIGHT = 5;
 
+/** Pixels between small, medium and large thumbnails. */
 const GAPS = [3, 5, 8] as const;
 
 function gapOf(cell: number): number {
   return cell < 36 ? GAPS[0] : cell < 64 ? GAPS[1] : GAPS[2];
 }
 
-/** Return the side of `count` thumbnails that fill `room`, or `otherwise` if it is below `least`. */
+/**
+ * Return the largest side with which `count` thumbnails and the gaps after them fit into `room`
+ * pixels. Return `otherwise` if this side is less than `minSide`.
+ */
 function fittedSide(room: number, count: number, minSide: number, otherwise = minSide): number {
   const pitch = Math.floor(room / Math.max(1, count));
-  // The gap depends on the side. The sides are in descending order, and the first that fits wins.
+  // Larger thumbnails have larger gaps. Try each gap, the smallest first, because it leaves the
+  // largest side.
   const sides = GAPS.map((gap) => pitch - gap);
   const side = sides.find((item) => item + gapOf(item) <= pitch) ?? 0;
   return side < minSide ? otherwise : Math.min(MAX_CELL, side);
 }
 
-/** Round `side` down to a multiple of `cells`, unless less than 80 percent would remain. */
+/**
+ * Round `side` down to a multiple of `cells`, so that all cells of a map have equal sizes. Return
+ * `side` if less than 80% of it would remain.
+ */
 function roundToCells(side: number, cells: number): number {
   const snapped = Math.floor(side / cells) * cells;
   return snapped >= 0.8 * side && snapped > 0 ? snapped : side;
@@ -87,7 +107,7 @@ function galleryPitch(cell: number): number {
   return Math.max(cell, CAPTION_WIDTH) + gapOf(cell);
 }
 
-/** Lay out a grid of thumbnails in a scroll box of at most `maxHeight`. */
+/** Lay out a grid of thumbnails in a scroll box whose height is at most `maxHeight` pixels. */
 export function layOut(options: {
   columns: number;
   rows: number;
@@ -95,13 +115,13 @@ export function layOut(options: {
   width: number;
   maxHeight: number;
   size: CellSize;
-  /** Number of queries or of keys, the larger of the two. */
+  /** Larger of the number of queries and the number of keys. */
   longest: number;
-  /** Whether this is a figure of a given width, in which nothing scrolls. */
+  /** Whether the layout is for a figure of a given width, which cannot scroll. */
   printed?: boolean;
-  /** Whether each thumbnail has a bar. */
+  /** Whether each thumbnail has a bar below it, for the head's effect. */
   bars?: boolean;
-  /** Whether heads have roles. The captions of a gallery contain them. */
+  /** Whether heads have roles. In a gallery, the captions contain the roles. */
   roles?: boolean;
 }): Layout {
   const { columns, rows, gallery, width, size, longest, printed } = options;
@@ -120,7 +140,7 @@ export function layOut(options: {
       : fittedSide(heightLimit - top - rows * (bars + roles), rows, SCROLLED_CELL);
     const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
-    // In print, cells do not end at whole pixels anyway.
+    // A printed figure is scaled, so its cells need not have whole pixels.
     const cell = printed ? side : roundToCells(side, longest);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
     const down = cell + gapOf(cell) + bars + (gallery ? CAPTION_HEIGHT : roles);
@@ -131,7 +151,7 @@ export function layOut(options: {
       down,
       left,
       top,
-      // The frame of a thumbnail lies outside its cell.
+      // The frame of a thumbnail is 1 pixel wide, around the cell.
       frame: 1,
       bars,
       roles,
@@ -143,16 +163,16 @@ export function layOut(options: {
   return inScrollBox(cellsFor, width, heightLimit);
 }
 
-/** Gap between the grid and the detail beside it. */
+/** Pixels between the grid and the detail beside it. */
 export const BETWEEN = 24;
 const MAX_DETAIL = 640;
 
-/** Return the width of the detail beside the grid. The grid gets the remaining width. */
+/** Return the width of the detail beside the grid, if both share `room` pixels. */
 export function detailWidth(room: number): number {
   return Math.min(MAX_DETAIL, Math.floor(0.45 * (room - BETWEEN)));
 }
 
-/** Group cells by layer, as requests require it. */
+/** Group heads by layer, because a request has heads of one layer only. */
 export function groupByLayer(cells: Iterable<HeadIndex | null>): [number, number[]][] {
   const layers = new Map<number, number[]>();
   for (const cell of cells) {
@@ -164,7 +184,12 @@ export function groupByLayer(cells: Iterable<HeadIndex | null>): [number, number
   return [...layers].map(([layer, heads]) => [layer, heads.sort((a, b) => a - b)]);
 }
 
-/** Return the resolution of maps, in cells per side, that is visible on a thumbnail. */
+/**
+ * Return the number of cells per side of the maps for thumbnails.
+ *
+ * @param cell side of the thumbnails in CSS pixels.
+ * @param longest larger of the number of queries and the number of keys.
+ */
 export function mapSizeFor(cell: number, pixelRatio: number, longest: number): number {
   return longest <= 32 || cell * pixelRatio < 48 ? 32 : 64;
 }

@@ -1,4 +1,8 @@
-/** Requests and cache of the maps of single heads. */
+/**
+ * Requests and cache of maps. A map is the attention matrix of one head, pooled to `size` by `size`
+ * cells if the matrix is larger. The cell of a pooled map has the largest weight of its queries and
+ * keys.
+ */
 
 import { type Signal, signal } from "@preact/signals";
 import { LruCache } from "../../client/lru-cache";
@@ -7,60 +11,68 @@ import { headsOf, type Source } from "../../client/source";
 import { MAX_REPLY_BYTES } from "../../client/transport";
 import { same } from "../../ui/view/state";
 
-/** Matrix of one head, pooled by the largest weight if it is too large. */
+/** Map of one head. */
 export interface HeadMap {
-  /** Row-major, `rows * columns`. */
+  /** Weights in row-major order, of length `rows * columns`. */
   values: Float32Array;
   rows: number;
   columns: number;
   /** Largest possible weight. */
   maximum: number;
-  /** Largest absolute error of a value. */
+  /** Largest absolute error of `values`. */
   error: number;
-  /** Flat index of the cell with the largest weight, and this weight, if it is exact. */
+  /**
+   * Index in `values` of the cell with the largest weight, and the exact value of this weight.
+   * Omitted if only rounded weights are known.
+   */
   largest?: [number, number] | undefined;
-  /** Queries of the rows if they are a sample. Omitted if the map covers all queries. */
+  /** Query of each row, if the rows are a sample of the queries. Otherwise omitted. */
   sampled?: readonly number[] | undefined;
 }
 
-/** Range of queries and keys that maps cover. */
+/** Part of the attention matrices that maps cover. */
 export interface Part {
+  /** Queries. */
   rows: Range;
+  /** Keys. */
   columns: Range;
 }
 
-/** Stack, part and resolution that a set of maps has in common. */
+/** Maps of all heads of a stack with the same resolution and the same queries and keys. */
 export interface MapSet {
   stack: string;
+  /** Maximum number of cells per side. */
   size: number;
+  /** Covered queries and keys, or null for all. */
   part: Part | null;
 }
 
-/** Requested maps. */
+/** Maps of a set that the view needs. */
 export interface MapsRequest extends MapSet {
-  /** Heads by layer. */
+  /** Layers, each with its heads. */
   layers: [number, number[]][];
 }
 
-/** Rows of a map and their queries. */
+/** Rows of a map and, for a sample, their queries. */
 type Sampled = Pick<HeadMap, "rows" | "sampled">;
 
-/** Properties that all maps of a set have in common. */
+/** Properties that are the same for all maps of a set. */
 export interface Sample extends Omit<HeadMap, "values" | "largest"> {
   stack: string;
 }
 
 interface PendingRequest {
+  /** Cache keys of the requested maps. */
   keys: Set<string>;
   done: Promise<void>;
   controller: AbortController;
 }
 
-/** Maximum size of the cache in bytes: about 15,000 heads at 32 x 32. */
+/** Maximum size of the cache in bytes. About 15,000 maps of 32 x 32 cells fit. */
 const CACHE_BYTES = 64_000_000;
-/** Resolutions of maps that may replace each other, in cells per side, finest first. */
+/** Resolutions of maps in cells per side, the finest first. */
 const SIZES = [64, 32, 16] as const;
-/** Number of weights that a kernel pools in a few tenths of a second. */
+/** Maximum number of weights per request. A kernel pools them in a few tenths of a second. */
 const WEIGHTS_AT_ONCE = 1 << 24;
 
 function keyOf({ stack, size, part }: MapSet, layer: number, head: number): string {
@@ -68,10 +80,11 @@ function keyOf({ stack, size, part }: MapSet, layer: number, head: number): stri
   return `${layer} ${head} ${size} ${partText} ${stack}`;
 }
 
+/** Cache that requests missing maps. */
 export class HeadMaps {
-  /** Number of replies so far, on which painters depend. */
+  /** Number of replies so far. Its change makes the grid repaint. */
   readonly arrivals: Signal<number> = signal(0);
-  /** Properties of the maps of the last reply. */
+  /** Properties of the maps in the last reply, or null before the first reply. */
   readonly sample: Signal<Sample | null> = signal(null);
   readonly #source: Source;
   readonly #cache = new LruCache<HeadMap>(CACHE_BYTES);
@@ -83,7 +96,10 @@ export class HeadMaps {
     this.#stackOf = stackOf;
   }
 
-  /** Return the map of a head, or one of another resolution until it arrives. */
+  /**
+   * Return the map of a head. Until it has arrived, return a cached map of another resolution, or
+   * undefined if none is cached.
+   */
   get(set: MapSet, layer: number, head: number): HeadMap | undefined {
     const exact = this.#cache.get(keyOf(set, layer, head));
     if (exact) return exact;
@@ -94,13 +110,16 @@ export class HeadMaps {
     return undefined;
   }
 
-  /** Whether a map of a head with at least the requested resolution is cached. */
+  /** Return whether a map of the head with at least the resolution of `set` is cached. */
   #isCached(set: MapSet, layer: number, head: number): boolean {
     const sizes = [set.size, ...SIZES.filter((size) => size > set.size)];
     return sizes.some((size) => this.#cache.get(keyOf({ ...set, size }, layer, head)));
   }
 
-  /** Request missing maps, and cancel requests whose maps are no longer required. */
+  /**
+   * Request the maps that are neither cached nor pending, and wait for all of them. Cancel pending
+   * requests that contain none of the needed maps.
+   */
   async load(request: MapsRequest): Promise<void> {
     const needed = new Set<string>();
     for (const [layer, heads] of request.layers)
@@ -153,7 +172,7 @@ export class HeadMaps {
   async #fetch(mapsRequest: MapsRequest, layer: number, heads: number[], ended: AbortSignal) {
     const { stack, size, part } = mapsRequest;
     const description = this.#stackOf(stack);
-    // A request for all heads of a layer has no list.
+    // A request without `heads` stands for all heads of the layer.
     const isAll = description && heads.length === headsOf(description, layer).length;
     const request = { stack, layer, size, ...(isAll ? {} : { heads }), ...part };
     const { matrices, largest, ...piece } = await this.#source.maps(request, ended);
@@ -167,13 +186,13 @@ export class HeadMaps {
     if (!same(this.sample.peek(), sample)) this.sample.value = sample;
   }
 
-  /** Cancel all requests. */
+  /** Cancel all pending requests. */
   end(): void {
     for (const pending of this.#pending) pending.controller.abort();
   }
 }
 
-/** Return the cell with the largest absolute value and its weight, or null if all weights are 0. */
+/** Return the cell with the largest absolute weight, or null if all weights are 0. */
 export function strongestCell(
   map: HeadMap,
 ): { row: number; column: number; weight: number } | null {
@@ -190,13 +209,23 @@ export function strongestCell(
   return { row: Math.floor(best / map.columns), column: best % map.columns, weight };
 }
 
-/** Return the queries of row `at` of a map. A row of a sample is one query. */
+/**
+ * Return the range of queries that a row of a map covers. In a sample, a row is a single query.
+ *
+ * @param range queries that the map covers.
+ */
 export function queriesOf(row: number, { rows, sampled }: Sampled, range: Range): Range {
   const query = sampled?.[row];
   return query === undefined ? coveredRange(row, rows, range) : [query, query + 1];
 }
 
-/** Return the queries or keys that row or column `at` covers if `cells` of them cover the range. */
+/**
+ * Return the range of queries (or keys) that one row (or column) of a map covers.
+ *
+ * @param index row or column.
+ * @param cells number of rows or columns.
+ * @param range queries or keys that the map covers.
+ */
 export function coveredRange(index: number, cells: number, [start, stop]: Range): Range {
   const count = stop - start;
   return [

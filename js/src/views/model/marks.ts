@@ -1,4 +1,4 @@
-/** Thumbnails of heads, as pixels and as marks. */
+/** Thumbnails of heads: as pixels for the screen, and as marks for figures. */
 
 import type { Range } from "../../client/protocol";
 import { larger } from "../../client/signs";
@@ -10,22 +10,27 @@ import type { Layout } from "./layout";
 import type { HeadMap } from "./maps";
 import type { ModelState } from "./state";
 
+/** Position of a thumbnail. */
 export interface Square {
   x: number;
   y: number;
   side: number;
 }
 
-/** Return the opacity of a cell: the square root of its weight, so that weak patterns are visible. */
+/**
+ * Return the opacity of a weight, from 0 to 1. It is the square root of the share of `maximum`,
+ * because a linear opacity would make weak patterns invisible.
+ */
 export function inkOf(weight: number, maximum: number): number {
   return maximum > 0 ? Math.sqrt(Math.min(1, Math.abs(weight) / maximum)) : 0;
 }
 
 /**
- * Return the first and the last of `count` cells that each of `pixels` pixels shows.
+ * Return the first and the last cell that each pixel shows, if `count` cells are drawn on a line of
+ * `pixels` pixels.
  *
- * If there are fewer pixels than cells, a pixel shows all cells that it touches, so that no cell is
- * lost.
+ * If there are at least as many pixels as cells, a pixel shows one cell. Otherwise a pixel shows
+ * every cell that it touches, because no cell may be lost.
  */
 export function cellsOfPixels(count: number, pixels: number): [number, number][] {
   return Array.from({ length: pixels }, (_, pixel) => {
@@ -40,7 +45,7 @@ export function cellsOfPixels(count: number, pixels: number): [number, number][]
 
 let lastSpans: { count: number; pixels: number; spans: [number, number][] } | null = null;
 
-/** Return `cellsOfPixels` from a cache of one entry, because all heads of a grid have equal sizes. */
+/** Return `cellsOfPixels`. The last result is cached, because all maps of a grid have one size. */
 function spansOf(count: number, pixels: number): [number, number][] {
   if (lastSpans?.count !== count || lastSpans.pixels !== pixels)
     lastSpans = { count, pixels, spans: cellsOfPixels(count, pixels) };
@@ -49,7 +54,12 @@ function spansOf(count: number, pixels: number): [number, number][] {
 
 type Rgb = [number, number, number];
 
-/** Paint a head's heat map into the RGBA pixels of an image of width `across`. */
+/**
+ * Paint a head's heat map into RGBA pixels. A pixel shows the largest weight of its cells.
+ *
+ * @param across width of the image in pixels.
+ * @param square position of the heat map in the image.
+ */
 export function paintHeat(
   pixels: Uint8ClampedArray,
   across: number,
@@ -78,7 +88,7 @@ export function paintHeat(
   }
 }
 
-/** Return a head's heat map as a mark. */
+/** Return a head's heat map as an image mark with one pixel per cell. */
 export function heatMark(map: HeadMap, square: Square, ink: Ink): ImageMark {
   const pixels = new Uint8ClampedArray(map.values.length * 4);
   const [above, below] = [1, -1].map((sign) => rgbOf(inkColor(ink, sign))) as [Rgb, Rgb];
@@ -90,13 +100,20 @@ export function heatMark(map: HeadMap, square: Square, ink: Ink): ImageMark {
   return { kind: "image", x, y, width: side, height: side, pixels, rows, columns };
 }
 
-/** Return the vertical extent of a query as shares of the height of a heat map, or null. */
+/**
+ * Return the top and the bottom of a query's row as shares of the height of a heat map. Return null
+ * if the query is null or outside the range of queries that the map covers.
+ */
 export function rowOnMap([first, stop]: Range, query: number | null): [number, number] | null {
   if (query === null || query < first || query >= stop) return null;
   return [(query - first) / (stop - first), (query + 1 - first) / (stop - first)];
 }
 
-/** Return the outline of a query's row on a heat map. */
+/**
+ * Return an outline around a query's row on a heat map.
+ *
+ * @param row result of `rowOnMap`.
+ */
 export function rowMark(square: Square, row: [number, number], palette: Palette): RectMark {
   const { x, y, side } = square;
   const height = Math.max(3, (row[1] - row[0]) * side);
@@ -111,15 +128,15 @@ export function rowMark(square: Square, row: [number, number], palette: Palette)
   };
 }
 
-/** Smallest opacity of a visible line on a thumbnail. */
+/** Smallest opacity of the lines on a thumbnail. Weaker weights have no line. */
 export const MIN_LINE_OPACITY = 0.03;
 
-/** Return the maximum number of lines on a thumbnail. */
+/** Return the maximum number of lines on a thumbnail with a side of `cell` pixels. */
 export function maxLinesFor(cell: number): number {
   return Math.round(cell < 40 ? cell : Math.min(160, 2 * cell));
 }
 
-/** Return the indices of up to `most` strongest cells of a map, strongest first. */
+/** Return the indices of at most `maxCells` cells of a map that have lines, strongest first. */
 export function strongestCells(map: HeadMap, maxCells: number): number[] {
   const cells: number[] = [];
   const minSize = MIN_LINE_OPACITY * map.maximum;
@@ -130,13 +147,20 @@ export function strongestCells(map: HeadMap, maxCells: number): number[] {
   return cells.slice(0, maxCells);
 }
 
-/** Return the lines of several heads, with queries on the left of each square and keys on the right. */
+/**
+ * Return the lines of several heads. A line leads from a query on the left side of the head's
+ * square to a key on the right side.
+ */
 export function lineMarks(heads: readonly [HeadMap, Square][], ink: Ink): Mark[] {
   if (typeof ink === "string") return [linesOf(heads, ink, null)];
   return [linesOf(heads, ink.positive, 1), linesOf(heads, ink.negative, -1)];
 }
 
-/** Return the lines of one colour, for numbers of one sign or, if it is null, for all. */
+/**
+ * Return the lines of one colour.
+ *
+ * @param sign sign of the weights that have this colour, or null for all weights.
+ */
 function linesOf(
   heads: readonly [HeadMap, Square][],
   color: string,
@@ -148,7 +172,7 @@ function linesOf(
     const { side } = square;
     const edge = side < 36 ? 1.5 : 3;
     const inner = side - 2 * edge;
-    // Lines are narrower than the distance of two tokens, so that they stay separate.
+    // A line is narrower than the distance between two tokens, or neighbouring lines would merge.
     width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(map.rows, map.columns)));
     for (const cell of strongestCells(map, maxLinesFor(side))) {
       const value = map.values[cell] as number;
@@ -181,7 +205,12 @@ function linesOf(
   };
 }
 
-/** Paint thumbnails side by side. A map is undefined while it loads, and null without a head. */
+/**
+ * Paint a row of thumbnails.
+ *
+ * @param maps one entry per cell: undefined while the map is loading, null for a cell without a
+ * head.
+ */
 export function paintRow(
   context: CanvasRenderingContext2D,
   maps: readonly (HeadMap | null | undefined)[],
@@ -191,6 +220,7 @@ export function paintRow(
     palette: Palette;
     signed: boolean;
     outlinedRow: [number, number] | null;
+    /** Device pixels per CSS pixel. */
     scale: number;
   },
 ): void {
@@ -219,7 +249,10 @@ export function paintRow(
   });
 }
 
-/** Paint heat maps in device pixels, so that scaling neither blurs them nor loses cells. */
+/**
+ * Paint heat maps directly in device pixels. If the canvas scaled them, cells could be blurred or
+ * lost.
+ */
 function paintHeatMaps(
   context: CanvasRenderingContext2D,
   maps: [HeadMap, number][],

@@ -3,9 +3,13 @@
 import type { IncludeHeads } from "../../ui/head-grid/grid";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 
-/** Traits of the model view, under their Python names. The detail uses those of the matrix view. */
+/**
+ * Traits of the model view, named as in Python. The traits of the matrix view belong to the heat
+ * map of the open head.
+ */
 export interface ModelState extends HeatMapState {
   thumbnails: "heat-map" | "lines";
+  /** Heads in the grid, or null for all heads. */
   include_heads: IncludeHeads;
 }
 

@@ -1,4 +1,7 @@
-/** Signals of the model view, from its traits to the grid and the requested maps. */
+/**
+ * Signals of the model view. They compute the grid, its layout and the requested maps from the
+ * traits.
+ */
 
 import { batch, computed, signal } from "@preact/signals";
 import { isPrinted } from "../../draw/figure-request";
@@ -33,15 +36,16 @@ import { HeadMaps, type MapSet, type Part } from "./maps";
 import { rowOnMap } from "./marks";
 import type { ModelState } from "./state";
 
-/** Cells per side of the maps of a long text, and the number of its sampled queries. */
+/** Cells per side of the maps of a long text, whose rows are a sample of its queries. */
 const SAMPLED_SIZE = 32;
-/** Minimum width of a view with the detail beside the grid. */
+/** Minimum width in pixels of a view that has the detail beside the grid instead of below. */
 const BESIDE = 740;
-/** Limits of the height of the grid, which is a share of the browser window. */
+/** Largest value in pixels for the maximum height of the grid. */
 const MAX_HEIGHT = 640;
+/** Smallest value in pixels for the maximum height of the grid. */
 const MIN_HEIGHT = 240;
 
-/** Return the maximum height of the grid in a dashboard. A wide grid is above the other panes. */
+/** Return the maximum height of the grid in a dashboard. A wide grid has other panes below it. */
 function embeddedHeight(width: number): number {
   return width >= 560 ? 250 : 420;
 }
@@ -60,12 +64,13 @@ export function createModelStore(context: ViewContext<ModelState>) {
     const head = selection?.chosen[0];
     return selection && head !== undefined ? { layer: selection.layer, head } : null;
   });
-  /** Whether the view shows the detail. In a dashboard other panes show the head. */
+  /** Whether the view shows the detail. In a dashboard, other panes show the open head. */
   const showsDetail = computed(() => opened.value !== null && !context.embedded);
   const inner = computed(() => Math.max(200, context.width.value));
   const beside = computed(() => showsDetail.value && inner.value >= BESIDE);
   const detailWidth = computed(() => (beside.value ? detailWidthFor(inner.value) : inner.value));
-  // Opening the detail may add a scroll bar to the page. The cells keep their size in this case.
+  // The detail may add a scroll bar to the page, which makes the view a little narrower. Thumbnails
+  // keep their size then.
   let lastWidth = 0;
   const cellsWidth = computed(() => {
     const gridWidth = inner.value - (beside.value ? detailWidth.value + BETWEEN : 0);
@@ -191,31 +196,34 @@ export function createModelStore(context: ViewContext<ModelState>) {
     roleOf: record.roleOf,
     roleSigns: computed(() => signsOfHeads(record.roles.value, context.palette.value)),
     byRole: record.byRole,
-    /** Grid with its visible part and the keyboard cursor. */
+    /** Scroll position, visible cells and keyboard cursor of the grid. */
     heads,
     grid,
     layout,
-    /** Return the layout for figures: in the full width, without the detail and without scrolling. */
+    /** Return the layout of a figure. It has the full width, no detail and no scroll box. */
     wholeLayout: () => {
       const headGrid = grid.peek();
       return headGrid && layoutOf(headGrid, inner.peek(), Number.POSITIVE_INFINITY);
     },
-    /** Value of the attribute that the root gets after drawing. */
+    /** Identifier of the content, which `data-attnviz-drawn` has after the content is drawn. */
     sign: computed(() => {
       const selection = record.selection.value;
       return selection && `model:${selection.stack.name}:${selection.layer}`;
     }),
-    /** Whether the scores that determine the order are loading. */
+    /** Whether the scores that order the heads are loading. */
     reordering,
-    /** Queries and keys that the thumbnails show. */
+    /** Queries and keys that the maps cover. */
     part,
-    /** Row of the cursor's query on each heat map, for a generated text. */
+    /**
+     * Row to outline on each heat map: the query that predicts the chosen token of a generated
+     * text. Null for other texts.
+     */
     outlinedRow: computed(() =>
       state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
     ),
     mapSet,
     maps,
-    /** Properties of the visible maps, or null before the first reply. */
+    /** Properties of the maps of this stack, or null before the first reply. */
     sample: computed(() => {
       const sample = maps.sample.value;
       return sample?.stack === stack.value?.name ? sample : null;
@@ -226,11 +234,11 @@ export function createModelStore(context: ViewContext<ModelState>) {
     beside,
     detailWidth,
     size,
-    /** Head that a click opened, until its detail is visible. */
+    /** Head whose detail the view must scroll to when it is drawn, or null. */
     toShow,
     /** Open a head and scroll to its detail. */
     open,
-    /** Open a head without scrolling. */
+    /** Open a head without scrolling to its detail. */
     moveTo,
     close: () => assign(state, { heads: [] }),
   };
