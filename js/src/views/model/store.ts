@@ -40,9 +40,9 @@ import type { ModelState } from "./state";
 const SAMPLED_SIZE = 32;
 /** Minimum width in pixels of a view that has the detail beside the grid instead of below. */
 const BESIDE = 740;
-/** Largest value in pixels for the maximum height of the grid. */
+/** Maximum height of the grid in pixels. In a low browser window, it is 80% of the window. */
 const MAX_HEIGHT = 640;
-/** Smallest value in pixels for the maximum height of the grid. */
+/** Maximum height of the grid in pixels if 80% of the window would be even less. */
 const MIN_HEIGHT = 240;
 
 /** Return the maximum height of the grid in a dashboard. A wide grid has other panes below it. */
