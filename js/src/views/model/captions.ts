@@ -43,7 +43,7 @@ import {
   type HeadMap,
   type Part,
   queriesOf,
-  type Sample,
+  type MapProperties,
   strongestCell,
 } from "./maps";
 import { MIN_LINE_OPACITY, maxLinesFor } from "./marks";
@@ -247,7 +247,7 @@ function partInWords(name: string, numbers: readonly number[], [start, stop]: [n
  */
 export function thumbnailsInWords(
   part: Part,
-  map: Pick<Sample, "rows" | "columns" | "maximum" | "sampled"> | null,
+  map: Pick<MapProperties, "rows" | "columns" | "maximum" | "sampled"> | null,
   cell: number,
   thumbnails: ModelState["thumbnails"],
   live: boolean,

@@ -69,7 +69,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
           : { below: (cell, x) => <Caption store={store} cell={cell} x={x} layout={layout} /> })}
       hint={(cell, shownGrid) => hintOf(store, cell, shownGrid)}
       painting={{
-        follows: [store.mapSet, store.sign, store.maps.arrivals],
+        follows: [store.mapSet, store.drawnId, store.maps.arrivals],
         sources: (cells) => [
           ...cells.map((cell) => (cell ? store.map(cell) : null)),
           palette,
@@ -82,7 +82,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
           paintRow(canvas, maps, { layout, thumbnails, palette, signed, outlinedRow, scale });
         },
         onPainted: (complete) => {
-          drawn.value = complete ? store.sign.peek() : null;
+          drawn.value = complete ? store.drawnId.peek() : null;
         },
       }}
       open={store.open}

@@ -91,7 +91,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       const map = await loadAllMaps(context, store, busy);
       const captions = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(selection, grid, store.sample.value?.error ?? null),
+        subtitle: subtitleOf(selection, grid, store.mapProperties.value?.error ?? null),
         sentence: detailCaptions.peek()?.sentence ?? sentenceOf(store, selection, grid, false),
         coverage: coverageOf(context, store, grid, firstMap(grid, map)),
       };
@@ -129,10 +129,10 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   useEffect(
     () =>
       effect(() => {
-        const sign = store.sign.value;
+        const drawnId = store.drawnId.value;
         const detail = !store.showsDetail.value || detailDrawn.value !== null;
-        const done = gridDrawn.value === sign && detail && !store.reordering.value;
-        context.setDrawn(done ? sign : null);
+        const done = gridDrawn.value === drawnId && detail && !store.reordering.value;
+        context.setDrawn(done ? drawnId : null);
       }),
     [],
   );
@@ -158,7 +158,9 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       context={context}
       name="Model view"
       subtitle={
-        selection && grid ? subtitleOf(selection, grid, store.sample.value?.error ?? null) : ""
+        selection && grid
+          ? subtitleOf(selection, grid, store.mapProperties.value?.error ?? null)
+          : ""
       }
       summary={summary}
       exports={entries}
@@ -346,7 +348,7 @@ function coverageOf(
     pair === "" ? "" : `Only ${pair}.`,
     thumbnailsInWords(
       store.part.value,
-      drawn ?? store.sample.value,
+      drawn ?? store.mapProperties.value,
       cell,
       thumbnails.value,
       drawn === undefined,
@@ -381,7 +383,7 @@ function ModelFooter(props: {
       {store.roleSigns.value.length > 0 && <RoleLegend signs={store.roleSigns.value} />}
       <InkLegend
         straight={context.state.thumbnails.value === "lines"}
-        maximum={store.sample.value?.maximum ?? selection.stack.maximum}
+        maximum={store.mapProperties.value?.maximum ?? selection.stack.maximum}
         quantity={quantityOf(selection.stack)}
         palette={context.palette.value}
       />

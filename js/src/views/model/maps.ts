@@ -54,10 +54,10 @@ export interface MapsRequest extends MapSet {
 }
 
 /** Rows of a map and, for a sample, their queries. */
-type Sampled = Pick<HeadMap, "rows" | "sampled">;
+type MapRows = Pick<HeadMap, "rows" | "sampled">;
 
 /** Properties that are the same for all maps of a set. */
-export interface Sample extends Omit<HeadMap, "values" | "largest"> {
+export interface MapProperties extends Omit<HeadMap, "values" | "largest"> {
   stack: string;
 }
 
@@ -85,7 +85,7 @@ export class HeadMaps {
   /** Number of replies so far. Its change makes the grid repaint. */
   readonly arrivals: Signal<number> = signal(0);
   /** Properties of the maps in the last reply, or null before the first reply. */
-  readonly sample: Signal<Sample | null> = signal(null);
+  readonly properties: Signal<MapProperties | null> = signal(null);
   readonly #source: Source;
   readonly #cache = new LruCache<HeadMap>(CACHE_BYTES);
   readonly #pending = new Set<PendingRequest>();
@@ -182,8 +182,8 @@ export class HeadMaps {
       const map = { values, rows, columns, maximum, error, largest: largest?.[i], sampled };
       this.#cache.set(keyOf(mapsRequest, layer, head), map, values.byteLength);
     });
-    const sample = { stack, rows, columns, maximum, error, sampled };
-    if (!same(this.sample.peek(), sample)) this.sample.value = sample;
+    const properties = { stack, rows, columns, maximum, error, sampled };
+    if (!same(this.properties.peek(), properties)) this.properties.value = properties;
   }
 
   /** Cancel all pending requests. */
@@ -214,7 +214,7 @@ export function strongestCell(
  *
  * @param range queries that the map covers.
  */
-export function queriesOf(row: number, { rows, sampled }: Sampled, range: Range): Range {
+export function queriesOf(row: number, { rows, sampled }: MapRows, range: Range): Range {
   const query = sampled?.[row];
   return query === undefined ? coveredRange(row, rows, range) : [query, query + 1];
 }

@@ -206,7 +206,7 @@ export function createModelStore(context: ViewContext<ModelState>) {
       return headGrid && layoutOf(headGrid, inner.peek(), Number.POSITIVE_INFINITY);
     },
     /** Identifier of the content, which `data-attnviz-drawn` has after the content is drawn. */
-    sign: computed(() => {
+    drawnId: computed(() => {
       const selection = record.selection.value;
       return selection && `model:${selection.stack.name}:${selection.layer}`;
     }),
@@ -224,9 +224,9 @@ export function createModelStore(context: ViewContext<ModelState>) {
     mapSet,
     maps,
     /** Properties of the maps of this stack, or null before the first reply. */
-    sample: computed(() => {
-      const sample = maps.sample.value;
-      return sample?.stack === stack.value?.name ? sample : null;
+    mapProperties: computed(() => {
+      const properties = maps.properties.value;
+      return properties?.stack === stack.value?.name ? properties : null;
     }),
     map: ({ layer, head }: HeadIndex) => maps.get(mapSet.peek(), layer, head),
     opened,
