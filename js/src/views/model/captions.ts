@@ -41,9 +41,9 @@ import { baseName } from "../../ui/what-if/changed-run";
 import {
   coveredRange,
   type HeadMap,
+  type MapProperties,
   type Part,
   queriesOf,
-  type MapProperties,
   strongestCell,
 } from "./maps";
 import { MIN_LINE_OPACITY, maxLinesFor } from "./marks";
