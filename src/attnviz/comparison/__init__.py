@@ -1,4 +1,4 @@
-"""Comparison of two texts, models or checkpoints: their alignment and their differences."""
+"""Comparison of the attention of several texts, models or checkpoints."""
 
 import lazy_loader
 

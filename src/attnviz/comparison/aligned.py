@@ -1,4 +1,8 @@
-"""Layers of a record on the units that it shares with another record."""
+"""Attention layers with one row and one column per unit of an alignment.
+
+A unit is a group of neighbouring tokens of one text and the corresponding tokens of another text,
+see `attnviz.comparison.alignment`.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +17,18 @@ from attnviz.record.words import MergedWeights
 __all__ = ["aligned_layers"]
 
 Positions = NDArray[np.int64]
-#: Number of tokens of each unit, int64, (units,).
+#: Number of tokens that one text has in each unit, int64, (units,).
 Units = Positions
 
 
 def aligned_layers(stack: AttentionStack, queries: Units, keys: Units) -> dict[int, LayerAttention]:
-    """Return the layers of a stack on common units.
+    """Return the layers of a stack with units in place of tokens.
 
-    `queries` and `keys` are the numbers of tokens of each unit. If a unit has several tokens, the
-    weights on its keys are summed, and those of its queries are averaged, as for merged words. Only
-    the weights of a merged layer are left. A unit without tokens becomes a masked row or column. If
-    tokens and units are the same, a layer is returned unchanged.
+    `queries` has the number of query tokens of the stack in each unit, and `keys` the number of key
+    tokens. If a unit has several tokens, the columns of its keys are summed, and the rows of its
+    queries are averaged. The result has weights, but no query and key vectors. If a unit has no
+    token, its row or column is masked. If each unit has exactly one token, the layers are returned
+    unchanged.
     """
     insert = Insertion(np.flatnonzero(queries), np.flatnonzero(keys), len(queries), len(keys))
     return {
@@ -44,13 +49,14 @@ def _aligned(
 
 def _merged(attention: LayerAttention, rows: Positions, columns: Positions) -> MergedWeights:
     if isinstance(attention, MergedWeights):
-        # Merge the tokens, and not the words: a mean of means would weight the tokens unequally.
+        # The layer has words in place of tokens. The rows of the original tokens are averaged,
+        # because the mean of the words' means would give less weight to tokens of long words.
         rows, columns = attention.query_starts[rows], attention.key_starts[columns]
         attention = attention.base
     return MergedWeights(attention, rows, columns)
 
 
 def _starts(lengths: Units) -> Positions:
-    """Return the first token of each unit that has tokens."""
+    """Return the position of the first token of each unit that has tokens."""
     starts: Positions = (np.cumsum(lengths) - lengths)[lengths > 0]
     return starts

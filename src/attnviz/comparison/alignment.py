@@ -1,14 +1,14 @@
-"""Alignment of two texts: their common units.
+"""Alignment of two texts, as a list of units.
 
-A unit consists of neighbouring tokens of the first text (a) and of the second (b). There are four
-kinds:
+A unit has neighbouring tokens of the first text (a) and the corresponding tokens of the second text
+(b). A unit is one of the following:
 
-* the same token in both;
-* one token in place of another (``he`` and ``she``), if the texts differ;
-* several tokens that spell the same piece of text, if the tokenizers differ;
-* a token that only one text has: the unit is empty on the other side.
+* one token that is the same in both texts;
+* one token of a and the token of b that replaces it, such as ``he`` and ``she``;
+* tokens of a and tokens of b that spell the same characters, if the tokenizers differ;
+* one token of only one of the texts. The unit is then empty in the other text.
 
-Every token of both texts is in exactly one unit, in order.
+Every token of both texts is in exactly one unit. The units are in the order of the texts.
 """
 
 from __future__ import annotations
@@ -28,29 +28,34 @@ __all__ = ["Alignment", "align_tokens", "common_tokens", "on_common_units"]
 
 Positions = NDArray[np.int64]
 
-# First limit of the edit distance. It doubles until the distance is found.
+# Expected edit distance. The search is fast for smaller distances, and repeated with twice the
+# limit for larger ones.
 _FEW_CHANGES = 32
 
-# Signs for white space in display texts, written by `visible`.
+# Table that deletes the signs for white space. `Tokens.text` contains these signs.
 _SPACES = str.maketrans("", "", "·⏎⇥∅")
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Alignment of two token lists, by units of neighbouring tokens that correspond.
+    """Alignment of two token lists, as a list of units.
+
+    A unit has neighbouring tokens of the first list and the corresponding tokens of the second.
 
     Attributes
     ----------
     a, b : Tokens
         The two lists.
     a_ends, b_ends : ndarray
-        int64, (units,): the end of each unit's tokens in each list. A unit starts at the end of the
-        previous unit. A unit is empty in a list if the two ends are equal.
+        For each unit, the position after its last token in the list, int64, (units,). The first
+        token of a unit is at the end of the previous unit. If both positions are equal, the unit is
+        empty in this list.
 
     Raises
     ------
     ValueError
-        If the units do not contain all tokens.
+        If the positions do not ascend to the number of tokens, or if the two arrays have different
+        lengths.
 
     Examples
     --------
@@ -68,7 +73,7 @@ class Alignment:
     b_ends: Positions
 
     def __post_init__(self) -> None:
-        """Raise ValueError if units do not contain all tokens."""
+        """Raise ValueError if the units do not contain all tokens of both lists."""
         for name, ends, tokens in (("a", self.a_ends, self.a), ("b", self.b_ends, self.b)):
             ascending = len(ends) and not (np.diff(ends, prepend=0) < 0).any()
             if not ascending or ends[-1] != len(tokens):
@@ -81,12 +86,12 @@ class Alignment:
 
     @cached_property
     def a_lengths(self) -> Positions:
-        """Number of tokens of a in each unit, int64, (units,)."""
+        """Number of tokens of list `a` in each unit, int64, (units,)."""
         return np.diff(self.a_ends, prepend=0)
 
     @cached_property
     def b_lengths(self) -> Positions:
-        """Number of tokens of b in each unit, int64, (units,)."""
+        """Number of tokens of list `b` in each unit, int64, (units,)."""
         return np.diff(self.b_ends, prepend=0)
 
     @property
@@ -101,27 +106,34 @@ class Alignment:
 
     @cached_property
     def same(self) -> NDArray[np.bool_]:
-        """Whether each unit has the same text in both lists, bool, (units,)."""
+        """Whether each unit has the same text in both lists, bool, (units,).
+
+        Case, accents and white space are ignored.
+        """
         return np.array([_spelled(a) == _spelled(b) for a, b in self._pairs()], np.bool_)
 
     @property
     def replaced(self) -> NDArray[np.bool_]:
-        """Whether each unit is in both lists with different texts, bool, (units,)."""
+        """Whether each unit has tokens of both lists, with different texts, bool, (units,)."""
         return ~(self.only_a | self.only_b | self.same)
 
     @cached_property
     def identical(self) -> bool:
-        """Whether the two lists have the same tokens, one to one."""
+        """Whether each unit has one token of each list, with the same text in both."""
         return bool(self.same.all() and (self.a_lengths == 1).all() and (self.b_lengths == 1).all())
 
     @cached_property
     def text(self) -> tuple[str, ...]:
-        """Label of each unit: ``it``, ``he→she``, ``−very`` (only in a), ``+very`` (only in b)."""
+        """Label of each unit.
+
+        Examples are ``it`` (in both lists), ``he→she`` (replaced), ``−very`` (only in `a`) and
+        ``+very`` (only in `b`). The label is empty if the unit is empty in both lists.
+        """
         labels = []
         for (a, b), same in zip(self._pairs(), self.same, strict=True):
             before, after = _label(a), _label(b)
             if not a and not b:
-                # The unit is empty in both lists, because only a third list has it.
+                # After `on_common_units`, units can belong to a third list only.
                 labels.append("")
             elif not b:
                 labels.append(f"−{before}")
@@ -132,17 +144,17 @@ class Alignment:
         return tuple(labels)
 
     def own_text(self, of: int) -> tuple[str, ...]:
-        """Return the text of each unit in one of the two lists.
+        """Return the text that each unit has in one of the two lists.
 
         Parameters
         ----------
         of : int
-            0 for `a`, 1 for `b`.
+            0 for the list `a`, 1 for the list `b`.
 
         Returns
         -------
         tuple of str
-            One text per unit, or an empty string if the list has no token in the unit.
+            One text per unit. It is empty if the unit has no token of this list.
         """
         return tuple(_label(pair[of]) for pair in self._pairs())
 
@@ -153,17 +165,17 @@ class Alignment:
             a_start, b_start = a_end, b_end
 
     def describe(self, names: tuple[str, str] = ("a", "b")) -> str:
-        """Describe the differences of the two lists in one sentence.
+        """Return a sentence that describes the differences of the two lists.
 
         Parameters
         ----------
         names : pair of str
-            Names of the two lists.
+            Names of the two lists in the sentence.
 
         Returns
         -------
         str
-            Empty if the texts do not differ.
+            The sentence. It is empty if every unit has one token of each list with the same text.
 
         Examples
         --------
@@ -192,7 +204,7 @@ class Alignment:
 
 
 def _label(parts: Sequence[str]) -> str:
-    """Return the text of several tokens."""
+    """Return the texts of several tokens as one string, without the ``##`` of word parts."""
     return "".join([*parts[:1], *map(_inside, parts[1:])])
 
 
@@ -207,15 +219,15 @@ def _tokens(count: int, of: str = "") -> str:
 def align_tokens(a: Tokens, b: Tokens) -> Alignment:
     """Align two token lists.
 
-    The same text under two tokenizers is aligned by its characters: a unit ends where a token of
-    both lists ends. Different texts are aligned by their edit distance, the minimum number of
-    inserted, deleted and replaced tokens (Levenshtein 1966).
+    If both lists spell the same text, they are aligned by characters: a unit ends at each character
+    at which a token ends in both lists. Otherwise the alignment has the minimum number of inserted,
+    deleted and replaced tokens (edit distance, Levenshtein 1966).
 
     Parameters
     ----------
     a, b : Tokens
-        The two lists. Tokens are compared by their display texts. Special tokens only match special
-        tokens.
+        The two lists. Two tokens are equal if they have the same text, and either both or none of
+        them are special.
 
     Returns
     -------
@@ -247,9 +259,13 @@ def _codes(tokens: Tokens, part: slice = slice(None)) -> list[tuple[str, bool]]:
 def _by_changes(
     a: Sequence[object], b: Sequence[object], at: tuple[int, int] = (0, 0)
 ) -> list[tuple[int, int]]:
-    """Return the ends of units with the minimum edit distance. Both lists start at `at`."""
+    """Return the ends of the units in both lists, for the minimum edit distance.
+
+    `at` is the position of the first items of `a` and `b` in the complete lists.
+    """
     ends = []
-    # With the hint, the time depends on the number of differences instead of the squared length.
+    # Without the hint, the time grows with the squared length of the lists. With it, the time grows
+    # with the number of differences.
     for change in Levenshtein.opcodes(a, b, score_hint=_FEW_CHANGES):
         count = max(change.src_end - change.src_start, change.dest_end - change.dest_start)
         ends += [
@@ -263,7 +279,10 @@ def _by_changes(
 
 
 def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
-    """Return the ends of units if both lists spell the same text, or None."""
+    """Return the ends of the units in both lists if the lists spell the same text, else None.
+
+    Special tokens are not part of the spelled text. They are aligned by edit distance.
+    """
     a_runs, b_runs = _runs(a), _runs(b)
     texts = [[run for run in runs if not run[0]] for runs in (a_runs, b_runs)]
     if len(texts[0]) != len(texts[1]) or not texts[0]:
@@ -277,13 +296,13 @@ def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
     ends: list[tuple[int, int]] = []
     at = (0, 0)
     for number, ((_, part_a), (_, part_b)) in enumerate(zip(*texts, strict=True)):
-        # Special tokens before this text.
+        # Align the special tokens before this part of the text.
         ends += _by_changes(
             _codes(a, slice(at[0], part_a.start)), _codes(b, slice(at[1], part_b.start)), at
         )
         a_ends, b_ends = (np.cumsum([len(text) for text in side[number]]) for side in spelled)
         for end in np.intersect1d(a_ends, b_ends):
-            # Tokens that spell nothing belong to the unit before them.
+            # With side="right", tokens without characters are added to the unit before them.
             ends.append(
                 (
                     part_a.start + int(np.searchsorted(a_ends, end, side="right")),
@@ -296,7 +315,10 @@ def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
 
 
 def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
-    """Return runs of special tokens and of other tokens, with whether they are special."""
+    """Split tokens into runs of special tokens and runs of other tokens.
+
+    Return for each run whether its tokens are special, and the slice of their positions.
+    """
     runs: list[tuple[bool, slice]] = []
     start = 0
     for end in range(1, len(tokens) + 1):
@@ -307,18 +329,20 @@ def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
 
 
 def _spelled(parts: Sequence[str]) -> str:
-    """Return the letters of tokens, without white space, subword signs, accents and case."""
+    """Return the characters of tokens without white space, ``##``, accents and upper case."""
     text = "".join(map(_inside, parts)).translate(_SPACES)
     letters = unicodedata.normalize("NFKD", text)
     return "".join(letter for letter in letters if not unicodedata.combining(letter)).casefold()
 
 
 def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
-    """Return alignments of several texts with the same text (a) on common units.
+    """Return the alignments of several texts with one first text, changed to have the same units.
 
-    A unit ends where the units of all alignments end. Tokens that several texts insert between the
-    same two tokens of a share units. An alignment can have units that are empty on both sides,
-    which only a third text has.
+    The first text is the list `a` of every alignment. Each list `b` is another text. A new unit
+    ends at each token of `a` at which a unit ends in all alignments. If several texts insert tokens
+    between the same two tokens of `a`, the first inserted tokens are in one unit, the second
+    inserted tokens in the next, and so on. If only some texts insert tokens, the unit is empty in
+    the others and in `a`.
 
     >>> a = Tokens.of(["he", " sat"])
     >>> others = [["he", " sat", " down"], ["she", " sat"]]
@@ -332,13 +356,14 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
     common = ends[0]
     for other in ends[1:]:
         common = np.intersect1d(common, other)
-    # For each text, the end of the tokens that belong to those of a, and the ends of later tokens.
+    # Each entry has the end of a unit in `a` and in each other text.
     units: list[tuple[int, ...]] = []
     before = 0
     for position in (0, *common.tolist()):
         inserted = []
         for alignment in alignments:
-            # Units at this end of a: the unit that ends here, then units of b alone.
+            # The units of this alignment that end at `position` in `a`: a unit with tokens of `a`,
+            # and then units with tokens of only `b`.
             start, stop = np.searchsorted(alignment.a_ends, [position, position + 1])
             own = start + int(position > 0 and start < stop and alignment.a_lengths[start] > 0)
             inserted.append((alignment.b_ends[own - 1] if own else 0, alignment.b_ends[own:stop]))
@@ -366,9 +391,10 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
 
 
 def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
-    """Return one token for each unit of `alignments`, whose lists `a` are the same.
+    """Return one token for each unit of alignments that have the same units and the same list `a`.
 
-    If every list `b` is identical to `a`, return the tokens of `a` without predictions.
+    The text of a token is the label of the unit. If every list `b` has the same tokens as `a`, the
+    tokens of `a` are returned without predictions.
     """
     first = alignments[0]
     if all(alignment.identical for alignment in alignments):
@@ -376,7 +402,7 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
     special, sequence, labels = [], [], []
     texts = [alignment.text for alignment in alignments]
     for unit in range(len(first)):
-        # The first text with this unit.
+        # Find a text that has tokens in this unit: `a`, or else the first of the other texts.
         has = next((alignment for alignment in alignments if not alignment.only_b[unit]), None)
         side = "a" if has is not None else "b"
         if has is None:
@@ -394,7 +420,10 @@ def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
 
 
 def _shared_label(labels: Sequence[str], alignments: Sequence[Alignment], unit: int) -> str:
-    """Join the labels of a unit in all alignments, such as ``he→she/it`` for three texts."""
+    """Return one label for a unit from its labels in all alignments.
+
+    For example, ``he→she`` and ``he→it`` become ``he→she/it``.
+    """
     changed = [
         label
         for label, alignment in zip(labels, alignments, strict=True)

@@ -1,4 +1,4 @@
-"""Query-key pairs with the largest changes of their weights."""
+"""Search for the query-key pairs whose weights differ most between two stacks."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from attnviz.utils.progress import Progress, Steps
 
 __all__ = ["Change", "largest_changes"]
 
-#: Layer, head, query, key, the weights before and after, and their difference.
+#: Layer, head, query, key, weight in the first stack, weight in the second stack, and the second
+#: weight minus the first.
 Change = tuple[int, int, int, int, float, float, float]
 
 
 def largest_changes(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], top_k: int
 ) -> Steps[list[Change]]:
-    """Return the `top_k` largest differences of all heads, in descending order.
+    """Compute the `top_k` largest absolute differences of weights over all heads, largest first.
 
-    The first of equal differences is preferred.
+    Only the queries `rows` are compared. Among equal differences, pairs with a smaller layer, head,
+    query and key come first.
     """
-    # A heap: the smallest difference is dropped first, and among equal ones the last position.
+    # This is a heap whose first entry has the smallest difference. Positions are negated: among
+    # equal differences, the pair with the largest position is dropped first.
     best: list[tuple[float, tuple[int, ...], Change]] = []
     heads = {layer: common_heads(a, b, layer) for layer in a.layers}
     done, total = 0, sum(map(len, heads.values()))
@@ -35,7 +38,8 @@ def largest_changes(
             for queries in rows_at_once(rows, len(a.key_tokens)):
                 one = weights_of(a.attention(layer), head, queries)
                 two = weights_of(b.attention(layer), head, queries)
-                # float32 is precise enough to select the largest differences.
+                # Rounding to float32 does not matter for the selection. The returned differences
+                # are computed in float64.
                 change = two - one
                 least = best[0][0] if len(best) == top_k else 0.0
                 for row, key in _largest(np.abs(change), top_k, least):
@@ -60,9 +64,9 @@ def largest_changes(
 
 
 def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the `count` largest positive values that are at least `least`.
+    """Yield row and column of the `count` largest positive values that are at least `least`.
 
-    All values that equal the last one are included.
+    If several values are equal to the smallest of them, all of these values are included.
     """
     flat = change.ravel()
     indices = np.flatnonzero(flat >= max(least, float(np.finfo(np.float32).tiny)))

@@ -1,7 +1,8 @@
-"""Records on common units, and notes on the tokens, layers and heads that they do not share.
+"""Alignment of several records: the same rows, columns and layers for all of them.
 
-A unit is a group of neighbouring tokens of each record that correspond. It can be empty in some
-records.
+Each row and column is a unit: a group of neighbouring tokens of the first record and the
+corresponding tokens of the other records. A unit can be empty in some records. Notes describe the
+tokens, layers and heads that not all records have.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ __all__ = ["Common", "Sides", "align_records", "common_heads"]
 
 @dataclass(frozen=True)
 class Sides:
-    """Alignments of the queries and the keys of a stack, one object if they are one text."""
+    """Alignments of the queries and of the keys of a stack.
+
+    If queries and keys are the same tokens, both attributes are the same object.
+    """
 
     queries: Alignment
     keys: Alignment
@@ -33,16 +37,16 @@ class Sides:
 
 @dataclass(frozen=True)
 class Common:
-    """Records on common units.
+    """Aligned records.
 
     Attributes
     ----------
     records : tuple of AttentionRecord
-        Records with the same stacks, layers, rows and columns.
+        Records with the same stacks and layers, and with units as rows and columns.
     sides : mapping of str to tuple of Sides
-        Alignments of each further record with the first one, by stack.
+        For each stack, the alignment of every record except the first with the first one.
     notes : tuple of str
-        Sentences on what the records do not share.
+        Sentences about tokens, stacks, layers and heads that not all records have.
     """
 
     records: tuple[AttentionRecord, ...]
@@ -53,16 +57,17 @@ class Common:
 def align_records(
     records: Sequence[AttentionRecord], names: Sequence[str], first_notes: Sequence[str] = ()
 ) -> Common:
-    """Align two or more records with the first one, on common units.
+    """Align all records with the first one.
 
-    `first_notes` are notes that come first. Raise ValueError if the records share no stack, layer
-    or token, or have different kinds of numbers.
+    `names` has the names of the records in notes and errors. `first_notes` are put before the other
+    notes. Raise ValueError if the records have no stack, layer or token in common, or if their
+    stacks have different measures or signed numbers.
     """
     common = _common_stacks(records, names)
     notes = dict.fromkeys(first_notes)
     sides: dict[str, tuple[Sides, ...]] = {}
     made: list[dict[str, AttentionStack]] = [{} for _ in records]
-    # With the cache, queries and keys of one text get the same alignment.
+    # If queries and keys are the same tokens, the cache returns the same alignment for both.
     aligned = cache(align_tokens)
     for name in common:
         stacks = [record.stacks[name] for record in records]
@@ -114,9 +119,10 @@ def align_records(
 
 
 def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> list[str]:
-    """Return the names of the stacks that all records have. Raise ValueError if there are none.
+    """Return the names of the stacks that all records have.
 
-    The stacks must have the same kind of numbers.
+    Raise ValueError if no stack is in all records, if a stack has signed numbers, or if a stack has
+    different measures or normalizations in the records.
     """
     common = [name for name in records[0].stacks if all(name in each.stacks for each in records)]
     if not common:
@@ -147,7 +153,7 @@ def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> 
 
 
 def common_heads(a: AttentionStack, b: AttentionStack, layer: int) -> range:
-    """Return the numbers of the heads that a layer has in both stacks."""
+    """Return the numbers of the heads that a layer has in both stacks `a` and `b`."""
     return range(min(a.num_heads(layer), b.num_heads(layer)))
 
 
@@ -184,7 +190,11 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
 
 
 def _have_same(alignment: Alignment) -> bool:
-    """Return whether the texts share a token or a unit that is not special."""
+    """Return whether the two texts have something in common.
+
+    This is a token that both have, or a unit in which both have the same text. Special tokens do
+    not count.
+    """
     one, other = (
         {text for text, special in zip(side.text, side.special, strict=True) if not special}
         for side in (alignment.a, alignment.b)
@@ -201,7 +211,10 @@ def _kind(tokens: Tokens) -> str:
 
 
 def _lengths(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:
-    """Return the number of tokens of a text in each unit. Text 0 is the first one."""
+    """Return the number of tokens that one text has in each unit, (units,).
+
+    `number` is 0 for the first text, and i for the text of ``alignments[i - 1]``.
+    """
     return alignments[0].a_lengths if number == 0 else alignments[number - 1].b_lengths
 
 

@@ -1,4 +1,4 @@
-"""The function `compare`: compares records, or models and inputs."""
+"""The function `compare`, which aligns records and returns a `Comparison`."""
 
 from __future__ import annotations
 
@@ -32,41 +32,44 @@ def compare(
     words: bool = False,
     **options: Any,
 ) -> Comparison:
-    """Compare the attention of two texts, of two or more models, or of records.
+    """Compare the attention of two texts, of several models, or of several records.
 
     Parameters
     ----------
     a, b, c : object
-        ``compare(record_a, record_b)`` compares two records. ``compare(model, text_a, text_b)``
-        compares two inputs of one model. ``compare((model_a, model_b), text)`` compares two models
-        on one input. ``compare([model_0, ..., model_k], text)`` compares several models, such as
-        checkpoints, with the first one. A list may also contain records of the same input.
+        - ``compare(record_a, record_b)`` compares two records.
+        - ``compare(model, text_a, text_b)`` compares two inputs of one model.
+        - ``compare((model_a, model_b), text)`` compares two models on one input.
+        - ``compare([model_0, ..., model_k], text)`` compares several models, such as checkpoints,
+          with the first one. The list may also contain records of the same input.
 
-        A model can be a hub id, a folder, or a function that returns a model. A list can be a
-        generator. Then only one model at a time is in memory.
+        A model can be a hub id, a folder, or a function that returns a model. A generator can be
+        passed in place of the list. Then only one model at a time is in memory.
     names : sequence of str, optional
-        Names of the members, for example ``("base", "tuned")``. By default ``a`` and ``b``, and for
-        more than two members the names of their folders or numbers from 0.
+        Names of the compared records, for example ``("base", "tuned")``. The default is ``("a",
+        "b")`` for two records. For more records, the default is the names of their folders if these
+        are different, otherwise the numbers from 0.
     words : bool, default False
-        Whether tokens are merged into words before they are aligned. Pass True if both the texts
-        and the tokenizers differ.
+        Whether tokens are merged into words before they are aligned. Pass True if the texts differ
+        and the tokenizers differ, too.
     **options
         Further arguments of `attnviz.extract` (`tokenizer`, `layers`, `target`, ...). `tokenizer`
-        and `processor` can be lists with one entry per model. Spooled records get the folders
-        ``0``, ``1``, ... inside `spool`.
+        and `processor` can be lists with one entry per model. With `spool`, each record is spooled
+        to a subfolder ``0``, ``1``, ... of this folder.
 
     Returns
     -------
     Comparison
-        The records on their common units, with their differences.
+        The aligned records, with methods for their differences.
 
     Raises
     ------
     TypeError
-        If the arguments have none of these forms.
+        If `a`, `b` and `c` do not have one of these forms, or if there are fewer than two models or
+        records.
     ValueError
-        If there are fewer than two members, if `names` does not fit, or if the records share no
-        stack, layer, head or token, or have different kinds of numbers.
+        If `names` does not have one unique name per record. Also if the records have no stack,
+        layer, head or token in common, or if they have different measures.
 
     Examples
     --------
@@ -105,9 +108,10 @@ def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class _Members(NamedTuple):
-    """Records to compare, with their names and models.
+    """Records to compare, with their default names and their models.
 
-    A model that is not kept is None. `models` is empty if two records were passed.
+    `models` has None in place of a model that was released, or for a record that the user
+    passed in a list. `models` is empty if the user passed two records as `a` and `b`.
     """
 
     records: list[AttentionRecord]
@@ -119,7 +123,7 @@ def _records(
     a: Any, b: Any, c: Any, options: dict[str, Any], names: Sequence[str] | None
 ) -> _Members:
     if c is not None and hasattr(b, "parameters"):
-        # Two models and an input as separate arguments.
+        # The user passed two models and an input: compare(model_a, model_b, text).
         a, b, c = [a, b], c, None
     several = isinstance(a, (tuple, list, Iterator))
     if not several and (isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord)):
@@ -157,7 +161,11 @@ def _records(
 
 
 def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) -> _Members:
-    """Return records of several models on one input. Each model is released before the next one."""
+    """Return the records of several models on one input.
+
+    If `members` is an iterator, each model is released before the next one is created. Records
+    among the members are returned as they are.
+    """
     records: list[AttentionRecord] = []
     names: list[str | None] = []
     models: list[Any] = []
@@ -179,7 +187,7 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
         model = member() if _is_factory(member) else member
         records.append(_extracted(model, inputs, _spooled(options, number), number))
         any_ran = True
-        # A model from a generator is released before the next one is made.
+        # No reference to a model of an iterator is kept, so its memory is free before the next one.
         models.append(None if isinstance(members, Iterator) else member)
         del member, model
     if not any_ran:
@@ -198,7 +206,7 @@ def _is_factory(member: Any) -> bool:
 
 
 def _name_of(member: Any) -> str | None:
-    """Return the last part of a hub id or folder, or None for other members."""
+    """Return the last part of a hub id or of a path, or None for a model or record."""
     return PurePath(member).name if isinstance(member, (str, os.PathLike)) else None
 
 
@@ -215,9 +223,10 @@ def _check_count(count: int, names: Sequence[str] | None) -> None:
 
 
 def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]:
-    """Return notes on models that share their parameters with the first one.
+    """Return a note for each model that has the same parameters in memory as the first model.
 
-    PEFT puts adapters into the given model, so that the "base" model has them, too.
+    This happens with PEFT, which adds an adapter to the base model itself. The base model and the
+    model with the adapter are then the same.
     """
     if not models or not hasattr(models[0], "parameters"):
         return []
@@ -263,7 +272,10 @@ def _extracted(
 
 @contextmanager
 def _folder_of(spool: Any) -> Iterator[None]:
-    """Create the folder of all spools, and remove it if an error leaves it empty."""
+    """Create the folder `spool` if it does not exist.
+
+    If an error occurs inside the block, a folder that was created here is removed if it is empty.
+    """
     folder = Path(spool) if isinstance(spool, (str, os.PathLike)) else None
     created = folder is not None and folder.parent.is_dir() and not folder.exists()
     if folder is not None and created:
@@ -272,14 +284,14 @@ def _folder_of(spool: Any) -> Iterator[None]:
         yield
     except BaseException:
         if folder is not None and created:
-            # `rmdir` fails for a folder with records, which is kept.
+            # If the folder contains records, `rmdir` fails and the folder is kept.
             with suppress(OSError):
                 folder.rmdir()
         raise
 
 
 def _spooled(options: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return the options with a folder for this record inside the folder `spool`."""
+    """Return the options with `spool` replaced by its subfolder for record `number`."""
     folder = options.get("spool")
     if not isinstance(folder, (str, os.PathLike)):
         return options
@@ -287,7 +299,11 @@ def _spooled(options: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def _of_one(name: str, values: Any, number: int | None) -> Any:
-    """Return the value for one model of a list, or the value for all models."""
+    """Return the value of an option for model `number`.
+
+    `values` is a list with one value per model, or one value for all models. `number` is None if
+    one model reads two inputs.
+    """
     if not isinstance(values, (tuple, list)):
         return values
     if number is None:

@@ -1,4 +1,4 @@
-"""The class `Comparison`: records on their common units, and their differences in numbers."""
+"""The class `Comparison`: aligned records, and measures of their differences."""
 
 from __future__ import annotations
 
@@ -30,32 +30,37 @@ __all__ = ["Comparison"]
 
 Distances = NDArray[np.float64]
 
-# Views compute exact distances for at most this number of heads of 4,096 tokens (more heads of
-# shorter texts), which takes a few seconds. Beyond that they sample queries.
+# A view compares all queries if this takes at most as long as for this number of heads with 4,096
+# tokens (a few seconds). Otherwise it compares a sample of the queries.
 _MAX_HEADS = 16
 
 
 class Comparison:
-    """Records on the units that they have in common.
+    """Aligned records of several texts or models, with measures of their differences.
 
-    `attnviz.compare` returns it. The two members are `a` and `b`. If there are more, such as
-    checkpoints of a model, the others are compared with the first one: `distance`, `to_pandas` and
-    `difference` compare the last member with the first, and `pair` selects another member.
+    `attnviz.compare` returns this class. The aligned records are called members. Rows and columns
+    of all members are units: a unit has neighbouring tokens of the first text, and the
+    corresponding tokens of the other texts.
+
+    `distance`, `rounding`, `to_pandas` and `difference` compare the last member with the first. If
+    there are more than two members, such as checkpoints of a model, `pair` selects another member
+    for the comparison with the first.
 
     Attributes
     ----------
     members : tuple of AttentionRecord
-        The records on common units: all have the same rows and columns, and every view can show
-        them. A replaced token is labelled ``he→she``. ``−very`` is only in the first text and
-        ``+very`` only in another. A record has no weight on tokens that it lacks. If the tokenizers
-        differ, tokens are merged into the smallest common units. Their keys are summed and their
-        queries averaged.
+        The aligned records, which have the same rows and columns. Every view can show them. The
+        label of a unit is ``he→she`` for a replaced token, ``−very`` for a token that only the
+        first text has, and ``+very`` for a token that only another text has. A member has no weight
+        on units that are empty in its text. If the tokenizers differ, a unit can have several
+        tokens. The columns of its keys are then summed, and the rows of its queries averaged.
     a, b : AttentionRecord
         The first and the last of `members`.
     names : tuple of str
         Names of the members.
     notes : tuple of str
-        Sentences on tokens without a counterpart, and on layers and heads that only one member has.
+        Sentences about tokens without a counterpart, and about stacks, layers and heads that not
+        all members have.
 
     Examples
     --------
@@ -85,7 +90,7 @@ class Comparison:
 
     @property
     def a(self) -> AttentionRecord:
-        """First member, the reference of all comparisons."""
+        """First member. All other members are compared with it."""
         return self.members[0]
 
     @property
@@ -94,12 +99,12 @@ class Comparison:
         return self.members[-1]
 
     def pair(self, member: int | str) -> Comparison:
-        """Return the comparison of the first member with another one, on the same units.
+        """Return the comparison of the first member with another one, without changing the units.
 
         Parameters
         ----------
         member : int or str
-            Index into `members`, negative from the end, or name of the member.
+            Name of the member, or its index in `members`. Negative indices count from the end.
 
         Returns
         -------
@@ -109,7 +114,7 @@ class Comparison:
         Raises
         ------
         IndexError, KeyError
-            If the member does not exist, or if it is the first one.
+            If the member does not exist, or if it is the first member.
 
         Examples
         --------
@@ -141,7 +146,7 @@ class Comparison:
         )
 
     def alignment(self, stack: str | None = None) -> tuple[Alignment, Alignment]:
-        """Return the alignment of the last member's tokens with those of the first.
+        """Return the alignments of the last member's tokens with the tokens of the first member.
 
         Parameters
         ----------
@@ -151,12 +156,12 @@ class Comparison:
         Returns
         -------
         tuple of Alignment
-            Alignments of the queries and of the keys.
+            Alignment of the queries, and alignment of the keys.
 
         Raises
         ------
         KeyError
-            If there is no such stack.
+            If the stack does not exist.
         """
         sides = self._sides(self.a.stack(stack).name)
         return sides.queries, sides.keys
@@ -171,27 +176,29 @@ class Comparison:
         measure: Measure = "total variation",
         max_queries: int | None = None,
     ) -> list[Distances]:
-        """Return the distance between the first and the last member for every head.
+        """Compute the distance between the first and the last member for every head.
 
         Parameters
         ----------
         stack : str, optional
             Name of the stack, the first one by default.
         measure : {"total variation", "Jensen-Shannon"}
-            Half the sum of the absolute differences over the keys, which is the share of a query's
-            weight that moved, from 0 to 1. Or the Jensen-Shannon divergence in bits, from 0 to 1
-            (Lin 1991, as in Clark et al. 2019, arXiv 1906.04341).
+            Distance of two rows of weights. Total variation is half the sum of the absolute
+            differences, which is the share of the weight that moved to other keys, from 0 to 1. The
+            Jensen-Shannon divergence is in bits, from 0 to 1 (Lin 1991, as in Clark et al. 2019,
+            arXiv 1906.04341).
         max_queries : int, optional
-            Largest number of queries to compare per head, spread over the text. The result is then
-            an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``, 0.063 for 64
-            queries. All queries are compared by default.
+            Maximum number of queries to compare per head. They are spread evenly over the text. The
+            result is then an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``,
+            for example 0.063 for 64 queries. All queries are compared by default.
 
         Returns
         -------
         list of ndarray of float64
-            One array per layer, in the order of ``comparison.a.stack(stack).layers``, each
-            (heads,): the mean over the common queries. NaN if no query can be compared, and for
-            heads that only `a` has. `ModelView` and `HeadView` accept it as ``scores=``.
+            One array per layer, (heads,), in the order of ``comparison.a.stack(stack).layers``.
+            Each number is the mean distance over the units that both members have as queries. It is
+            NaN if no query can be compared, and for heads that only `a` has. `ModelView` and
+            `HeadView` accept the list as ``scores=``.
 
         Raises
         ------
@@ -200,7 +207,7 @@ class Comparison:
 
         See Also
         --------
-        Comparison.rounding : the distance that rounding alone can cause.
+        Comparison.rounding : The distance that rounding errors alone can cause.
 
         Examples
         --------
@@ -219,7 +226,9 @@ class Comparison:
         return [values.copy() for values in self._computed[key]]
 
     def rounding(self, stack: str | None = None) -> list[Distances]:
-        """Estimate the distance that rounding alone can cause. Smaller distances mean nothing.
+        """Estimate the distance that rounding errors alone can cause.
+
+        Smaller distances are not significant.
 
         Parameters
         ----------
@@ -229,13 +238,15 @@ class Comparison:
         Returns
         -------
         list of ndarray of float64
-            Total variation, with the shape of `distance`. NaN if queries and keys are unknown.
+            Total variation distances, with the same shapes as the result of `distance`. NaN if the
+            queries and keys of a layer are unknown.
 
         Notes
         -----
-        Queries and keys get random errors with the size of rounding errors of the less precise
-        dtype of the two models. The errors grow with the square root of the layer. The distances of
-        two trained models from their copies in half precision were 0.05 to 0.9 times the estimate
+        The first member is compared with a copy of itself in which queries and keys have random
+        errors. These are as large as the rounding errors in the less precise dtype of the two
+        models, and grow with the square root of the number of layers before. For two trained models
+        and their copies in half precision, the real distances were 0.05 to 0.9 times the estimate
         (``docs/compare.md``).
 
         Examples
@@ -269,31 +280,31 @@ class Comparison:
     def to_pandas(
         self, stack: str | None = None, *, top_k: int = 100, max_queries: int | None = None
     ) -> pd.DataFrame:
-        """Return the query-key pairs with the largest changes of their weights.
+        """Return the query-key pairs whose weights differ most between first and last member.
 
         Parameters
         ----------
         stack : str, optional
             Name of the stack, the first one by default.
         top_k : int, default 100
-            Number of pairs.
+            Maximum number of pairs.
         max_queries : int, optional
-            Largest number of queries to compare, as in `distance`.
+            Maximum number of queries to compare, as in `distance`.
 
         Returns
         -------
         pandas.DataFrame
-            Pairs in descending order of their change, with the columns ``layer``, ``head``,
-            ``query``, ``query_token``, ``key``, ``key_token``, ``a``, ``b`` (the weights) and
-            ``difference`` (b - a). Only common queries are compared. A record has no weight on keys
-            that it lacks.
+            One row per pair, in descending order of the absolute difference. The columns are
+            ``layer``, ``head``, ``query``, ``query_token``, ``key``, ``key_token``, ``a``, ``b``
+            (the weights) and ``difference`` (b - a). Only queries that both members have are
+            compared. If a member does not have the key, its weight is 0.
 
         Raises
         ------
         ImportError
             If pandas is not installed.
         KeyError, TypeError, ValueError
-            If there is no such stack, or a number is not positive.
+            If the stack does not exist, or if a number is not positive.
 
         Examples
         --------
@@ -322,10 +333,11 @@ class Comparison:
 
     @property
     def difference(self) -> AttentionRecord:
-        """Record of the signed differences b - a of the last member and the first.
+        """Record of the differences b - a: weights of the last member minus weights of the first.
 
-        Every view can show it. Blocks are computed on request. The row of a query that only one of
-        the two has is masked and zero. A record has no weight on keys that it lacks.
+        Every view can show this record. A block of differences is computed when it is read. If only
+        one of the two members has a query, its row is masked and 0. If only one of them has a key,
+        the weight of the other member is 0.
 
         Examples
         --------
@@ -340,14 +352,15 @@ class Comparison:
         return self._record(stacks, self._title(-1), self.a.images)
 
     def record(self) -> AttentionRecord:
-        """Return a record whose stacks are all members and their differences.
+        """Return one record that has all members and their differences as stacks.
 
         Returns
         -------
         AttentionRecord
-            For each stack, such as ``"self"``, of the members: ``"self: a"`` and ``"self: b"``,
-            with their `names` and their own tokens, and ``"self: b − a"`` with the signed
-            differences. Nothing is copied.
+            Record with several stacks for each stack of the members. For ``"self"`` and two members
+            with the names ``a`` and ``b``, these are ``"self: a"`` and ``"self: b"``, with the
+            tokens of each member, and ``"self: b − a"`` with the signed differences. Weights are
+            not copied.
 
         Examples
         --------
@@ -391,18 +404,22 @@ class Comparison:
         return self._record(stacks, self._title(*range(1, len(self.members))), images)
 
     def describe(self) -> dict[str, Any]:
-        """Return the names, stacks and distances that a view needs in addition to `record`.
+        """Return the data that a view of this comparison needs in addition to `record`.
 
-        For a long text, distances are estimated from 64 queries of each head.
+        For long texts, distances are estimated from 64 queries of each head.
 
         Returns
         -------
         dict
-            Values for JSON: ``names``, and ``stacks`` by name. Each stack has ``members`` and
-            ``differences`` (names of the stacks of `record`), ``distances`` and ``rounding`` (by
-            layer and head, None for unknown numbers), and ``sampled`` (the number of sampled
-            queries, None for all). Entry i of each list belongs to member i. The first entry is
-            None if it would compare the first member with itself.
+            Values that can be written as JSON. ``names`` has the names of the members. ``stacks``
+            has one dictionary for each stack name of the members:
+
+            - ``members`` and ``differences``: names of stacks in `record`.
+            - ``distances`` and ``rounding``: numbers by layer and head. None for unknown numbers.
+            - ``sampled``: number of sampled queries. None if all queries are compared.
+
+            Entry i of each list belongs to member i. The lists of comparisons start with None,
+            because the first member is not compared with itself.
 
         Examples
         --------
@@ -429,7 +446,10 @@ class Comparison:
         return {"names": list(self.names), "stacks": stacks}
 
     def _sampled(self, name: str) -> int | None:
-        """Return the number of sampled queries for the distances of a view, or None for all."""
+        """Return how many queries a view samples for its distances, or None for all queries.
+
+        `name` is the name of a stack.
+        """
         layers, heads = [], 0
         for member in self.members:
             stack = member.stack(name)
@@ -461,7 +481,11 @@ class Comparison:
         )
 
     def _title(self, *members: int) -> str:
-        """Return the name of the model, or of the models, with the names of the members."""
+        """Return the title of a record of differences, such as "gpt2 (b − a)".
+
+        `members` are the indices of the members that are compared with the first. The title starts
+        with the name of the model if all members have the same one.
+        """
         models = list(dict.fromkeys(record.model for record in self._given))
         names = " and ".join(f"{self.names[member]} − {self.names[0]}" for member in members[-1:])
         if len(members) > 1:
@@ -491,16 +515,21 @@ class Comparison:
 
 
 def _own_tokens(tokens: Tokens, units: Alignment, of: int) -> Tokens:
-    """Return common units with the texts of one list: "he" instead of "he→she"."""
+    """Return tokens with the texts that one list has in the units: "he" instead of "he→she".
+
+    `of` is 0 for the list `a` of the alignment, 1 for `b`. Units that are empty in this list keep
+    their label.
+    """
     own = zip(units.own_text(of), tokens.text, strict=True)
     return replace(tokens, text=tuple(text or label for text, label in own))
 
 
 def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
-    """Return a function that adds `first` to the image numbers of the patches of tokens.
+    """Return a function that adds `first` to the image number of all patches among tokens.
 
-    The patches then belong to images that follow `first` other images. The function returns the
-    same object for the same tokens.
+    A record with all members has the images of all members in one list. `first` is the number of
+    images before those of one member. Called again with the same tokens, the function returns the
+    same object, so that queries and keys remain one text.
     """
     cache: dict[int, Tokens] = {}
 
@@ -516,7 +545,7 @@ def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
 
 
 def _listed(values: Sequence[Distances]) -> list[list[float | None]]:
-    """Return the numbers as lists for JSON, with None for NaN and infinity."""
+    """Return arrays as lists that can be written as JSON. NaN and infinity become None."""
     return [[float(value) if math.isfinite(value) else None for value in layer] for layer in values]
 
 

@@ -1,4 +1,4 @@
-"""Distance of the attention of two heads, and the distance that rounding alone causes."""
+"""Distance between the weights of two heads, and the distance that rounding errors alone cause."""
 
 from __future__ import annotations
 
@@ -26,29 +26,35 @@ Measure = Literal["total variation", "Jensen-Shannon"]
 Numbers = NDArray[np.float64]
 Weights = NDArray[np.float32] | Numbers
 
-# Number of weights of a group of queries: 1 MiB of each attention. Long texts get at least 16
-# queries, so that keys are read less often.
+# Rows are compared in groups of queries. A group has at most this many weights (1 MiB), but at
+# least `_MIN_ROWS` queries, because all keys are read for each group.
 _MAX_CACHED = 1 << 18
 _MIN_ROWS = 16
-# If a block has at most this many rows per requested query, the whole block is computed.
+# If a block from the first to the last requested query has at most this many rows per requested
+# query, the complete block is computed, which is faster than single rows.
 _MAX_ROWS_PER_QUERY = 1.5
 
-# Relative error of a query or key vector due to one rounding, in units of half the dtype's epsilon.
-# Products are summed in float32, so that float32 loses more of its digits.
+# Relative error of a query or key vector due to one rounding, as a multiple of half the dtype's
+# epsilon. It is larger for float32 and float64, whose products are not summed in a higher
+# precision.
 _ROUNDINGS = {torch.float16: 1.0, torch.bfloat16: 1.0, torch.float32: 8.0, torch.float64: 8.0}
-# Measured distances of rounded copies were up to 2.3 times the estimate (docs/compare.md).
+# The estimated distance is multiplied by this factor. Measured distances of rounded copies were up
+# to 2.3 times the estimate without it (docs/compare.md).
 _SAFETY = 2.5
 
 
 def total_variation(a: Weights, b: Weights) -> Numbers:
-    """Return half the sum of the absolute differences, (rows,): the share of the weight that moved.
+    """Return the total variation distance of each row: half the sum of the absolute differences.
 
-    The weight that a row lacks to 1, for example that of an attention sink, counts as another key.
+    The result has the shape (rows,). It is the share of the weight that moved to other keys. If a
+    row sums to less than 1, for example because of an attention sink, the rest counts as the weight
+    of one more key.
 
     >>> total_variation(np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.0, 0.25]]))
     array([0.5])
     """
-    # NumPy sums float32 in pairs, which is precise enough and takes half the time of float64.
+    # float32 is precise enough, because NumPy uses pairwise summation, and takes half the time of
+    # float64.
     sink_difference = a.sum(axis=1)
     sink_difference -= b.sum(axis=1)
     difference = b - a
@@ -58,7 +64,7 @@ def total_variation(a: Weights, b: Weights) -> Numbers:
 
 
 def jensen_shannon(a: Weights, b: Weights) -> Numbers:
-    """Return the Jensen-Shannon divergence in bits, (rows,), from 0 to 1 (Lin 1991).
+    """Return the Jensen-Shannon divergence of each row in bits, (rows,), from 0 to 1 (Lin 1991).
 
     >>> jensen_shannon(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]))
     array([1.])
@@ -89,10 +95,10 @@ def head_distance(
     queries: NDArray[np.int64],
     measure: Measure = "total variation",
 ) -> float:
-    """Return the mean distance of two heads over ascending `queries`.
+    """Return the mean distance of two heads over `queries`, which must ascend.
 
-    Queries count if they may attend to a key in both heads. The result is NaN if there are none.
-    Rows are computed in groups, so that memory does not grow with queries times keys.
+    Queries without a positive weight in one of the heads are left out. The result is NaN if no
+    query remains. Rows are computed in groups to limit the memory.
     """
     total, count = 0.0, 0
     for rows in rows_at_once(queries, a.num_keys):
@@ -106,7 +112,7 @@ def head_distance(
 
 
 def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[np.int64]]:
-    """Yield queries in groups whose rows fit in the processor's cache, except for long texts.
+    """Yield groups of queries. For short texts, the weights of a group fit in the CPU cache.
 
     >>> [len(some) for some in rows_at_once(np.arange(20), 1 << 16)]
     [16, 4]
@@ -119,9 +125,10 @@ def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[
 def weights_of(
     attention: LayerAttention, head: int, queries: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Return the weights of ascending `queries` and all keys, float32, (queries, keys).
+    """Return the weights of `queries` for all keys, (queries, keys), float32.
 
-    Neighbouring queries are computed as one block.
+    `queries` must ascend. If they are close together, all rows from the first to the last query are
+    computed as one block.
     """
     block = slice(int(queries[0]), int(queries[-1]) + 1)
     count = block.stop - block.start
@@ -134,12 +141,12 @@ def weights_of(
 def rounding_distance(
     attention: QueryKeyAttention, head: int, layer: int, dtype: torch.dtype
 ) -> float:
-    """Estimate the distance that rounding to `dtype` causes: total variation, a mean over queries.
+    """Estimate the total variation distance of a head that rounding errors of `dtype` cause.
 
-    Queries and keys get random errors with the size of the model's rounding errors, relative to
-    each vector. The first layer has three independent roundings: of the parameters, of their input,
-    and of the product. Each further layer adds one. The result is 2.5 times the distance from the
-    undisturbed head.
+    The head is compared with a copy whose queries and keys have random errors, relative to the size
+    of each vector. The size of an error is the standard deviation of several independent roundings.
+    The first layer has three: of the parameters, of their inputs, and of their products. Each
+    further layer adds one. The result is the mean over a sample of queries, times 2.5.
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5
     generator = torch.Generator().manual_seed(layer * 1009 + head)
