@@ -1,20 +1,24 @@
 """Encoding of a record's weights in a page.
 
-There are three forms, from the most exact to the smallest:
+A page contains the weights in one of three forms:
 
 ``"all"``
     Every weight in one byte, with an error of at most 0.004.
 ``"vectors"``
     Queries and keys, from which the page computes the weights.
 ``"strongest"``
-    Strongest keys of each query. The remaining weight is spread evenly over the other keys.
+    Weights of the strongest keys of each query. The rest of a query's weight is spread evenly over
+    its other keys.
 
-Signed numbers, such as differences, have one byte each in ``"all"``, with an error of at most 0.008
-of the largest absolute value. In ``"strongest"`` they are ordered by absolute value, and nothing is
-spread. A record with a signed stack has no form ``"vectors"``.
+Each form also includes small maps: heat maps of all heads with at most 32 rows and columns.
+
+A signed stack, such as a difference, has positive and negative numbers. In the form ``"all"``, each
+number has one byte, with an error of at most 0.008 of the largest absolute value. In the form
+``"strongest"``, the strongest keys have the largest absolute values, and all other numbers are 0. A
+record with a signed stack cannot have the form ``"vectors"``.
 
 The form ``"all"`` is tried first. If it is too large, one pass over the weights collects the
-strongest keys, and the page embeds as many as it needs or has room for.
+strongest keys. See `embed_weights` for the choice between the other two forms.
 """
 
 from __future__ import annotations
@@ -47,32 +51,33 @@ from attnviz.utils.threads import map_ahead
 
 __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "drop_cached_results", "embed_weights"]
 
-#: Share of the weight that a page of strongest keys embeds if it has room.
+#: Share of the total weight that the strongest keys in a page cover, if the size limit allows it.
 COVERED = 0.95
 #: Maximum number of rows and columns of a small map.
 MAP_SIZE = 32
-# Up to this many weights, the page itself pools the small maps when it is opened.
+# Maximum number of weights for which a page with all weights contains no small maps. The page
+# computes them from the weights when it is opened.
 _POOLED_WEIGHTS = 1_000_000
-# Weights that fit into a byte at best: trained attention takes at least one bit per three weights.
-# The form "all" is not tried if it cannot fit.
+# Largest number of weights per byte in the form "all". The weights of trained models take at least
+# one bit per three weights. If the page is too small even at this rate, the form is not tried.
 _WEIGHTS_PER_BYTE = 25
-# Maximum number of weights of a layer that a page computes from vectors, which takes a second.
+# Maximum number of weights in a layer for the form "vectors". The page computes them in a second.
 _COMPUTED_PAIRS = 16_000_000
-# From this number of weights on, the size of the form "all" is estimated before it is computed.
+# Number of weights from which the size of the form "all" is estimated before the form is computed.
 _ESTIMATED = 4_000_000
-# Queries per head for that estimate.
+# Number of sampled queries per head for the estimate.
 _ROWS_TRIED = 16
-# The form "all" is not computed if the estimate exceeds the room by more than this factor.
+# The form "all" is not computed if its estimated size exceeds this multiple of the available bytes.
 _FAR = 1.25
-# Maximum number of characters that describe a layer, without its data.
+# Maximum size in bytes of a layer's entry in the page without its data.
 _HEADER = 500
-# Growth by base64.
+# Ratio of the sizes after and before base64 encoding.
 _TEXT = 4 / 3
-# Weights of a tile: about as many as fit into a processor's cache.
+# Number of weights in a tile. About as many fit into a processor's cache.
 _TILE = 1 << 19
 # Maximum number of rows of a tile.
 _TILE_ROWS = 512
-#: Maximum size in bytes of strongest keys that a record caches for the next page.
+#: Maximum size in bytes of the strongest keys that are cached in a record for its next page.
 MAX_CACHED_BYTES = 400_000_000
 
 
@@ -83,14 +88,15 @@ class EmbeddedWeights:
     Attributes
     ----------
     covered : float
-        Embedded share of the sum of all weights, or of all absolute values if numbers are signed,
-        0 to 1.
+        Share of the total weight that the page contains, from 0 to 1. For signed numbers, the share
+        of the sum of absolute values.
     error : float
-        Largest measured absolute error of a weight that the page shows.
+        Largest measured absolute difference between a weight and its value in the page.
     blocks, maps : list of dict
-        Weights of each layer, and small maps of its heads, as JSON values.
+        Entry of each layer with its weights, and entry with the small maps of its heads, as JSON
+        values. Empty if the page computes them.
     vectors : dict or None
-        Result of `attnviz.pages.vectors.encode_vectors_in_steps`.
+        Result of `attnviz.pages.vectors.encode_vectors_in_steps`, only for the form ``"vectors"``.
     """
 
     form: PageForm
@@ -114,7 +120,7 @@ class EmbeddedWeights:
 
     @property
     def data_size(self) -> int:
-        """Number of bytes of the weights without their headers. It is less than `size`."""
+        """Number of bytes of the encoded data alone. `size` also counts the headers."""
         return sum(map(len, self._texts))
 
     @property
@@ -123,12 +129,12 @@ class EmbeddedWeights:
         return texts if self.vectors is None else [*texts, *self.vectors["arrays"]]
 
     def entries(self) -> dict[str, Any]:
-        """Return the entries of the page's data, as JSON values."""
+        """Return the weights as entries of the page's JSON data."""
         entries = {"blocks": self.blocks, "maps": self.maps, "embedded": self.summary()}
         return entries if self.vectors is None else entries | {"vectors": self.vectors}
 
     def summary(self) -> dict[str, Any]:
-        """Return form, share and error of the embedded weights, as JSON values."""
+        """Return the form of the weights, their covered share and their error, as JSON values."""
         return {"form": self.form, "covered": self.covered, "error": self.error}
 
 
@@ -149,14 +155,20 @@ def embed_weights(
     max_bytes: int | None,
     other_bytes: int,
 ) -> Steps[EmbeddedWeights]:
-    """Choose a form and encode the weights, in steps.
+    """Choose a form for the weights and encode them, in steps.
 
-    `other_bytes` is the size of the rest of the page. All weights are embedded if the page then has
-    at most 6 MB (or `max_bytes`). Otherwise, the smaller of the other forms that embeds 95% of the
-    weight within the limit is chosen. If neither does, the page embeds as much of the weight as
-    fits.
+    `other_bytes` is the size of the page without weights. The form is ``"all"`` if the page then
+    has at most `max_bytes` (by default 6 MB).
 
-    Results are cached in the record, so a second page needs no second pass over the weights.
+    Otherwise the limit of the page is `max_bytes` or, by default, `limits.default_limit`. If
+    strongest keys that cover 95% of the weight fit, and vectors fit too, the form is the smaller of
+    the two. If only one of them fits, it is chosen. If neither fits, the page contains as many
+    strongest keys as fit.
+
+    Results are cached in the record, so the next page needs no second pass over the weights.
+
+    Raise ValueError if even the smallest page exceeds the limit. With ``precision="exact"``, the
+    form is the smaller of ``"all"`` and unrounded ``"vectors"``.
     """
     if precision == "exact":
         return (yield from _embed_exact(record, max_bytes, other_bytes))
@@ -190,7 +202,7 @@ def embed_weights(
 
 
 def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
-    """Encode all weights. Return None if they take more than `room` bytes."""
+    """Encode the form ``"all"``. Return None if it takes more than `room` bytes."""
     cached = _cached_results(record)
     if cached.everything is not None:
         return cached.everything if cached.everything.size <= room else None
@@ -205,7 +217,7 @@ def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | 
     packer = Packer()
     key_indices, key_indices_shape = np.zeros(0, np.int64), [0, 0, 0]
     for stack, layer in _stack_layers(record):
-        # The maps of a short text would be copies of its weights.
+        # A short text needs no small maps, because they would be copies of its weights.
         short = max(len(stack.query_tokens), len(stack.key_tokens)) <= MAP_SIZE
         maps = None if small or short else _empty_maps(stack, layer)
         before = done
@@ -215,13 +227,14 @@ def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | 
         _, *shape = codes.shape
         shape.append(header["reach"])
         if shape != key_indices_shape:
-            # Most layers have the same shape and reach as the layer before.
+            # Compute the indices only if shape or reach differ from the layer before.
             key_indices, key_indices_shape = np.flatnonzero(np.tri(*shape, dtype=np.bool_)), shape
         tiled = sum(part.size for part in parts)
         flat = codes.reshape(len(codes), -1)
         chosen = flat if len(key_indices) == flat.shape[1] else np.take(flat, key_indices, axis=1)
         steps = packer.packing(chosen.tobytes())
-        # Computing the weights counts as half of the work for a layer, compressing as the rest.
+        # In the progress bar, computing the weights is half of the work for a layer. Compressing
+        # them is the other half.
         half = tiled / 2
         data = yield from scale_progress(
             steps, "all weights", before + half, total, "weight", size=half
@@ -243,9 +256,10 @@ def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | 
 
 
 def _exceeds_room(record: AttentionRecord, room: float) -> Steps[bool]:
-    """Whether all weights would take far more than `room` bytes, estimated from sampled queries.
+    """Whether the form ``"all"`` would take far more than `room` bytes.
 
-    Return False without an estimate if numbers are signed.
+    The size is estimated from sampled queries. Return False without an estimate if the record has
+    few weights or a signed stack.
     """
     stacks = list(record.stacks.values())
     size, count, packer = 0.0, limits.count_weights(record), Packer()
@@ -269,13 +283,13 @@ def _exceeds_room(record: AttentionRecord, room: float) -> Steps[bool]:
 def _embed_exact(
     record: AttentionRecord, max_bytes: int | None, other_bytes: int
 ) -> Steps[EmbeddedWeights]:
-    """Embed all weights, or unrounded queries and keys if they are smaller."""
+    """Encode all weights, or unrounded queries and keys if they are smaller."""
     room = float("inf") if max_bytes is None else max_bytes - other_bytes
     smallest = None
     if _can_compute(record) and size_of_vectors(record.stacks.values(), exact=True) < room:
         smallest = yield from _embed_vectors(record, exact=True)
     if limits.count_weights(record) <= limits.MAX_WEIGHTS:
-        # Stop if the weights take more than the vectors.
+        # Stop when the weights take more bytes than the vectors.
         enough = room if smallest is None else min(room, smallest.size)
         smallest = (yield from _embed_all(record, enough)) or smallest
     if smallest is None or smallest.size > room:
@@ -286,7 +300,7 @@ def _embed_exact(
 def _embed_vectors(
     record: AttentionRecord, maps: list[dict[str, Any]] | None = None, *, exact: bool = False
 ) -> Steps[EmbeddedWeights]:
-    """Embed queries and keys, with small maps."""
+    """Encode queries and keys, with small maps. If `maps` is None, compute the small maps."""
     vectors = yield from encode_vectors_in_steps(record.stacks.values(), exact=exact)
     error = max((layer["error"] for layer in vectors["layers"]), default=0.0)
     if maps is None:
@@ -295,7 +309,11 @@ def _embed_vectors(
 
 
 def _embed_strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
-    """Embed the strongest keys, with small maps. The result exceeds `room` if nothing fits."""
+    """Encode the strongest keys, with small maps, in about `room` bytes.
+
+    `limit` is the limit of the whole page. If even the fewest keys do not fit, the result takes
+    more than `room` bytes.
+    """
     cached = _cached_results(record)
     if cached.swept is None or not cached.swept[0].suffices(limit):
         keys = Sweep(limit, (yield from first_level(record, COVERED, limit)))
@@ -310,16 +328,16 @@ def _embed_strongest(record: AttentionRecord, limit: float, room: float) -> Step
 
 @dataclass
 class _CachedResults:
-    """Cached results for pages of a record.
+    """Results of one page of a record that the next page can use.
 
     Attributes
     ----------
     everything : EmbeddedWeights or None
-        All weights, if they did fit.
+        Form ``"all"`` if it was computed completely, otherwise None.
     more_than : float
-        Lower bound of the bytes that all weights take.
+        Number of bytes that the form ``"all"`` is known to exceed. 0 if nothing is known.
     swept : tuple or None
-        Strongest keys of all rows, and small maps of all layers.
+        Collected strongest keys of all rows, and encoded small maps of all layers.
     """
 
     everything: EmbeddedWeights | None = None
@@ -327,12 +345,12 @@ class _CachedResults:
     swept: tuple[Sweep, list[dict[str, Any]]] | None = None
 
 
-# Key of these results in `record.computed`.
+# Key of the `_CachedResults` in `record.computed`.
 _CACHE_KEY = "pages"
 
 
 def drop_cached_results(record: AttentionRecord) -> None:
-    """Drop the cached results for pages of a record."""
+    """Delete the results that earlier pages cached in a record."""
     record.computed.pop(_CACHE_KEY, None)
 
 
@@ -346,7 +364,10 @@ def _cached_results(record: AttentionRecord) -> _CachedResults:
 def _sweep_weights(
     record: AttentionRecord, doing: str, keys: Sweep | None
 ) -> Steps[list[dict[str, Any]]]:
-    """Compute small maps of all layers, and add the weights to `keys`, in one pass."""
+    """Compute small maps of all layers in one pass over the weights, and return them encoded.
+
+    If `keys` is not None, the same pass adds the strongest keys to it.
+    """
     done, total = 0.0, _count_tile_weights(record)
     encoded = []
     for stack, layer in _stack_layers(record):
@@ -371,7 +392,10 @@ def _sweep_weights(
 
 @dataclass(frozen=True)
 class _TilePass:
-    """Thread-safe function that pools a tile and finds its strongest keys."""
+    """Function that computes a tile's part of the small maps and finds its strongest keys.
+
+    Several threads call it at the same time.
+    """
 
     stack: AttentionStack
     layer: int
@@ -379,18 +403,21 @@ class _TilePass:
     keys: Sweep | None
 
     def __call__(self, part: HeadTiles) -> tuple[HeadTiles, MapCells, StrongestRows | None]:
-        """Compute the weights of a tile. Return the tile, its map cells, and its strongest keys."""
+        """Return the tile, its map cells, and its strongest keys (None if `keys` is None)."""
         weights = tile_of_heads(self.stack, self.layer, part)
         rows = None
         if self.keys is not None:
-            # Stack the rows of all heads.
+            # Merge the axes of heads and rows.
             flat = weights.reshape(-1, weights.shape[2])
             rows = self.keys.strongest(self.stack, flat, part.tile.columns.start)
         return part, self.maps.pooled(part.tile, weights), rows
 
 
 def _can_compute(record: AttentionRecord) -> bool:
-    """Whether a record has queries and keys, and a page computes weights from them fast enough."""
+    """Whether the form "vectors" is possible.
+
+    It needs queries and keys in all stacks, and layers that are small enough for a browser.
+    """
     stacks = record.stacks.values()
     return all(stack.has_vectors for stack in stacks) and all(
         stack.num_heads(layer) * len(stack.query_tokens) * len(stack.key_tokens) <= _COMPUTED_PAIRS
@@ -400,9 +427,9 @@ def _can_compute(record: AttentionRecord) -> bool:
 
 
 def _is_causal(stack: AttentionStack) -> Steps[bool]:
-    """Whether queries do not attend to later keys.
+    """Whether no query attends to a later key.
 
-    Read it from the masks if possible, and otherwise from two queries of each head.
+    If the masks do not show this, the weights of two queries of each head decide.
     """
     if stack.causal:
         return True
@@ -447,8 +474,9 @@ def _encode_layer(
 ) -> Steps[tuple[dict[str, Any], NDArray[Any]]]:
     """Encode all weights of a layer, one byte each. Return the header and the codes.
 
-    ``header["reach"]`` says that row r has only zeros after its first ``r + 1 + reach`` keys. The
-    weights are also pooled into `maps`. `done` of `total` weights were encoded before.
+    ``header["reach"]`` is the smallest number for which every row r has only zeros after its first
+    ``r + 1 + reach`` keys. If `maps` is not None, the weights are also pooled into the small maps.
+    For the progress bar, `done` of `total` weights were encoded before.
     """
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
     heads = stack.num_heads(layer)
@@ -466,7 +494,7 @@ def _encode_layer(
         error = max(error, tile_error)
         if maps is not None and cells is not None:
             maps.merge(part.heads, cells)
-        # The other half is compressing them.
+        # Computing is half of the work. The other half is compressing.
         done += part.size / 2
         yield Progress("all weights", done, total)
     has_weight = codes.max(axis=0) > 0
@@ -483,7 +511,7 @@ def _encode_layer(
 
 
 class Tile(NamedTuple):
-    """Range of queries, and the range of keys to which they may attend."""
+    """Range of queries (`rows`), and the range of keys to which they may attend (`columns`)."""
 
     rows: slice
     columns: slice
@@ -497,28 +525,32 @@ class Tile(NamedTuple):
 
 
 def tiles_of_head(stack: AttentionStack, layer: int) -> list[Tile]:
-    """Return the tiles of a head, in the order of its rows. All heads of a layer have the same."""
+    """Return the tiles of a head, from the first to the last query.
+
+    All heads of a layer have the same tiles.
+    """
     num_queries, keys = len(stack.query_tokens), len(stack.key_tokens)
     attention = stack.attention(layer)
     tiles = []
     start = 0
     while start < num_queries:
         rows, columns = slice(start, start + 1), slice(0, keys)
-        # Rows with few keys allow more rows per tile, which may reach more keys.
+        # The number of rows depends on the number of keys, and the keys depend on the rows. The
+        # second iteration uses the keys of the first.
         for _ in range(2):
             num_columns = max(1, columns.stop - columns.start)
             rows = slice(
                 start, min(num_queries, start + max(1, min(_TILE_ROWS, _TILE // num_columns)))
             )
             columns = attention.key_range(rows)
-        # Keep at least one key, so that rows without an allowed key appear in a tile.
+        # A tile has at least one key, so that queries that may attend to no key are in a tile, too.
         tiles.append(Tile(rows, columns if columns.stop > columns.start else slice(0, 1)))
         start = rows.stop
     return tiles
 
 
 class HeadTiles(NamedTuple):
-    """Range of heads, and a tile of them."""
+    """Tile of several heads: a range of heads, with the same rows and columns in each head."""
 
     heads: slice
     tile: Tile
@@ -531,7 +563,10 @@ class HeadTiles(NamedTuple):
 
 
 def head_tiles(stack: AttentionStack, layer: int) -> list[HeadTiles]:
-    """Return the tiles of all heads, head by head. For short texts, a tile has several heads."""
+    """Return the tiles of all heads, head by head.
+
+    If a head has only one tile, several heads are combined into one `HeadTiles`.
+    """
     heads, tiles = stack.num_heads(layer), tiles_of_head(stack, layer)
     num_together = max(1, _TILE // tiles[0].size) if len(tiles) == 1 else 1
     return [
@@ -542,7 +577,10 @@ def head_tiles(stack: AttentionStack, layer: int) -> list[HeadTiles]:
 
 
 def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray[np.float32]:
-    """Compute and check the weights of a tile, (heads, rows, columns)."""
+    """Compute the weights of a tile, (heads, rows, columns).
+
+    Raise ValueError if a weight is not finite or out of range.
+    """
     attention = stack.attention(layer)
     heads = range(part.heads.start, part.heads.stop)
     rows, columns = part.tile
@@ -562,7 +600,7 @@ def tile_of_heads(stack: AttentionStack, layer: int, part: HeadTiles) -> NDArray
 
 
 def _count_tile_weights(record: AttentionRecord) -> int:
-    """Return the number of weights of all tiles."""
+    """Return the number of weights in the tiles of all heads and layers."""
     return sum(
         tile.size * stack.num_heads(layer)
         for stack, layer in _stack_layers(record)
@@ -571,7 +609,11 @@ def _count_tile_weights(record: AttentionRecord) -> int:
 
 
 class MapCells(NamedTuple):
-    """Largest weights of a range of map cells, (parts, heads, rows, columns)."""
+    """Maximum weights of some cells of small maps.
+
+    `maxima` has the shape (parts, heads, rows, columns). For signed numbers, the two parts are
+    positive and negative numbers.
+    """
 
     rows: slice
     columns: slice
@@ -579,10 +621,11 @@ class MapCells(NamedTuple):
 
 
 class SmallMaps:
-    """Maps of a layer's heads, max-pooled tile by tile.
+    """Small maps of a layer's heads, whose weights are added tile by tile.
 
-    The cells are those of `attnviz.server.codec.pool_max`. Adding a tile twice has no effect.
-    Signed numbers are pooled by absolute value (`attnviz.server.pooling`).
+    A cell is the maximum of its weights, as in `attnviz.server.codec.pool_max`. Adding a tile a
+    second time changes nothing. For signed numbers, a cell is the number with the largest absolute
+    value (`attnviz.server.pooling`).
 
     Examples
     --------
@@ -605,18 +648,18 @@ class SmallMaps:
 
     @property
     def cells(self) -> NDArray[np.float32]:
-        """Maps, (heads, rows, columns)."""
+        """Cells of the maps, (heads, rows, columns)."""
         return join_signs(self._parts)
 
     def add(self, index: slice, tile: Tile, weights: NDArray[np.float32]) -> None:
-        """Add the weights of a tile, (heads, rows, columns)."""
+        """Add the weights of a tile, (heads, rows, columns), to the maps of the heads `index`."""
         self.merge(index, self.pooled(tile, weights))
 
     def pooled(self, tile: Tile, weights: NDArray[np.float32]) -> MapCells:
-        """Pool the weights of a tile, (heads, rows, columns), to the cells that it covers."""
+        """Return the maxima of a tile's weights, (heads, rows, columns), in the cells it covers."""
         pooled = split_signs(weights, signed=self._signed)
         across = []
-        # Pool along the contiguous axis first.
+        # Pool along keys first, because this axis is contiguous in memory.
         for axis in (1, 0):
             side, starts = tile[axis], self._starts[axis]
             first = int(np.searchsorted(starts, side.start, side="right")) - 1
@@ -627,7 +670,7 @@ class SmallMaps:
         return MapCells(across[1], across[0], pooled)
 
     def merge(self, heads: slice, pooled: MapCells) -> None:
-        """Merge pooled cells into the maps."""
+        """Update the maps of some heads with the result of `pooled`."""
         cells = self._parts[:, heads, pooled.rows, pooled.columns]
         np.maximum(cells, pooled.maxima, out=cells)
 

@@ -1,4 +1,4 @@
-"""Options of saved figures: size, fonts, texts and colors."""
+"""Options for the appearance of saved figures: size, fonts, texts and colors."""
 
 from __future__ import annotations
 
@@ -28,48 +28,52 @@ class FigureArguments(TypedDict, total=False):
     colors: Sequence[str] | None
 
 
-#: CSS pixels per unit. SVG has 96 pixels per inch.
+#: CSS pixels per unit of length. An inch has 96 CSS pixels.
 _PIXELS = {"mm": 96 / 25.4, "cm": 96 / 2.54, "in": 96.0, "pt": 96 / 72, "pc": 16.0, "px": 1.0}
 _LENGTH = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*(mm|cm|in|pt|pc|px)\s*")
 _COLOR = re.compile(r"#[0-9a-fA-F]{6}")
-# Characters that a font family must not contain: they end a name or a rule in CSS and SVG.
+# Characters that are forbidden in a font family, because they would end the name in CSS or SVG.
 _NO_FAMILY = re.compile(r"[\"'\\;:,<>&{}()/\x00-\x1f\x7f]")
 
 _WIDTHS = (20 * _PIXELS["mm"], 3000 * _PIXELS["mm"])
-# Smallest width without a unit, in pixels. A smaller number was probably meant in mm or inches.
+# Smallest width that may be passed without a unit, in CSS pixels. A smaller number is an error,
+# because it was probably meant in mm or inches.
 _MIN_BARE_WIDTH = 200
 _FONT_SIZES = (3 * _PIXELS["pt"], 72 * _PIXELS["pt"])
 _SCALES = (0.1, 32.0)
 _DPI = (18.0, 2400.0)
 _MAX_COLORS = 8
-# Minimum contrasts of lines and text, as in js/test/ui/colors/palette.test.ts.
+# Minimum contrast ratios of lines and text to the background, as in
+# js/test/ui/colors/palette.test.ts.
 _MIN_LINE_CONTRAST = 3.0
 _MIN_TEXT_CONTRAST = 4.5
-#: Background and text of each theme, as in js/src/ui/colors/palette.ts.
+#: Background color and text color of each theme, as in js/src/ui/colors/palette.ts.
 _THEMES = {"light": ("#ffffff", "#1c1f26"), "dark": ("#17191e", "#eceef2")}
 _PNG_SCALE = 2.0
 
 
 @dataclass(frozen=True)
 class FigureOptions:
-    """Checked options of a figure. Lengths are in CSS pixels, and None keeps the screen's value.
+    """Validated options of a figure.
+
+    Lengths are in CSS pixels. If an option is None, the figure looks as on the screen.
 
     Attributes
     ----------
     width, font_size : float or None
         Width of the figure, and size of its smallest text.
     fonts : tuple of str or None
-        Font families of words and of tokens.
+        Two font families: one for words, one for tokens.
     scale : float
-        PNG pixels per CSS pixel.
+        Number of PNG pixels per CSS pixel.
     title : str or None
-        Title above the figure: "" for no title, None for the model's name.
+        Title above the figure. None is the name of the model, and "" is no title.
     caption, legend : bool
-        Whether caption and legend are drawn.
+        Whether the caption and the legend are drawn.
     theme, background : str or None
         Theme and background color of the figure.
     colors : tuple of str or None
-        Colors of the selected heads, in order.
+        Colors of the selected heads, in the order of the heads.
     """
 
     width: float | None = None
@@ -84,7 +88,10 @@ class FigureOptions:
     colors: tuple[str, ...] | None = None
 
     def request(self) -> dict[str, Any]:
-        """Return the options for the page that draws the figure (js/src/draw/figure-request.ts)."""
+        """Return the options as JSON values for the page, which draws the figure.
+
+        ``js/src/draw/figure-request.ts`` reads them.
+        """
         options = {
             "width": self.width,
             "fontSize": self.font_size,
@@ -99,7 +106,9 @@ class FigureOptions:
 
 
 def parse_figure_options(arguments: Mapping[str, Any], theme: str = "auto") -> FigureOptions:
-    """Check the arguments of a figure. `theme` is the theme of the view.
+    """Validate the arguments of a figure, and convert them to options.
+
+    If `arguments` contains no theme, colors are checked against `theme`, the theme of the view.
 
     Raises
     ------
@@ -147,7 +156,10 @@ def parse_figure_options(arguments: Mapping[str, Any], theme: str = "auto") -> F
 def _parse_length(
     name: str, value: Any, unit: str, bounds: tuple[float, float], example: str
 ) -> float | None:
-    """Return a length in CSS pixels. A number without a unit is in `unit`."""
+    """Convert a length to CSS pixels. Raise an error if it is not between `bounds`.
+
+    `value` is a string with a unit, or a number in `unit`.
+    """
     if value is None:
         return None
     unit_name = {"px": "CSS pixels", "pt": "points"}[unit]
@@ -182,7 +194,7 @@ def _parse_number(name: str, value: Any, bounds: tuple[float, float]) -> float |
 
 
 def _parse_real(value: Any, message: str) -> float:
-    """Return a number as float. Raise TypeError for bool, which is a number in Python."""
+    """Convert a number to float. Raise TypeError for other types and for bool."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(message)
     return float(value)
@@ -267,12 +279,12 @@ def _parse_background(value: Any, theme: str) -> str | None:
 
 
 def _theme_colors(theme: str) -> tuple[str, str]:
-    # The browser that draws uses the light theme by default.
+    # For the theme "auto", the browser that draws the figure uses the light theme.
     return _THEMES["dark" if theme == "dark" else "light"]
 
 
 def _contrast_ratio(one: str, other: str) -> float:
-    """Return the contrast ratio of two colors, 1 to 21 (WCAG 2.2, relative luminance)."""
+    """Return the contrast ratio of two colors as WCAG 2.2 defines it, from 1 to 21."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 

@@ -1,4 +1,7 @@
-"""Exported page: an HTML file with a view, its data and its code, which needs no network."""
+"""Exported page: one HTML file that contains a view with its data and its code.
+
+The page needs no network connection and no kernel.
+"""
 
 from __future__ import annotations
 
@@ -54,28 +57,31 @@ Embedded = Literal["weights", "vectors", "scores"]
 
 #: Version of the page format.
 FORMAT = 2
-# Decimal places of scores: more than a view shows.
+# Number of decimal places of scores in a page. A view shows fewer.
 _SCORE_DIGITS = 6
-# Maximum number of weights for which pages have scores computed from all queries. Scoring passes
-# over all weights once per pattern, and would take longer than everything else.
+# Maximum number of weights of a record for which the scores in a page are computed from all
+# queries. Scoring passes over all weights once per pattern. For more weights, this would take
+# longer than all other work for the page.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
-# The Content-Security-Policy of a page allows three inline scripts by their hashes:
-# - note.js reports why a page does not open. It comes first, so that it runs even if the rest is
-#   damaged or too new for the browser.
-# - loader.js unpacks the bundle, which the page contains as deflated text. It opens the view before
-#   the browser reads the layers that follow this script (`_extract_texts`).
-# - The unpacked bundle, which loader.js inserts.
-# A page runs wherever inline scripts may run, because no script is loaded from a URL.
+# The Content-Security-Policy of a page allows three inline scripts by their hashes: - note.js
+# reports why a page does not open. It is the first script, so that it runs even if the other
+#   scripts are damaged or too new for the browser.
+# - loader.js decompresses the bundle (the code of the view), which the page contains as text. It
+#   opens the view before the browser reads the data of most layers, which follows this script
+#   (`_extract_texts`).
+# - The third script is the bundle, which loader.js inserts.
+# No script is loaded from a URL, so a page works wherever inline scripts are allowed.
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
-# Module of a widget, which loads the bundle.
+# JavaScript module of a widget. It receives the bundle in a trait and runs it.
 _WIDGET = Path(__file__).with_name("widget.js")
 
-# Pages need DecompressionStream (Chrome 80, Firefox 113, Safari 16.4), `roundRect` (Chrome 99) and
-# container queries (Chrome 105).
+# First browser versions that support what pages need: DecompressionStream (Chrome 80, Firefox 113,
+# Safari 16.4), `roundRect` (Chrome 99) and container queries (Chrome 105).
 _BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4, or a newer version"
 
-# The note and the picture appear if no script runs, or if the view is not drawn within 3 seconds.
+# Template of a page. The elements attnviz-note and attnviz-still are hidden at first. They appear
+# if scripts are disabled, or if the view is not drawn within 3 seconds.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -131,7 +137,8 @@ JavaScript enabled, in
 _STATIC = Path(__file__).parents[1] / "static"
 _LIGHT, _DARK = "#ffffff", "#17181c"
 _INK = {_LIGHT: "#1f2328", _DARK: "#e6e6e9"}
-# A page without a theme follows the page around it (`note.js`) or else the system.
+# Style of a page whose theme is "auto". The page has the theme of the page that contains it, which
+# note.js sets, or otherwise the theme of the operating system.
 _FOLLOW = f"""@media (prefers-color-scheme: dark) {{
 html:not([theme=light]) {{ background: {_DARK}; }}
 html:not([theme=light]) :is(#attnviz-note, #attnviz-still) {{ color: {_INK[_DARK]}; }}
@@ -147,7 +154,8 @@ class PageOptions(TypedDict, total=False):
     Attributes
     ----------
     embeds : collection of str
-        Embedded data. By default weights and scores.
+        Kinds of data in the page: ``"weights"``, ``"vectors"`` (queries and keys) and ``"scores"``
+        (scores of patterns). By default weights and scores.
     precision : str
         Precision of the weights. By default ``"auto"``.
     max_mb : float or None
@@ -162,7 +170,7 @@ class PageOptions(TypedDict, total=False):
 def make_page(
     record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
 ) -> str:
-    """Make the page of a view. Show progress bars for long work."""
+    """Make the page of a view, and show a progress bar if this takes long."""
     return run_with_bar(page_steps(record, view, state, **options), "page")
 
 
@@ -171,7 +179,8 @@ def page_steps(
 ) -> Steps[str]:
     """Make the page of a view, in steps.
 
-    Results are cached in the record, except if the page is cancelled.
+    Intermediate results are cached in the record for its next page. If the caller cancels the page,
+    the cached results are deleted.
     """
     try:
         return (yield from _page_steps(record, view, state, **options))
@@ -200,7 +209,8 @@ def _page_steps(
             raise ValueError(code_too_large_message(max_bytes, bare_bytes))
     still = yield from draw_heads(record, view, state)
     bare_bytes += len(still.encode())
-    # Embed the vectors first: they may be too large for the page, and the scores can take minutes.
+    # Encode the vectors first. If they are too large for the page, the error is raised before the
+    # scores are computed, which can take minutes.
     stacks = record.stacks.values()
     vectors = None
     if "vectors" in embeds:
@@ -218,7 +228,7 @@ def _page_steps(
         scores = yield from _embed_scores(scored_by_patterns)
     scored = {(entry["stack"], entry["pattern"]) for entry in scores}
     for entry in description["stacks"]:
-        # Offer only patterns whose scores are embedded.
+        # The page offers only patterns whose scores it contains.
         entry["patterns"] = [name for name in entry["patterns"] if (entry["name"], name) in scored]
     data: dict[str, Any] = {
         "format": FORMAT,
@@ -249,7 +259,7 @@ def _page_steps(
 
 
 def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
-    """Return the JavaScript bundle of a view, for a widget (with a kernel) or for a page."""
+    """Return the JavaScript code of a view: of its widget, which needs a kernel, or of its page."""
     path = _STATIC / f"{view}{'-page' if use == 'page' else ''}.js"
     try:
         return _read(path, path.stat().st_mtime_ns)
@@ -262,7 +272,11 @@ def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
 
 @cache
 def _read(path: Path, changed: int) -> str:
-    """Return the text of a file. `changed`, its time of change, is part of the cache key."""
+    """Return the text of a file from a cache, or read it.
+
+    `changed` is the time of the last change. It is part of the cache key, so a changed file is read
+    again.
+    """
     del changed
     return path.read_text(encoding="utf-8")
 
@@ -273,13 +287,16 @@ def _pack(code: str) -> str:
 
 
 def widget_code(view: str) -> str:
-    """Return the bundle of a widget for its trait `_code`: deflated, in base64."""
+    """Return the bundle of a widget, deflated and in base64, as its trait `_code` contains it."""
     return _pack(bundle(view))
 
 
 @cache
 def widget_loader(code: str) -> str:
-    """Return the module of a widget whose trait `_code` is `code` (`widget.js`)."""
+    """Return the JavaScript module of a widget whose trait `_code` is `code`.
+
+    The module is ``widget.js`` with the hash of `code`.
+    """
     return _WIDGET.read_text(encoding="utf-8").replace("HASH", _sha256(code))
 
 
@@ -294,7 +311,7 @@ def document(
 ) -> str:
     """Return the HTML document of a page.
 
-    `still` is HTML that users see if the page's code cannot run.
+    `still` is HTML, such as a picture, that users see if the code of the page cannot run.
     """
     scripts = {name: _read(path, path.stat().st_mtime_ns) for name, path in _SCRIPTS.items()}
     code = bundle(view, "page")
@@ -307,7 +324,8 @@ def document(
     theme = state.get("theme", "auto")
     ground = _DARK if theme == "dark" else _LIGHT
     embedded, first, rest = _extract_texts(data, state)
-    # Escape "<" so that no string begins a tag. JSON decodes it to the same string.
+    # Escape "<", because a string with a closing script tag would end the element that contains the
+    # JSON. A JSON parser decodes the escape.
     text = json.dumps(embedded, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
         policy=policy,
@@ -330,12 +348,13 @@ def document(
 def _extract_texts(
     data: Mapping[str, Any], state: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str, str]:
-    """Move the encoded layers out of the data into separate elements.
+    """Move the encoded layers out of the data into separate HTML elements.
 
-    Return the data, the elements for the first picture, and the other elements. In the data, the
-    name of an element, such as ``"#attnviz-0003"``, replaces its text
-    (``js/src/client/page/texts.ts``). So a browser draws the first picture before it has read the
-    other elements.
+    A browser can then draw the first picture before it has read all layers. In the data, each
+    encoded layer is replaced with the name of its element, such as ``"#attnviz-0003"``, which
+    ``js/src/client/page/texts.ts`` resolves.
+
+    Return the data, the elements that the first picture needs, and the other elements.
     """
     first: list[str] = []
     rest: list[str] = []
@@ -366,19 +385,25 @@ _STILL = '<div id="attnviz-still">\n', '\n</div>\n<p id="attnviz-note">'
 
 
 def get_still(page: str) -> str:
-    """Return the HTML that a page shows if its code cannot run."""
+    """Return the HTML in a page that users see if its code cannot run (`still` in `document`)."""
     return page.partition(_STILL[0])[2].partition(_STILL[1])[0]
 
 
 def replace_still(page: str, still: str) -> str:
-    """Return a page that shows `still` until its code has drawn the view, or if it cannot run."""
+    """Replace the HTML that users see if the code of a page cannot run, and return the new page.
+
+    The new page also shows `still` immediately, until its code has drawn the view.
+    """
     exact = f'<div id="attnviz-still" class="attnviz-exact">\n{still}'
     return page.replace(f"{_STILL[0]}{get_still(page)}", exact, 1)
 
 
 @cache
 def _sha256(text: str) -> str:
-    """Return the hash of a script. It is cached because many pages contain the same scripts."""
+    """Return the SHA-256 hash of a script in base64.
+
+    The hash is cached, because all pages of a view contain the same scripts.
+    """
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -402,7 +427,7 @@ def _embed_vectors(
 def _embed_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
     embedded = []
     for stack in stacks:
-        # Estimate scores in pages whenever live views do.
+        # Sample the same queries as a live view does, so that both show the same scores.
         queries = num_scored_queries(stack)
         for pattern, scores in (yield from all_scores_in_steps(stack, queries)).items():
             written = finite_scores(_round(scores))
@@ -411,7 +436,7 @@ def _embed_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]
 
 
 def _round(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-    """Round scores, which makes the page smaller."""
+    """Round scores to `_SCORE_DIGITS` decimal places, which makes the page smaller."""
     return [layer_scores.round(_SCORE_DIGITS) for layer_scores in scores]
 
 
@@ -429,7 +454,10 @@ def _embed_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
 
 
 def _embed_images(record: AttentionRecord) -> Steps[dict[str, Any]]:
-    """Embed the images in the model's input. Return an empty dict if there are none."""
+    """Encode the images of the model's input as an entry ``images`` of the page's data.
+
+    Return an empty dict if the input has no images.
+    """
     embedded = []
     for done, image in enumerate(record.images):
         steps = encode_image(image, MAX_REPLY_BYTES)

@@ -1,4 +1,4 @@
-"""HTML of a frame with a page, for the pages of other programs."""
+"""HTML of an iframe that contains an exported page, for notebooks and other programs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from attnviz.record.record import AttentionRecord
 
 __all__ = ["check_height", "estimate_height", "iframe", "make_module"]
 
-# Code that adapts the frame's height to the page. The page sends its height only on request, and
-# sends only a number. An `onload` attribute also runs in programs that remove script elements.
+# JavaScript that sets the height of the frame to the height of the page. The page sends its height,
+# and nothing else, when the frame asks for it. The code is in an `onload` attribute, because some
+# programs remove script elements.
 _FOLLOW = (
     "const frame = this; const follow = ({ source, data }) => { "
     "if (!frame.isConnected) window.removeEventListener('message', follow); "
@@ -23,8 +24,9 @@ _FOLLOW = (
     "frame.contentWindow.postMessage('attnviz: height?', '*');"
 )
 
-# Estimated sizes in pixels, at the width of a usual column: controls above and below a picture, a
-# token, the column, and the maximum height.
+# Sizes in pixels for `estimate_height`: the controls above and below a picture, one token, the
+# width of a column, and the maximum height of a view. `_MAX_TOKENS` is the number of tokens that
+# are counted.
 _CONTROLS_HEIGHT = 480
 _TOKEN, _MAX_TOKENS = 26, 64
 _COLUMN = 780
@@ -32,7 +34,10 @@ _MAX_HEIGHT = 1600
 
 
 def check_height(height: object) -> float | Literal["auto"]:
-    """Return `height` if it is "auto" or a positive number of pixels. Otherwise raise an error."""
+    """Check that `height` is "auto" or a positive number of pixels, and return it.
+
+    Otherwise raise TypeError or ValueError.
+    """
     if isinstance(height, str) and height == "auto":
         return "auto"
     message = f'height={height!r} must be "auto" or a number of pixels, such as 600'
@@ -46,14 +51,14 @@ def check_height(height: object) -> float | Literal["auto"]:
 def iframe(
     page: str, height: float | Literal["auto"], estimate: float, *, css_class: str = ""
 ) -> str:
-    """Return the HTML of a frame with `page`.
+    """Return the HTML of an iframe that contains `page`.
 
-    With ``height="auto"``, the frame has the height `estimate` until the page reports its height.
-    `css_class` is a CSS class of the frame.
+    `height` is in pixels. If it is "auto", the frame has the height `estimate` at first, and then
+    the height of the page.
     """
     pixels, follow = (estimate, f' onload="{_FOLLOW}"') if height == "auto" else (height, "")
     class_attribute = f' class="{css_class}"' if css_class else ""
-    # Without allow-same-origin, the page has a separate origin and cannot read the outer page.
+    # The sandbox omits allow-same-origin, so the page cannot read the page that contains the frame.
     return (
         f'<iframe{class_attribute} srcdoc="{html.escape(page)}" '
         'sandbox="allow-scripts allow-downloads" '
@@ -64,12 +69,12 @@ def iframe(
 
 
 def make_module(text: str) -> str:
-    """Return a widget module that shows HTML and sends no requests to a kernel."""
+    """Return the JavaScript module of a widget that only shows the HTML `text`."""
     return f"export default {{ render({{ el }}) {{ el.innerHTML = {json.dumps(text)}; }} }};\n"
 
 
 def estimate_height(view: str, record: AttentionRecord, state: Mapping[str, Any]) -> int:
-    """Estimate the height of a view in a usual column."""
+    """Estimate the height of a view in pixels, in a column of about 780 pixels."""
     stack = record.stack(state["stack"])
     tokens = min(max(len(stack.query_tokens), len(stack.key_tokens)), _MAX_TOKENS)
     layers = len(stack.layers)

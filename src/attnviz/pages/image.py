@@ -1,7 +1,7 @@
-"""Figures of a view, drawn by its page in an installed browser.
+"""Figures of a view as SVG, PNG or PDF, drawn in an installed browser.
 
-The page draws the screen, the SVG and the PNG from the same list of marks, so a saved figure looks
-like the view.
+The browser opens the exported page of the view. The code of the page draws the view on the screen
+and the figure from the same list of marks, so the figure looks like the view.
 """
 
 from __future__ import annotations
@@ -42,12 +42,13 @@ __all__ = [
 
 PictureKind = Literal["svg", "png", "pdf"]
 
-# Enough for a page with 200 million weights on a slow machine. Most pages take under a second.
+# Maximum time to wait for a page. A page with 200 million weights needs less on a slow machine, and
+# most pages need less than a second.
 _TIMEOUT_MS = 60_000
 _WIDTH = 1100
 _PNG_SCALE = 2
 
-# Width of a notebook's cell, at which parts of the view may wrap.
+# Width of a notebook's cell in pixels, in which the height of a view is measured.
 _CELL_WIDTH = 860
 
 _TITLE = "async () => (await document.querySelector('.attnviz').attnviz.figure()).title"
@@ -55,7 +56,8 @@ _HEIGHT = """() => {
   const { bottom } = document.querySelector(".attnviz").getBoundingClientRect();
   return Math.ceil(bottom + scrollY);
 }"""
-# A FigureError is returned as a value: an exception would include the browser's stack trace.
+# If the page raises a FigureError, return its message as a value. The message of an exception would
+# include the browser's stack trace.
 _WITH_PROBLEM = """async (scale) => {
   try { return await (%s)(scale); }
   catch (error) {
@@ -75,7 +77,7 @@ _PNG = (
 }"""
 )
 _SVG_NAMES = "{http://www.w3.org/2000/svg}"
-# Document with a single page of the figure's size, for printing.
+# HTML document that prints as one sheet of the size of the figure.
 _PRINTED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 @page {{ size: {width}px {height}px; margin: 0; }}
@@ -84,7 +86,8 @@ svg {{ display: block; width: {width}px; height: {height}px; }}
 </style></head><body>{svg}</body></html>"""
 
 
-# The headless shell comes first: it has no windows, and takes half the time.
+# Names of browsers to search for, in this order. The headless shell is first, because it has no
+# windows and draws a figure in half the time.
 _NAMES = (
     "chromium-headless-shell",
     *("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"),
@@ -102,7 +105,9 @@ INSTALL_BROWSER = (
 
 
 def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> bytes:
-    """Draw an exported page as SVG or PDF with text, or as PNG (by default at twice its size).
+    """Draw the view of an exported page as a figure.
+
+    An SVG or PDF contains text as text. A PNG has by default two pixels per CSS pixel.
 
     Returns
     -------
@@ -120,16 +125,16 @@ def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> 
 
 @dataclass(frozen=True)
 class Picture:
-    """Picture of a page, with its description and size.
+    """Picture of the view in a page, for a notebook.
 
     Attributes
     ----------
     png : bytes
         Content of the PNG file.
     title : str
-        Description of the picture.
+        Description of the picture in words.
     height : int
-        Height of the page in a notebook's cell, in pixels.
+        Height in pixels that the page needs in a notebook's cell.
     """
 
     png: bytes
@@ -138,14 +143,15 @@ class Picture:
 
 
 def draw_for_notebook(page: str) -> Picture:
-    """Draw an exported page as a PNG, and measure its height."""
+    """Draw the view of an exported page as a PNG, and measure the height of the page."""
 
     def draw_and_measure(tab: Page) -> Picture:
         png = _draw_in_tab(tab, "png", FigureOptions())
         title = str(tab.evaluate(_TITLE))
-        # Use a height with complete controls: below 600 pixels they are compact.
+        # Use at least 600 pixels of height, because the controls are compact in a lower window.
         tab.set_viewport_size({"width": _CELL_WIDTH, "height": 800})
-        # Wait until the page has been drawn again at the new width.
+        # Wait until the view has been drawn again with the new width, because its height depends on
+        # it.
         tab.evaluate("() => new Promise((done) => setTimeout(done, 300))")
         tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
         return Picture(png, title, int(tab.evaluate(_HEIGHT)))
@@ -168,16 +174,17 @@ def _check_result(result: Any) -> str:
 
 
 def _pdf(tab: Page, svg: str) -> bytes:
-    """Print a figure as a PDF with one page of the same size."""
+    """Print an SVG as a PDF with one page of the size of the SVG."""
     root = ET.fromstring(svg)  # noqa: S314 - our own
     title = root.findtext(f"{_SVG_NAMES}title") or ""
     width, height = (float(root.attrib[side]) for side in ("width", "height"))
     browser = tab.context.browser
     if browser is None:
         raise RuntimeError("the browser closed while it drew the figure")
-    # Use a context without scripts: the figure contains tokens of untrusted texts.
+    # Disable scripts, because the figure contains tokens of untrusted texts.
     printed = browser.new_context(java_script_enabled=False).new_page()
-    # The page size is rounded, so fill the rest at the edges with the figure's background.
+    # The size of the PDF page is rounded and may be a little larger than the figure. Fill the rest
+    # with the background color of the figure.
     ground = root.find(f"{_SVG_NAMES}rect[@width='100%']")
     printed.set_content(
         _PRINTED.format(
@@ -192,17 +199,23 @@ def _pdf(tab: Page, svg: str) -> bytes:
 
 
 def _set_density(png: bytes, dpi: float) -> bytes:
-    """Return the PNG with a pHYs chunk, from which other programs read its physical size."""
+    """Add a pHYs chunk with the number of dots per inch to a PNG.
+
+    Other programs compute the physical size of the picture from it.
+    """
     per_metre = max(1, round(dpi / 0.0254))
     body = b"pHYs" + struct.pack(">IIB", per_metre, per_metre, 1)
     chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-    # Insert it after the signature (8 bytes) and the IHDR chunk (25 bytes).
+    # Insert the chunk after the signature (8 bytes) and the IHDR chunk (25 bytes).
     header = 8 + 25
     return png[:header] + chunk + png[header:]
 
 
 def check_browser() -> str:
-    """Return the path of the browser. Raise an error if Playwright or a browser is missing."""
+    """Return the path of an installed browser.
+
+    Raise ImportError if Playwright is missing, and RuntimeError if no browser is found.
+    """
     try:
         import playwright.sync_api  # noqa: F401 - checked here, used in the thread
     except ImportError as error:
@@ -218,7 +231,7 @@ def check_browser() -> str:
 
 def _in_browser(page: str, use: Callable[[Page], _T], request: dict[str, Any] | None = None) -> _T:
     browser = check_browser()
-    # Use a separate thread: Playwright refuses to run inside a notebook's event loop.
+    # Use a separate thread, because Playwright raises an error in a notebook's event loop.
     with ThreadPoolExecutor(max_workers=1) as executor:
         return executor.submit(_use_page, page, browser, use, request).result()
 
@@ -233,7 +246,8 @@ def _use_page(
 
     flags = ["--disable-gpu", "--disable-background-networking", "--disable-sync"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        # Chromium refuses to run as root with its sandbox. The page is trusted and has no network.
+        # Chromium does not start with its sandbox if the user is root. It needs no sandbox here,
+        # because the code of the page is ours, and the page cannot use the network.
         flags.append("--no-sandbox")
     with (
         tempfile.TemporaryDirectory(prefix="attnviz-") as folder,
@@ -256,7 +270,11 @@ def _use_page(
 
 
 def find_browser() -> str | None:
-    """Return the browser in ATTNVIZ_BROWSER, or else an installed Chrome, or else Playwright's."""
+    """Return the path of a browser, or None if none is found.
+
+    If the environment variable ATTNVIZ_BROWSER is set, only its path is tried. Otherwise installed
+    Chromium and Chrome browsers are tried first, and then the browser that Playwright installed.
+    """
     named = os.environ.get("ATTNVIZ_BROWSER")
     if named:
         return named if Path(named).is_file() else None
@@ -273,7 +291,10 @@ def find_browser() -> str | None:
 
 
 def _can_run(path: str) -> bool:
-    """Whether a browser starts. Ubuntu's `chromium-browser` may only point to a snap package."""
+    """Whether a browser can be started.
+
+    On Ubuntu, ``chromium-browser`` may be a script that only recommends a snap package.
+    """
     try:
         command = [path, "--version"]
         result = subprocess.run(command, capture_output=True, timeout=60, check=False)  # noqa: S603 - a path that shutil.which found
@@ -287,7 +308,7 @@ def _find_playwright_browser() -> str | None:
         "from playwright.sync_api import sync_playwright as start\n"
         "with start() as playwright: print(playwright.chromium.executable_path)"
     )
-    # Use a separate process: Playwright cannot start twice in one.
+    # Use a separate process, because Playwright cannot be started twice in the same process.
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - this Python, with the code above
     path = result.stdout.strip()

@@ -1,8 +1,9 @@
-"""Limits and file kinds of pages, and the error messages for pages that are too large.
+"""Size limits and file types of pages, and the error messages for pages that are too large.
 
-The default limit of a page is at least 6 MB and grows with the text: 64 bytes per query and head up
-to 40 MB for causal attention, and 128 bytes up to 80 MB otherwise. For 12 layers of 12 causal heads
-it is 6 MB at 512 tokens, 9.4 MB at 1,024 and 37.7 MB at 4,096.
+By default, the size limit of a page grows with the text. For causal attention it is 64 bytes per
+query and head, at least 6 MB and at most 40 MB. For other attention it is 128 bytes per query and
+head, at least 6 MB and at most 80 MB. For 12 layers of 12 causal heads, the limit is 6 MB at 512
+tokens, 9.4 MB at 1,024 tokens and 37.7 MB at 4,096 tokens.
 """
 
 from __future__ import annotations
@@ -38,17 +39,20 @@ __all__ = [
 
 PagePrecision = Literal["auto", "exact"]
 
-#: Up to this many bytes, a page embeds every weight: it opens at once and can be mailed.
+#: Maximum size in bytes of a page with all weights, unless `max_mb` allows more. A page of this
+#: size opens at once and can be sent by email.
 FULL_BYTES = 6_000_000
-#: Maximum number of weights of a page with all weights: more slow down a browser tab.
+#: Maximum number of weights in a page with all weights. More weights slow down the browser.
 MAX_WEIGHTS = 200_000_000
-#: Maximum number of weights among which the strongest are searched: minutes on two cores.
+#: Maximum number of weights of a record whose strongest keys are collected. This takes minutes on
+#: two cores.
 MAX_SEARCHED_WEIGHTS = 5_000_000_000
-#: Maximum number of weights for which the error of rounded vectors is measured on all queries.
+#: Maximum number of weights for which the rounding error of vectors is measured with all queries.
+#: If there are more weights, queries are sampled.
 MAX_MEASURED = 100_000_000
 #: Maximum value of `top_keys`.
 MAX_KEYS = 64
-#: Maximum size of a page: browsers open no longer texts.
+#: Maximum size of a page in megabytes. Browsers do not open larger files.
 MAX_MEGABYTES = 400
 
 _SHORTER = "use a shorter text"
@@ -58,12 +62,17 @@ _MAX_BYTES = {"causal": 40_000_000, "both ways": 80_000_000}
 
 
 def check_options(precision: str, max_mb: float | None) -> int | None:
-    """Check the options of a page.
+    """Check the options of a page, and convert the size limit to bytes.
 
     Returns
     -------
     int or None
-        `max_mb` in bytes.
+        `max_mb` in bytes, or None if it is None.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option is invalid.
 
     Examples
     --------
@@ -84,12 +93,13 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
             f"max_mb={max_mb!r} must be greater than 0 and at most {MAX_MEGABYTES}, which browsers "
             "can open"
         )
-    # Keep at least 1, so that a limit that is too low fails later, with the necessary size.
+    # Return at least 1. The error for such a low limit is raised later, when the necessary size is
+    # known.
     return max(1, round(max_mb * 1_000_000))
 
 
 def check_top_keys(top_keys: Any) -> int:
-    """Check the argument `top_keys`.
+    """Check that `top_keys` is a number from 0 to `MAX_KEYS`, and return it as int.
 
     Examples
     --------
@@ -101,7 +111,10 @@ def check_top_keys(top_keys: Any) -> int:
 
 
 def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png", "pdf"]:
-    """Return the file kind for a path. A path without a suffix is a page."""
+    """Return the file type for the suffix of a path. A path without a suffix is an HTML page.
+
+    Raise ValueError for other suffixes.
+    """
     match as_path("path", path, "file").suffix.lower():
         case ".html" | "":
             return "html"
@@ -115,17 +128,20 @@ def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png
 
 
 def count_rows(stack: AttentionStack) -> int:
-    """Return the number of rows (queries) of all heads."""
+    """Return the number of rows of weights in a stack: its queries times its heads."""
     return len(stack.query_tokens) * sum(stack.heads_per_layer)
 
 
 def count_weights(record: AttentionRecord) -> int:
-    """Return the number of weights of all heads."""
+    """Return the number of weights of all heads in a record."""
     return sum(count_rows(stack) * len(stack.key_tokens) for stack in record.stacks.values())
 
 
 def default_limit(record: AttentionRecord, causal: Iterable[AttentionStack]) -> int:
-    """Return the default limit of a page in bytes. `causal` has the causal stacks."""
+    """Return the default size limit of a page in bytes.
+
+    `causal` contains the stacks of the record that have only causal attention.
+    """
     names = {stack.name for stack in causal}
     kinds = {name: "causal" if name in names else "both ways" for name in record.stacks}
     size = sum(
@@ -136,7 +152,9 @@ def default_limit(record: AttentionRecord, causal: Iterable[AttentionStack]) -> 
 
 
 def format_megabytes(count: int) -> str:
-    """Return bytes as megabytes with four digits, rounded up so that they suffice as a limit.
+    """Format a number of bytes as megabytes with four digits.
+
+    The number is rounded up, so that a limit of this size suffices for `count` bytes.
 
     Examples
     --------
@@ -148,7 +166,7 @@ def format_megabytes(count: int) -> str:
 
 
 def too_long_message(record: AttentionRecord) -> str:
-    """Return the message for more weights than `MAX_SEARCHED_WEIGHTS`."""
+    """Return the error message for a record with more weights than `MAX_SEARCHED_WEIGHTS`."""
     count, max_weights = count_weights(record), MAX_SEARCHED_WEIGHTS
     return (
         f"a page of {count:,} weights takes too long to compute (at most {max_weights:,}). "
@@ -158,7 +176,7 @@ def too_long_message(record: AttentionRecord) -> str:
 
 
 def too_many_message(record: AttentionRecord, max_bytes: int | None) -> str:
-    """Return the message for a page that cannot embed every weight."""
+    """Return the error message for ``precision="exact"`` if the page would be too large."""
     count, max_weights = count_weights(record), MAX_WEIGHTS
     if max_bytes is None:
         ways, limit = _weight_advice(record, max_weights), f"at most {max_weights:,}"
@@ -176,7 +194,11 @@ def too_many_message(record: AttentionRecord, max_bytes: int | None) -> str:
 def no_room_message(
     record: AttentionRecord, limit: int, *, without: int, needed: int | None = None
 ) -> str:
-    """Return the message for a limit that is too low. `needed` is the size of the smallest page."""
+    """Return the error message for a limit that is too low for any page of a record.
+
+    `without` is the size of the page without weights. `needed` is the size of the smallest page
+    with weights, or None if it is unknown.
+    """
     start = (
         f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
         f"{format_megabytes(without)} MB without weights"
@@ -191,7 +213,7 @@ def no_room_message(
 
 
 def code_too_large_message(limit: int, bare: int) -> str:
-    """Return the message for a limit below `bare`, the size of a page without data."""
+    """Return the error message for a limit below `bare`, the size of a page without any data."""
     return (
         f"max_mb={limit / 1e6:.10g} is too small for any page: the code of the view takes "
         f"{format_megabytes(bare)} MB. Pass a larger max_mb."
@@ -199,7 +221,10 @@ def code_too_large_message(limit: int, bare: int) -> str:
 
 
 def vectors_too_large_message(record: AttentionRecord, limit: int, bare: int) -> str:
-    """Return the message for queries and keys that do not fit."""
+    """Return the error message for queries and keys that do not fit into a page.
+
+    `bare` is the size of the page without them.
+    """
     return (
         f"the page has no room for the queries and keys of all layers. They take more than the "
         f"{(limit - bare) / 1e6:.4g} MB that max_mb={limit / 1e6:.10g} leaves beside the code of "
@@ -208,26 +233,27 @@ def vectors_too_large_message(record: AttentionRecord, limit: int, bare: int) ->
 
 
 def too_large_message(record: AttentionRecord, limit: int, size: int) -> str:
-    """Return the message for a page that exceeds its limit."""
+    """Return the error message for a finished page that exceeds its limit."""
     ways = _sentence(["pass a larger max_mb", *_layer_advice(record), _SHORTER])
     return f"the page has {format_megabytes(size)} MB, more than max_mb={limit / 1e6:.10g}. {ways}"
 
 
 def _sentence(ways: list[str]) -> str:
-    """Return a sentence that offers alternatives."""
+    """Join alternatives with "or" to one sentence."""
     text = ", or ".join(ways)
     return f"{text[0].upper()}{text[1:]}."
 
 
 def _layer_advice(record: AttentionRecord) -> list[str]:
-    """Return the advice to choose layers, if there are several."""
+    """Return the advice to choose layers, or an empty list if the record has only one layer."""
     several = len({layer for stack in record.stacks.values() for layer in stack.layers}) > 1
     return ["choose layers with include_layers=[...]"] if several else []
 
 
 def _weight_advice(record: AttentionRecord, max_weights: int) -> list[str]:
-    """Return advice to reduce a record to at most `max_weights` weights."""
-    # `include_layers` applies to all stacks, so add up the weights of all stacks by layer number.
+    """Return the alternatives for reducing a record to at most `max_weights` weights."""
+    # `include_layers` applies to all stacks. Therefore add the weights of layers with the same
+    # number in different stacks.
     layers: Counter[int] = Counter()
     for stack in record.stacks.values():
         size = len(stack.query_tokens) * len(stack.key_tokens)

@@ -1,21 +1,25 @@
 """Notebook outputs that need no kernel: a picture and, optionally, an interactive page.
 
-JupyterLab and VS Code show a widget without a kernel as an error, even if its output has other
-data. The picture of a live view is therefore a separate output after the widget. A style sheet
-hides the picture while the view is alive, and the rest of the view otherwise. A host that removes
-the style sheet shows the picture.
+A host is a program that shows notebooks, such as JupyterLab or VS Code.
 
-JupyterLab removes frames, scripts and SVG from untrusted notebooks, and prefers HTML to an image if
-an output has both. The picture and the interactive page are therefore separate outputs. The style
-sheet of the page's frame hides the picture. A host that removes the frame also removes its style
-sheet, and shows the picture.
+JupyterLab and VS Code show a widget without a kernel as an error, even if its output also contains
+a picture. The picture of a live view is therefore a separate output after the widget. A style sheet
+in this output hides the picture while the widget works. If the widget does not work, the style
+sheet hides what is left of it. A host that removes style sheets always shows the picture.
 
-Some hosts show the frame but forbid its scripts with a security policy, which a style sheet cannot
-detect. The frame therefore contains the picture as well, until the page's code has drawn the view.
+A snapshot has a picture and an interactive page in a frame. JupyterLab removes frames, scripts and
+SVG from untrusted notebooks, and if an output contains both HTML and an image, it shows the HTML.
+The picture and the page are therefore separate outputs. A style sheet in the output of the page
+hides the picture. A host that removes the frame also removes this style sheet, so it shows the
+picture.
 
-Python draws the picture of a live view once, when the view is displayed. The browser could send its
-own drawing to the kernel instead, but notebooks that run without a browser would have no picture,
-and every click would change the notebook.
+Some hosts show the frame but forbid its scripts with a security policy. A style sheet cannot detect
+this. Therefore the frame also contains the picture, which is visible until the code of the page has
+drawn the view.
+
+Python draws the picture of a live view once, when the view is displayed. It does not use a drawing
+of the browser, because notebooks may run without a browser, and because each click in the view
+would change the saved notebook.
 """
 
 from __future__ import annotations
@@ -33,17 +37,19 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["show_saved", "show_snapshot"]
 
-# Limits of the frame's height, in pixels.
+# Minimum and maximum initial height of the frame, in pixels.
 _MIN_HEIGHT, _MAX_HEIGHT = 420, 1500
 
-# Elements around one output of a cell: in JupyterLab, Notebook, Voila and nbconvert, in nbconvert's
-# classic template, in Colab, in VS Code, in Quarto, and in Jupyter Book.
+# CSS selectors of the element that contains one output of a cell. They are for JupyterLab
+# (also Notebook, Voila and nbconvert), nbconvert's classic template, Colab, VS Code, Quarto and
+# Jupyter Book, in this order.
 _OUTPUTS = (
     ".jp-OutputArea-child, .output_area, .output_subarea, .output_container, .cell-output, "
     ".cell_output > *"
 )
-# Hides the picture before a frame. Hides the frame if scripts are disabled, because its view needs
-# them, and in print, where it would be cut off.
+# Style sheet that hides the picture before a frame. If scripts are disabled, it hides the frame
+# instead, because the page needs scripts. It also hides the frame in print, where the frame would
+# be cut off.
 _STYLE = f"""<style>
 @media screen and (scripting: enabled) {{
   :is({_OUTPUTS}):has(+ * iframe.attnviz-snapshot) {{ display: none !important; }}
@@ -53,21 +59,24 @@ _STYLE = f"""<style>
 }}
 </style>"""
 
-# View that a host restored without its kernel. A view that was drawn before its kernel ended stays.
+# View that a host restored without a kernel and could not draw. A view that was drawn before its
+# kernel ended is not included, because it is still visible.
 _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
-# JupyterLab's panel for a widget. The panel contains a text while JupyterLab looks for the widget,
-# which does not end without a kernel, and gets the class "jupyter-widgets" when the search fails.
+# JupyterLab's panel for a widget. While JupyterLab searches for the widget, the panel contains only
+# a text. Without a kernel, the search does not end. If it fails, the panel gets the class
+# "jupyter-widgets" and shows an error.
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
 _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
-# Text that nbconvert shows for a widget without its state, in both templates.
+# Text that nbconvert shows instead of a widget whose state is not saved, in both of its templates.
 _AS_TEXT = (
     '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
 )
 _SAVED = f":is({_OUTPUTS}):has(.attnviz-saved)"
 _FRAMED = f":is({_OUTPUTS}):has(iframe.attnviz-snapshot)"
 _ALIVE = f":is({_OUTPUTS}):has(.attnviz):not(:has({_DETACHED}))"
-# With `options.snapshot="page"`, the frame of the page follows the picture.
+# Style sheet of a saved picture. It hides the picture while the view works. With
+# `options.snapshot="page"`, a frame with the page follows the picture and is hidden with it.
 _SAVED_STYLE = f"""<style>
 .attnviz-saved .attnviz-title {{ font-weight: 600; }}
 .attnviz-saved img {{ max-width: 100%; height: auto; }}
@@ -86,16 +95,17 @@ _SAVED_STYLE = f"""<style>
 
 
 def show_saved(still: str, page: Callable[[], str] | None = None, height: float = 0) -> None:
-    """Display the saved picture of the live view that was displayed last.
+    """Add a saved picture to the outputs of a cell, directly after a live view.
 
     Parameters
     ----------
     still : str
-        HTML of a picture and its description.
+        HTML with a picture and its description.
     page : callable, optional
-        Function that makes the interactive page, which is stored in a frame after the picture.
+        Function that makes the interactive page. If passed, a frame with this page follows the
+        picture.
     height : float
-        Height of the frame, in pixels.
+        Initial height of the frame in pixels.
     """
     from IPython.display import display
 
@@ -106,15 +116,16 @@ def show_saved(still: str, page: Callable[[], str] | None = None, height: float 
 
 
 def show_snapshot(page: Callable[[], str], height: float) -> None:
-    """Display a picture, and the interactive page in a frame.
+    """Display a picture of the view, then the interactive page in a frame.
 
-    If no browser can draw the picture, the small picture of the page is used, and the frame has
+    A browser draws the picture and measures the height of the frame. If no browser is installed,
+    the small picture that the page contains is displayed, and the initial height of the frame is
     `height` pixels.
     """
     from IPython import get_ipython
     from IPython.display import HTML, Image
 
-    # Show progress bars in the output that will hold the picture.
+    # Show the progress bars of `page` in an output of the cell, which the picture replaces later.
     output = Output()
     with bars_in(output):
         document = page()
@@ -132,7 +143,8 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
     else:
         png = _reduce_colors(drawn.png)
         picture = Image(png, format="png", retina=True, alt=drawn.title)
-        # With a fixed height, Jupyter Book would distort the picture in a narrow column.
+        # Remove the height that IPython set. With a fixed height, Jupyter Book would distort the
+        # picture in a narrow column.
         picture.height = None
         height = drawn.height
         still = (
@@ -147,19 +159,23 @@ def show_snapshot(page: Callable[[], str], height: float) -> None:
 def _show_frame(document: str, height: float) -> None:
     from IPython.display import display
 
-    # Use raw data: `HTML` warns and recommends IFrame, which needs a URL.
+    # Do not use IPython's `HTML`. It warns about iframes and recommends `IFrame`, which needs a
+    # URL.
     frame = _frame(document, height)
     data = {"text/html": frame, "text/plain": "<interactive attention view>"}
     display(data, raw=True)
 
 
 def _reduce_colors(png: bytes) -> bytes:
-    """Reduce a PNG to 256 colors, a fifth of its size. Without Pillow, return it unchanged."""
+    """Reduce a PNG to 256 colors, which makes it five times smaller.
+
+    If Pillow is not installed, return the PNG unchanged.
+    """
     try:
         from PIL import Image
     except ImportError:
         return png
-    # MAXCOVERAGE keeps the error of every color within a few of 255 levels.
+    # With MAXCOVERAGE, every color changes by only a few of its 255 levels.
     colours = Image.open(io.BytesIO(png)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
     result = io.BytesIO()
     colours.save(result, "PNG", optimize=True)
@@ -168,5 +184,6 @@ def _reduce_colors(png: bytes) -> bytes:
 
 def _frame(page: str, height: float) -> str:
     size = min(max(height, _MIN_HEIGHT), _MAX_HEIGHT)
-    # The frame adapts to its content if scripts run, because a view is higher in a narrow column.
+    # If scripts run, the frame takes the height of its page ("auto"), because a view is higher in a
+    # narrow column. Otherwise it has the height `size`.
     return f"{iframe(page, 'auto', size, css_class='attnviz-snapshot')}{_STYLE}"

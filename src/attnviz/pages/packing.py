@@ -1,4 +1,4 @@
-"""Compression of bytes for a page: deflated, in base64."""
+"""Compression of bytes to text for a page, with deflate and base64."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ __all__ = [
     "packed",
 ]
 
-#: Element for a long text of a page. A browser reads a template in a third of the time of a script.
+#: HTML element that contains one packed text of a page. It is a template, which a browser reads in
+#: a third of the time of a script element.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
-#: Size in bytes of such an element without its text.
+#: Size in bytes of an `ELEMENT` without its text, and of its name in the data of the page.
 ELEMENT_BYTES = len(ELEMENT.format(0, "#attnviz-0000"))
-# Strategies of zlib. Z_RLE finds only runs of bytes, which suits weights with zeros: other repeats
-# are accidental, and searching for them takes longer and increases the size. Weights that repeat
-# exactly need the default strategy.
+# Strategies of zlib to compare. Z_RLE finds only runs of one byte, such as zeros. This is best for
+# most weights: searching for other repeated sequences takes longer, and they are rare. The default
+# strategy finds all repeated sequences, which is better if the same weights occur several times.
 _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
-# Number of bytes on which the strategies are compared.
+# Number of bytes that are compressed with both strategies to compare them.
 _TRIED = 1 << 16
-# Bytes per step.
+# Number of bytes that are compressed between two progress reports.
 _PIECE = 1 << 20
 
 
 def packed(data: bytes) -> str:
-    """Deflate bytes with the better of two strategies, and encode them in base64.
+    """Compress bytes with the better of two zlib strategies, and return them as base64 text.
 
     Examples
     --------
@@ -41,18 +42,20 @@ def packed(data: bytes) -> str:
 
 
 class Packer:
-    """Packer that chooses the strategy for similar data once, from the first bytes it packs.
+    """Compressor for several pieces of similar data.
 
-    The slower strategy takes five times as long.
+    It compares the strategies only for the first data and then uses the better one for all data,
+    because one of them takes five times as long as the other.
     """
 
     def __init__(self) -> None:
         self._strategy: int | None = None
 
     def packing(self, data: bytes) -> Steps[str]:
-        """Pack bytes in steps."""
+        """Compress bytes to base64 text, in steps."""
         if self._strategy is None:
-            # Try bytes from the middle: the first queries have few keys.
+            # Compare the strategies on bytes from the middle. The first bytes are not typical,
+            # because in a causal mask the first queries attend to few keys.
             start = max(0, len(data) - _TRIED) // 2
             part = data[start : start + _TRIED]
             tried = {strategy: _deflated(part, strategy) for strategy in _STRATEGIES}

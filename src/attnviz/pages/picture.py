@@ -1,7 +1,8 @@
-"""Pictures of all heads, drawn without a browser.
+"""Pictures of all heads as small heat maps, drawn without a browser.
 
-They are arrays for trackers that show only images, and small HTML for pages, which users see if
-their browser cannot run the page's code.
+`draw_heads_picture` returns an array, for experiment trackers that show only images. `draw_heads`
+returns HTML with a small picture for a page. Users see it if their browser cannot run the code of
+the page.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ __all__ = [
 
 _CELL = 64
 _GAP = 4
-# Colors of the views' heatmaps in the light theme, as in palette.ts and color-scales.ts in
-# js/src/ui/colors.
+# Colors of heat maps in the light theme of the views. They must be the same as in palette.ts and
+# color-scales.ts in js/src/ui/colors.
 _BACKGROUND = np.array([255, 255, 255], np.float64)
 _FRAME = np.array([223, 226, 232], np.float64)
 _POSITIVE = np.array([27, 106, 179], np.float64)
@@ -63,17 +64,19 @@ _WEIGHTS = np.array(
 
 
 def draw_heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[np.uint8]:
-    """Draw every head of a stack as a small heatmap, with one row per layer.
+    """Draw every head of a stack as a small heat map, with one row of heat maps per layer.
 
-    Queries go down and keys across. The colors are those of the matrix view, from 0 to the largest
-    value of the stack. Negative values have a separate color.
+    In each heat map, queries go from top to bottom and keys from left to right. The colors are the
+    colors of the matrix view, from 0 to `AttentionStack.maximum`. Negative values have another
+    color than positive values.
 
     Parameters
     ----------
     stack : AttentionStack
-        Stack to draw. Rows of layers with fewer heads end with blank cells.
+        Stack to draw. If a layer has fewer heads than others, its row ends with blank space.
     cell : int
-        Length of a heatmap's longer side in pixels. Longer texts are pooled by absolute value.
+        Length of the longer side of a heat map, in pixels. If a text has more tokens, a pixel shows
+        the value with the largest absolute value among several queries and keys.
 
     Returns
     -------
@@ -103,7 +106,7 @@ def draw_heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[n
 
 
 def _to_colors(values: NDArray[np.float32], maximum: float, *, signed: bool) -> NDArray[np.float64]:
-    """Return the colors of `values`, (rows, columns, 3)."""
+    """Return the RGB colors, 0 to 255, of `values`: (rows, columns, 3)."""
     sizes = np.abs(values).astype(np.float64)
     share = np.clip(sizes / maximum, 0, 1) if maximum else sizes
     if signed:
@@ -112,43 +115,51 @@ def _to_colors(values: NDArray[np.float32], maximum: float, *, signed: bool) -> 
         return mixed
     stops = np.linspace(0, 1, len(_WEIGHTS))
     channels = [np.interp(share, stops, _WEIGHTS[:, channel]) for channel in range(3)]
-    # Only zero has the background color, so that a masked pair does not look like a small weight.
+    # Only 0 has the background color, so that a small weight does not look like a masked pair.
     return np.where(values[..., None] > 0, np.stack(channels, axis=-1), _BACKGROUND)
 
 
-# Level of a cell without a value: the first color of the palette.
+# Color index of a cell with the value 0 or without a value. It is the background color.
 _GROUND = 0
 
-#: Sizes of a map in a page's picture, in pixels. The first with a small enough file is used.
+#: Possible sizes of a heat map in the picture of a page, in pixels. The first size whose PNG file
+#: has at most `_MAX_PNG_BYTES` bytes is used.
 SIDES = (16, 12, 10, 8, 6, 4, 3, 2, 1)
-# Maximum size of the picture's file.
+# Maximum size of the PNG file in bytes.
 _MAX_PNG_BYTES = 6_000
-# A file that exceeds the maximum by this factor at the fastest level exceeds it at the best level.
+# If a file exceeds the maximum by this factor at the fastest compression level, it also exceeds the
+# maximum at the best compression level.
 _FAR = 1.25
-#: Maximum size of a page's picture and its description, for less than 10,000 heads.
+#: Maximum size in bytes of the HTML with the picture and its description, for less than 10,000
+#: heads.
 MAX_PICTURE_BYTES = 9_500
-# Displayed size in CSS pixels: small enough that the description below stays visible.
+# Maximum displayed size of the picture in CSS pixels. With this size, the description below the
+# picture is visible without scrolling.
 _SHOWN_SIZE = 480
 _LARGEST_PIXEL = 8
-# Colors for values: a PNG with 4 bits per pixel has 16, including the ground and the frame.
+# Number of colors for values. A PNG with 4 bits per pixel has 16 colors. The other two are the
+# background and the frame.
 _LEVELS = 14
 
-#: Indices of colors in a palette.
+#: Heat map as indices of colors in a palette.
 Cells = NDArray[np.uint8]
 
 
 def draw_heads(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> Steps[str]:
-    """Draw all heads of the stack that a view shows, as HTML of about 8 kB, in steps.
+    """Draw all heads of the stack that a view shows, in steps. Return HTML of about 8 kB.
 
-    The map of a text with more than 16 tokens shows 16 queries, which limits the cost for long
-    texts.
+    For a text with more than 16 tokens, the heat maps show 16 of its queries, so that long texts
+    take little time.
     """
     figure = yield from draw_all_heads(record, displayed_stack(record, state))
     return add_title(record.model, view, figure)
 
 
 def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> Steps[str]:
-    """Draw all heads of a stack, without a title. The record caches the figure."""
+    """Draw all heads of a stack, in steps. Return HTML without a title.
+
+    The HTML is cached in the record.
+    """
     key = f"attnviz.pages.picture {stack.name}"
     if key not in record.computed:
         record.computed[key] = yield from _draw_heads(stack)
@@ -156,7 +167,10 @@ def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> Steps[str]
 
 
 def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
-    """Return the stack that the state of a page shows. For compared records, it is a difference."""
+    """Return the stack that a view with this state shows.
+
+    In a comparison of records, it is the stack with the differences of the shown member.
+    """
     name = state.get("stack")
     if "comparison" in state:
         name = state["comparison"]["stacks"][name]["differences"][state["member"]]
@@ -164,7 +178,7 @@ def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> Attent
 
 
 def add_title(model: str, view: str, figure: str) -> str:
-    """Return a figure with a title above it."""
+    """Return the HTML of a figure with a title above it."""
     title = html.escape(f"{model or 'Attention'} · {view} view")
     return f'<p class="attnviz-title">{title}</p>\n{figure}'
 
@@ -180,7 +194,7 @@ def _draw_heads(stack: AttentionStack) -> Steps[str]:
         heads = range(stack.num_heads(layer))
         positions += [(row, head) for head in heads]
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
-            # The check takes a tenth of the time of `nan_to_num`.
+            # Check first, because `nan_to_num` takes ten times as long and is rarely needed.
             numbers = weights if np.isfinite(weights).all() else np.nan_to_num(weights)
             head_maps.append(pool_maps(numbers, side, signed=stack.signed))
             yield from pace.advance(weights.size, len(weights))
@@ -224,21 +238,23 @@ def draw_grid(
     describe_omitted: Callable[[int], str],
     sides: Sequence[int] = SIDES,
 ) -> str:
-    """Return the HTML of a picture with small maps in rows and columns, with its description.
+    """Return HTML with a picture of small maps in rows and columns, and with its description.
 
     Parameters
     ----------
     cells : callable
-        Function of the map size in pixels that returns the rows of maps. A map has color indices,
-        (rows, columns), where 0 is the ground, or is None if it is empty. All maps have one shape.
+        Function of the size of a map in pixels. It returns the maps, row by row. A map is an array
+        of color indices, (rows, columns), in which 0 is the background, or None for an empty map.
+        All maps have the same shape.
     palette : ndarray
-        At most 15 colors, (colors, 3). The first is the ground.
+        At most 15 colors, (colors, 3). The first color is the background.
     description : str
         Description of the picture.
     describe_omitted : callable
-        Function of the map size in pixels that describes what the picture leaves out.
+        Function of the size of a map in pixels. It returns a sentence about what the picture does
+        not show.
     sides : sequence of int
-        Map sizes to try.
+        Sizes of a map to try, in pixels, from the largest to the smallest.
     """
     for side in sides:
         pixels = _join_maps(cells(side))
@@ -254,7 +270,7 @@ def draw_grid(
 
 
 def describe_scale(stack: AttentionStack, largest: float) -> str:
-    """Describe the color scale of a picture."""
+    """Describe the color scale of a picture in a sentence. `largest` is the largest value."""
     if stack.signed:
         return f"Blue is above zero and orange below, up to {format_small(largest)}."
     return f"Darker is more, up to {format_small(largest)}."
@@ -263,7 +279,11 @@ def describe_scale(stack: AttentionStack, largest: float) -> str:
 def pool_maps(
     weights: NDArray[np.float32], side: int | tuple[int, int], *, signed: bool
 ) -> NDArray[np.float32]:
-    """Pool maps, (..., rows, columns), to at most `side` rows and columns."""
+    """Reduce maps, (..., rows, columns), to at most `side` rows and columns.
+
+    A cell of the result is the largest of its values, or for signed numbers the value with the
+    largest absolute value.
+    """
     parts = split_signs(weights, signed=signed)
     flat = pool_max(parts.reshape(-1, *parts.shape[-2:]), side)
     pooled: NDArray[np.float32] = join_signs(flat.reshape(*parts.shape[:-2], *flat.shape[-2:]))
@@ -272,7 +292,7 @@ def pool_maps(
 
 @cache
 def make_palette(*, signed: bool) -> NDArray[np.float64]:
-    """Return the palette of `to_color_levels`. The ground is its first color."""
+    """Return the colors of the indices that `to_color_levels` returns, (colors, 3)."""
     if not signed:
         levels = np.arange(1, _LEVELS + 1) / _LEVELS
         return np.vstack([_BACKGROUND, _to_colors(levels.astype(np.float32), 1.0, signed=False)])
@@ -282,7 +302,7 @@ def make_palette(*, signed: bool) -> NDArray[np.float64]:
 
 
 def to_color_levels(values: NDArray[np.float32], largest: float, *, signed: bool) -> Cells:
-    """Return color indices for `values`. Only zero has the ground's index."""
+    """Return a color index for each value. Only the value 0 has index 0, the background."""
     sizes = np.abs(values) / (largest or 1.0)
     if not signed:
         return np.ceil(np.clip(sizes, 0, 1) * _LEVELS).astype(np.uint8)
@@ -292,7 +312,7 @@ def to_color_levels(values: NDArray[np.float32], largest: float, *, signed: bool
 
 
 def _join_maps(cells: Sequence[Sequence[Cells | None]]) -> Cells:
-    """Join maps to one grid, with lines of the palette's last color around each map."""
+    """Join maps to one grid. The lines around the maps have index 255, the last color."""
     present_maps = [head_map for row in cells for head_map in row if head_map is not None]
     height, width = present_maps[0].shape if present_maps else (1, 1)
     blank = np.full((height, width), _GROUND, np.uint8)
@@ -310,18 +330,20 @@ def _join_maps(cells: Sequence[Sequence[Cells | None]]) -> Cells:
 def encode_png(
     pixels: Cells, palette: NDArray[np.float64], *, max_bytes: int = _MAX_PNG_BYTES
 ) -> bytes:
-    """Return a PNG with 4 bits per pixel. Index 255 is the last color of the palette.
+    """Return a PNG with 4 bits per pixel. The index 255 is the last color of the palette.
 
-    A file that is far larger than `max_bytes` is not compressed well.
+    The PNG may be larger than `max_bytes`. The best compression is used only if it may reduce the
+    size to `max_bytes`.
     """
     height, width = pixels.shape
     numbers = np.minimum(pixels, len(palette) - 1).astype(np.uint8)
-    # Each row begins with its filter type, which is 0 (none).
+    # In PNG, each row begins with the type of its filter. 0 is no filter.
     rows = np.zeros((height, 1 + (width + 1) // 2), np.uint8)
     rows[:, 1:] = numbers[:, ::2] << 4
     rows[:, 1 : 1 + width // 2] |= numbers[:, 1::2]
     data = rows.tobytes()
-    # The best level saves a tenth of the size, and takes ten times as long.
+    # The best compression level takes ten times as long as the fastest, and saves a tenth of the
+    # size.
     deflated = zlib.compress(data, 1)
     if max_bytes < len(deflated) <= _FAR * max_bytes:
         deflated = zlib.compress(data, 9)

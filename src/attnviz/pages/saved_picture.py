@@ -1,8 +1,9 @@
-"""Picture that a notebook stores with a live view: a few heads as heatmaps, with their tokens.
+"""Picture that a notebook stores with a live view: a few heads as heat maps, with their tokens.
 
-It is drawn from a limited number of weights and without a browser, because a notebook may run
-without one. The description is HTML below the picture, so that users can select the text and it has
-the host's colors. The picture has a white background, which is readable in any theme.
+No browser is needed to draw the picture, because notebooks may run without a browser. The number of
+weights is limited, so that drawing takes little time. The description is HTML below the picture, so
+that users can select its text and its colors fit the notebook. The picture has a white background,
+which is readable in light and dark themes.
 """
 
 from __future__ import annotations
@@ -34,23 +35,25 @@ from attnviz.utils.numbers import format_small
 
 __all__ = ["MAX_WEIGHTS", "draw_heads_still", "make_saved_still"]
 
-#: Maximum number of weights that a picture is drawn from, which takes about 0.1 s on one core.
+#: Maximum number of weights that are computed for a picture. This takes about 0.1 s on one core.
 MAX_WEIGHTS = 1 << 23
-# Maximum number of queries or keys for which a map has token labels and one cell per weight.
+# Maximum number of queries and of keys for which a map has token labels and one cell per weight.
 _MAX_LABELLED = 40
-# Maximum number of rows and columns of a larger map, whose cells are pooled.
+# Maximum number of rows and columns of a map with more queries or keys. Its rows are sampled
+# queries, and each of its cells shows the maximum of several keys.
 _MAX_CELLS = 48
 _MAX_HEADS = 4
-# Maximum width in pixels: a usual column shows it without shrinking.
+# Maximum width of the picture in pixels. The column of a notebook is usually wider.
 _MAX_WIDTH = 860
 
-# Size of a labelled cell in pixels, with up to 24 tokens and with more.
+# Size of a cell in a labelled map, in pixels: with up to `_FEW_TOKENS` tokens, and with more
+# tokens.
 _CELL, _SMALL_CELL, _FEW_TOKENS = 16, 12, 24
 # Length of the longer side of a map without labels, in pixels.
 _POOLED_SIDE = 320
 _MARGIN, _GAP, _LINE = 12, 20, 16
 _FONT_SIZE = 11
-# Width of a character in a monospaced font, as a share of the font size.
+# Width of a character in a monospaced font, as a fraction of the font size.
 _CHARACTER = 0.61
 _MAX_CHARACTERS = 14
 # Rotation of column labels in degrees.
@@ -61,18 +64,18 @@ _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 
 class _Layout(NamedTuple):
-    """Sizes in a picture, in pixels, and its labels.
+    """Sizes of the parts of a picture, in pixels, and the labels of its maps.
 
     Attributes
     ----------
     height, width : int
         Size of a map.
     cell : int
-        Size of the cell of one token.
+        Size of a cell in a labelled map, or 0 if maps have no labels.
     left : int
-        Horizontal position of the first map.
+        Distance of the first map from the left edge.
     rows, columns : list of str
-        Labels, empty if maps have none.
+        Labels of the queries and of the keys. Empty if maps have no labels.
     """
 
     height: int
@@ -84,7 +87,10 @@ class _Layout(NamedTuple):
 
 
 def make_saved_still(model: str, view: str, figure: str) -> str:
-    """Return a figure with the view's name above it and a note below it."""
+    """Return the HTML of a figure with a title above it and a note below it.
+
+    The note says that the picture was saved with a live view.
+    """
     note = (
         "This picture was saved with a live view. Run its cell to use the view, with all layers, "
         "heads, tokens and numbers."
@@ -95,25 +101,26 @@ def make_saved_still(model: str, view: str, figure: str) -> str:
 def draw_heads_still(
     stack: AttentionStack, layer: int, heads: Sequence[int], token: int | None = None
 ) -> str:
-    """Draw heads of a layer as heatmaps. Return HTML with a description.
+    """Draw heads of a layer as heat maps. Return HTML with a picture and its description.
 
     Parameters
     ----------
     stack : AttentionStack
         Stack to draw.
     layer : int
-        Layer number in the model.
+        Number of the layer, as the model counts it.
     heads : sequence of int
-        Heads of the layer, all if empty. The first heads that fit into the width are drawn.
+        Heads to draw, or all heads of the layer if empty. If not all fit into the width, only the
+        first heads are drawn, at most four.
     token : int, optional
-        Pinned query, whose label is bold.
+        Index of the pinned query. Its label is bold.
     """
     queries, keys = stack.query_tokens, stack.key_tokens
     longest = max(len(queries), len(keys))
     labelled = longest <= _MAX_LABELLED
     layout = _layout(queries, keys)
     room = (_MAX_WIDTH - layout.left - _MARGIN + _GAP) // (layout.width + _GAP)
-    # A view may show no head until the user selects one.
+    # `heads` is empty in a view in which the user has not selected heads yet.
     available = list(heads) or list(range(stack.num_heads(layer)))
     drawn = available[: max(1, min(_MAX_HEADS, room))]
     cells, num_rows = _cells(stack, layer, drawn)
@@ -159,7 +166,7 @@ def _layout(queries: Tokens, keys: Tokens) -> _Layout:
 def _cells(
     stack: AttentionStack, layer: int, heads: Sequence[int]
 ) -> tuple[NDArray[np.float32], int]:
-    """Return the cells of heads, (heads, rows, columns), and the number of queries used."""
+    """Return the cells of the maps, (heads, rows, columns), and the number of sampled queries."""
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     pooled = max(num_queries, num_keys) > _MAX_LABELLED
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(num_keys, 1)))
@@ -187,7 +194,8 @@ def _svg(
     label_width = _label_width(columns)
     head_line = _LINE if len(heads) > 1 else 0
     top = _MARGIN + head_line + round(label_width * np.sin(np.radians(_ANGLE)))
-    # Leave room for the label of the last column, which ends to the right of the map.
+    # Leave space at the right for the rotated label of the last column, which extends beyond the
+    # map.
     right = _MARGIN + round(label_width * np.cos(np.radians(_ANGLE)))
     parts = []
     for index, head in enumerate(heads):
@@ -212,7 +220,8 @@ def _svg(
     legend = top + height + 14
     count = len(palette)
     half = (count - 1) // 2
-    # The legend of signed numbers goes from the largest negative to the largest positive one.
+    # Color indices of the legend. For signed numbers, it goes from the most negative to the most
+    # positive number.
     order = [*range(count - 1, half, -1), 0, *range(1, half + 1)] if stack.signed else range(count)
     low = f"−{format_small(largest)}" if stack.signed else "0"
     x = left + _text_width(low) + 6
@@ -238,7 +247,7 @@ def _svg(
 def _image(
     levels: NDArray[np.uint8], palette: NDArray[np.float64], box: tuple[float, float, float, float]
 ) -> str:
-    """Return an SVG image of color indices that fills `box`, with a frame."""
+    """Return an SVG image of color indices, with a frame. `box` is x, y, width and height."""
     x, y, width, height = box
     png = base64.b64encode(encode_png(levels, palette)).decode()
     return (
@@ -261,7 +270,10 @@ def _text(
 
 
 def _labels(tokens: Tokens) -> list[str]:
-    """Return labels of tokens. Replace characters that XML forbids, and cut long tokens."""
+    """Return the labels of tokens.
+
+    Characters that XML forbids are replaced, and long tokens are cut.
+    """
     texts = (_NOT_IN_XML.sub("�", text) for text in tokens.text)
     return [
         text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"

@@ -1,14 +1,15 @@
-"""Strongest keys of each query, which a page embeds if it has no room for all weights.
+"""Encoding of the strongest keys of each query, for pages that are too small for all weights.
 
-A page embeds all weights above a threshold, and the strongest `MIN_KEYS` of each row in any case.
-No other choice with the same number of keys covers more of the weight. The rest of a row's weight
-is spread evenly over its other keys, from the first key with weight to the last.
-``js/src/client/page/sparse.ts`` reads the bytes. The tests of both read
-``tests/fixtures/sparse.json``.
+A row contains the weights of one query in one head. A page contains all weights of at least a
+threshold, and in each row at least the `MIN_KEYS` largest weights. These keys are called embedded.
+The rest of a row's weight is spread evenly over the other keys between the first and the last key
+of the row with a weight above 0. ``js/src/client/page/sparse.ts`` decodes the bytes. The tests of
+both languages read ``tests/fixtures/sparse.json``.
 
-The bytes consist of six runs. Rows are in the order of the heads. Integers that may be large are
-written in base 128, the lowest seven bits first, with 128 added to all bytes except the last
-(LEB128, DWARF 5, section 7.6).
+The bytes of a layer consist of six sequences, called runs. Each run has one number per row or per
+embedded key, head by head. The integers in the first three runs and in gaps have variable length:
+the digits in base 128, the lowest first, with 128 added to all digits except the last (LEB128,
+DWARF 5, section 7.6).
 
 =========  ========  ===============================================================================
 Run        Per       Content
@@ -17,13 +18,13 @@ counts     row       number of embedded keys
 firsts     row       first key with weight
 ends       row       number of keys without weight at the end of ``min(columns, row + 1 + reach)``
 rests      row       one byte, ``round(255 sqrt(rest / max_rest))``: weight of the other keys
-gaps       key       number of keys skipped since the previous embedded key, or since `firsts`
+gaps       key       number of keys between this and the previous embedded key, or since `firsts`
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
 
-Signed numbers (``signed`` in the header) are ordered by absolute value. Their codes are bytes in
-two's complement, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. Nothing is spread: all
-rests are 0, and keys that are not embedded have the value 0.
+For signed numbers (``signed`` in the header), the strongest keys have the largest absolute values.
+Their codes are signed bytes, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. All rests
+are 0, so keys that are not embedded have the value 0.
 """
 
 from __future__ import annotations
@@ -59,44 +60,52 @@ __all__ = [
 ]
 
 ENCODING = "strongest-keys"
-#: Minimum number of embedded keys per row. The first token has most of the weight of many rows, so
-#: the second strongest key is the interesting one.
+#: Minimum number of embedded keys per row. In many rows the first token has most of the weight, so
+#: the second strongest key is more interesting than the strongest key.
 MIN_KEYS = 2
 
 _SEVEN_BITS = 7
 _MORE = 0x80
-# Number of levels. The threshold of a level is ``(level / _LEVELS) ** 2`` of the largest weight.
+# Number of levels. A level is an integer that stands for a threshold: ``(level / _LEVELS) ** 2``
+# times the largest weight.
 _LEVELS = 4096
-# Lower bound of the deflated bytes per key: about 4 bits for its position and 6 for its weight.
+# Lower bound of the compressed size of an embedded key in bytes. A key usually takes about 10 bits:
+# 4 for its position and 6 for its weight.
 _MIN_BYTES_PER_KEY = 0.8
-# Growth by base64.
+# Ratio of the sizes after and before base64 encoding.
 _TEXT = 4 / 3
-# The weakest keys are dropped when the collected keys exceed those that fit by this factor.
+# When there are this many times more collected keys than fit into the page, the weakest are
+# dropped.
 _COLLECTED = 1.5
-# Maximum number of thresholds to try.
+# Maximum number of thresholds with which a page is encoded.
 _TRIES = 8
-# Maximum number of queries for which the threshold is not estimated before the pass.
+# Maximum number of queries for which all keys are collected. With more queries, a threshold is
+# estimated first.
 _SHORT = 256
-# Factor by which the estimated threshold collects more keys than fit.
+# The estimated threshold collects this many times more keys than fit, because the estimate is
+# inexact.
 _AIMED = 1.25
-# A page that uses less than this share of its room is encoded again with a lower threshold.
+# If a page uses less than this share of the available bytes, it is encoded again with a lower
+# threshold.
 _FULL = 0.97
-# Number of neighboring keys whose maximum is computed first.
+# Number of consecutive keys in a bin. The maximum of each bin is computed first, and most bins need
+# no further search.
 _BIN = 128
-# Maximum number of keys and rows per step of the encoding.
+# Maximum numbers of keys and rows that are encoded between two progress reports.
 _PART_KEYS = 1 << 19
 _PART_ROWS = 1 << 16
-# Fields of `StrongestRows` with one entry per key instead of per row.
+# Fields of `StrongestRows` with one entry per collected key. The other fields have one entry per
+# row.
 _BY_KEY = frozenset({"keys", "weights", "always"})
 # Smallest positive float32.
 _SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
-# Share of the room at which the next threshold aims.
+# Share of the available bytes that the page should use with the next threshold.
 _SPARE = 0.985
 
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Strongest weights of the rows of several heads, as byte codes.
+    """Encoded rows of several heads: codes of the embedded weights and of the rests of the rows.
 
     Attributes
     ----------
@@ -107,17 +116,17 @@ class SparseRows:
     keys : ndarray of int64
         Embedded keys of all rows, in ascending order within a row.
     codes : ndarray of uint8
-        Codes of their weights, ``round(255 sqrt(weight / maximum))``, or in two's complement for
-        signed numbers.
+        Codes of the embedded weights, ``round(255 sqrt(weight / maximum))``. Codes of signed
+        numbers are signed bytes (see the module).
     firsts, ends : ndarray of int64, (heads * rows,)
-        Range from ``firsts`` up to but excluding ``ends``, which has all embedded keys of a row.
-        The other keys in it share the rest of the row's weight.
+        First key of each row with weight, and the key after the last key with weight. All embedded
+        keys are in this range. The other keys in the range share the rest of the row's weight.
     rests : ndarray of uint8, (heads * rows,)
-        Codes of these rests, ``round(255 sqrt(rest / max_rest))``.
+        Code of the rest of each row's weight, ``round(255 sqrt(rest / max_rest))``.
     maximum, max_rest : float
-        Weight and rest of the highest code.
+        Weight and rest that have the largest code.
     signed : bool
-        Whether numbers are signed. Nothing is spread then.
+        Whether numbers are signed. If True, all rests are 0.
     """
 
     shape: tuple[int, int, int]
@@ -138,7 +147,10 @@ class SparseRows:
 
     @property
     def spread(self) -> NDArray[np.float64]:
-        """Weight of each other key of a row, or 0 if all keys are embedded, (heads * rows,)."""
+        """Weight of each key in a row's range that is not embedded, (heads * rows,).
+
+        0 if all keys in the range are embedded.
+        """
         others = self.ends - self.firsts - self.counts
         rests = _decode(self.rests, self.max_rest)
         spread: NDArray[np.float64] = np.where(others > 0, rests / np.maximum(1, others), 0.0)
@@ -165,7 +177,10 @@ class SparseRows:
 
 
 def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
-    """Encode rows. Return a header of JSON values, with the lengths of the runs, and the bytes."""
+    """Join the runs of encoded rows. Return a header of JSON values, and the bytes of all runs.
+
+    The header contains the lengths of the runs.
+    """
     row = np.arange(len(rows.counts)) % rows.shape[1]
     reach = _max_reach(rows, row)
     runs = _runs(rows, row, reach)
@@ -173,12 +188,16 @@ def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
 
 
 def _max_reach(rows: SparseRows | StrongestRows, row: NDArray[np.int64]) -> int:
-    """Return the largest distance of a key with weight after its query: 0 if causal."""
+    """Return the largest distance from a query to a later key with weight.
+
+    The distance is 0 if all keys with weight are at or before their query. `row` has the index of
+    each query.
+    """
     return int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
 
 
 def _runs(rows: SparseRows, row: NDArray[np.int64], reach: int) -> list[bytes]:
-    """Return the runs of `rows`. `row` has the row numbers within their heads."""
+    """Return the six runs of encoded rows. `row` has the index of each row within its head."""
     last = np.minimum(rows.shape[2], row + 1 + reach)
     starts = np.cumsum(rows.counts) - rows.counts
     gaps = np.diff(rows.keys, prepend=0) - 1
@@ -209,7 +228,7 @@ def _header(rows: SparseRows, reach: int, lengths: list[int]) -> dict[str, Any]:
 
 
 def _encode_integers(numbers: NDArray[np.int64]) -> bytes:
-    """Encode integers in base 128 (LEB128)."""
+    """Encode non-negative integers with variable length (LEB128)."""
     lengths = np.ones(len(numbers), np.int64)
     largest = int(numbers.max(initial=0))
     for digits in range(1, -(-largest.bit_length() // _SEVEN_BITS)):
@@ -226,27 +245,29 @@ def _encode_integers(numbers: NDArray[np.int64]) -> bytes:
 
 @dataclass(frozen=True)
 class StrongestRows:
-    """Strongest weights of a set of rows, with statistics of the other weights.
+    """Collected weights of some rows, which are the strongest, and statistics of the others.
 
-    The statistics of signed numbers are those of their absolute values.
+    For signed numbers, `sums`, `largest` and `smallest` are about absolute values.
 
     Attributes
     ----------
     counts : ndarray of int64, (rows,)
         Number of collected weights of each row.
     keys : ndarray of int32
-        Keys of the collected weights of all rows, in ascending order within a row.
+        Keys of the collected weights, row after row, in ascending order within a row.
     weights : ndarray of float32
         Collected weights, in the order of `keys`.
     always : ndarray of bool
-        Whether a weight is among the `MIN_KEYS` strongest of its row, which are always embedded.
+        Whether each collected weight is one of the `MIN_KEYS` largest of its row, which are always
+        embedded.
     firsts, ends : ndarray of int64, (rows,)
-        First key with weight, and the key after the last one. Both are 0 for rows without weight.
+        First key with weight, and the key after the last key with weight. Both are 0 for rows
+        without weight.
     sums : ndarray of float64, (rows,)
         Sum of all weights of a row.
     largest, smallest : ndarray of float32, (rows,)
-        Largest and smallest weight from `firsts` to `ends` that was not collected, or 0 and
-        infinity if all were.
+        Largest and smallest weight between `firsts` and `ends` that was not collected. 0 and
+        infinity if all weights in this range were collected.
     """
 
     counts: NDArray[np.int64]
@@ -261,7 +282,7 @@ class StrongestRows:
 
     @property
     def sizes(self) -> NDArray[np.float32]:
-        """Absolute values of the weights. It is `weights` itself if none is negative."""
+        """Absolute values of the collected weights. If none is negative, this is not a copy."""
         weights = self.weights
         return weights if weights.min(initial=0.0) >= 0 else np.abs(weights)
 
@@ -271,11 +292,11 @@ class StrongestRows:
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     def raise_threshold(self, threshold: float) -> StrongestRows:
-        """Return the rows without weights below `threshold`, except those in `always`."""
+        """Return a copy without the weights below `threshold`. Weights in `always` remain."""
         sizes = self.sizes
         kept = self.always | (sizes >= threshold)
         counts, largest, smallest = self.counts.copy(), self.largest.copy(), self.smallest.copy()
-        # `reduceat` needs nonempty groups, so pass only rows with keys.
+        # Skip rows without keys, because `reduceat` does not support empty groups.
         rows = np.flatnonzero(counts)
         starts = (np.cumsum(counts) - counts)[rows]
         if len(rows):
@@ -298,10 +319,11 @@ class StrongestRows:
 def strongest_rows(
     weights: NDArray[np.float32], threshold: float, first: int = 0, *, signed: bool = False
 ) -> StrongestRows:
-    """Collect the weights of at least `threshold`, and the strongest of each row.
+    """Collect the weights of at least `threshold`, and at least the `MIN_KEYS` largest of each row.
 
-    `weights` has the shape (rows, columns), and its first column is the key `first`. Among equal
-    weights, the first key counts as stronger. Signed numbers are compared by absolute value.
+    `weights` has the shape (rows, columns). Its first column belongs to the key `first`. Weights of
+    0 are not collected. If weights are equal, the weight of the first key counts as larger. Signed
+    numbers are compared by absolute value.
 
     Examples
     --------
@@ -319,19 +341,19 @@ def strongest_rows(
 
 def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) -> StrongestRows:
     count, columns = weights.shape
-    # Divide the keys into bins: for most bins, only the maximum is needed.
+    # Divide the keys into bins. Most bins have no weight to collect, which their maximum shows.
     bins = -(-columns // _BIN)
-    # Weights that are not collected yet, with zeros after the last key.
+    # Weights that are not collected yet. Zeros fill the last bin.
     remaining = torch.zeros(count, bins * _BIN)
     # Copy with numpy, because torch warns about read-only arrays.
     remaining.numpy()[:, :columns] = weights
     binned = remaining.view(count, bins, _BIN)
     largest = binned.amax(dim=2)
-    # Sum in double precision, because the rest beside a strong key is a small difference.
+    # Sum in double precision, because the rest of a row can be a small difference of large sums.
     sums = binned.sum(dim=(1, 2), dtype=torch.float64)
     row = torch.arange(count)
 
-    # Find the first and last key with weight, in the first and last bin with weight.
+    # Find the first key with weight in the first bin with weight, and the last key in the last bin.
     has_weight = (largest > 0).to(torch.uint8)
     begin, end = has_weight.argmax(dim=1), bins - 1 - has_weight.flip(1).argmax(dim=1)
     firsts = begin * _BIN + (binned[row, begin] > 0).to(torch.uint8).argmax(dim=1)
@@ -340,7 +362,8 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
     firsts[is_empty], ends[is_empty] = 0, 0
     smallest_weights = _min_within(binned, firsts, ends)
 
-    # Find the bins with a weight above the threshold, or with one of the row's strongest weights.
+    # Select the bins with a weight of at least the threshold, or with one of the `MIN_KEYS` largest
+    # weights of a row.
     minimum = max(float(np.float32(threshold)), _SMALLEST)
     selected = largest >= minimum
     strongest_of_rows = []
@@ -348,14 +371,14 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
         best_bin = largest.argmax(dim=1)
         bin_weights = binned[row, best_bin]
         key_in_bin = bin_weights.argmax(dim=1)
-        # After the loop, `strong` has the weakest of the row's strongest weights.
+        # After the loop, `strong` contains the smallest of these largest weights of each row.
         strong = bin_weights[row, key_in_bin]
         positive = strong > 0
         selected[row[positive], best_bin[positive]] = True
         strongest_of_rows.append(
             (row[positive], best_bin[positive], key_in_bin[positive], strong[positive])
         )
-        # Remove it, so that the next iteration finds the next weight.
+        # Set this weight to 0, so that the next iteration finds the next largest weight.
         bin_weights[row, key_in_bin] = 0
         binned[row, best_bin], largest[row, best_bin] = bin_weights, bin_weights.amax(dim=1)
     bin_row, bin_index = torch.nonzero(selected, as_tuple=True)
@@ -374,11 +397,11 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
     binned[bin_row, bin_index], largest[bin_row, bin_index] = bin_weights, bin_weights.amax(dim=1)
 
     counts = torch.bincount(bin_row[entry], minlength=count)
-    # If the smallest weight may have been collected, search for the smallest of the others.
+    # If the smallest weight of a row may have been collected, search the weights that were not.
     unsure = torch.nonzero((smallest_weights >= minimum) | (smallest_weights >= strong)).flatten()
     unsure_rows = remaining[unsure]
     smallest = unsure_rows.masked_fill(unsure_rows == 0, torch.inf).amin(dim=1)
-    # The minimum is 0 if a key between `firsts` and `ends` has no weight.
+    # The smallest weight is 0 if a key between `firsts` and `ends` has no weight.
     smallest[(unsure_rows > 0).sum(dim=1) < (ends - firsts - counts)[unsure]] = 0.0
     smallest_weights[unsure] = smallest
     return StrongestRows(
@@ -395,7 +418,7 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
 
 
 def _min_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-    """Return the smallest weight of each row between `firsts` and `ends`, (rows,)."""
+    """Return the smallest weight of each row between `firsts` and `ends` (exclusive), (rows,)."""
     row, number = torch.arange(len(binned)), torch.arange(binned.shape[1])
     smallest = binned.amin(dim=2)
     begin, end = firsts // _BIN, (ends - 1).clamp(min=0) // _BIN
@@ -409,7 +432,7 @@ def _min_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) 
 
 
 def concatenate_rows(parts: list[StrongestRows]) -> StrongestRows:
-    """Concatenate rows. There must be at least one part."""
+    """Concatenate at least one set of rows."""
     names = [field.name for field in fields(StrongestRows)]
     return StrongestRows(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
@@ -424,11 +447,12 @@ def sparse_rows(
     signed: bool = False,
     max_rest: float | None = None,
 ) -> tuple[SparseRows, float]:
-    """Return the rows in encoded form, and the largest absolute error of a weight.
+    """Encode rows. Return them with the largest absolute error of a weight.
 
-    The weight of the other keys has its own scale `max_rest`, because the rounding error of a
-    strong key can exceed it many times. Pass `max_rest`, the maximum over all rows, if `strongest`
-    has only a part of the rows.
+    Weights are encoded relative to `maximum`. The rests of the rows are encoded relative to
+    `max_rest`, because a rest can be far smaller than the rounding error of a large weight.
+    `max_rest` is the largest rest of all rows of a layer. If `strongest` contains only some of
+    these rows, pass it.
     """
     codes = _encode(strongest.weights, maximum, signed=signed)
     rounded = _decode(codes, maximum, signed=signed)
@@ -454,19 +478,19 @@ def sparse_rows(
         np.abs(strongest.smallest - spread)[is_spread],
     ]
     if signed:
-        # Nothing is spread, so the error of the smallest weight is below that of the largest.
+        # The values of other keys are 0, so the largest of them has the largest error.
         errors.pop()
     return rows, max(float(error.max(initial=0)) for error in errors)
 
 
 def _other_weights(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
-    """Return the total weight of the other keys of each row."""
+    """Return the rest of each row: the total weight of the keys that are not collected."""
     row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
     others = strongest.ends - strongest.firsts - strongest.counts
     embedded = np.bincount(row, strongest.sizes, minlength=len(strongest.counts))
     rests = np.where(others > 0, np.maximum(0.0, strongest.sums - embedded), 0.0)
     if signed:
-        # The signs of the other numbers are unknown.
+        # Do not spread a rest, because the signs of the other numbers are unknown.
         rests = np.zeros_like(rests)
     return rests
 
@@ -496,7 +520,7 @@ def _encode(
 
 
 class _Histogram:
-    """Histogram of weights by level, with the number and sum of the weights of each level."""
+    """Number and sum of the weights at each level, to find the level for a size or a share."""
 
     def __init__(self, total: float) -> None:
         self.total = total
@@ -516,16 +540,22 @@ class _Histogram:
         self.mass += float(rows.sizes[rows.always].sum(dtype=np.float64))
 
     def level_covering(self, share: float) -> int:
-        """Return the highest level whose keys have at least `share` of the weight, or 0."""
+        """Return the highest level at which the embedded keys cover `share` of the total weight.
+
+        Return 0 if no level covers this share.
+        """
         above = (self.mass + np.cumsum(self.masses[::-1])[::-1]) / self.total
         return int(np.flatnonzero(above >= share).max(initial=0))
 
     def num_keys(self, level: int) -> float:
-        """Return the number of keys that are embedded with this level as threshold."""
+        """Return the number of keys that are embedded at a level."""
         return self.count + float(self.counts[level:].sum())
 
     def level_with_at_most(self, keys: float) -> int:
-        """Return the lowest level with at most `keys` embedded keys."""
+        """Return the lowest level at which at most `keys` keys are embedded.
+
+        Return ``_LEVELS + 1`` if too many keys are embedded at every level.
+        """
         above = self.count + np.cumsum(self.counts[::-1])[::-1]
         fitting = np.flatnonzero(above <= keys)
         return int(fitting[0]) if len(fitting) else _LEVELS + 1
@@ -543,14 +573,15 @@ def _threshold(level: int) -> float:
 
 @dataclass(frozen=True)
 class Cut:
-    """Encoded layers of strongest keys.
+    """Encoded strongest keys of all layers for one page.
 
     Attributes
     ----------
     blocks : list of dict
-        Layers, as JSON values.
+        Entry of each layer, as JSON values.
     covered, error : float
-        Embedded share of the weight, and the largest absolute error of a weight.
+        Share of the total weight that the embedded keys cover, and largest absolute error of a
+        weight.
     """
 
     blocks: list[dict[str, Any]]
@@ -559,28 +590,28 @@ class Cut:
 
     @property
     def size(self) -> int:
-        """Number of bytes of their data in a page."""
+        """Number of bytes of the layers' data in a page, without headers."""
         return sum(len(block["data"]) for block in self.blocks)
 
 
 class Sweep:
-    """Collector of a record's strongest keys in one pass over its weights.
+    """Collector of the strongest keys of a record, in one pass over all weights.
 
-    When the collected keys exceed those that fit into `room` bytes, the weakest are dropped. A page
-    would not embed them, because enough stronger keys exist.
+    If more keys are collected than fit into `room` bytes, the weakest keys are dropped. A page
+    would not contain them, because there are enough stronger keys.
 
     Parameters
     ----------
     room : float
         Maximum size of the encoded keys in a page, in bytes.
     level : int
-        Level below which keys are not collected, from `first_level`.
+        Keys with weights below this level are not collected. Use `first_level` to choose it.
     """
 
     def __init__(self, room: float, level: int = 0) -> None:
         self._room = room
         self._layers: list[tuple[AttentionStack, int]] = []
-        # Rows, each with the index of its layer.
+        # Sets of collected rows, each with the index of its layer in `_layers`.
         self._parts: list[tuple[int, StrongestRows]] = []
         self._level = level
         self._num_keys = 0
@@ -591,13 +622,14 @@ class Sweep:
         return sum(rows.num_bytes for _, rows in self._parts)
 
     def begin(self, stack: AttentionStack, layer: int) -> None:
-        """Begin a layer."""
+        """Begin a layer. The next rows belong to it."""
         self._layers.append((stack, layer))
 
     def add(self, weights: NDArray[np.float32], first: int = 0) -> None:
-        """Add the next rows of the layer, (rows, columns), whose first column is the key `first`.
+        """Collect the strongest keys of the next rows of the layer, (rows, columns).
 
-        Rows must be added head by head, and within a head in their order.
+        The first column belongs to the key `first`. Rows must be added head by head, and within a
+        head from the first to the last query.
         """
         self.add_rows(self.strongest(self._layers[-1][0], weights, first))
         for _ in self.drop_excess():
@@ -606,45 +638,50 @@ class Sweep:
     def strongest(
         self, stack: AttentionStack, weights: NDArray[np.float32], first: int = 0
     ) -> StrongestRows:
-        """Collect the strongest keys of rows for `add_rows`, with the current threshold."""
+        """Return the strongest keys of some rows at the current level. Pass them to `add_rows`."""
         threshold = _threshold(self._level) * stack.maximum
         return strongest_rows(weights, threshold, first, signed=stack.signed)
 
     def add_rows(self, rows: StrongestRows) -> None:
-        """Add the next rows of the layer. Call `drop_excess` afterwards."""
+        """Add the result of `strongest` for the next rows of the layer.
+
+        Call `drop_excess` afterwards.
+        """
         self._parts.append((len(self._layers) - 1, rows))
         self._num_keys += int(np.count_nonzero(~rows.always))
 
     def drop_excess(self) -> Iterator[None]:
-        """Drop the weakest keys if there are too many, in steps."""
+        """Drop the weakest keys if far more keys are collected than fit, in steps."""
         max_keys = _max_keys(self._room)
         if self._num_keys > _COLLECTED * max_keys:
             yield from self._drop_weakest(max_keys)
 
     def suffices(self, room: float) -> bool:
-        """Whether the collected keys suffice for a page with this room."""
+        """Whether enough keys are collected to fill a page with `room` bytes for them."""
         return self._level == 0 or room <= self._room
 
     def finish(self) -> Iterator[None]:
-        """Drop the keys that do not fit, in steps. Call it after the last row."""
+        """Drop the weakest keys that do not fit, in steps. Call this method after the last row."""
         if self._num_keys > _max_keys(self._room):
             yield from self._drop_weakest(_max_keys(self._room))
 
     def cut(self, share: float, room: float) -> Cut:
-        """Encode the fewest keys that cover `share` of the weight, or as many as fit.
+        """Encode the fewest keys that cover `share` of the total weight within `room` bytes.
 
-        The result exceeds `room` if even the strongest `MIN_KEYS` of each row do.
+        If `room` is too small for this share, encode as many keys as fit. If even the `MIN_KEYS`
+        strongest keys of each row do not fit, encode only these. The result then exceeds `room`.
         """
         return run_with_bar(self.cut_in_steps(share, room), "page")
 
     def cut_in_steps(self, share: float, room: float) -> Steps[Cut]:
-        """Run `cut` in steps."""
+        """Encode keys as `cut` does, in steps."""
         whole = yield from self._joined()
         histogram = self._histogram()
         yield Progress("compressing", 0, len(whole), "layer")
         fitting_level = histogram.level_with_at_most(histogram.count + _max_keys(room))
         level = lowest = max(self._level, histogram.level_covering(share), fitting_level)
-        # Start from the same keys, independent of how many were collected.
+        # Drop keys below the lowest possible level first. The result then does not depend on how
+        # many keys were collected.
         layers = []
         for stack, layer, rows in whole:
             layers.append((stack, layer, _raise_threshold(stack, rows, lowest)))
@@ -661,7 +698,7 @@ class Sweep:
                 _SPARE * histogram.num_keys(level) * room / size
             )
             if size > room and level <= _LEVELS:
-                # The last try has only the keys that are always embedded: the smallest page.
+                # The last try embeds only the `MIN_KEYS` strongest keys of each row.
                 level = max(level + 1, fitting_level) if last + 1 < 0 else _LEVELS + 1
             elif (
                 size < _FULL * room and max(fitting_level, lowest) < level <= _LEVELS and not fuller
@@ -674,7 +711,7 @@ class Sweep:
         return Cut([block for block, *_ in cut], covered, error)
 
     def _joined(self) -> Steps[list[tuple[AttentionStack, int, StrongestRows]]]:
-        """Join the collected rows of each layer."""
+        """Concatenate the collected rows of each layer, in steps."""
         parts: list[list[StrongestRows]] = [[] for _ in self._layers]
         for layer_index, rows in self._parts:
             parts[layer_index].append(rows)
@@ -682,7 +719,7 @@ class Sweep:
         for layer_parts in parts:
             whole.append(layer_parts[0] if len(layer_parts) == 1 else concatenate_rows(layer_parts))
             yield Progress("compressing", 0, len(parts), "layer")
-        # Free the separate parts.
+        # Replace the separate sets of rows to free their memory.
         self._parts = list(enumerate(whole))
         return [(*layer, rows) for layer, rows in zip(self._layers, whole, strict=True)]
 
@@ -694,10 +731,13 @@ class Sweep:
         return histogram
 
     def _drop_weakest(self, max_keys: int) -> Iterator[None]:
-        """Drop the weakest keys until at most `most` remain, in steps."""
+        """Drop the weakest keys until at most about `max_keys` remain, in steps.
+
+        Keys that are always embedded are not counted.
+        """
         histogram = self._histogram()
         yield
-        # Raise the level first, so that rows that arrive between the steps have no weaker keys.
+        # Raise the level first. Rows that are added between the steps then have no weaker keys.
         self._level = max(self._level + 1, histogram.level_with_at_most(histogram.count + max_keys))
         num_keys = since = 0
         for number, (layer_index, rows) in enumerate(self._parts):
@@ -712,10 +752,11 @@ class Sweep:
 
 
 def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int]:
-    """Estimate a level for `Sweep` that collects somewhat more keys than a page embeds, in steps.
+    """Estimate the level with which `Sweep` collects a few more keys than a page needs, in steps.
 
-    The estimate uses sampled queries. A page embeds the keys that cover `share` of the weight, or
-    as many as fit into `room` bytes. For a short text, return 0, which collects all keys.
+    A page needs the keys that cover `share` of the total weight, or as many keys as fit into `room`
+    bytes. The estimate uses sampled queries. For a short text, return 0, so that all keys are
+    collected.
     """
     histogram = _Histogram(np.finfo(float).tiny)
     stacks = list(record.stacks.values())
@@ -736,12 +777,12 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
             stack, layer, range(stack.num_heads(layer)), rows
         ):
             weights = np.abs(head_weights)
-            # Skip invalid weights here. The pass over all rows raises an error for them.
+            # Skip invalid weights. The pass over all rows raises an error if there are any.
             valid = weights[(weights > 0) & (weights <= stack.maximum)]
             histogram.add_weights(valid, stack.maximum, factor)
             histogram.total += factor * float(valid.sum(dtype=np.float64))
             yield from pace.advance(2 * weights.size)
-    # Keep half of the uncovered share as a reserve.
+    # Cover half of the remaining share, too, because the estimate is inexact.
     return max(
         min(_LEVELS, histogram.level_with_at_most(_AIMED * _max_keys(room))),
         histogram.level_covering(1 - (1 - share) / 2),
@@ -757,9 +798,9 @@ def _raise_threshold(stack: AttentionStack, rows: StrongestRows, level: int) -> 
 
 
 def _split_rows(rows: StrongestRows) -> Iterator[tuple[int, StrongestRows]]:
-    """Divide the rows into parts for single steps. Yield the first row and the rows of each part.
+    """Split rows into parts of limited size. Yield the index of the first row and the part.
 
-    The parts are views of the arrays.
+    The arrays of the parts are views, not copies.
     """
     ends = np.cumsum(rows.counts)
     first = 0
@@ -788,7 +829,11 @@ def _encode_layer(
     level: int,
     packer: Packer,
 ) -> Steps[tuple[dict[str, Any], float, float]]:
-    """Encode a layer with a threshold. Return its block, its embedded weight, and its error."""
+    """Encode the keys of a layer at a level.
+
+    Return the entry of the layer as JSON values, the sum of its embedded weights, and the largest
+    absolute error of a weight.
+    """
     shape = (stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens))
     parts: list[tuple[NDArray[np.int64], StrongestRows]] = []
     reach, max_rest, mass = 0, 0.0, 0.0

@@ -1,6 +1,6 @@
-"""Encoding of queries and keys in a page, and errors of the weights that the page computes.
+"""Encoding of queries and keys in a page, and measurement of the error that rounding them causes.
 
-``js/src/client/page/vectors.ts`` reads them.
+The page computes weights from the queries and keys. ``js/src/client/page/vectors.ts`` reads them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 
 Encoding = Literal["float32", "float16", "bfloat16"]
 
-#: Maximum size in bytes of float32 vectors that are embedded without rounding.
+#: Maximum size in bytes of all float32 vectors of a record for which they are not rounded.
 MAX_EXACT_BYTES = 4_000_000
-#: Maximum size in bytes of embedded vectors: more slow down a browser tab.
+#: Maximum size in bytes of the vectors in a page. Larger vectors slow down the browser.
 MAX_VECTOR_BYTES = 100_000_000
 
 _MAX_WEIGHTS = 1 << 20
-# Bytes per compression step. The limit is checked after each step.
+# Number of bytes that are compressed at a time. The size limit is checked after each.
 _PIECE = 1 << 18
 _MAX_HALF = float(torch.finfo(torch.float16).max)
 
@@ -49,31 +49,32 @@ def encode_vectors_in_steps(
     max_queries: int | None = None,
     max_bytes: int | None = None,
 ) -> Steps[dict[str, Any]]:
-    """Encode queries, keys and all other inputs of the logits of every layer, in steps.
+    """Encode the queries, keys, masks and biases of every layer, in steps.
 
-    Vectors in half precision are embedded without rounding, and so are others if together they take
-    at most `MAX_EXACT_BYTES`. Larger vectors are rounded to float16, and the errors of logits and
-    weights are measured.
+    Vectors in half precision are not rounded. Other vectors are not rounded if all vectors together
+    take at most `MAX_EXACT_BYTES` in float32. Otherwise they are rounded to float16, and the errors
+    of logits and weights are measured.
 
     Parameters
     ----------
     stacks : iterable of AttentionStack
-        Stacks to embed. Stacks with only weights are skipped.
+        Stacks to encode. Stacks without queries and keys are skipped.
     exact : bool, default False
-        Whether vectors of any size are embedded without rounding.
+        Whether no vectors are rounded, however large they are.
     max_queries : int, optional
-        Number of queries per head on which errors are measured, sampled from the text. By default
-        all queries, which computes every weight.
+        Maximum number of queries per head with which errors are measured. They are sampled from
+        the text. By default errors are measured with all queries, which computes every weight.
     max_bytes : int, optional
-        Maximum size of the encoded vectors.
+        Maximum size of the encoded vectors in bytes. If they are larger, OverflowError is raised.
 
     Returns
     -------
     dict
-        JSON values. ``arrays`` has base64 texts of deflated arrays. Layers that share an array
-        share its text. An entry of ``layers`` has indices of its arrays, and the largest absolute
-        errors of a weight and of a logit in ``error`` and ``logit_error``. ``measured`` is the
-        number of queries per head on which they were measured. It is omitted for all queries.
+        JSON values. ``arrays`` is a list of arrays, each deflated and in base64. ``layers`` has an
+        entry for each layer, which refers to its arrays by index. Layers with equal arrays refer to
+        the same array. In an entry, ``error`` is the largest absolute error of a weight, and
+        ``logit_error`` of a logit. ``measured`` is the number of queries per head with which the
+        errors were measured. It is omitted if errors were measured with all queries.
     """
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
@@ -97,7 +98,7 @@ def encode_vectors_in_steps(
 
 
 def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
-    """Return the number of bytes that `encode_vectors_in_steps` compresses."""
+    """Return the size of the data of `encode_vectors_in_steps` before compression, in bytes."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
     return sum(_size(attention, unrounded) for *_, attention in layers)
@@ -117,16 +118,21 @@ def _layers(stacks: Iterable[AttentionStack]) -> list[_Layer]:
 
 
 def _unrounded_bytes(layers: Iterable[_Layer], *, exact: bool) -> int:
-    """Return the size of all vectors in float32, or 0 if they must not be rounded (`exact`)."""
+    """Return the size of all vectors in float32, in bytes.
+
+    Vectors are rounded if this size exceeds `MAX_EXACT_BYTES`. If `exact` is True, return 0, so
+    that they are not rounded.
+    """
     if exact:
         return 0
     return sum(4 * (attention.queries.numel() + attention.keys.numel()) for *_, attention in layers)
 
 
 class _Arrays:
-    """Encoded arrays without duplicates, up to a size of `max_bytes`.
+    """List of encoded arrays without duplicates.
 
-    `size` is the number of bytes of all arrays, for the progress.
+    If their total size exceeds `max_bytes`, OverflowError is raised. `size` is the expected number
+    of bytes before compression, for the progress bar.
     """
 
     def __init__(self, max_bytes: int | None, size: int) -> None:
@@ -136,14 +142,14 @@ class _Arrays:
         self._size, self._done = size, 0
 
     def add(self, values: torch.Tensor) -> Steps[int]:
-        """Return the index of an array in `texts`. Encode the array if it is new."""
+        """Encode an array unless an equal array is already encoded. Return its index in `texts`."""
         values = values.detach().cpu().contiguous()
         if values.dtype == torch.bfloat16:
-            # numpy has no bfloat16, and only the bits matter.
+            # Use int16 with the same bits, because numpy has no bfloat16.
             values = values.view(torch.int16)
         array = values.numpy()
         data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-        # Use digests as keys, which need less memory than the bytes.
+        # Recognize equal arrays by their digests, which need less memory than the arrays.
         digest = hashlib.sha256(data).digest()
         if digest not in self._indices:
             deflated = yield from self._deflated(data)
@@ -218,7 +224,7 @@ def _embed_layer(
 
 
 def _round(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, QueryKeyAttention]:
-    """Return the encoding of a layer, and the layer rounded to it."""
+    """Return the number format of a layer's vectors, and the layer with vectors in this format."""
     encoding = _encoding(attention, exact_bytes)
     kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     return encoding, dataclasses.replace(
@@ -258,7 +264,7 @@ def _embed_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
             "base": base,
         }
     numbers, tensors = part.to_parts()
-    # The entry of the layer has the numbers of queries and keys.
+    # Omit the numbers of queries and keys, because the entry of the layer already has them.
     part_data = {name: number for name, number in numbers.items() if not name.startswith("num_")}
     for name, tensor in tensors.items():
         part_data |= dict(zip(part.shared_axes, tensor.shape, strict=False))
@@ -268,7 +274,10 @@ def _embed_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
 
 
 def _unit_indices(units: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the index in `units` of each of `count` units, or -1 if it is not in `units`."""
+    """Return the inverse of `units`: the index at which each number below `count` occurs in it.
+
+    The index is -1 for numbers that do not occur.
+    """
     indices = torch.full((count,), -1, dtype=torch.int32)
     indices[units] = torch.arange(len(units), dtype=torch.int32)
     return indices
@@ -283,24 +292,30 @@ def _are_equal(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> boo
 def _measure_errors(
     attention: QueryKeyAttention, embedded: QueryKeyAttention, max_queries: int | None
 ) -> Steps[dict[str, Any]]:
-    """Measure the largest absolute errors of a weight and of a logit, in steps."""
+    """Measure the largest absolute error of a weight, and of a logit, in steps.
+
+    An error is the difference between the exact vectors and the vectors in the page, `embedded`.
+    """
     if _are_equal(attention, embedded):
         return {"error": 0.0, "logit_error": 0.0}
     count = attention.num_queries
     measured = count if max_queries is None else min(count, max_queries)
     weight_error = logit_error = 0.0
-    # Each pair has a logit and a weight, for both attentions.
+    # Each query-key pair has four numbers: a logit and a weight, from exact and from rounded
+    # vectors.
     pace = Pace("rounding errors", 4 * attention.num_heads * measured * attention.num_keys)
     for part in _parts(sample_queries(count, measured), attention.num_keys):
         for head in range(attention.num_heads):
             logits = [side.logits(head, torch.from_numpy(part)) for side in (attention, embedded)]
-            # Both are minus infinity if a key is not allowed, and their difference is NaN.
+            # For a pair that the mask forbids, both logits are minus infinity, so the difference is
+            # NaN.
             difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
             logit_error = max(logit_error, float(difference.abs().max()))
             exact, rounded = (side.weights_of_rows(head, part)[0] for side in (attention, embedded))
             weight_error = max(weight_error, float(np.abs(rounded - exact).max()))
             if attention.sinks is not None:
-                # The error of the sink's weight is the sum of the other errors.
+                # The weights of a row and the weight of its sink add up to 1. Therefore the error
+                # of the sink's weight follows from the sum of the weights.
                 sink_error = rounded.sum(axis=1, dtype=np.float64) - exact.sum(
                     axis=1, dtype=np.float64
                 )
@@ -311,6 +326,6 @@ def _measure_errors(
 
 
 def _parts(queries: NDArray[np.int64], num_keys: int) -> list[NDArray[np.int64]]:
-    """Split queries into parts whose weights are in memory together."""
+    """Split queries into blocks with at most about `_MAX_WEIGHTS` weights per head."""
     rows = max(1, _MAX_WEIGHTS // num_keys)
     return [queries[start : start + rows] for start in range(0, len(queries), rows)]
