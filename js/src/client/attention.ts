@@ -4,38 +4,39 @@
  *     logits = cap(scale * q k^T) + bias        cap(x) = c tanh(x / c)
  *     weights = softmax over the allowed keys and the sink
  *
- * The sink's weight is returned separately. Sources: Vaswani et al. 2017, equation 1. Gemma 2 report,
- * section 2, for the cap. gpt-oss model card for the sink.
+ * q is the query, k are the keys, and c is the soft cap, without which cap(x) = x. The weight of the
+ * sink is returned separately. Sources: Vaswani et al. 2017, equation 1, for attention; Gemma 2
+ * report, section 2, for the soft cap; gpt-oss model card for the sink.
  */
 
 /** Inputs of one attention row. */
 export interface RowInputs {
-  /** head_dim values. */
+  /** Query vector with head_dim values. */
   query: Float32Array;
-  /** All keys one after the other, head_dim values each. */
+  /** Key vectors, one after the other, with head_dim values each. */
   keys: Float32Array;
   numKeys: number;
   scale: number;
   softcap: number | null;
-  /** Term added to the logit of a key, after the cap. */
+  /** Return the number that is added to the logit of a key after the soft cap. */
   bias: (key: number) => number;
   allowed: (key: number) => boolean;
-  /** Learned logit of the sink, which takes a share of the row's weight. */
+  /** Learned logit that takes a share of the row's weight, or null if the head has no sink. */
   sink: number | null;
 }
 
 /** One row of attention. */
 export interface AttentionRow {
-  /** Minus infinity for keys that are not allowed. */
+  /** Logit of each key. Minus infinity for keys that the mask does not allow. */
   logits: Float64Array;
-  /** All zero if no key is allowed. */
+  /** Weight of each key. All weights are 0 if no key is allowed. */
   weights: Float64Array;
-  /** Log-sum-exp of all logits and the sink, or null if no key is allowed. */
+  /** Log-sum-exp of all logits and the sink, or null without a sink and an allowed key. */
   logSumExp: number | null;
   sinkWeight: number | null;
 }
 
-/** Return the scaled product of the query and a key. */
+/** Return the dot product of the query and a key, multiplied by the scale. */
 export function scaledProduct(inputs: RowInputs, key: number): number {
   const { query, keys } = inputs;
   const start = key * query.length;
@@ -56,7 +57,7 @@ export function scaledProduct(inputs: RowInputs, key: number): number {
   return (a + b + (c + d)) * inputs.scale;
 }
 
-/** Apply the soft cap to a scaled product, if there is one. */
+/** Apply the soft cap to a scaled product, or return the product if `softcap` is null. */
 export function capped(product: number, softcap: number | null): number {
   return softcap === null ? product : softcap * Math.tanh(product / softcap);
 }

@@ -1,7 +1,8 @@
 /**
- * Decoding of replies: from bytes to float32 weights.
+ * Decoding of replies from bytes to float32 numbers.
  *
- * `attnviz/server/codec.py` encodes them. Tests of both read `tests/fixtures/codec.json`.
+ * `attnviz/server/codec.py` encodes the numbers. The tests of both modules read
+ * `tests/fixtures/codec.json`.
  */
 
 import type { Encoding, PieceHeader } from "./protocol";
@@ -14,18 +15,18 @@ export function bytesPerValue(encoding: Encoding): number {
   return isCoded(encoding) ? 1 : 4;
 }
 
-/** Codes of the largest weight, and of the largest absolute value if values have a sign. */
+/** Largest code of numbers without a sign, and of numbers with a sign. */
 export const TOP_CODE = 255;
 export const TOP_SIGNED_CODE = 127;
 
-/** Return the signed code of a byte (two's complement). */
+/** Return the signed number that a byte stands for (two's complement). */
 function signedCode(byte: number): number {
   return byte < 128 ? byte : byte - 256;
 }
 
 /**
- * Return the value of each of the 256 codes: maximum * (code / 255)^2 for "uint8-sqrt", and
- * sign * maximum * (code / 127)^2 for "int8-sqrt", whose codes are signed.
+ * Return the value of each of the 256 bytes: maximum * (byte / 255)^2 for "uint8-sqrt". For
+ * "int8-sqrt", the byte is a signed code with the value sign(code) * maximum * (code / 127)^2.
  */
 export function codeValues(maximum: number, signed = false): Float32Array {
   const values = new Float32Array(256);
@@ -36,14 +37,18 @@ export function codeValues(maximum: number, signed = false): Float32Array {
   return values;
 }
 
-/** Return the bytes of a buffer, or of the part that a view covers. */
+/** Return the bytes of a buffer, or only those that the view `data` covers. */
 export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
   return data instanceof ArrayBuffer
     ? new Uint8Array(data)
     : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
 }
 
-/** Return bytes of float32 numbers. `planes` has the first bytes of all numbers, then the second, ... */
+/**
+ * Return the bytes of float32 numbers, number by number.
+ *
+ * @param planes the first bytes of all numbers, then the second bytes of all numbers, and so on.
+ */
 function fromPlanes(planes: Uint8Array): Uint8Array {
   const count = planes.length / 4;
   const out = new Uint8Array(planes.length);
@@ -53,7 +58,7 @@ function fromPlanes(planes: Uint8Array): Uint8Array {
   return out;
 }
 
-/** Decode a reply of any encoding, including deflated ones. */
+/** Decode a reply of any encoding to float32 values in row-major order. */
 export async function decodeReply(
   header: PieceHeader,
   data: ArrayBufferView | ArrayBuffer,
@@ -64,7 +69,7 @@ export async function decodeReply(
 }
 
 /**
- * Decode a buffer to float32 values in row-major order.
+ * Decode a buffer that is not deflated to float32 values in row-major order.
  *
  * @throws Error if the length does not fit the shape or the encoding is unknown.
  */
@@ -81,9 +86,10 @@ export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer)
     );
   }
   if (header.encoding === "float32") {
-    // The page computed this array for this reply, so it needs no copy.
+    // A page computes this array for this reply only, so no copy is needed.
     if (data instanceof Float32Array) return data;
-    // A copy, because a view of a message may start at an offset that is not a multiple of 4.
+    // Copy the bytes, because a Float32Array must start at a multiple of 4 bytes. A view of a
+    // message may start anywhere.
     return new Float32Array(bytes.slice().buffer);
   }
   const values = codeValues(header.maximum, header.encoding === "int8-sqrt");
@@ -112,19 +118,20 @@ function fromBinary(binary: string): Uint8Array<ArrayBuffer> {
 }
 
 /**
- * Inflate bytes that zlib deflated.
+ * Inflate bytes that were deflated by zlib.
  *
- * @throws Error if zlib's checksum shows that they were changed.
+ * @throws Error if zlib's checksum shows that the bytes were changed.
  */
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
   const { readable, writable } = new DecompressionStream("deflate");
   const writer = writable.getWriter();
-  // The reader below throws the same error.
+  // Ignore errors of the writer, because the reader below throws the same error.
   writer.write(bytes).catch(() => {});
   writer.close().catch(() => {});
   const parts: Uint8Array<ArrayBuffer>[] = [];
   try {
-    // Reading a Response takes several tasks, and a browser may parse more of the page between them.
+    // Read the stream directly. A Response would need several tasks, between which a browser may
+    // parse more of the page and delay the data.
     const reader = readable.getReader();
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
       parts.push(part.value);

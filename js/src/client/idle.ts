@@ -1,10 +1,10 @@
-/** Longest wait for a frame. Hidden tabs have no frames. */
+/** Longest wait for a frame in milliseconds. Hidden tabs have no frames. */
 const LONGEST_FRAME_MS = 100;
 
 /** Wait until the browser has painted and has nothing else to do. */
 export async function idle(): Promise<void> {
   await new Promise<void>((resolve) => {
-    // A browser paints after it has called the callbacks of a frame.
+    // The browser paints after the callbacks of a frame, and calls a timer after it has painted.
     globalThis.requestAnimationFrame?.(() => setTimeout(resolve));
     setTimeout(resolve, LONGEST_FRAME_MS);
   });

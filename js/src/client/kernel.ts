@@ -1,10 +1,11 @@
 /**
- * Requests to the running kernel, as custom messages of the widget.
+ * Requests to the running kernel, sent as custom messages of the widget.
  *
- * anywidget's own `invoke` times out after three seconds and cannot return an error. Here every
- * request has an id, can be cancelled and may be answered late, and only a few are sent at once.
- * A kernel computes each request for a moment. If it needs longer it replies with its progress,
- * and continues when the request is sent again (`attnviz/server/pending_replies.py`).
+ * anywidget's own `invoke` is not used, because it fails after three seconds and cannot return an
+ * error. Here every request has an id, can be cancelled, and may be answered late. At most
+ * `MAX_IN_FLIGHT` requests are sent at once. The kernel computes a request for a moment. If the
+ * request needs longer, the kernel replies with its progress, and continues when the request is
+ * sent again (`attnviz/server/pending_replies.py`).
  */
 
 import { type Signal, signal } from "@preact/signals";
@@ -12,7 +13,7 @@ import type { PendingHeader, ReplyProgress } from "./protocol";
 import { RECORD_NUMBER, withNumber, withoutNumber } from "./record-number";
 import type { Connection, Reply, Transport } from "./transport";
 
-/** The methods of anywidget's model that are used here. */
+/** The methods of anywidget's model that this module uses. */
 export interface MessageModel {
   get?(name: string): unknown;
   set?(name: string, value: unknown): void;
@@ -21,28 +22,34 @@ export interface MessageModel {
   off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
 }
 
-/** Trait with the description that is sent with the widget. */
+/** Trait that contains the description of the record when the widget is created. */
 const DESCRIPTION = "_description";
-/** Maximum number of requests sent at once. Hosts queue or drop more than a few. */
+/**
+ * Maximum number of sent requests without an answer. Hosts queue or drop messages if there are
+ * many.
+ */
 export const MAX_IN_FLIGHT = 4;
-/** Time without an answer after which the view shows that it is waiting. */
+/** Milliseconds without an answer after which the view shows that it is waiting. */
 export const WAITING_AFTER_MS = 1_000;
-/** Time after which the view shows that the kernel does not answer. */
+/** Milliseconds without an answer after which the view shows that the kernel does not answer. */
 export const UNANSWERED_AFTER_MS = 10_000;
 
 interface Pending {
   name: string;
   args: object;
-  /** All ids under which it was sent. After a retry the answer to an earlier id is still valid. */
+  /**
+   * All ids under which the request was sent. After a retry, an answer to an earlier id is also
+   * valid.
+   */
   ids: string[];
   resolve: (reply: Reply) => void;
   reject: (error: Error) => void;
   release: () => void;
   connection: Connection;
   timers: ReturnType<typeof setTimeout>[];
-  /** Progress of the answer, once the kernel has replied that it needs longer. */
+  /** Latest progress of the answer. Null until the kernel has replied that it needs longer. */
   progress: ReplyProgress | null;
-  /** Time of the first reply with progress. */
+  /** Time of the first reply with progress, as `Date.now()` returns it. */
   firstProgressAt: number;
   report: ((progress: ReplyProgress) => void) | undefined;
 }
@@ -55,12 +62,12 @@ interface Message {
 }
 
 function randomPrefix(): string {
-  // Several tabs share one kernel, so a counter alone would not be unique.
+  // Several tabs may share one kernel, so a counter alone would not be unique.
   const words = crypto.getRandomValues(new Uint32Array(2));
   return Array.from(words, (word) => word.toString(36)).join("");
 }
 
-/** Send a message to the kernel. Return false if it cannot be sent. */
+/** Send a message to the kernel. Return false if this fails. */
 function post(model: MessageModel, message: object): boolean {
   try {
     model.send(message);
@@ -72,8 +79,9 @@ function post(model: MessageModel, message: object): boolean {
 }
 
 /**
- * Return whether a widget has no connection to a kernel because it was stored in a notebook or page.
- * anywidget has no such flag, but the widget's layout is an ipywidgets model, which has one.
+ * Return whether a widget comes from a stored notebook or page, and has no connection to a kernel.
+ *
+ * anywidget has no flag for this. The widget's layout is an ipywidgets model, which has one.
  */
 function isDetached(model: MessageModel): boolean {
   const layout = model.get?.("layout") as
@@ -83,15 +91,22 @@ function isDetached(model: MessageModel): boolean {
   return layout?.comm_live === false && layout.comm === undefined;
 }
 
-/** Description that was sent with the widget. Without a number it is about record 0. */
+/**
+ * Description that was sent with the widget, with the number of its record. Without a number, the
+ * description is about record 0.
+ */
 interface WidgetDescription {
   record?: number;
 }
 
-/** Remove the description from the widget's state, so that it is neither stored twice nor saved. */
+/**
+ * Remove the description from the widget's state and return it, or null without one. It is removed
+ * so that it is neither kept in memory twice nor saved.
+ */
 function takeDescription(model: MessageModel): WidgetDescription | null {
   const description = (model.get?.(DESCRIPTION) ?? null) as WidgetDescription | null;
-  // Two values, because the model also keeps the previous one and would still hold the description.
+  // Set two values, because the model also keeps its previous value. After one, this would still be
+  // the description.
   if (description) for (const empty of ["", null]) model.set?.(DESCRIPTION, empty);
   return description;
 }
@@ -101,7 +116,7 @@ export function recordNumber(model: MessageModel): number {
   return (model.get?.(RECORD_NUMBER) as number | undefined) ?? 0;
 }
 
-/** The requests of one widget model. */
+/** Transport for the requests of one widget model. */
 export class KernelChannel implements Transport {
   readonly live = true;
   readonly detached: boolean;
@@ -116,7 +131,10 @@ export class KernelChannel implements Transport {
   readonly #listeners = new Set<(connection: Connection) => void>();
   #connection: Connection = "ready";
 
-  /** @param ended closes the channel: pending requests are rejected and messages are ignored. */
+  /**
+   * @param ended signal that closes the channel. Pending requests are then rejected, and later
+   *   messages are ignored.
+   */
   constructor(model: MessageModel, ended?: AbortSignal) {
     this.#model = model;
     this.detached = isDetached(model);
@@ -124,7 +142,7 @@ export class KernelChannel implements Transport {
     this.record = signal(recordNumber(model));
     const onMessage = (message: Message, buffers?: DataView[]): void =>
       this.#receive(message, buffers ?? []);
-    // The kernel no longer answers requests about the previous record.
+    // The kernel does not answer requests about the previous record, so cancel them.
     const onRecordChange = (): void => {
       if (recordNumber(model) === this.record.peek()) return;
       this.#cancelAll();
@@ -196,7 +214,10 @@ export class KernelChannel implements Transport {
     listener(this.#connection);
   }
 
-  /** Return the arguments with the kernel's stack names, or null if they name a previous record. */
+  /**
+   * Return the arguments with the stack name that the kernel uses. Return null if the stack belongs
+   * to a previous record.
+   */
   #kernelArgs(args: object): object | null {
     const { stack } = args as { stack?: unknown };
     const number = this.record.peek();
@@ -205,7 +226,10 @@ export class KernelChannel implements Transport {
     return withNumber(kernelName, number) === stack ? { ...args, stack: kernelName } : null;
   }
 
-  /** Return the description that was sent with the widget, once, or null if it is of another record. */
+  /**
+   * Return the description that was sent with the widget. Return null at later calls, or if the
+   * description belongs to another record.
+   */
   #takeDescription(): Reply | null {
     const { record = 0, ...header } = this.#description ?? { record: -1 };
     this.#description = null;
@@ -242,7 +266,8 @@ export class KernelChannel implements Transport {
     pending.timers = isDetached(this.#model)
       ? [startTimer(WAITING_AFTER_MS, "detached")]
       : [startTimer(WAITING_AFTER_MS, "waiting"), startTimer(UNANSWERED_AFTER_MS, "unanswered")];
-    // If it cannot be sent, the timers report that the answer is missing, and a retry sends it again.
+    // If the message cannot be sent, the timers report that the answer is missing. A retry sends
+    // the request again.
     const { name, args } = pending;
     const record = this.record.peek();
     post(this.#model, { attnviz: "request", id, name, arguments: args, record });
@@ -253,8 +278,9 @@ export class KernelChannel implements Transport {
     const ids = pending.ids;
     this.#finish(pending);
     if (wasSent) for (const id of ids) post(this.#model, { attnviz: "cancel", id });
-    // Callers often cancel several requests together. Wait until all are removed from the queue, or
-    // the queued ones would be sent only to be cancelled, and the kernel would still compute them.
+    // Callers often cancel several requests together. Send the next request after all of them are
+    // removed from the queue. Otherwise a queued request could be sent just before it is cancelled,
+    // and the kernel would compute it.
     queueMicrotask(() => this.#sendNext());
   }
 
@@ -288,12 +314,12 @@ export class KernelChannel implements Transport {
     this.#sendNext();
   }
 
-  /** Send a request again that the kernel has not finished. */
+  /** Send an unfinished request again, so that the kernel continues to compute it. */
   #continue(pending: Pending, id: string, progress: ReplyProgress): void {
     const isNewest = pending.ids[pending.ids.length - 1] === id;
     pending.ids = pending.ids.filter((other) => other !== id);
     this.#byId.delete(id);
-    // If the request was sent again since, ignore the progress of its earlier ids.
+    // If a retry has sent the request again under a newer id, ignore progress of the earlier id.
     if (!isNewest) return;
     if (pending.progress === null) pending.firstProgressAt = Date.now();
     pending.progress = progress;
@@ -307,7 +333,8 @@ export class KernelChannel implements Transport {
   #notify(): void {
     const states = new Set(Array.from(this.#inFlight, (pending) => pending.connection));
     const longRequests = [...this.#inFlight].filter(isLong);
-    // If several are long, report the one that was requested first.
+    // A problem has precedence over progress. Among several long requests, report the progress of
+    // the first.
     const problem = (["detached", "unanswered"] as const).find((state) => states.has(state));
     const connection =
       problem ?? longRequests[0]?.progress ?? (states.has("waiting") ? "waiting" : "ready");
@@ -317,7 +344,10 @@ export class KernelChannel implements Transport {
   }
 }
 
-/** Return whether an answer has been computed for so long that the view shows its progress. */
+/**
+ * Return whether the view shows the progress of a request. This needs progress for at least
+ * `WAITING_AFTER_MS` and no `report` callback.
+ */
 function isLong({ progress, firstProgressAt, report }: Pending): boolean {
   return (
     progress !== null && report === undefined && Date.now() - firstProgressAt >= WAITING_AFTER_MS

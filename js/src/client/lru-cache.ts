@@ -1,14 +1,15 @@
 /** Cache of the most recently used values, up to a number of bytes. */
 export class LruCache<V> {
   readonly #limit: number;
-  // In order of last use: the first entry is dropped first.
+  // Entries in order of their last use. The first entry is dropped first.
   readonly #entries = new Map<string, { value: V; bytes: number }>();
   readonly #dropped: (key: string) => void;
   #bytes = 0;
 
   /**
-   * @param limit maximum size in bytes. The newest value is kept even if it alone is larger.
-   * @param dropped called after an entry was removed or replaced.
+   * @param limit maximum size in bytes. The newest value is kept even if it alone exceeds the
+   *   limit.
+   * @param dropped called with the key of an entry after the entry was removed or replaced.
    */
   constructor(limit: number, dropped: (key: string) => void = () => {}) {
     this.#limit = limit;
@@ -42,7 +43,10 @@ export class LruCache<V> {
   }
 }
 
-/** Return the cached promise for `key`, or call `make` and cache its promise. */
+/**
+ * Return the cached promise for `key`, or call `make` and cache the promise that it returns. If the
+ * promise rejects, it is removed from the cache.
+ */
 export function once<V>(
   cache: LruCache<Promise<V>>,
   key: string,
@@ -53,7 +57,7 @@ export function once<V>(
   if (cached) return cached;
   const promise = make();
   cache.set(key, promise, 0);
-  // The size is unknown until the promise resolves.
+  // Until the promise resolves its size is unknown and counts as 0.
   promise.then(
     (value) => cache.set(key, promise, size(value)),
     () => cache.delete(key),

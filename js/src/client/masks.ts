@@ -1,12 +1,21 @@
 /**
- * Masks and position biases in the forms that Python stores (`attnviz/record/masks.py`). Exported pages
- * contain the same forms as saved records.
+ * Masks and position biases in the formats in which Python stores them (`attnviz/record/masks.py`).
+ * Exported pages and saved records use the same formats.
  */
 
-/** Returns a function of the key for a query token of a head. */
+/**
+ * Function of a head and a query token that returns a function of the key. The value for a key is
+ * whether the mask allows it, or its bias.
+ */
 export type RowFunction<T> = (head: number, token: number) => (key: number) => T;
 
-/** Return a mask of the keys in a band around the query. A null limit means no limit on that side. */
+/**
+ * Return a mask that allows the keys in a band around the query.
+ *
+ * @param before maximum number of positions from a key to a later query, or null without a limit.
+ * @param after maximum number of positions from a query to a later key, or null without a limit.
+ * @param offset position of the first query among the keys.
+ */
 export function bandMask(
   before: number | null,
   after: number | null,
@@ -17,7 +26,10 @@ export function bandMask(
     (before === null || token + offset - key <= before);
 }
 
-/** Return a mask stored as one bit per entry. The lowest bit of a byte is its first key. */
+/**
+ * Return a mask that is stored as one bit per key. The lowest bit of a byte belongs to its first
+ * key, and every row starts with a new byte.
+ */
 export function packedMask(
   bits: Uint8Array,
   { heads, queries, keys }: { heads: number; queries: number; keys: number },
@@ -29,7 +41,12 @@ export function packedMask(
   };
 }
 
-/** Return a bias that depends only on the distance from query to key. */
+/**
+ * Return a bias that depends only on the distance from query to key.
+ *
+ * @param values one bias for each distance, from the last query to the first key up to the first
+ *   query and the last key. They are stored for each head, or once for all heads.
+ */
 export function distanceBias(
   values: Float32Array,
   { heads, queries, keys }: { heads: number; queries: number; keys: number },
@@ -40,7 +57,10 @@ export function distanceBias(
   };
 }
 
-/** Return a bias of shape (heads or 1, rows or 1, keys). */
+/**
+ * Return a bias that is stored as an array of shape (heads or 1, rows or 1, keys). A length of 1
+ * means that all heads or all queries have the same bias.
+ */
 export function denseBias(
   values: Float32Array,
   { heads, rows, keys }: { heads: number; rows: number; keys: number },
@@ -52,10 +72,12 @@ export function denseBias(
 }
 
 /**
- * Extend a mask or bias to a longer text, with the value `missing` for the added tokens.
+ * Extend a mask or bias to a text with inserted tokens. Pairs with an inserted token have the value
+ * `missing`.
  *
- * @param queries for each query token of the longer text its index in `base`, or -1.
- * @param keys for each key token of the longer text its index in `base`, or -1.
+ * @param queries for each query token of the longer text, its index in `base`, or -1 if it is
+ *   inserted.
+ * @param keys for each key token of the longer text, its index in `base`, or -1 if it is inserted.
  */
 export function withInsertedTokens<T>(
   queries: Int32Array,

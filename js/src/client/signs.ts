@@ -1,4 +1,4 @@
-/** Pooling of numbers of both signs to one number, so that they never cancel. */
+/** Pooling of positive and negative numbers to one number, so that they do not cancel. */
 
 /** Return the number with the larger absolute value, or the first if they are equal. */
 export function larger(a: number, b: number): number {
@@ -13,22 +13,27 @@ export function largestOf(values: ArrayLike<number>): number {
 }
 
 /**
- * A pooled cell shows its negative sum only if that is larger by more than this share. Each row of a
- * difference sums to 0, so in a cell of whole rows rounding alone would decide the sign.
+ * A cell shows its pooled negative numbers only if they exceed the positive ones by this share.
+ * Each row of a difference sums to 0, so both are equal in a cell of complete rows. Without this
+ * margin, rounding would decide the sign.
  */
 const TIE_MARGIN = 1e-3;
 
 /**
- * Return the value of a cell: the larger in size of its positive and its negative part.
+ * Return the value of a cell: its pooled positive numbers, or its pooled negative numbers if these
+ * are larger in absolute value.
  *
- * `attnviz/server/pooling.py` does the same for a live view. Tests of both read
+ * For a live view, `attnviz/server/pooling.py` computes the same. The tests of both modules read
  * `tests/fixtures/tiles.json`.
  */
 export function cellValue(positive: number, negative: number): number {
   return -negative > positive * (1 + TIE_MARGIN) ? negative : positive;
 }
 
-/** Pool the numbers of a cell. */
+/**
+ * Pool the numbers of a cell. Positive and negative numbers are pooled separately, and `cellValue`
+ * chooses one of the results.
+ */
 export function pool(values: ArrayLike<number>, how: "mean" | "max"): number {
   let [positive, negative] = [0, 0];
   for (let i = 0; i < values.length; i++) {

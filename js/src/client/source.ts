@@ -34,7 +34,7 @@ import {
   type Transport,
 } from "./transport";
 
-/** Score of one pattern for every head of a stack. An undefined score is null. */
+/** Scores of one pattern, by layer and head of a stack. A score is null if it is undefined. */
 export type Scores = ScoresHeader["scores"];
 
 /** Return the numbers of the heads in a layer. */
@@ -53,18 +53,23 @@ export function countHeads({ heads_per_layer }: Pick<StackDescription, "heads_pe
 
 /** Decoded weights, with one matrix for each requested head. */
 export interface WeightBlock {
-  /** Row-major, `rows * columns` values each. */
+  /** Matrices in row-major order, with `rows * columns` values each. */
   matrices: Float32Array[];
   rows: number;
   columns: number;
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
-  /** Queries of the rows, if rows are a sample of the queries. Undefined if all queries were used. */
+  /**
+   * Query of each row, if the rows are a sample of the queries. Undefined if all queries were used.
+   */
   sampled?: readonly number[];
-  /** Cell with the largest weight in each map, and that weight. Only in maps from a kernel. */
+  /** Flat index and value of the largest cell of each map. Defined only for maps from a kernel. */
   largest?: [number, number][];
-  /** Sampling interval of a tile: every n-th query was used. Undefined if all were used. */
+  /**
+   * Sampling interval of a tile: only every n-th query was used. Undefined if all queries were
+   * used.
+   */
   samplingInterval?: number;
 }
 
@@ -74,10 +79,15 @@ export interface ExportedFile {
   bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** Cache size in bytes: more than twenty layers of 12 heads at 256 tokens. */
+/**
+ * Default size of the caches in bytes. It is enough for more than 20 layers of 12 heads at 256
+ * tokens.
+ */
 const CACHE_BYTES = 64_000_000;
 
-/** Maximum number of cached row ranges that are searched for a block. */
+/**
+ * Maximum number of row ranges that are remembered for the blocks of a head with the same columns.
+ */
 const MAX_RANGES = 8;
 
 interface CachedWeights {
@@ -86,10 +96,13 @@ interface CachedWeights {
   error: number;
 }
 
-/** Requested weights by head. */
+/** Weights that were requested together, by head. */
 type PendingWeights = Promise<Map<number, CachedWeights>>;
 
-/** Split a request by heads, or also by rows, so that each reply has at most `largest` bytes. */
+/**
+ * Split a request by heads, so that each reply has at most `largest` bytes. If the rows of one head
+ * have more, split by rows as well, with at least one row per request.
+ */
 export function splitRequest(request: BlockRequest, largest = MAX_REPLY_BYTES): BlockRequest[] {
   const columns = request.columns[1] - request.columns[0];
   const rows = request.rows[1] - request.rows[0];
@@ -132,15 +145,20 @@ function bytesOfBlock({ matrices, rows, columns }: WeightBlock): number {
   return 4 * matrices.length * rows * columns;
 }
 
-/** Weights and other answers about one record, from any transport. */
+/** Weights of one record and other answers about it, from any transport. */
 export class Source {
   readonly transport: Transport;
   /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
   readonly #blocks: LruCache<CachedWeights>;
-  /** Row ranges of the cached blocks, by the other fields of their requests. */
+  /**
+   * Row ranges of the cached blocks. The key contains the other fields of the request and the head.
+   */
   readonly #rows = new Map<string, Range[]>();
-  /** Pending requests. A second caller with the same request waits for the first one's answer. */
+  /**
+   * Pending answers, by the key of the request. A second caller with the same request waits for the
+   * answer to the first request.
+   */
   readonly #pending = new Map<string, Promise<unknown>>();
   readonly #answers: LruCache<unknown>;
   readonly #toDescription: (answer: unknown) => Description;
@@ -158,7 +176,9 @@ export class Source {
     this.#answers = new LruCache(cacheBytes);
   }
 
-  /** Return the description of the record, with its number in the names of the stacks. */
+  /**
+   * Return the description of the record. The names of the stacks contain the number of the record.
+   */
   async describe(signal?: AbortSignal): Promise<Description> {
     const number = this.record.peek();
     const description = await this.#describe(signal);
@@ -225,7 +245,7 @@ export class Source {
     };
   }
 
-  /** Register a pending answer under its keys, so that other callers can wait for it. */
+  /** Register a pending answer under `keys`, so that other callers can wait for it. */
   #register<T>(keys: readonly string[], answer: Promise<T>): Promise<T> {
     const pending = answer.finally(() => {
       for (const key of keys) this.#pending.delete(key);
@@ -234,11 +254,11 @@ export class Source {
     return pending;
   }
 
-  /** Request weights and cache them. */
+  /** Request weights, in several requests if they are too large for one reply, and cache them. */
   async #requestBlock(request: BlockRequest, signal?: AbortSignal): PendingWeights {
     const columns = request.columns[1] - request.columns[0];
     const length = (request.rows[1] - request.rows[0]) * columns;
-    // The replies of a page have no size limit.
+    // The replies of a page have no size limit, so the rows of a head are not split.
     const largest = this.transport.live ? MAX_REPLY_BYTES : Math.max(MAX_REPLY_BYTES, 4 * length);
     const parts = splitRequest(request, largest);
     const received = new Map<number, CachedWeights>();
@@ -267,7 +287,10 @@ export class Source {
     return received;
   }
 
-  /** Return the requested rows from a cached block, or undefined if no block contains them. */
+  /**
+   * Return the requested rows from a cached block of the same columns. Return undefined if no block
+   * contains all of these rows.
+   */
   #cachedRows(request: BlockRequest, head: number): CachedWeights | undefined {
     const [start, stop] = request.rows;
     const columns = request.columns[1] - request.columns[0];
@@ -297,7 +320,7 @@ export class Source {
     else this.#rows.delete(key);
   }
 
-  /** Return the maps of heads of a layer. Large maps are pooled by their maximum. */
+  /** Return the maps of some heads of a layer. A cell of a map shows its largest weight. */
   async maps(request: MapsRequest, signal?: AbortSignal): Promise<WeightBlock> {
     return this.fetch("maps", request, readBlock, bytesOfBlock, signal);
   }
@@ -307,22 +330,22 @@ export class Source {
     return this.fetch("tile", request, readBlock, bytesOfBlock, signal);
   }
 
-  /** Return a pattern's score of every head of a stack, by layer. */
+  /** Return the scores of all heads of a stack for a pattern, by layer. */
   async scores(stack: string, pattern: string, signal?: AbortSignal): Promise<Scores> {
     const read = ({ header }: Reply): Scores => (header as ScoresHeader).scores;
     const bytesOf = (scores: Scores): number => 8 * scores.flat().length;
     return this.fetch("scores", { stack, pattern }, read, bytesOf, signal);
   }
 
-  /** Return one image of the description. The kernel reduces it to fit into a reply. */
+  /** Return one image of the record. The kernel scales it down if it is too large for a reply. */
   async image(index: number, signal?: AbortSignal): Promise<RecordImage> {
     return this.fetch("image", { index }, readImage, () => MAX_REPLY_BYTES, signal);
   }
 
   /**
-   * Send a request whose answer fits into one reply, or return its cached answer.
+   * Send a request and return its decoded answer, or return the cached answer.
    *
-   * @param read decodes the reply.
+   * @param read decodes the reply. It may request further parts of the answer.
    * @param bytesOf returns the size of the answer, or null if it must not be cached.
    */
   async fetch<N extends keyof Requests, T>(
@@ -355,9 +378,9 @@ export class Source {
   }
 
   /**
-   * Return the HTML page that the kernel exports for the view's state.
+   * Return the HTML page that the kernel exports for a view in the given state.
    *
-   * @param report receives the progress.
+   * @param report called with the progress of the export.
    */
   async page(
     state: object,
@@ -373,7 +396,10 @@ export class Source {
   }
 }
 
-/** Rethrow an error unless another caller aborted. Callers that still wait send the request again. */
+/**
+ * Return undefined if another caller aborted the shared request, and rethrow any other error. After
+ * undefined, the remaining caller sends the request again.
+ */
 function ignoreAbort(reason: unknown): undefined {
   if (!isAbort(reason)) throw reason;
   return undefined;
@@ -381,7 +407,10 @@ function ignoreAbort(reason: unknown): undefined {
 
 type KeyParts = [string, number, number, Range, Range];
 
-/** A block request for one head. `rows` is null in the key for blocks with any rows. */
+/**
+ * Fields of a block request that identify a cached block of one head. `rows` is null if the rows do
+ * not matter.
+ */
 type BlockOfHead = Omit<BlockRequest, "rows" | "heads"> & { rows: Range | null };
 
 function keyOf(request: BlockOfHead, head: number): string {

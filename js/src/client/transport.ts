@@ -1,4 +1,7 @@
-/** Transport of requests and replies, by a running kernel or by an exported page. */
+/**
+ * Interface of transports, which send requests to a running kernel or answer them from an exported
+ * page.
+ */
 
 import type { ReadonlySignal } from "@preact/signals";
 import type {
@@ -16,8 +19,9 @@ export interface Reply {
 }
 
 /**
- * State of a transport: `unanswered` after a long wait, `detached` without a kernel that could
- * answer, or the progress of an answer that the kernel has been computing for a while.
+ * State of a transport: "waiting" or "unanswered" after a short or long time without an answer, and
+ * "detached" if no kernel can answer. It is a `ReplyProgress` if the kernel has been computing an
+ * answer for a while.
  */
 export type Connection = "ready" | "waiting" | "unanswered" | "detached" | ReplyProgress;
 
@@ -26,28 +30,36 @@ export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, key
 
 /** Sends requests and receives their replies. */
 export interface Transport {
-  /** @param report receives the progress of a long answer, in place of the listeners of `watch`. */
+  /**
+   * Send a request.
+   *
+   * @param report called with the progress of a long answer. The listeners of `watch` then do not
+   *   receive this progress.
+   */
   request<N extends keyof Requests>(
     name: N,
     args: Requests[N],
     signal?: AbortSignal,
     report?: (progress: ReplyProgress) => void,
   ): Promise<Reply>;
-  /** Sends every unanswered request again. */
+  /** Send every unanswered request again. */
   retry(): void;
-  /** Cancels the answers that have been computed for a while, except those with a `report`. */
+  /**
+   * Cancel the requests that the kernel has been computing for a while, except those with a
+   * `report`.
+   */
   stop?(): void;
-  /** Calls the listener now and at every change of the connection, until the signal is aborted. */
+  /** Call the listener now and at every change of the connection, until `signal` is aborted. */
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
   /** Number of the record that replies are about, or undefined if the record never changes. */
   readonly record?: ReadonlySignal<number>;
-  /** Whether a kernel answers, which can compute anything about the record. */
+  /** Whether a kernel answers the requests, which can compute any answer about the record. */
   readonly live: boolean;
-  /** Whether the widget was stored without its kernel. Views then request nothing in advance. */
+  /** Whether the widget was stored without its kernel. Views then request only what they show. */
   readonly detached?: boolean;
 }
 
-/** Maximum number of bytes in a reply. All tested hosts pass on messages of this size. */
+/** Maximum number of bytes in a reply. All tested hosts deliver messages of this size. */
 export const MAX_REPLY_BYTES = 1_000_000;
 
 /** Return the buffer of a reply. @throws Error if there is none. */
@@ -56,7 +68,7 @@ export function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
   return reply.data;
 }
 
-/** Request the other parts of an answer one after the other, and return all of its bytes. */
+/** Request the other parts of an answer one after the other, and return the bytes of all parts. */
 export async function joinParts(
   first: Reply,
   requestPart: (part: number) => Promise<Reply>,

@@ -1,4 +1,7 @@
-/** Answers from the data of an exported page, in the same form as a kernel's. */
+/**
+ * Transport that answers requests from the data of an exported page. Its replies have the same form
+ * as those of a kernel.
+ */
 
 import type {
   BlockRequest,
@@ -24,28 +27,37 @@ import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import { type EmbeddedVectors, PageVectors } from "./vectors";
 
-/** Data of an exported page. Deflated bytes are base64 strings or names of elements (see `texts.ts`). */
+/**
+ * Data of an exported page. Deflated bytes are strings: base64, or names of elements that contain
+ * base64 (see `texts.ts`).
+ */
 export interface PageData {
   format: 2;
   view: string;
   /** Traits of the view at the time of the export. */
   state: Record<string, unknown>;
   description: Description;
-  /** Weights by layer. A layer has none if its queries and keys are embedded instead. */
+  /**
+   * Weights of layers. The list has no entry for a layer if its queries and keys are embedded
+   * instead.
+   */
   blocks: EmbeddedBlock[];
-  /** Share of the weights that `blocks` contain. */
+  /** Form of the embedded weights, and the share of all weights that they cover. */
   embedded?: EmbeddedShare;
   /** Small maps of all heads, if pooling the weights would take long. */
   maps: EmbeddedWeights[];
-  /** Scores of all heads, by pattern. */
+  /** Scores of all heads of a stack, with one entry for each pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /** Queries and keys, if the view shows them or computes weights from them. */
   vectors?: EmbeddedVectors;
-  /** Images that the model received: deflated bytes, three per pixel. */
+  /** Images that the model received, as deflated bytes with three bytes per pixel. */
   images?: (ImageHeader & { data: string })[];
 }
 
-/** Layers with more weights than this use the embedded maps, even if finer maps are requested. */
+/**
+ * If a layer has more weights than this, pooling would take too long. Such a layer has only the
+ * embedded small maps, even if finer maps are requested.
+ */
 const MAX_POOLED_WEIGHTS = 4_000_000;
 
 /** Functions that answer requests, by the request's name. */
@@ -103,12 +115,12 @@ export class PageTransport implements Transport {
     const smallMaps = await this.#layers.maps(request);
     const isPart = request.rows !== undefined || request.columns !== undefined;
     const numWeights = this.#layers.size(request);
-    // Maps pooled from strongest keys would show where each row's embedded keys end instead of its
-    // weak weights. The embedded maps come from all weights.
+    // If each row contains only its strongest keys, pooled maps would show where these keys end
+    // instead of the row's weak weights. The embedded maps were pooled from all weights.
     const canPool = this.#data.embedded?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
     const isFiner =
       smallMaps !== null && request.size > Math.max(smallMaps.shape[1], smallMaps.shape[2]);
-    // The embedded maps show the whole text. A part of one would be too coarse.
+    // The embedded maps cover the whole text. To show a part of the text, they are too coarse.
     const needsPooling = !smallMaps || (numWeights > 0 && (isPart || (isFiner && canPool)));
     const weights = needsPooling ? await this.#layers.rows(request) : smallMaps;
     const [numHeads, rows, columns] = weights.shape;
@@ -155,14 +167,14 @@ export class PageTransport implements Transport {
   }
 }
 
-/** Add to each stack which share of its weights the page contains. */
+/** Add to each stack the form and the share of its weights that the page contains. */
 function withEmbeddedShare(description: Description, embedded?: EmbeddedShare): Description {
   if (!embedded) return description;
   const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));
   return { ...description, stacks };
 }
 
-/** Return values as a float32 reply, with the maximum and error of the embedded weights. */
+/** Return a reply with float32 values. Its maximum and error are those of the embedded weights. */
 function replyOf(
   weights: WeightRows,
   values: Float32Array,
@@ -193,7 +205,7 @@ function blockReply(
   return replyOf(weights, values, [heads.length, bottom - top, width]);
 }
 
-/** Return one pooled matrix for each group of heads: the mean of the group. */
+/** Return one pooled matrix for each group of heads. It is pooled from the mean over the group. */
 function pooledReply(
   weights: WeightRows,
   groups: readonly (readonly number[])[],

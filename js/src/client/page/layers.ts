@@ -1,14 +1,17 @@
-/** The layers of an exported page, inflated on request. */
+/** The layers of an exported page. A layer is inflated when it is first requested. */
 
 import { LruCache, once } from "../lru-cache";
 import { completeRows, type EmbeddedWeights, type WeightRows } from "./rows";
 import { type EmbeddedKeys, sparseRows } from "./sparse";
 import type { PageVectors } from "./vectors";
 
-/** Cache size in bytes. A layer that was dropped is inflated again on request. */
+/** Maximum size of the cache in bytes. A layer that was dropped is inflated again on request. */
 const CACHE_BYTES = 64_000_000;
 
-/** Weights of a layer, complete or as strongest keys. Other layers have embedded queries and keys. */
+/**
+ * Weights of a layer: all weights, or those of the strongest keys of each query. A layer with
+ * embedded queries and keys has neither.
+ */
 export type EmbeddedBlock = EmbeddedWeights | EmbeddedKeys;
 
 /** Stack and layer. The layer number is the model's own. */
@@ -21,7 +24,7 @@ function isSameLayer(first: LayerKey, second: LayerKey): boolean {
   return first.stack === second.stack && first.layer === second.layer;
 }
 
-/** Reads the weights of layers from any of the forms in which they are embedded. */
+/** Reads the weights of a layer from any of the forms in which a page embeds them. */
 export class EmbeddedLayers {
   readonly #blocks: EmbeddedBlock[];
   readonly #maps: EmbeddedWeights[];
@@ -34,7 +37,11 @@ export class EmbeddedLayers {
     this.#vectors = vectors;
   }
 
-  /** @throws Error if the page does not contain the layer. */
+  /**
+   * Return the weights of a layer.
+   *
+   * @throws Error if the page does not contain the layer.
+   */
   async rows(key: LayerKey): Promise<WeightRows> {
     return this.#cached("rows", key, async () => {
       const block = this.#blocks.find((entry) => isSameLayer(entry, key));
@@ -46,7 +53,10 @@ export class EmbeddedLayers {
     });
   }
 
-  /** Return the number of weights that the page contains of a layer, or 0. */
+  /**
+   * Return the number of weights of a layer (heads * queries * keys), or 0 if the page does not
+   * contain the layer.
+   */
   size(key: LayerKey): number {
     const block = this.#blocks.find((entry) => isSameLayer(entry, key));
     const [heads, rows, columns] = block?.shape ?? this.#vectors.shape(key);

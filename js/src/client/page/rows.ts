@@ -1,4 +1,7 @@
-/** Rows of a layer's weights, independent of the form in which an exported page contains them. */
+/**
+ * Rows of a layer's weights. The interface is the same for all forms in which an exported page
+ * embeds weights.
+ */
 
 import { codeValues } from "../codec";
 import type { Encoding } from "../protocol";
@@ -6,18 +9,24 @@ import { inflatedText } from "./texts";
 
 /** Weights of all heads of a layer, read row by row. */
 export interface WeightRows {
-  /** Heads, queries and keys. */
+  /** Number of heads, queries and keys. */
   shape: [number, number, number];
   maximum: number;
   /** Largest absolute error of a weight. */
   error: number;
-  /** Queries of the rows of a small map whose rows are a sample of the queries. */
+  /** Query of each row of a small map, if its rows are a sample of the queries. */
   sampled?: number[];
-  /** Size in memory. */
+  /** Size in memory, in bytes. */
   bytes: number;
-  /** Adds a row's weights of several heads to `line`. The first number of `line` is of key `left`. */
+  /**
+   * Add a row's weights, for each of several heads, to `line`. The first number of `line` belongs
+   * to key `left`.
+   */
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
-  /** Writes a row of one head into a `line` of zeros. Undefined if that is no faster than `add`. */
+  /**
+   * Write a row of one head into `line`, which contains zeros. Undefined if `write` would be no
+   * faster than `add`.
+   */
   write?: (head: number, row: number, left: number, line: Float32Array) => void;
 }
 
@@ -28,24 +37,30 @@ export interface EmbeddedWeights {
   shape: [number, number, number];
   encoding: Encoding;
   /**
-   * If set, row r stores only its first r + 1 + reach keys, because all later weights are 0.
-   * Undefined if rows are stored completely.
+   * If set, row r contains only its first r + 1 + reach keys, because the weights of all later keys
+   * are 0. If undefined, every row contains all keys.
    */
   reach?: number;
   maximum: number;
   error: number;
-  /** Queries of the rows of a small map whose rows are a sample of the queries. */
+  /** Query of each row of a small map, if its rows are a sample of the queries. */
   sampled?: number[];
   /** Deflated bytes (see `texts.ts`). */
   data: string;
 }
 
-/** @throws Error if the number of bytes does not fit the shape. */
+/**
+ * Decode all weights of a layer, or its small maps.
+ *
+ * @throws Error if the number of bytes does not fit the shape.
+ */
 export async function completeRows(embedded: EmbeddedWeights): Promise<WeightRows> {
   const { shape, encoding, maximum, error } = embedded;
   const [numHeads, numRows, columns] = shape;
   const bytes = await inflatedText(embedded.data);
-  /** Start of each row in the stored values of a head, and the end of the last row. */
+  /**
+   * Index of each row's first value among the values of a head, followed by the number of values.
+   */
   const rowStarts = new Float64Array(numRows + 1);
   for (let row = 0; row < numRows; row++) {
     const width = Math.max(0, Math.min(columns, row + 1 + (embedded.reach ?? columns)));
@@ -75,14 +90,14 @@ export async function completeRows(embedded: EmbeddedWeights): Promise<WeightRow
   };
 }
 
-/** Weights in their embedded encoding. */
+/** Access to weights in the encoding in which a page embeds them. */
 export interface WeightReader {
   value: (index: number) => number;
-  /** Adds `count` weights, from index `start`, to the first numbers of `line`. */
+  /** Add `count` weights, beginning with index `start`, to the first numbers of `line`. */
   add: (start: number, count: number, line: Float32Array) => void;
 }
 
-/** Read weights stored as one code per byte. */
+/** Return a reader of weights that are stored as one code per byte. */
 export function byteWeights(codes: Uint8Array, maximum: number, signed = false): WeightReader {
   const values = codeValues(maximum, signed);
   return {

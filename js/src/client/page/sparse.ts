@@ -1,9 +1,9 @@
 /**
- * Strongest keys of each query. The remaining weight of the row is spread evenly over its other keys.
- * For signed numbers, which are not shares of 1, nothing is spread.
+ * Weights of a layer for which a page contains only the strongest keys of each query.
  *
- * `attnviz/pages/strongest.py` describes the format and writes it. Tests of both read
- * `tests/fixtures/sparse.json`.
+ * The remaining weight of a row is spread evenly over its other keys. Nothing is spread for signed
+ * numbers, because their rows do not sum to 1. `attnviz/pages/strongest.py` describes the format
+ * and writes it. The tests of both modules read `tests/fixtures/sparse.json`.
  */
 
 import { byteWeights, type WeightRows } from "./rows";
@@ -16,26 +16,29 @@ export interface EmbeddedKeys {
   shape: [number, number, number];
   encoding: "strongest-keys";
   maximum: number;
-  /** Value of the highest code for a row's remaining weight. */
+  /** Value of the largest code of the remaining weights of rows. */
   max_rest: number;
-  /** Whether codes of weights have a sign. */
+  /** Whether the codes of weights are signed. */
   signed?: boolean;
   reach: number;
-  /** Length in bytes of each of the six arrays in `data`. */
+  /** Length in bytes of each of the six arrays that `data` contains, one after the other. */
   runs: number[];
   error: number;
   /** Deflated bytes (see `texts.ts`). */
   data: string;
 }
 
-/** Decode numbers written in base 128, the lowest digit first. */
+/**
+ * Decode numbers in base 128 with the lowest digit first. Every byte is a digit, with the highest
+ * bit set if another digit follows.
+ */
 function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   const numbers = new Uint32Array(count);
   let offset = 0;
   for (let i = 0; i < count; i++) {
     let digit = bytes[offset++] as number;
     numbers[i] = digit;
-    // Most numbers have one digit.
+    // Most numbers have one digit, so check for this case first.
     if (digit < 128) continue;
     let number = digit - 128;
     for (let scale = 128; digit & 128; scale *= 128) {
@@ -48,7 +51,11 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
   return numbers;
 }
 
-/** @throws Error if the bytes do not fit the shape. */
+/**
+ * Decode the strongest keys of a layer.
+ *
+ * @throws Error if the bytes do not fit the shape.
+ */
 export async function sparseRows(embedded: EmbeddedKeys): Promise<WeightRows> {
   const { shape, maximum, error } = embedded;
   const [heads, numRows, columns] = shape;
@@ -75,8 +82,8 @@ export async function sparseRows(embedded: EmbeddedKeys): Promise<WeightRows> {
     restPerKey[row] = numOthers > 0 ? rests.value(row) / numOthers : 0;
     starts[row + 1] = (starts[row] as number) + count;
   }
-  // Number of keys between each stored key and the previous one. Decoded on use, since most rows are
-  // never requested.
+  // Number of keys between each stored key and the previous one. The keys of a row are computed
+  // from these when the row is requested, because most rows are never requested.
   const gaps = unpacked(array(4), starts[totalRows] as number);
   const { signed = false } = embedded;
   const weights = byteWeights(array(5), maximum, signed);
@@ -93,7 +100,8 @@ export async function sparseRows(embedded: EmbeddedKeys): Promise<WeightRows> {
         const perKey = restPerKey[rowIndex] as number;
         const start = Math.max(0, (firstKeys[rowIndex] as number) - left);
         const stop = Math.min(length, (endKeys[rowIndex] as number) - left);
-        // Most heads cover the same keys, so their remaining weights are summed and added once.
+        // The remaining weight of most heads is spread over the same keys. For such heads it is
+        // summed first and then added once.
         if (start !== from || stop !== to) {
           spreadRest();
           [rest, from, to] = [0, start, stop];

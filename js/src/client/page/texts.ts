@@ -1,11 +1,13 @@
-/** Deflated bytes of an exported page, stored in its data or in elements. */
+/**
+ * Deflated bytes of an exported page. They are stored in the page's data or in separate elements.
+ */
 
 import { fromBase64, inflate } from "../codec";
 
 /**
  * Inflate a string of the page's data: base64, or "#id" of an element that contains base64.
  *
- * @throws Error if the element is missing or its bytes were changed.
+ * @throws Error if the element is missing or the bytes were changed.
  */
 export async function inflatedText(text: string): Promise<Uint8Array> {
   return inflate(fromBase64(text.startsWith("#") ? await elementText(text) : text));
@@ -13,7 +15,8 @@ export async function inflatedText(text: string): Promise<Uint8Array> {
 
 async function elementText(name: string): Promise<string> {
   const findTemplate = () => document.querySelector<HTMLTemplateElement>(name);
-  // While the browser still parses the page, an element without a next sibling may be incomplete.
+  // While the browser parses the page, the last element may be incomplete. Wait until all of the
+  // page is parsed.
   if (!findTemplate()?.nextElementSibling && document.readyState === "loading") {
     await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
   }
@@ -23,6 +26,6 @@ async function elementText(name: string): Promise<string> {
       "This file is incomplete: these weights are missing. Copy or download it again.",
     );
   }
-  // The text of a template is in its content, not in the document.
+  // The text of a template is a child of its `content`, not of the template itself.
   return template.content.textContent ?? "";
 }

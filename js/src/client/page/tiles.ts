@@ -1,28 +1,37 @@
-/** Pooling of embedded weights to tiles and maps, as the kernel does for a live view. */
+/**
+ * Pooling of embedded weights to tiles and maps, with the same results as the kernel's pooling for
+ * a live view.
+ */
 
 import type { Pooled, Range } from "../protocol";
 import { cellValue } from "../signs";
 import type { WeightRows } from "./rows";
 
-/** Cells per side of a tile, as in `attnviz/server/tiles.py`. */
+/** Number of cells along a side of a tile, as in `attnviz/server/tiles.py`. */
 export const TILE = 256;
 
-/** Return the range of queries or keys that a tile covers. `count` is their total number. */
+/**
+ * Return the range of queries or keys that a tile covers.
+ *
+ * @param count total number of queries or keys.
+ */
 export function tileRange(index: number, level: number, count: number): Range {
   const span = TILE * 2 ** level;
   return [Math.min(count, index * span), Math.min(count, (index + 1) * span)];
 }
 
-/** First row and column of each pooled cell. The last entry is the end. */
+/** First row and first column of each pooled cell. Each list ends with the end of the last cell. */
 export interface Starts {
   rows: number[];
   columns: number[];
 }
 
 /**
- * Pools the mean over heads of a block, one row after the other. A cell with numbers of both signs
- * shows the larger in size of its positive and its negative part, where a part is their mean or
- * their largest number.
+ * Pools the mean over some heads, one row of weights after the other.
+ *
+ * In each cell, positive and negative numbers are pooled separately: to their sum divided by the
+ * size of the cell, or to the number with the largest absolute value. The cell shows the result
+ * with the larger absolute value.
  */
 class PooledMean {
   readonly #starts: Starts;
@@ -43,7 +52,7 @@ class PooledMean {
     this.#line = new Float32Array(right - left);
   }
 
-  /** Add one row to the cells of `cellRow`. */
+  /** Add one row of weights to the cells in row `cellRow`. */
   add(
     weights: Pick<WeightRows, "add">,
     heads: readonly number[],
@@ -72,7 +81,7 @@ class PooledMean {
     }
   }
 
-  /** Return the cells after all rows were added. */
+  /** Return the values of the cells in row-major order, after all rows were added. */
   cells(numHeads: number): Float32Array {
     const { rows, columns } = this.#starts;
     return Float32Array.from(this.#positive, (positive, cell) => {
@@ -85,7 +94,7 @@ class PooledMean {
   }
 }
 
-/** Pool the mean over heads of a block. */
+/** Pool the mean over some heads. The cells are in row-major order. */
 export function pooledMean(
   weights: WeightRows,
   heads: readonly number[],
@@ -100,14 +109,20 @@ export function pooledMean(
   return mean.cells(heads.length);
 }
 
-/** Return the starts of runs of `length` in a range, and its end. */
+/**
+ * Split a range into cells of `length` rows or columns. Return their starts, followed by the end of
+ * the range.
+ */
 export function runs([start, stop]: Range, length: number): number[] {
   const starts: number[] = [];
   for (let position = start; position < stop; position += length) starts.push(position);
   return [...starts, stop];
 }
 
-/** Return the starts of at most `maxParts` parts of nearly equal length in a range, and its end. */
+/**
+ * Split a range into at most `maxParts` cells of nearly equal length. Return their starts, followed
+ * by the end of the range.
+ */
 export function parts([start, stop]: Range, maxParts: number): number[] {
   const count = stop - start;
   const numParts = Math.min(count, maxParts);

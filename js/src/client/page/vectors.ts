@@ -1,4 +1,4 @@
-/** Queries and keys in an exported page, as `attnviz/pages/vectors.py` writes them. */
+/** Queries and keys of an exported page, in the format that `attnviz/pages/vectors.py` writes. */
 
 import { attentionRow, type RowInputs } from "../attention";
 import { LruCache, once } from "../lru-cache";
@@ -15,7 +15,11 @@ import type { Reply } from "../transport";
 import type { WeightRows } from "./rows";
 import { inflatedText } from "./texts";
 
-/** A mask or bias of a shorter text, with the index in it of each token of the text, or -1. */
+/**
+ * A mask or bias for a text without some inserted tokens. `query_places` and `key_places` are
+ * indices of arrays. Such an array has, for each token of the complete text, its index in the
+ * shorter text, or -1 if it is inserted.
+ */
 interface Inserted<Base> {
   kind: "inserted";
   num_queries: number;
@@ -25,13 +29,19 @@ interface Inserted<Base> {
   base: Base;
 }
 
-/** A mask: keys in a band around the query, or any keys with one bit per entry. */
+/**
+ * A mask, stored as the limits of a band of keys around the query, or as one bit per pair of query
+ * and key.
+ */
 type EmbeddedMask =
   | { kind: "band"; before: number | null; after: number | null; offset: number }
   | { kind: "packed"; heads: number; bits: number }
   | Inserted<EmbeddedMask | null>;
 
-/** A bias added to logits: by distance from query to key, or for any pair of query and key. */
+/**
+ * A bias that is added to logits, stored by distance from query to key, or for every pair of query
+ * and key.
+ */
 type EmbeddedBias =
   | { kind: "distance"; heads: number; values: number }
   | { kind: "dense"; heads: number; rows: number; values: number }
@@ -41,7 +51,7 @@ type Sizes = { num_queries: number; num_keys: number };
 
 type VectorEncoding = "float32" | "float16" | "bfloat16";
 
-/** Inputs of the logits of a layer. Arrays are given by their index in `EmbeddedVectors.arrays`. */
+/** Inputs of the logits of a layer. An array is given as its index in `EmbeddedVectors.arrays`. */
 export interface EmbeddedLayer {
   stack: string;
   layer: number;
@@ -51,7 +61,10 @@ export interface EmbeddedLayer {
   num_keys: number;
   head_dim: number;
   encoding: VectorEncoding;
-  /** Indices of arrays of shape (heads, queries, head_dim) and (key heads, keys, head_dim). */
+  /**
+   * Indices of two arrays, which have the shapes (heads, queries, head_dim) and (key heads, keys,
+   * head_dim).
+   */
   queries: number;
   keys: number;
   scale: number;
@@ -61,22 +74,28 @@ export interface EmbeddedLayer {
   bias: EmbeddedBias | null;
   error: number;
   logit_error: number;
-  /** Number of queries per head on which the errors were measured. Undefined if on all. */
+  /**
+   * Number of queries per head on which the errors were measured. Undefined if they were measured
+   * on all queries.
+   */
   measured?: number;
 }
 
 export interface EmbeddedVectors {
   layers: EmbeddedLayer[];
-  /** Arrays in little-endian order: deflated bytes as a text that `inflatedText` reads. */
+  /**
+   * Arrays of little-endian numbers. Each is deflated and stored as a text that `inflatedText`
+   * reads.
+   */
   arrays: string[];
 }
 
-/** Number of strongest keys of the row in a reply. */
+/** Maximum number of strongest keys in a reply. */
 const NUM_STRONGEST = 5;
-/** Cache size in bytes. */
+/** Maximum size of each cache in bytes. */
 const CACHE_BYTES = 64_000_000;
 
-/** Return the number with these 16 bits (IEEE 754 binary16). */
+/** Return the number that 16 bits stand for (IEEE 754 binary16). */
 export function fromHalf(bits: number): number {
   const sign = bits & 0x8000 ? -1 : 1;
   const exponent = (bits >> 10) & 0x1f;
@@ -97,7 +116,7 @@ function halvesToFloats(halves: Uint16Array, encoding: "float16" | "bfloat16"): 
     for (let i = 0; i < count; i++) floats[i] = halfValues[halves[i] as number] as number;
     return floats;
   }
-  // bfloat16 is the upper half of a float32.
+  // A bfloat16 has the upper 16 bits of a float32. The lower 16 bits are 0.
   const bits = new Uint32Array(count);
   for (let i = 0; i < count; i++) bits[i] = (halves[i] as number) * 65536;
   return new Float32Array(bits.buffer);
@@ -109,13 +128,16 @@ export function readFloats(bytes: Uint8Array, encoding: VectorEncoding): Float32
   return halvesToFloats(new Uint16Array(buffer), encoding);
 }
 
-/** Properties of a layer in a reply with its queries and keys. */
+/** Properties of a layer that a reply with queries and keys contains. */
 type VectorLayer = Pick<
   EmbeddedLayer,
   "num_heads" | "num_key_heads" | "scale" | "softcap" | "error" | "logit_error" | "measured"
 > & { bias: unknown };
 
-/** Return a query, a range of keys, and how the query's weights follow from them. */
+/**
+ * Return a reply with a query, a range of keys, and the logits and weights of the query for these
+ * keys.
+ */
 function vectorsReply(
   { head, keys: [start, stop] }: VectorsRequest,
   layer: VectorLayer,
@@ -176,7 +198,11 @@ export class PageVectors {
     this.#data = data;
   }
 
-  /** @throws Error if the page does not contain the layer. */
+  /**
+   * Answer a request for a query and a range of keys.
+   *
+   * @throws Error if the page does not contain queries and keys of the layer.
+   */
   async reply(request: VectorsRequest): Promise<Reply> {
     const layer = this.#data.layers.find(
       (entry) => entry.stack === request.stack && entry.layer === request.layer,
@@ -190,7 +216,10 @@ export class PageVectors {
     return vectorsReply(request, layer, inputs);
   }
 
-  /** Return the numbers of heads, queries and keys of a layer, or zeros if it is not embedded. */
+  /**
+   * Return the numbers of heads, queries and keys of a layer. All are 0 if its queries and keys are
+   * not embedded.
+   */
   shape({ stack, layer: number }: { stack: string; layer: number }): [number, number, number] {
     const layer = this.#data.layers.find(
       (entry) => entry.stack === stack && entry.layer === number,
@@ -199,7 +228,10 @@ export class PageVectors {
     return [layer.num_heads, layer.num_queries, layer.num_keys];
   }
 
-  /** Return the weights of a layer, or null if it is not embedded. Each row is computed once. */
+  /**
+   * Return the weights of a layer, or null if its queries and keys are not embedded. The weights of
+   * a row are computed when they are first read.
+   */
   async rows(key: { stack: string; layer: number }): Promise<WeightRows | null> {
     const layer = this.#data.layers.find(
       (entry) => entry.stack === key.stack && entry.layer === key.layer,
@@ -232,7 +264,7 @@ export class PageVectors {
     };
   }
 
-  /** Return a function that gives the inputs of any row of a layer. */
+  /** Return a function that returns the inputs of a layer's row for a head and a query token. */
   async #inputs(layer: EmbeddedLayer): Promise<(head: number, token: number) => RowInputs> {
     const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
     const [queries, keys, bias, allowed] = await Promise.all([
@@ -278,9 +310,9 @@ export class PageVectors {
   }
 
   /**
-   * Extend a mask or bias of the text without the inserted tokens to the whole text.
+   * Extend a mask or bias for the text without inserted tokens to the complete text.
    *
-   * @param missing the value at inserted tokens.
+   * @param missing value of pairs with an inserted token.
    */
   async #inserted<T>(
     { query_places, key_places }: Inserted<unknown>,

@@ -1,7 +1,8 @@
 /**
- * The strongest keys of queries, in the whole text.
+ * The strongest keys of queries among all keys of the text.
  *
- * A kernel finds them with `attnviz/server/strongest.py`, a page with `strongestOf`.
+ * In a live view the kernel finds them with `attnviz/server/strongest.py`. An exported page finds
+ * them with `strongestOf`.
  */
 
 import { asBytes } from "../codec";
@@ -11,13 +12,13 @@ import { MAX_REPLY_BYTES, type Reply } from "../transport";
 
 /** Strongest keys of each row of one matrix. */
 export interface StrongestKeys {
-  /** k keys for each row, the strongest first. -1 if there are fewer. */
+  /** k keys for each row, the strongest first. If a row has fewer, the remaining entries are -1. */
   keys: Int32Array;
   weights: Float32Array;
   /**
-   * Three sums for each row: the weight of the included keys, of the keys left out, and of the keys
-   * outside the pair of texts. Each is summed directly, because a difference of sums would lose
-   * precision. For signed numbers these are sums of absolute values.
+   * Three sums for each row: the weight of the included keys, of the keys that are left out, and of
+   * the keys outside of the pair of texts. No sum is computed as a difference of others, because
+   * this would lose precision. For signed numbers they are sums of absolute values.
    */
   sums: Float32Array;
 }
@@ -28,19 +29,25 @@ export interface StrongestAnswer {
   matrices: StrongestKeys[];
 }
 
-/** Flags of the included queries and keys: 1 if the condition holds. */
+/**
+ * Flags of tokens, each 0 or 1: keys that are left out, and the queries and keys that belong to the
+ * pair of texts.
+ */
 export interface TokenFilter {
   leftOut: Uint8Array;
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
 }
 
-/** Weights per request: a tenth of a second of a kernel's time, two tenths on a busy machine. */
+/**
+ * Maximum number of weights that one request searches. A kernel needs a tenth of a second for this,
+ * or two tenths on a busy machine.
+ */
 const MAX_ENTRIES = 1 << 23;
 
 /**
- * Split a request into parts, by heads and then by rows. Each part is answered soon, and its reply
- * fits into MAX_REPLY_BYTES.
+ * Split a request by heads, and then by rows, so that each part searches at most `MAX_ENTRIES`
+ * weights and each reply has at most `MAX_REPLY_BYTES` bytes.
  */
 export function splitStrongest(request: StrongestRequest, numKeys: number): StrongestRequest[] {
   const { heads, rows } = request;
@@ -83,11 +90,12 @@ function noKeys(numRows: number, k: number): StrongestKeys {
 }
 
 export function readStrongest(reply: Reply): StrongestKeys[] {
-  // A page returns its result without encoding it.
+  // A reply from a page contains the result itself.
   if (!reply.data) return (reply.header as { matrices: StrongestKeys[] }).matrices;
   const { shape } = reply.header as StrongestHeader;
   const [matrices, rows, k] = shape;
-  // A copy, because a view of a message may start at an offset that is not a multiple of 4.
+  // Copy the bytes, because a typed array must start at a multiple of 4 bytes. A view of a message
+  // may start anywhere.
   const { buffer } = asBytes(reply.data as ArrayBuffer).slice();
   const expected = 4 * matrices * (2 * rows * k + 3 * rows);
   if (buffer.byteLength !== expected) {
@@ -114,7 +122,10 @@ function bytesOf(answers: StrongestKeys[]): number {
   return answers.reduce((sum, { keys, sums }) => sum + 4 * (2 * keys.length + sums.length), 0);
 }
 
-/** Return the k included keys with the largest weights of a row. Equal weights keep their order. */
+/**
+ * Return the included keys with the k largest absolute weights of a row, the largest first. Keys
+ * with a weight of 0 are omitted. Equal weights keep the order of the keys.
+ */
 export function topKeys(
   row: Float32Array,
   k: number,
@@ -124,7 +135,8 @@ export function topKeys(
   const sizeAt = (rank: number): number => Math.abs(row[keys[rank] as number] as number);
   for (let key = 0; key < row.length; key++) {
     const size = Math.abs(row[key] as number);
-    // Causal masks and the compact form of pages leave many weights exactly 0.
+    // Weights that are exactly 0 are frequent, because of causal masks and because pages store only
+    // strongest keys.
     if (size === 0 || (keys.length === k && size <= sizeAt(k - 1)) || !isIncluded(key)) continue;
     let rank = keys.length;
     while (rank > 0 && sizeAt(rank - 1) < size) rank--;
@@ -134,7 +146,7 @@ export function topKeys(
   return keys;
 }
 
-/** Find the strongest keys of each query from complete rows of one matrix. */
+/** Find the strongest keys of each requested query from complete rows of one matrix. */
 export function strongestOf(
   rowAt: (row: number) => Float32Array,
   request: Pick<StrongestRequest, "rows" | "k">,
@@ -163,7 +175,7 @@ export function strongestOf(
   return strongest;
 }
 
-/** Return for each key whether it is left out. */
+/** Return 1 for each key that is left out, and 0 for the others. */
 export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number)[]): Uint8Array {
   const flags = new Uint8Array(keys.text.length);
   for (const entry of leaveOut) {
@@ -174,7 +186,10 @@ export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number
   return flags;
 }
 
-/** Return for each token whether it belongs to the text on one side of a pair such as "a-b". */
+/**
+ * Return 1 for each token of the text on one side of a pair such as "a-b", and 0 for the others.
+ * For the pair "all", return 1 for all tokens.
+ */
 export function pairMembers(tokens: TokenList, pair: string, side: "query" | "key"): Uint8Array {
   const members = new Uint8Array(tokens.text.length).fill(1);
   if (pair === "all") return members;
@@ -183,7 +198,7 @@ export function pairMembers(tokens: TokenList, pair: string, side: "query" | "ke
   return members;
 }
 
-/** Return which queries and keys are included, given the keys to leave out and a pair of texts. */
+/** Return the flags for a list of keys to leave out and a pair of texts. */
 export function tokenFilter(
   { queries, keys }: { queries: TokenList; keys: TokenList },
   leaveOut: readonly (string | number)[],
@@ -196,7 +211,7 @@ export function tokenFilter(
   };
 }
 
-/** Request the strongest keys in parts, and join the replies. */
+/** Request the strongest keys in several requests, and join the answers. */
 export async function requestStrongest(
   source: Source,
   request: StrongestRequest,
@@ -223,7 +238,7 @@ export async function requestStrongest(
   return { rows, k, matrices };
 }
 
-/** Return the total weight of a row. */
+/** Return the total weight of a row, from all of its keys. */
 export function totalWeight({ sums }: Pick<StrongestKeys, "sums">, row: number): number {
   const [included = 0, leftOut = 0, otherPair = 0] = sums.subarray(3 * row, 3 * row + 3);
   return included + leftOut + otherPair;

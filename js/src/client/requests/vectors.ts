@@ -1,34 +1,44 @@
-/** Query and key vectors, and the computation of a query's weights from them. */
+/**
+ * Requests for a query vector and key vectors, with the logits and weights that follow from them.
+ */
 
 import { asBytes } from "../codec";
 import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";
 import type { Source } from "../source";
 import { dataOf, MAX_REPLY_BYTES, type Reply } from "../transport";
 
-/** A query vector, the vectors of a range of keys, and their logits and weights. */
+/**
+ * A query vector, the vectors of a range of keys, and the query's logits and weights for these
+ * keys.
+ */
 export interface Vectors {
   header: RowHeader;
   keys: Range;
   headDim: number;
-  /** headDim values. */
+  /** Query vector with headDim values. */
   query: Float32Array;
-  /** All keys one after the other, headDim values each. */
+  /** Key vectors, one after the other, with headDim values each. */
   keyVectors: Float32Array;
-  /** One value per key. */
+  /** Bias of each key. */
   bias: Float32Array;
   /** 1 if the mask allows the key, else 0. */
   allowed: Float32Array;
-  /** Minus infinity for keys that are not allowed. */
+  /** Logit of each key. Minus infinity for keys that the mask does not allow. */
   logits: Float32Array;
   weights: Float32Array;
-  /** Total weight of the keys in the range. */
+  /** Sum of the weights of the keys in the range. */
   weightInRange: number;
 }
 
-/** Number of values per key in a reply, apart from its vector: bias, allowed, logit and weight. */
+/**
+ * Number of values for each key in a reply in addition to its vector: bias, allowed, logit, weight.
+ */
 const NUMBERS_PER_KEY = 4;
 
-/** Split a request by keys, so that each reply has at most `largest` bytes. */
+/**
+ * Split a request by keys, so that each reply has at most `largest` bytes. Every part has at least
+ * one key.
+ */
 export function splitVectors(
   request: VectorsRequest,
   headDim: number,
@@ -44,7 +54,9 @@ export function splitVectors(
   return parts;
 }
 
-/** Decode a reply. @throws Error if the buffer does not fit the header. */
+/**
+ * Decode a reply. @throws Error if the buffer does not contain the arrays that the header lists.
+ */
 export function readVectors(reply: Reply, keys: Range): Vectors {
   const header = reply.header as VectorsHeader;
   // A copy, because a view of a message may start at an offset that is not a multiple of 4.
@@ -89,7 +101,7 @@ function concatenate(parts: Float32Array[]): Float32Array {
   return joined;
 }
 
-/** Join the replies for adjacent ranges of keys. */
+/** Join the replies for adjacent ranges of keys, which must be in ascending order. */
 export function joinVectors(parts: Vectors[]): Vectors {
   const [first, last] = [parts[0], parts[parts.length - 1]];
   if (!first || !last) throw new Error("There are no replies to join.");
@@ -110,10 +122,13 @@ export function bytesOfVectors(vectors: Vectors): number {
   return 4 * (vectors.query.length + vectors.keyVectors.length + 4 * vectors.weights.length);
 }
 
-/** Upper bound of head_dim. Requests are split before head_dim is known. */
+/** Upper bound of head_dim. Requests are split by this bound, because head_dim is not known yet. */
 const MAX_HEAD_DIM = 1024;
 
-/** Request a query vector and the keys of a range, and how the query's weights follow from them. */
+/**
+ * Request a query vector, the vectors of a range of keys, and the query's logits and weights for
+ * these keys.
+ */
 export async function requestVectors(
   source: Source,
   request: VectorsRequest,
