@@ -1,4 +1,7 @@
-/** Parts of a browser that jsdom lacks. Without a canvas a view draws nothing, but does everything else. */
+/**
+ * Parts of a browser that jsdom lacks. A canvas has no context here, so a view draws nothing but
+ * does everything else.
+ */
 
 class Observer {
   observe(): void {}
@@ -6,7 +9,7 @@ class Observer {
   disconnect(): void {}
 }
 
-// Tests with the node environment have no jsdom.
+// Tests in the node environment have neither jsdom nor these classes.
 if (typeof HTMLCanvasElement !== "undefined") {
   Object.assign(globalThis, { ResizeObserver: Observer, IntersectionObserver: Observer });
   HTMLCanvasElement.prototype.getContext = () => null;

@@ -1,4 +1,7 @@
-/** Records, pages and transports for tests. Fields that a test does not set have plain defaults. */
+/**
+ * Builders of records, pages and transports for tests. Fields that a test does not set have simple
+ * defaults.
+ */
 
 import { deflateSync } from "node:zlib";
 import { expect, vi } from "vitest";
@@ -40,7 +43,7 @@ export function pageOf(fields: Partial<PageData> = {}): PageData {
   };
 }
 
-/** Return a transport that is always ready and answers with the function `ask`. */
+/** Return a transport that is always ready. It answers requests with the function `request`. */
 export function transportOf(
   request: Transport["request"],
   overrides: Partial<Transport> = {},
@@ -54,7 +57,11 @@ export function transportOf(
   };
 }
 
-/** Return embedded weights, one code per byte, of shape (heads, queries, keys). */
+/**
+ * Return embedded weights.
+ *
+ * @param shape numbers of heads, queries and keys. @param codes one code (0 to 255) per weight.
+ */
 export function pieceOf(
   shape: [number, number, number],
   codes: ArrayLike<number>,
@@ -65,7 +72,10 @@ export function pieceOf(
   return { stack: "self", layer: 0, shape, ...header, data, ...overrides };
 }
 
-/** Return weights of 1 from every query of head h to key (first + h) modulo the number of keys. */
+/**
+ * Return embedded weights in which every query of head h attends only to the key (first + h) modulo
+ * the number of keys.
+ */
 export function sticky(
   shape: [number, number, number],
   overrides: Partial<EmbeddedWeights> = {},
@@ -79,11 +89,16 @@ export function sticky(
   return pieceOf(shape, codes, overrides);
 }
 
-/** Wait until a condition holds, with a long timeout for busy machines. */
+/**
+ * Wait until `hold` runs without an error. The timeout is long, because test machines may be busy.
+ */
 export const until = (hold: () => unknown): Promise<unknown> =>
   vi.waitFor(hold, { timeout: 15_000 });
 
-/** Wait until a view has drawn and its controls are updated. */
+/**
+ * Wait until a view has drawn (with the attribute value `drawn`, if given) and its controls are
+ * updated.
+ */
 export async function drawnIn(root: Element, drawn?: string): Promise<void> {
   await until(() => {
     const mark = root.getAttribute("data-attnviz-drawn");

@@ -1,4 +1,4 @@
-/** A small image, its patches as tokens, and heat maps over it. */
+/** Data for tests of images: an image, its patches as tokens, and series of heat maps. */
 
 import type { Description, PatchGrid, TokenList } from "../src/client/protocol";
 import { type RecordImage, readImage } from "../src/client/requests/images";
@@ -7,7 +7,7 @@ import { stackOf } from "./builders";
 
 export const GRID: PatchGrid = { image: 0, start: 1, rows: 2, columns: 3 };
 
-/** [CLS], six patches and a word. */
+/** Eight tokens: "[CLS]", six patches of `GRID` and a word. */
 export const TOKENS: TokenList = {
   text: ["[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2", "word"],
   special: [0],
@@ -23,7 +23,7 @@ export function described(queries = TOKENS, keys: TokenList | null = null): Desc
   return { model: "m", notes: [], images: [{ height: 4, width: 12 }], stacks: [stack] };
 }
 
-/** Return an image whose pixels have red = column and green = row. */
+/** Return an image. Red is the column of a pixel, green is the row. */
 export function imageOf(width: number, height: number): RecordImage {
   const bytes = new Uint8Array(3 * width * height);
   for (let i = 0; i < width * height; i++)

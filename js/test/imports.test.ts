@@ -4,14 +4,14 @@ import { dirname, join, relative, resolve } from "node:path";
 import { describe, expect, it } from "vitest";
 
 const SRC = resolve(__dirname, "../src");
-/** Folders in order: each may import only itself and folders before it. */
+/** Folders of `src` in order. A folder may import only from itself and from folders before it. */
 const FOLDERS = ["client", "draw", "ui", "views"];
 
 const files = (readdirSync(SRC, { recursive: true }) as string[])
   .filter((file) => /\.tsx?$/.test(file))
   .map((file) => file.replaceAll("\\", "/"));
 
-/** Return the path from `src` of the module that a specifier refers to, or null for a style sheet. */
+/** Return the path of an imported module, relative to `src`. Return null for a style sheet. */
 function moduleOf(file: string, specifier: string): string | null {
   const path = join(SRC, dirname(file), specifier);
   const candidates = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
@@ -20,7 +20,7 @@ function moduleOf(file: string, specifier: string): string | null {
   return /\.tsx?$/.test(module) ? relative(SRC, module).replaceAll("\\", "/") : null;
 }
 
-/** All imports of modules in `src`, including imports of types. */
+/** Importing file and imported file of all imports in `src`, including imports of types. */
 const imports = files.flatMap((file) => {
   const text = readFileSync(join(SRC, file), "utf8");
   const statements = text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"(\.[^"]+)"/g);

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { transform } from "esbuild";
 import { describe, expect, it } from "vitest";
 
-/** Return a script of exported pages. */
+/** Return the text of a script that exported pages contain. */
 function script(name: string): string {
   return readFileSync(new URL(`../../src/attnviz/pages/${name}.js`, import.meta.url), "utf8");
 }
@@ -11,9 +11,10 @@ function script(name: string): string {
 describe("the scripts of an exported page", () => {
   it("show errors with code that browsers of any age support", async () => {
     const code = script("note");
-    // For the target ES5, esbuild would rewrite or reject newer syntax.
+    // With the target ES5, esbuild rewrites or rejects newer syntax.
     const old = await transform(code, { target: "es5" });
-    // Otherwise esbuild shortens `name: name` for the newer target.
+    // Without this setting, esbuild would shorten `name: name` to `name`, and the results would
+    // differ.
     const supported = { "object-extensions": false };
     const same = await transform(code, { target: "esnext", supported });
     expect(old.code).toBe(same.code);

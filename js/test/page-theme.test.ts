@@ -1,4 +1,4 @@
-/** Messages in which the parent of an exported page says whether it is light or dark. */
+/** Messages by which the parent window of an exported page sets its theme to light or dark. */
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
@@ -9,7 +9,7 @@ const path = resolve(import.meta.dirname, "../../src/attnviz/pages/note.js");
 const around = new EventTarget() as Window;
 const own = Object.getOwnPropertyDescriptor(window, "parent");
 
-/** Dispatch a message from a window to the page. */
+/** Dispatch a message to the page, as if `source` had sent it. */
 function says(data: unknown, source: Window = around): void {
   window.dispatchEvent(new MessageEvent("message", { data, source }));
 }

@@ -1,4 +1,4 @@
-/** Perceived distance and contrast of two colours. */
+/** Perceived distance and contrast of two colours, for normal vision and colour blindness. */
 
 import { rgbOf } from "../src/ui/colors/palette";
 
@@ -38,7 +38,10 @@ function oklab(rgb: Vector): Vector {
   );
 }
 
-/** Simulations of colour blindness at full severity (Machado, Oliveira and Fernandes 2009). */
+/**
+ * Matrices on linear RGB that simulate colour blindness at full severity (Machado, Oliveira and
+ * Fernandes 2009).
+ */
 export const SIGHT: Record<string, Matrix> = {
   normal: [
     [1, 0, 0],
@@ -62,7 +65,7 @@ export const SIGHT: Record<string, Matrix> = {
   ],
 };
 
-/** Return the distance of two colours in OKLab for a kind of sight. */
+/** Return the distance of two colours in OKLab, as seen with the colour vision `sight`. */
 export function distance(a: string, b: string, sight: Matrix): number {
   const see = (color: string): Vector =>
     oklab(times(sight, linear(color)).map((value) => Math.min(1, Math.max(0, value))) as Vector);
@@ -70,7 +73,7 @@ export function distance(a: string, b: string, sight: Matrix): number {
   return Math.hypot(...first.map((value, i) => value - (second[i] as number)));
 }
 
-/** Return the contrast of two colours as WCAG 2.2 defines it. */
+/** Return the contrast of two colours, from 1 to 21, as WCAG 2.2 defines it. */
 export function contrast(a: string, b: string): number {
   const luminance = (color: string): number => {
     const [red, green, blue] = linear(color);

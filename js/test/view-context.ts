@@ -12,7 +12,10 @@ export interface Room<State extends RecordState> {
   controller: AbortController;
 }
 
-/** Return the context of a view for a source. */
+/**
+ * Return a context for a view of the data of a source, in the light theme, and the controller that
+ * ends it.
+ */
 export function roomOf<State extends RecordState>(fields: State, source: Source): Room<State> {
   const controller = new AbortController();
   const state = makeSignals<State>(fields);

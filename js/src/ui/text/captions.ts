@@ -1,4 +1,4 @@
-/** Text for numbers, tokens and stacks, common to all views. */
+/** Text for numbers, tokens and stacks. All views use these functions. */
 
 import type {
   EmbeddedShare,
@@ -11,7 +11,7 @@ import { withoutNumber } from "../../client/record-number";
 import { printable } from "../../draw/marks";
 import { roundedUp } from "../exports/csv";
 
-/** Describe the progress of a reply: "strongest keys, 34%, about 40 s left". */
+/** Describe the progress of a reply, for example "strongest keys, 34%, about 40 s left". */
 export function laterInWords({
   doing,
   progress,
@@ -19,7 +19,7 @@ export function laterInWords({
 }: ReplyProgress): string {
   const parts = [doing, `${Math.floor(100 * progress)}%`];
   if (secondsLeft !== null) {
-    // The estimate is not more precise than this.
+    // Estimates of more than 20 seconds are not more precise than 10 seconds.
     const seconds = secondsLeft > 20 ? 10 * Math.ceil(secondsLeft / 10) : Math.ceil(secondsLeft);
     parts.push(
       seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(secondsLeft / 60)} min left`,
@@ -28,16 +28,17 @@ export function laterInWords({
   return parts.join(", ");
 }
 
-/** Return a token in quotation marks, shortened for a sentence. */
+/** Return the text of a token in quotation marks, shortened to 24 characters. */
 export function quoted(text: string): string {
   const characters = Array.from(printable(text));
   return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
 }
 
-// Cache of `repeatedIn`. Captions follow the pointer, and texts may be long.
+// Cache of `repeatedIn`. Captions are computed again whenever the pointer moves, and texts may be
+// long.
 const repeated = new WeakMap<readonly string[], Set<string>>();
 
-/** Return the texts that occur more than once. */
+/** Return the token texts that occur more than once. */
 function repeatedIn(texts: readonly string[]): Set<string> {
   let duplicates = repeated.get(texts);
   if (!duplicates) {
@@ -52,23 +53,31 @@ function repeatedIn(texts: readonly string[]): Set<string> {
   return duplicates;
 }
 
-/** Return a token in quotation marks, with its index if the same text occurs elsewhere. */
+/**
+ * Return the text of a token in quotation marks. If the same text occurs elsewhere, its index
+ * follows.
+ */
 export function quotedAt(texts: readonly string[], index: number): string {
   const text = texts[index] ?? "";
   return repeatedIn(texts).has(text) ? `${quoted(text)} (${index})` : quoted(text);
 }
 
 /**
- * Tokens that heads attend to when no other key fits: special tokens and the first token of a text.
+ * Special tokens and the first token of a text. Heads attend to these tokens when no other key
+ * fits.
  */
 export interface RestingTokens {
   isQuery: (query: number) => boolean;
   isKey: (key: number) => boolean;
-  /** Description of the tokens, like "special tokens". */
+  /** Description of the tokens, for example "special tokens". */
   words: string;
 }
 
-/** Return the resting tokens of a stack. `oneText` is false if queries and keys are two texts. */
+/**
+ * Return the resting tokens of a stack.
+ *
+ * @param oneText whether queries and keys are tokens of the same text.
+ */
 export function restingTokens(
   queries: TokenList,
   keys: TokenList,
@@ -86,7 +95,7 @@ export function restingTokens(
   };
 }
 
-/** Describe stack, layer, heads and pins, for a printed page, which has no controls. */
+/** Describe stack, layer, heads and pins for a printed page, which shows no controls. */
 export function selectionInWords(selection: {
   stack: { name: string };
   layer: number;
@@ -112,7 +121,10 @@ export function selectionInWords(selection: {
   ].join(" · ");
 }
 
-/** Format a weight with `decimals` decimals. Smaller weights are "<0.01", missing ones "…". */
+/**
+ * Format a weight with `decimals` decimals. A positive weight that would be rounded to 0 is written
+ * as "<0.01", NaN as "…".
+ */
 export function formatWeight(weight: number, decimals = 2): string {
   if (Number.isNaN(weight)) return "…";
   const smallest = 10 ** -decimals;
@@ -132,13 +144,16 @@ export function formatSmall(weight: number): string {
   return short < 1e-4 ? formatNumber(short) : plainNumber(short);
 }
 
-/** Name and number format of the numbers of a stack. */
+/** Name and number format of the numbers that a stack contains. */
 export interface Quantity {
-  /** Name in the singular, like "weight" or "difference". */
+  /** Name in the singular, for example "weight" or "difference". */
   name: string;
-  /** Whether the numbers have signs. Signed numbers are not shares and are drawn around zero. */
+  /**
+   * Whether the numbers have signs. Signed numbers are not shares, and their plots have 0 in the
+   * middle.
+   */
   signed: boolean;
-  /** Largest absolute value. */
+  /** Largest possible absolute value. */
   maximum: number;
 }
 
@@ -150,24 +165,30 @@ export function quantityOf({
   return { name: measure, signed, maximum };
 }
 
-/** Return the plural of the quantity: "weights", "differences", "entropies". */
+/** Return the plural of the name of a quantity: "weights", "differences", "entropies". */
 export function pluralOf({ name }: Pick<Quantity, "name">): string {
   if (/[^aeiou]y$/i.test(name)) return `${name.slice(0, -1)}ies`;
   return name.endsWith("s") ? name : `${name}s`;
 }
 
-/** Return "+" or "−", or "" for 0. */
+/** Return the sign of a number: "+" or "−", or "" for 0. */
 function signOf(value: number): string {
   return value < 0 ? "−" : value > 0 ? "+" : "";
 }
 
-/** Return the number of decimals. It decreases with the magnitude of the quantity. */
+/**
+ * Return the number of decimals of a signed number. Quantities with a larger maximum have fewer
+ * decimals.
+ */
 function decimalsFor({ maximum }: Quantity, decimals: number): number {
   const power = maximum > 0 ? Math.floor(Math.log10(maximum)) : 0;
   return Math.max(0, Math.min(12, decimals - (power < 0 ? power + 1 : power)));
 }
 
-/** Format a number of a quantity: a weight like `formatWeight`, other numbers with a sign. */
+/**
+ * Format a number of a quantity. Weights are formatted by `formatWeight`. Signed numbers have a
+ * sign and a number of decimals that depends on the maximum.
+ */
 export function written(quantity: Quantity, value: number, decimals = 2): string {
   if (!quantity.signed) return formatWeight(value, decimals);
   const size = formatWeight(Math.abs(value), decimalsFor(quantity, decimals));
@@ -175,14 +196,14 @@ export function written(quantity: Quantity, value: number, decimals = 2): string
 }
 
 /**
- * Whether a signed number is too small for a bar or a cell. "−<0.01" is long and has little
- * information.
+ * Return whether a signed number is too small for a label. Its text, such as "−<0.01", would be
+ * long and have little information.
  */
 export function isTiny(quantity: Quantity, value: number): boolean {
   return quantity.signed && written(quantity, value).includes("<");
 }
 
-/** Format a number with two significant digits, however small it is. */
+/** Format a number of a quantity. Small numbers have two significant digits instead of "<0.01". */
 export function writtenSmall(quantity: Quantity, value: number): string {
   if (!quantity.signed) return formatSmall(value);
   const size = Math.abs(value);
@@ -192,33 +213,39 @@ export function writtenSmall(quantity: Quantity, value: number): string {
     : written(quantity, value);
 }
 
-/** Append the sign of a difference as a word: "−0.30 (less)". */
+/** Append to a difference whether it is positive or negative, as a word: "−0.30 (less)". */
 export function withWay({ name, signed }: Quantity, value: number, number: string): string {
   if (!signed || name !== "difference" || !value) return number;
   return `${number} (${value < 0 ? "less" : "more"})`;
 }
 
-/** Return the meaning of the two colours of signed numbers: "less" and "more", or the signs. */
+/**
+ * Return the names of the two directions of signed numbers: "less" and "more" for differences,
+ * otherwise "negative" and "positive".
+ */
 export function waysOf({ name }: Pick<Quantity, "name">): readonly [string, string] {
   return name === "difference" ? ["less", "more"] : ["negative", "positive"];
 }
 
-/** Describe a scale around zero: "less ← difference → more". */
+/** Return the title of a scale for signed numbers: "less ← difference → more". */
 export function signsInWords({ name }: Pick<Quantity, "name">, shown = name): string {
   const [less, more] = waysOf({ name });
   return `${less} ← ${shown} → ${more}`;
 }
 
-/** Return the labels for the ends and the middle of a scale around zero. */
+/** Return the labels of a scale for signed numbers: its lower end, its middle and its upper end. */
 export function aroundZero(end: string): [string, string, string] {
   return [`−${end}`, "0", `+${end}`];
 }
 
-/** Format a number without an exponent: "0.0001" instead of "1e-4". */
+/**
+ * Format a number with three significant digits and without an exponent: "0.0001" instead of
+ * "1e-4".
+ */
 export function plainNumber(value: number): string {
   const short = Number(value.toPrecision(3));
   const text = String(short);
-  // The first call of Intl takes as long as drawing a picture, so avoid it if possible.
+  // The first call of Intl takes as long as drawing a picture, so avoid the call if possible.
   if (/^-?[\d.]+$/.test(text)) return text;
   return short.toLocaleString("en-US", {
     maximumFractionDigits: 12,
@@ -226,7 +253,10 @@ export function plainNumber(value: number): string {
   });
 }
 
-/** Format a probability with two decimals. It is shown as 1 or 0 only if it is exact. */
+/**
+ * Format a probability with two decimals. Probabilities that would be rounded to 0 or 1 are written
+ * as "<0.01" or ">0.99".
+ */
 export function formatProbability(probability: number): string {
   return probability < 1 && probability >= 0.995 ? ">0.99" : formatWeight(probability);
 }
@@ -234,27 +264,30 @@ export function formatProbability(probability: number): string {
 /** Format a share and its maximum error: "41.7% ± 0.5%", or "42%" if the error is negligible. */
 export function shareWithin(share: number, error: number): string {
   if (error < 0.0005) return formatShare(share);
-  // Add the error of rounding to a digit.
+  // Add half of the last digit, because the share is rounded, too.
   const off = Math.min(1, error + 0.0005);
   return `${(100 * share).toFixed(1)}% ± ${(Math.ceil(1000 * off - 1e-9) / 10).toFixed(1)}%`;
 }
 
-/** Format a share in percent. 100% and 0% are shown only if they are nearly exact. */
+/**
+ * Format a share in percent. A share is written as "0%" only if it is 0, and as "100%" only if it
+ * is at least 0.9999.
+ */
 export function formatShare(share: number): string {
   if (share > 0 && share < 0.005) return "<1%";
   if (share < 1 && share > 0.9949 && share < 0.9999) return ">99%";
   return `${Math.round(share * 100)}%`;
 }
 
-/** Return the total of which an exported page contains a share. */
+/** Return the name of the total to which the share of an exported page refers. */
 function wholeOf(stack?: Pick<StackDescription, "signed" | "measure">): string {
   const name = stack?.measure ?? "weight";
   return stack?.signed ? `all ${pluralOf({ name })} by size` : `the ${name}`;
 }
 
 /**
- * Describe the precision: "exact to 0.004" or "exact". If a page has only the strongest keys, add
- * their share.
+ * Describe the precision of weights: "exact to 0.004" or "exact". If an exported page contains only
+ * the strongest keys, their share of the total comes first.
  */
 export function precision(
   error: number,
@@ -267,12 +300,15 @@ export function precision(
     : exact;
 }
 
-/** Format the share of an exported page, rounded down so that it is never overstated. */
+/**
+ * Format the share of the weight that an exported page contains. The share is rounded down, so the
+ * page contains at least this share.
+ */
 function shareOf({ covered }: EmbeddedShare): string {
   return `${(Math.floor(covered * 1000) / 10).toFixed(1)}%`;
 }
 
-/** Describe which weights an exported page contains, or null if it contains all. */
+/** Describe which weights an exported page contains, or return null if it contains all weights. */
 export function embeddedInWords(
   embedded: EmbeddedShare,
   stack?: Pick<StackDescription, "signed" | "measure">,
@@ -291,12 +327,12 @@ export function embeddedInWords(
   );
 }
 
-/** Return the name of a head: "layer 5, head 8". Narrow labels use "5.8" instead. */
+/** Return the name of a head: "layer 5, head 8". Narrow labels show "5.8" instead. */
 export function headName({ layer, head }: { layer: number; head: number }): string {
   return `layer ${layer}, head ${head}`;
 }
 
-/** List heads: "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
+/** Name heads by their numbers: "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
 export function headsInWords(heads: readonly number[], maxNamed = 12): string {
   if (heads.length === 1) return `head ${heads[0]}`;
   const more = heads.length - maxNamed;
@@ -311,7 +347,7 @@ const STACK_NAMES: Record<string, string> = {
   vision: "vision self-attention",
 };
 
-/** Return the display name of a stack. */
+/** Return the name of a stack for readers: "self-attention" for "self". */
 export function stackName(name: string): string {
   const [of = "", ...more] = withoutNumber(name).split(" · ");
   return [STACK_NAMES[of] ?? of, ...more].join(" · ");
@@ -322,7 +358,12 @@ export function rangeInWords([start, stop]: Range, one: string, many: string): s
   return stop - start <= 1 ? `${one} ${start}` : `${many} ${start} to ${stop - 1}`;
 }
 
-/** Describe a pin in a summary: "Query 3, “it”." A non-empty `predicting` ends with a comma. */
+/**
+ * Describe a pinned token: "Query 3, “it”."
+ *
+ * @param predicting text that follows the token. It is empty or ends with a comma, which is
+ *   dropped.
+ */
 export function pinInWords(
   side: "Query" | "Key",
   texts: readonly string[],
@@ -332,7 +373,7 @@ export function pinInWords(
   return `${side} ${index}, ${quoted(texts[index] ?? "")}${predicting.slice(0, -1)}.`;
 }
 
-/** Format a count: "131,072". Token indices have no commas. */
+/** Format a count with commas: "131,072". Token indices are written without commas. */
 export function counted(count: number): string {
   return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
 }
@@ -351,7 +392,10 @@ export function several(count: number, one: string, many = `${one}s`): string {
   return `${counted(count)} ${count === 1 ? one : many}`;
 }
 
-/** Format a number of a plot with three significant digits: "−1.25", "0.00314", "12,300". */
+/**
+ * Format a number of a plot with three significant digits: "−1.25", "0.00314", "12,300". NaN and
+ * infinite numbers are "unknown".
+ */
 export function formatNumber(value: number): string {
   if (!Number.isFinite(value)) return "unknown";
   const size = Math.abs(value);

@@ -1,28 +1,29 @@
 /**
- * Text as a sequence of tokens: the visible window, the spaces between tokens, and their shading.
+ * Running text: tokens in lines as in the original text. This file computes the visible tokens, the
+ * spaces between them and their shading.
  */
 
 import { graphemes } from "./labels";
 
-/** Token of a running text. */
+/** Token as it is shown in a running text. */
 export interface RunningToken {
-  /** Index of the token in its text. */
+  /** Index of the token among all tokens. */
   position: number;
   text: string;
   special: boolean;
-  /** Name of the token. For an image patch, `text` is only a symbol. */
+  /** Text of the token for labels. For an image patch, `text` is only a symbol. */
   name: string;
-  /** Whether white space precedes the token. */
+  /** Whether a space is shown before the token. */
   gap: boolean;
   ends: boolean;
   /** Number of omitted tokens between the previous token and this one. */
   missing: number;
 }
 
-/** Maximum length of a token in graphemes. One token may be a whole line of characters. */
+/** Maximum number of visible characters of a token. Some tokens are a whole line of characters. */
 const MAX_GRAPHEMES = 60;
 
-/** Symbol of an image patch. Names of patches would dominate the words. */
+/** Symbol of an image patch. Names of patches would take more space than the words. */
 const PATCH = "▪";
 
 function cut(text: string): string {
@@ -31,16 +32,20 @@ function cut(text: string): string {
   return signs.length <= MAX_GRAPHEMES ? text : `${signs.slice(0, MAX_GRAPHEMES - 1).join("")}…`;
 }
 
-/** Whether a leading space is part of a token, shown as "·". Otherwise spaces are left out. */
+/**
+ * Return whether the tokens of a vocabulary contain their leading space, shown as "·". Otherwise
+ * the tokens do not contain spaces.
+ */
 export function isDotted(vocabulary: readonly string[]): boolean {
   return vocabulary.some((entry) => entry.startsWith("·"));
 }
 
 /**
- * Return the tokens of a text with the spaces and gaps between them.
+ * Return the tokens of a running text.
  *
- * @param tokens names as shown in lists.
- * @param first smallest possible position, from which omitted tokens are counted.
+ * @param tokens tokens in order, with their names as in lists. Tokens may be omitted. @param dotted
+ *   result of `isDotted`. @param first smallest possible position. Tokens that are omitted before
+ *   the first one are counted from here.
  */
 export function runningText(
   tokens: readonly { name: string; position: number; special: boolean; patch?: boolean }[],
@@ -70,10 +75,13 @@ export function runningText(
   });
 }
 
-/** Maximum number of visible tokens. Each token is a button. */
+/** Maximum number of visible tokens. Each token is a button, so more would be slow. */
 export const MAX_TOKENS = 600;
 
-/** Return the visible range of a long text, with the token `around` near its middle. */
+/**
+ * Return the visible range of a long text: `maxTokens` tokens with the token `around` near the
+ * middle.
+ */
 export function windowOf(count: number, around: number, maxTokens = MAX_TOKENS): [number, number] {
   if (count <= maxTokens) return [0, count];
   const start = Math.max(0, Math.min(count - maxTokens, around - Math.floor(maxTokens / 2)));
@@ -81,20 +89,24 @@ export function windowOf(count: number, around: number, maxTokens = MAX_TOKENS):
 }
 
 /**
- * Largest opacity at which text stays readable in VS Code's dark theme, which has the palest text.
+ * Opacity of the strongest shading. Text remains readable on it in VS Code's dark theme, which has
+ * the palest text.
  */
 const MAX_SHADE = 0.4;
 
-/** Return the opacity of a token's background. */
+/** Return the opacity of a token's background. It is proportional to the weight up to `end`. */
 export function shadeOf(weight: number, end: number): number {
   if (!(weight > 0) || !(end > 0)) return 0;
   return MAX_SHADE * Math.min(1, weight / end);
 }
 
-/** Largest difference of `top`, in pixels, between tokens of one line. */
+/** Largest difference between the `top` of two tokens on the same line, in pixels. */
 const SAME_LINE = 6;
 
-/** Return the index of the token above or below another, or the same index if there is none. */
+/**
+ * Return the index of the token nearest to a token on the next line below (`down`) or above. On the
+ * last or first line, return the same index.
+ */
 export function acrossLines(
   boxes: readonly { left: number; right: number; top: number }[],
   from: number,

@@ -1,4 +1,4 @@
-/** Search for tokens by text or number, and its input field. */
+/** Search for tokens by text or index, and its input field. */
 
 import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
@@ -7,25 +7,26 @@ import { counted } from "./captions";
 
 type Side = "query" | "key";
 
-/** Tokens that match, in ascending order. */
+/** Indices of the matching queries or keys, in ascending order. */
 export interface Matches {
   side: Side;
   indices: number[];
 }
 
-/** Markers in displayed tokens that a word starts or continues. */
+/** Characters at the start or end of a token text that mark the start or continuation of a word. */
 const JOINTS = /^(##| )+| +$/g;
 
 /**
- * Return a function that tests whether a token contains the search text, or equals it if that is in
- * quotes. Return null for an empty search.
+ * Return a function that returns whether a token matches a search. Return null for an empty search.
+ *
+ * A token matches if it contains the search text. A search text in quotes must be the whole token.
  */
 export function tokenMatcher(
   query: string,
   matchCase = false,
 ): ((token: string) => boolean) | null {
   if (query === "") return null;
-  // Tokens show spaces as "·", which few keyboards have.
+  // Compare "·" as a space. Tokens show spaces as "·", which few keyboards have.
   const fold = (text: string): string =>
     (matchCase ? text : text.toLowerCase()).replaceAll("·", " ");
   const whole = /^"(.+)"$/.exec(query)?.[1];
@@ -37,7 +38,10 @@ export function tokenMatcher(
   return (token) => fold(token).replace(JOINTS, "") === word;
 }
 
-/** Return the indices of the matching tokens in a range. "#65536" finds a token by number. */
+/**
+ * Return the indices of the matching tokens in a range. The search "#65536" matches the token with
+ * this index.
+ */
 function find({ text }: TokenList, [start, stop]: Range, query: string): number[] {
   const number = /^#(\d+)$/.exec(query);
   const matches = tokenMatcher(query);
@@ -50,8 +54,8 @@ function find({ text }: TokenList, [start, stop]: Range, query: string): number[
 }
 
 /**
- * Return the matching queries, or the matching keys if no query matches. Return null for an empty
- * search.
+ * Return the matching queries. If no query matches, return the matching keys. Return null for an
+ * empty search.
  */
 export function findTokens(
   tokens: { queries: TokenList; keys: TokenList },
@@ -68,7 +72,11 @@ export function findTokens(
     : { side: "key", indices: find(tokens.keys, within.keys, query) };
 }
 
-/** Return the position in `indices` of the next match from a token on, or of the previous match. */
+/**
+ * Return the position in `indices` of the first match from the index `from` on or, if `by` is
+ * negative, of the last match up to `from`. Continue at the other end after the last match. Return
+ * -1 without matches.
+ */
 export function nextMatch(indices: readonly number[], from: number, by: number): number {
   const after = indices.findIndex((index) => (by > 0 ? index >= from : index > from));
   const next = after < 0 ? indices.length : after;
@@ -76,7 +84,7 @@ export function nextMatch(indices: readonly number[], from: number, by: number):
   return length === 0 ? -1 : by > 0 ? next % length : (next - 1 + length) % length;
 }
 
-/** Render the input field of the search. */
+/** Render the input field of a token search. */
 export function SearchField(props: {
   class?: string;
   title: string;
@@ -101,11 +109,14 @@ export function SearchField(props: {
   );
 }
 
-/** Render the search with buttons for the previous and the next match. */
+/**
+ * Render a token search: the input field, the number of matches, and buttons for the previous and
+ * next match.
+ */
 export function TokenSearch(props: {
   search: Signal<string>;
   matches: Matches | null;
-  /** Return the first visible query or key, where the search starts. */
+  /** Return the first visible query or key. The search starts at this token. */
   from: (side: Side) => number;
   show: (side: Side, index: number) => void;
   /** Called when the reader clears the search with Esc. */

@@ -1,4 +1,4 @@
-/** URL fragment of a page, which stores what is shown. */
+/** Address of a page. The URL fragment stores which part of the data is shown. */
 
 import { effect } from "@preact/signals";
 import {
@@ -11,7 +11,10 @@ import {
   writeHash,
 } from "./state";
 
-/** Set signals from the URL fragment, and write their changes to it until `ended` is aborted. */
+/**
+ * Set signals from the URL fragment. Then write each change of the signals to the fragment, until
+ * `ended` is aborted.
+ */
 export function bindAddress<S extends object>(
   signals: Signals<S>,
   fields: HashFields<S>,
@@ -19,7 +22,7 @@ export function bindAddress<S extends object>(
 ): void {
   const opened = valuesOf(signals);
   assign(signals, readHash<S>(location.hash, fields));
-  // The first run must not change the address with which the page was opened.
+  // The first run of the effect must not change the address with which the page was opened.
   let written: string | null = null;
   const stop = effect(() => {
     const hash = `#${writeHash(follow(signals), fields, opened)}`;
@@ -27,7 +30,7 @@ export function bindAddress<S extends object>(
       try {
         history.replaceState(history.state, "", hash);
       } catch {
-        // A page in an iframe's srcdoc has no URL that can store state.
+        // The page is in the srcdoc of an iframe, so it has no URL that can store state.
       }
     }
     written = hash;

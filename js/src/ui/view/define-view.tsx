@@ -1,8 +1,7 @@
 /**
  * Definition of views: root element, theme, width, connection and state.
  *
- * A view is one file that passes its name, the defaults of its state and a component to
- * `defineView`.
+ * The file of a view passes its name, the defaults of its state and a component to `defineView`.
  */
 
 import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
@@ -36,48 +35,51 @@ import {
   type TraitModel,
 } from "./state";
 
-/** Services and state of an open view. */
+/** Everything that the components of an open view need. */
 export interface ViewContext<S extends RecordState> {
   root: AttnvizElement;
   source: Source;
   state: Signals<S>;
-  /** Signals of `state` with the type that all views share. */
+  /** Same signals as `state`, with the type that all views have in common. */
   common: Signals<RecordState>;
   palette: ReadonlySignal<Palette>;
   theme: ReadonlySignal<ThemeName>;
   record: RecordStore;
-  /** Width of the view's content, in pixels. */
+  /** Width of the content of the view, in pixels. */
   width: ReadonlySignal<number>;
-  /** Figure settings from the script that opened the page, or undefined for a reader. */
+  /** Settings of a figure, if a script opened the page to export a figure. Otherwise undefined. */
   figure?: FigureRequest | undefined;
-  /** Form of the controls. */
+  /** Form of the controls, without "auto". */
   controls: ReadonlySignal<ControlsForm>;
   /**
-   * Whether the view shares a frame with others. That frame then has the title, layers and heads.
+   * Whether the view shares a frame with other views. The frame then shows the title and the
+   * controls for layers and heads.
    */
   embedded: boolean;
-  /** Title in the shared frame. Default: the name of the view. */
+  /** Title of the view in a shared frame. Default: the name of the view. */
   paneTitle?: ReadonlySignal<string>;
-  /** Scale that the views of a frame share. */
+  /** Colour scale that several views of a frame share. */
   scale?: SharedScale;
-  /** Whether an embedded view draws the image because no other view does. */
+  /**
+   * Whether a view in a shared frame draws the image panel because no other view of the frame does.
+   */
   ownImage?: boolean;
-  /** State of the image panel, in views that draw images. */
+  /** Images and division of the width, if the view has an image panel. */
   image?: ImageRoom;
-  /** Choices of the reader, for undo. */
+  /** Choices of the reader, which can be undone. */
   history: History;
-  /** Exported file that the reader can save without a download. */
+  /** Exported file that the frame shows if the browser may not allow downloads. */
   offered: Signal<OfferedFile | null>;
   /**
-   * Set the description of what is drawn on the root, after the last draw call, or null while
-   * drawing.
+   * Set the attribute of the root that names what is drawn. Call this after the last draw call, or
+   * with null while newer data is loading.
    */
   setDrawn: (drawnId: string | null) => void;
-  /** Aborted when the view is removed. */
+  /** Signal that is aborted when the view is removed. */
   ended: AbortSignal;
 }
 
-/** Export functions that a view attaches to its root. */
+/** Export functions on the root element of a view. */
 export interface Exporter {
   figure(): Promise<Figure>;
   svg(): Promise<string>;
@@ -93,9 +95,12 @@ export interface ViewDefinition<S extends RecordState> {
   hash: HashFields<S>;
   css: string;
   component: ComponentType<{ context: ViewContext<S> }>;
-  /** Create the transport of an exported page whose data is not a single record. */
+  /**
+   * Create the transport of an exported page, if its data is not one record. Default:
+   * `PageTransport`.
+   */
   pageTransport?: ((data: PageData) => Transport) | undefined;
-  /** Convert the reply about such data to a description of a record. */
+  /** Convert the reply that describes such data to the description of a record. */
   described?: ((answer: unknown) => Description) | undefined;
 }
 
@@ -106,45 +111,51 @@ interface Props {
   signal?: AbortSignal;
 }
 
-/** anywidget definition. Each widget has its own object. */
+/** anywidget definition. Each widget model calls `initialize` once and `render` for each output. */
 interface Widget {
   initialize(props: Props): () => void;
   render(props: Props & { el: HTMLElement }): () => void;
 }
 
 /**
- * Purpose of the bundle. The build makes one bundle for each and drops the code of the other. Tests
- * have both in one.
+ * Kind of bundle, a constant that the build defines. The build makes one bundle for widgets and one
+ * for pages, and drops the code of the other kind. It is undefined in tests, which contain both.
  */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** Horizontal padding of the root in pixels, as in frame.css. */
+/**
+ * Horizontal padding of the root on both sides together, in pixels. It must agree with frame.css.
+ */
 const PADDING = 48;
 /**
- * Below this height in pixels, a page's frame gets compact controls, so that the plot is visible.
+ * Height of a window or frame, in pixels, below which a page has compact controls. The plot is then
+ * visible.
  */
 const LOW_FRAME = 600;
-/** Below this width in pixels, a page gets compact controls. */
+/** Width of a window or frame, in pixels, below which a page has compact controls. */
 const NARROW_FRAME = 480;
 
-/** Set or remove the attribute that marks a finished drawing. Tests and benchmarks wait for it. */
+/**
+ * Set the attribute that says what is drawn, or remove it for null. Tests and benchmarks wait for
+ * the attribute.
+ */
 export function markDrawn(root: HTMLElement, drawnId: string | null): void {
   if (drawnId === null) root.removeAttribute("data-attnviz-drawn");
   else root.setAttribute("data-attnviz-drawn", drawnId);
 }
 
 /**
- * Prevent a notebook from handling the view's keys as its own shortcuts.
+ * Prevent the notebook from handling keys that are pressed in a view.
  *
- * Notebook 7 handles keys in the capture phase of the window, so a listener inside the page cannot
- * stop them. Lumino, on which Notebook 7 and JupyterLab are based, ignores keys if the focused
- * element has this attribute.
+ * Notebook 7 handles keys in the capture phase of the window, so listeners in the view are too
+ * late. Notebook 7 and JupyterLab are based on Lumino, which ignores keys if the focused element
+ * has the attribute `data-lm-suppress-shortcuts`.
  */
 function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   const listener = (event: KeyboardEvent): void => {
     const focused = event.composedPath()[0];
     if (!(focused instanceof Element) || !root.contains(focused)) return;
-    // Keys with Ctrl or Meta and Shift-Enter belong to the notebook, except for undo and redo.
+    // The notebook keeps Shift-Enter and all keys with Ctrl or Meta, except undo and redo.
     const host =
       ((event.ctrlKey || event.metaKey) && historyKey(event) === null) ||
       (event.shiftKey && event.key === "Enter");
@@ -154,8 +165,8 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
 }
 
 /**
- * Return whether a page's window or frame is low or as narrow as a phone. It is always false in a
- * notebook, where a view can be as high as it needs.
+ * Return whether the window or frame of a page is low, or narrow like a phone. This is always false
+ * in a notebook, where the height of a view is not limited.
  */
 function smallFrame(live: boolean, ended: AbortSignal): ReadonlySignal<boolean> {
   const small = signal(false);
@@ -189,7 +200,7 @@ function open<S extends RecordState>(
   });
   const stopTheme = theme.subscribe((value) => {
     root.setAttribute("data-theme", value);
-    // If the theme differs from the host's, the host's colours do not fit.
+    // The colours of the host fit only the theme of the host. With another theme, use own colours.
     root.toggleAttribute("data-own-colours", value !== host.peek());
   });
   const small = smallFrame(source.transport.live, ended);
@@ -199,19 +210,19 @@ function open<S extends RecordState>(
     return small.value ? "compact" : "full";
   });
   const stopControls = controls.subscribe((form) => root.setAttribute("data-controls", form));
-  // The width within the padding of the root. With this initial value, the first picture is not
-  // drawn twice.
+  // Width inside the padding of the root. The initial value equals the observed value, so the first
+  // picture is drawn only once.
   const figure = figureRequest();
   const stated = pictureWidth(figure);
   const width = signal(stated ?? (root.clientWidth > PADDING ? root.clientWidth - PADDING : 800));
   const observer = new ResizeObserver((entries) => {
     const inner = entries[0]?.contentRect.width ?? 0;
-    // A hidden tab has no width. Keep the last width and picture.
+    // A view in a hidden tab has no width. Keep the last width and picture.
     if (inner > 0 && stated === null) width.value = Math.floor(inner);
   });
   observer.observe(root);
   printCopies(root, ended);
-  // The print style sheet scales the view with this width.
+  // The style sheet for print scales the view with this width.
   const stopWidth = width.subscribe((value) => root.style.setProperty("--av-width", `${value}px`));
   const common = state as unknown as Signals<RecordState>;
   const drawn = signal<string | null>(null);
@@ -261,7 +272,7 @@ function open<S extends RecordState>(
   });
 }
 
-/** Return a source that sends requests to a kernel. The bundle of pages excludes this code. */
+/** Return a source that requests data from a kernel. Bundles for pages do not contain this code. */
 function fromKernel(
   model: MessageModel,
   ended: AbortSignal,
@@ -272,7 +283,7 @@ function fromKernel(
     : new Source(new KernelChannel(model, ended), undefined, described);
 }
 
-/** Return a source that reads the data of a page. The bundle of widgets excludes this code. */
+/** Return a source that reads the data of a page. Bundles for widgets do not contain this code. */
 function fromPage(
   data: PageData,
   { pageTransport, described }: Pick<ViewDefinition<RecordState>, "pageTransport" | "described">,
@@ -290,7 +301,7 @@ function noSource(): never {
   throw new Error("Widgets and exported pages need separate bundles.");
 }
 
-/** Return a signal that aborts with `outer`, and a function that aborts it earlier. */
+/** Return a signal and a function that aborts it. The signal is also aborted with `outer`. */
 function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
   const controller = new AbortController();
   outer?.addEventListener("abort", () => controller.abort(), { once: true });
@@ -298,16 +309,16 @@ function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
   return [controller.signal, () => controller.abort()];
 }
 
-/** Return the two entry points of a view: the widget and the exported page. */
+/** Return the two entry points of a view: for the widget and for the exported page. */
 export function defineView<S extends RecordState>(
   definition: ViewDefinition<S>,
 ): {
   widget: () => Widget;
-  /** Show the data of a page in an element. Return a function that removes the view. */
+  /** Show a view of the page data in an element. Return a function that removes the view. */
   openPage: (root: HTMLElement, data: PageData) => () => void;
 } {
   const widget = (): Widget => {
-    // All outputs that show this widget share one table of requests and one cache of weights.
+    // All outputs of one widget share one source, with its requests and its cache of weights.
     let shared: Source | null = null;
     return {
       initialize({ model, signal: outer }) {

@@ -1,9 +1,9 @@
-/** Undo and redo: one snapshot of the view's state per choice of the reader. */
+/** Undo and redo. The history stores one snapshot of the state after each choice of the reader. */
 
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { same } from "./state";
 
-/** Values of a view's state, by name. */
+/** Values of the state of a view, by name. */
 type Snapshot = Readonly<Record<string, unknown>>;
 
 export interface History {
@@ -11,20 +11,20 @@ export interface History {
   canRedo: ReadonlySignal<boolean>;
   undo: () => void;
   redo: () => void;
-  /** Report that the reader acts. The next change is then the reader's choice. */
+  /** Report an action of the reader. The next change of the state then belongs to this action. */
   act: () => void;
-  /** Report that Python or a linked view causes the next change. */
+  /** Report that the next change of the state comes from Python or a linked view. */
   outside: () => void;
-  /** Drop all steps, which may not fit another record. */
+  /** Remove all snapshots except the current one. They may not fit another record. */
   clear: () => void;
 }
 
-/** Maximum number of steps that can be undone. */
+/** Maximum number of choices that can be undone. */
 const MAX_STEPS = 100;
-/** Actions within this many milliseconds of the previous one belong to the same choice. */
+/** Actions that follow within this many milliseconds belong to the same choice. */
 const PAUSE = 300;
 
-/** Traits that the reader does not choose. */
+/** Traits that the history does not store, because the reader does not choose them. */
 const NOT_KEPT = [
   "theme",
   "scores",
@@ -41,7 +41,7 @@ const NOT_KEPT = [
   "_generating",
 ];
 
-/** Return whether two snapshots have equal values. Identical objects are not compared in depth. */
+/** Return whether two snapshots have equal values. */
 function sameValues(a: Snapshot, b: Snapshot): boolean {
   return Object.keys(a).every((name) => same(a[name], b[name]));
 }
@@ -59,7 +59,8 @@ export function createHistory(
     present: now.peek(),
     future: [],
   });
-  // Current choice of the reader, and the choice that the present snapshot belongs to.
+  // `choice` identifies the current choice of the reader, or is null for other changes. `recorded`
+  // is the choice to which the present snapshot belongs.
   let choice: object | null = null;
   let recorded: object | null = null;
   let lastAct = Number.NEGATIVE_INFINITY;
@@ -67,7 +68,7 @@ export function createHistory(
   const stop = now.subscribe((next) => {
     const { past, present, future } = steps.peek();
     if (sameValues(present, next)) return;
-    // A change from outside, during opening or after undo is not a separate step.
+    // A change that continues a choice, or that the reader did not cause, is not a separate step.
     if (choice === null || choice === recorded) steps.value = { past, present: next, future };
     else steps.value = { past: [...past, present].slice(-MAX_STEPS), present: next, future: [] };
     recorded = choice;
@@ -121,19 +122,19 @@ function isTextField(target: EventTarget | undefined): boolean {
   );
 }
 
-/** Return the history command of a key, or null for other keys. */
+/** Return the command of a key: "undo" for Ctrl-Z, "redo" for Shift-Ctrl-Z, null for other keys. */
 export function historyKey(event: KeyboardEvent): "undo" | "redo" | null {
   if (!(event.ctrlKey || event.metaKey) || event.altKey) return null;
-  // On keyboards without Latin letters, use the physical position of Z.
+  // On keyboards without Latin letters, check the physical position of the key.
   const isZ = /^[a-z]$/i.test(event.key) ? /z/i.test(event.key) : event.code === "KeyZ";
   if (!isZ) return null;
   return event.shiftKey ? "redo" : "undo";
 }
 
 /**
- * Listen for the reader's actions in a view and for Ctrl-Z.
+ * Report the actions of the reader in a view to the history, and handle Ctrl-Z.
  *
- * @param wholePage whether the view handles keys even if no element of it has the focus.
+ * @param wholePage whether to handle keys even if the focus is outside the view.
  */
 export function followReader(
   root: HTMLElement,
@@ -148,8 +149,8 @@ export function followReader(
   const onKey = (event: KeyboardEvent): void => {
     const command = historyKey(event);
     if (command && !isTextField(event.composedPath()[0])) {
-      // Prevent the default even if there is nothing to undo, because the host has a different
-      // undo.
+      // Prevent the default even without a step to undo. Otherwise the host would undo something
+      // else.
       event.preventDefault();
       event.stopPropagation();
       history[command]();
@@ -162,7 +163,7 @@ export function followReader(
   target.addEventListener("keydown", onKey as EventListener, options);
 }
 
-/** Move the focus to the plot if the step removed the focused element. */
+/** If undo or redo removed the focused element, move the focus to the plot. */
 function keepFocus(root: HTMLElement): void {
   const tree = root.getRootNode() as Document | ShadowRoot;
   if (!root.contains(tree.activeElement)) return;

@@ -1,24 +1,28 @@
 /**
- * Initial head of a view: the one with the most distinct pattern, unless the user chose a position.
+ * Initial head of a view. Unless the user chose a stack, layer or head, a view opens at the head
+ * with the most distinct pattern.
  */
 
 import { withoutNumber } from "../../client/record-number";
 import { formatWeight, headName, quoted } from "../text/captions";
 
-/** Head with the most distinct pattern (`attnviz/analysis/distinct.py`). */
+/** Head with the most distinct pattern. `attnviz/analysis/distinct.py` selects it. */
 export interface Opening {
   stack: string;
   layer: number;
   head: number;
   pattern: string;
   score: number;
-  /** Score of uniform attention. */
+  /** Score that uniform attention would have. */
   baseline: number;
-  /** Number of sampled queries behind both scores, or null if all queries were used. */
+  /** Number of queries from which both scores are estimated, or null if all queries were used. */
   num_queries: number | null;
 }
 
-/** Explain why a view opened at this head, or return "" if the user chose it or has moved on. */
+/**
+ * Explain why the view opened at this head. Return "" if the user chose the initial head, or if
+ * another head is shown.
+ */
 export function openingInWords(
   opening: Opening | null,
   at: { stack: { name: string }; layer: number; chosen: readonly number[] },

@@ -1,4 +1,4 @@
-/** Record of a view: its traits, the current selection, and the data requested for it. */
+/** Record that a view shows: its traits, the current selection, and the data that is requested. */
 
 import {
   batch,
@@ -32,68 +32,82 @@ import {
 import type { Opening } from "./opening";
 import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
 
-/** Generation that is running or has failed. */
+/** Generation of an answer that is running or has failed. */
 export interface Generating {
-  /** Number of produced tokens, and their maximum, or null if only the total length is limited. */
+  /**
+   * Number of tokens produced so far, and their maximum. The maximum is null if only the total
+   * length of prompt and answer is limited.
+   */
   came: number;
   most: number | null;
-  /** Error that ended the generation. */
+  /** Message of the error that ended the generation. */
   problem?: string;
 }
 
-/** Return whether the generation may produce more tokens. */
+/** Return whether a generation is running. */
 export function isGenerating(state: Signals<RecordState>): boolean {
   const now = state._generating.value;
   return now !== null && now.problem === undefined;
 }
 
-/** Traits of every view, with their names in Python. */
+/** Traits of every view. They have the same names in Python. */
 export interface RecordState extends ChangedRunState {
   stack: string;
   /** Number of the layer in the model. */
   layer: number;
-  /** Chosen heads in order of choice. Empty means all heads together. */
+  /** Chosen heads, in the order in which the reader chose them. If empty, all heads are shown. */
   heads: number[];
   /**
-   * Whether the chosen token of the answer is shown by its own row as a query, and its index. These
-   * come before the pin, which they move, so that linked views receive them in this order.
+   * Whether the chosen token of the answer is shown by its own row as a query, and the index of
+   * this token in the answer.
+   *
+   * These two fields come before `token` and `key`. A change of them also moves the pin. Linked
+   * views receive changed fields in this order and must receive the cause first.
    */
   as_query: boolean;
   prediction: number | null;
   /** Pinned query and pinned key. */
   token: number | null;
   key: number | null;
-  /** Texts of a pair whose queries and keys are shown. */
+  /** Texts from which the shown queries and keys come. */
   pair: Pair;
-  /** "number", "pinned", or the name of the scores that order the heads. */
+  /**
+   * Order of the heads: "number", "pinned" (weight at the pinned tokens), or the name of scores.
+   */
   order: string;
-  /** Heads with a lower score, or a lower absolute value of an effect, are hidden. */
+  /**
+   * Smallest score of the heads that are shown, or null. Effects are compared by their absolute
+   * values.
+   */
   min_score: number | null;
-  /** Scores of heads, by name, then by stack. */
+  /** Scores of heads, by the name of the score and then by stack. */
   scores: Record<string, Record<string, Scores>>;
-  /** Descriptions of the scores, by name. */
+  /** Descriptions of the scores, by the name of the score. */
   score_notes: Record<string, string>;
   /** Roles of heads over a corpus, by stack. */
   roles: Record<string, NamedHeads>;
-  /** Standard errors of `scores`, by name, then by stack. */
+  /** Standard errors of `scores`, by the name of the score and then by stack. */
   score_errors: Record<string, Record<string, Scores>>;
-  /** Scores of keys, by name, then by stack, and their descriptions by name. */
+  /** Scores of keys, by the name of the score and then by stack, and descriptions by name. */
   token_scores: Record<string, Record<string, (number | null)[]>>;
   token_score_notes: Record<string, string>;
-  /** Name of the token scores to draw, or null for the first. */
+  /** Name of the scores that are drawn as bars of keys, or null for the first scores. */
   token_score: string | null;
   theme: "auto" | ThemeName;
-  /** Form of the controls. "auto" is "compact" in a small frame and "full" otherwise. */
+  /** Form of the controls. "auto" is "compact" in a small window of a page, otherwise "full". */
   controls: "auto" | ControlsForm;
-  /** Progress of the running generation, or null if there is none. Setting null stops it. */
+  /** Progress of the generation, or null without one. The view sets null to stop the generation. */
   _generating: Generating | null;
-  /** Initial head and its reason, or null if the user chose it. Only Python sets it. */
+  /**
+   * Head at which the view opened, and the reason. null if the user chose the head. Only Python
+   * sets this trait.
+   */
   opening: Opening | null;
 }
 
 /**
- * Form of the controls: all of them in rows, one row with layer and heads and a button for the
- * others, or none.
+ * Form of the controls. "full" shows all controls in rows. "compact" shows layer and heads in one
+ * row. A button opens the other controls. "none" shows no controls.
  */
 export type ControlsForm = "full" | "compact" | "none";
 
@@ -122,7 +136,7 @@ export const RECORD_DEFAULTS: RecordState = {
   ...CHANGED_RUN_DEFAULTS,
 };
 
-/** Fields in the URL fragment of a page. */
+/** Fields that the URL fragment of a page stores. */
 export const RECORD_HASH: HashFields<RecordState> = {
   stack: (text) => text,
   layer: readIndex,
@@ -135,20 +149,20 @@ export const RECORD_HASH: HashFields<RecordState> = {
   run: readShownRun,
 };
 
-/** Current stack, layer, heads and pins. All of them exist in the record. */
+/** Current stack, layer, heads and pins. The record contains all of them. */
 export interface Selection {
   stack: StackDescription;
   queries: TokenList;
   keys: TokenList;
   layer: number;
-  /** All heads of the layer, and the chosen ones, by number. */
+  /** Numbers of all heads of the layer, and of the chosen heads. */
   allHeads: number[];
   chosen: number[];
-  /** Heads that are shown: the chosen heads, or all if none is chosen. */
+  /** Heads that are shown: the chosen heads, or all heads if none is chosen. */
   heads: number[];
   token: number | null;
   key: number | null;
-  /** Whether tokens of the answer are shown by their own rows as queries. */
+  /** Whether each token of the answer is shown by its own row as a query. */
   asQuery?: boolean;
 }
 
@@ -157,7 +171,8 @@ function within(index: number | null, count: number): number | null {
 }
 
 /**
- * Return the selection for a state. Values that the record does not have are replaced by defaults.
+ * Return the selection for a state. A stack, layer, head or token that the record lacks is replaced
+ * by a default.
  */
 export function selectionOf(
   description: Description,
@@ -189,16 +204,16 @@ export function selectionOf(
   };
 }
 
-/** Heads in display order, with the scores that order them. */
+/** Heads in display order, with the scores by which they are ordered. */
 export interface HeadOrder {
   heads: number[];
-  /** Scores of `heads`, or null if they are ordered by number. */
+  /** Scores of `heads`, or null if the heads are ordered by number. */
   scores: (number | null)[] | null;
 }
 
 /**
- * Order heads by decreasing score, or by decreasing absolute value. Heads without a score come
- * last. Heads below `least` are dropped.
+ * Order heads by decreasing score or, if `bySize`, by decreasing absolute value. Heads without a
+ * score come last. Heads below `minScore` are dropped.
  */
 export function orderHeads(
   heads: readonly number[],
@@ -213,33 +228,33 @@ export function orderHeads(
   return { heads: shownHeads, scores: shownHeads.map((head) => scores[head] ?? null) };
 }
 
-/** Question and its answer. */
+/** Answer of the kernel or page, with the question that it belongs to. */
 export interface Answer<Q, A> {
   question: Q;
   answer: A;
 }
 
-/** Maps of heads, in the order of `heads`. */
+/** Small maps of heads, in the order of `heads`. */
 export interface HeadMaps extends WeightBlock {
   heads: number[];
 }
 
-/** Work of the kernel that the reader waits for. */
+/** Export of a page, for which the reader waits. */
 export interface Job {
-  /** Description of the work, its progress and the remaining time. */
+  /** Description of the job and its progress. */
   text: string;
-  /** Finished share, from 0 to 1, or null if it is unknown. */
+  /** Finished share of the job, from 0 to 1, or null if it is unknown. */
   done: number | null;
   cancel: () => void;
 }
 
-/** Maximum number of cells per side of a map in the strip. */
+/** Maximum number of cells per side of a small map. */
 const MAP_SIZE = 32;
-/** Other requests wait for the first picture for at most this many milliseconds. */
+/** Maximum time in milliseconds for which other requests wait for the first picture. */
 const PICTURED_WITHIN_MS = 1_000;
 /**
- * Maximum number of weights per request for maps, which the kernel computes in a few tenths of a
- * second.
+ * Maximum number of weights in one request for small maps. The kernel computes them in a few tenths
+ * of a second.
  */
 const WEIGHTS_AT_ONCE = 1 << 25;
 
@@ -251,7 +266,8 @@ export function createRecordStore(
   takeUp: (record: number) => void = () => {},
 ) {
   const connection = signal<Connection>("ready");
-  // Errors by question, so that the answer to one question does not hide the failure of another.
+  // Messages of errors, one per kind of question. An answer to one question must not remove the
+  // error of another.
   const failures = signal<ReadonlyMap<object, string>>(new Map());
   const error = computed(() => [...failures.value.values()][0] ?? null);
   const general = {};
@@ -260,7 +276,7 @@ export function createRecordStore(
   ended.addEventListener("abort", () => {
     for (const stop of stops) stop();
   });
-  /** Run an effect until the view ends. */
+  /** Run an effect and stop it when the view is removed. */
   const live = (run: () => (() => void) | undefined): void => {
     stops.push(effect(run));
   };
@@ -273,31 +289,31 @@ export function createRecordStore(
     const remaining = [...failures.peek()].filter(([owner]) => !of.includes(owner));
     if (remaining.length < failures.peek().size) failures.value = new Map(remaining);
   };
-  /** Show an error, unless it is only an aborted request. */
+  /** Show an error, unless it comes from an aborted request. */
   const fail = (reason: unknown): void => failed(general, reason);
   source.transport.watch((value) => {
     connection.value = value;
   }, ended);
 
   /**
-   * Return a signal with the latest answer.
+   * Return a signal with the latest answer to a question.
    *
-   * `ask` runs when the question changes and after "Try again". The old answer remains until the
-   * new one arrives. A null question is not asked.
+   * `ask` runs when the question changes, and again after "Try again". The signal keeps the old
+   * answer until the new one arrives. Nothing is requested while the question is null.
    */
   const answer = <Q, A>(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ): Signal<Answer<Q, A> | null> => {
     const latest = signal<Answer<Q, A> | null>(null);
-    // Compare questions as text, so that an equal question is not asked again.
+    // Compare questions as JSON, so an equal question is not requested again.
     const text = computed(() => JSON.stringify(question.value));
     live(() => {
       attempt.value;
       text.value;
       const newQuestion = untracked(() => question.value);
       if (newQuestion === null) {
-        // Without a question, an earlier error is obsolete.
+        // The error of an earlier question is obsolete if nothing is requested.
         clearErrors(latest);
         return undefined;
       }
@@ -310,7 +326,7 @@ export function createRecordStore(
           });
         })
         .catch((reason: unknown) => {
-          // The error of an aborted question does not concern the next one.
+          // Ignore the error of an aborted question. It does not concern the next question.
           if (!controller.signal.aborted) failed(latest, reason);
         });
       return () => controller.abort();
@@ -319,15 +335,16 @@ export function createRecordStore(
   };
 
   /**
-   * Wait until the picture is drawn, but at most a moment, so that other data is requested after
-   * it. Never resolves in a stored widget.
+   * Wait until the picture is drawn, but at most `PICTURED_WITHIN_MS`. Requests that wait for this
+   * do not delay the picture. In a widget that was stored without its kernel, the promise never
+   * resolves.
    */
   const pictured = async (over: AbortSignal): Promise<void> => {
     if (source.transport.detached) await new Promise(() => {});
-    // Let all effects of the same change run first.
+    // Let all effects of the same change run first. They may start to load another picture.
     await new Promise((resolve) => setTimeout(resolve));
     if (drawn.peek() === null && !over.aborted) await drawnOrLate(over);
-    // A page computes on the thread that paints.
+    // A page computes weights on the thread that also paints, so wait until this thread is idle.
     if (!source.transport.live) await idle();
   };
   const drawnOrLate = (over: AbortSignal): Promise<void> =>
@@ -348,7 +365,7 @@ export function createRecordStore(
   const described = answer(version, (_, signal) => source.describe(signal));
   const number = signal(0);
   const whole = signal<Description | null>(null);
-  // A record and the traits that belong to it change in one step.
+  // Set a record and the traits that belong to it in one step, so no effect sees only one of them.
   live(() => {
     const now = described.value;
     if (now === null) return undefined;
@@ -399,7 +416,7 @@ export function createRecordStore(
     for (const dependency of [selection, state.token, state.prediction, state.as_query])
       dependency.value;
     // Run after all listeners of the change. If traits are linked one by one, the other view must
-    // receive the switch before the query that the switch moves.
+    // receive `as_query` before the pin that `as_query` moves.
     queueMicrotask(settleCursor);
     return undefined;
   });
@@ -409,14 +426,14 @@ export function createRecordStore(
     if (!current) return null;
     const { stack, layer, allHeads, queries, keys } = current;
     const longest = Math.max(queries.text.length, keys.text.length);
-    // For long texts, request a few heads at a time, so that the kernel can handle other requests
-    // in between.
+    // For long texts, request the maps of a few heads at a time. The kernel can then handle other
+    // requests between them.
     const together = Math.max(1, Math.floor(WEIGHTS_AT_ONCE / (MAP_SIZE * longest)));
     return { stack: stack.name, layer, heads: allHeads, together };
   });
   const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
     const size = MAP_SIZE;
-    // A kernel handles one request at a time. The picture has priority.
+    // A kernel handles one request at a time, and the picture has priority.
     await pictured(signal);
     if (heads.length <= together)
       return { heads, ...(await source.maps({ ...where, size }, signal)) };
@@ -461,7 +478,7 @@ export function createRecordStore(
   const scores = computed(() => {
     const request = ordered.value;
     const lastAnswer = scored.value;
-    // Scores of another stack, name or pin do not apply.
+    // Ignore the scores of another stack, name or pin.
     const fits =
       lastAnswer?.question.stack.name === request?.stack.name &&
       lastAnswer?.question.name === request?.name &&
@@ -509,34 +526,41 @@ export function createRecordStore(
 
   return {
     description,
-    /** Number of the described record. */
+    /** Number of the record that `description` describes. */
     number,
-    /** Effects of changed attention, and the run whose weights are drawn. */
+    /** Run of the model with changed attention: its answers, and its weights. */
     changedRun,
     connection,
-    /** Message of the current error, or null. */
+    /** Message of the oldest error that is not resolved, or null. */
     error,
     selection,
-    /** Small maps of all heads of the layer, requested after the first call of `wantMaps`. */
+    /**
+     * Small maps of all heads of the layer, or null. They are requested after the first call of
+     * `wantMaps`.
+     */
     maps: computed(() => maps.value?.answer ?? null),
     wantMaps: () => {
       mapsWanted.value = true;
     },
-    /** Scores of the stack's heads by layer, or null if heads are ordered by number. */
+    /**
+     * Scores that order the heads of the stack, by layer. null if heads are ordered by number, or
+     * until the scores are loaded.
+     */
     scores,
     /**
-     * Weights of all heads from the pinned query to the pinned key, or null unless both are pinned.
+     * Weights of all heads of the stack from the pinned query to the pinned key. null unless both
+     * are pinned.
      */
     pinnedScores,
-    /** Effects of the stack's heads, drawn as bars, or null if there are none. */
+    /** Effects of the heads of the stack, which are drawn as bars, or null without effects. */
     headEffects,
-    /** Roles of the stack's heads over a corpus, or null if they are unknown. */
+    /** Roles of the heads of the stack over a corpus, or null if they are unknown. */
     roles,
     roleOf: (head: { layer: number; head: number }): HeadRole | null => {
       const stack = selection.value?.stack;
       return stack ? roleOf(roles.value, stack, head) : null;
     },
-    /** Whether heads of the same role are adjacent. */
+    /** Whether heads are ordered by role. */
     byRole,
     tokenEffects: computed(() => {
       const current = selection.value;
@@ -549,23 +573,23 @@ export function createRecordStore(
         })
       );
     }),
-    /** Heads of the layer in display order. */
+    /** Heads of the layer in display order, without those below the smallest score. */
     order,
     live,
     fail,
     answer,
     pictured,
-    /** Work that the reader waits for. */
+    /** Export that is running, or null. */
     job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();
       source.transport.retry();
       attempt.value += 1;
     },
-    /** Cancel what the kernel has been computing for some time. */
+    /** Cancel the computation of the kernel that takes long. */
     stop: () => source.transport.stop?.(),
   };
 }
 
-/** Record as a view uses it. */
+/** Signals and functions of the record that a view shows. */
 export type RecordStore = ReturnType<typeof createRecordStore>;

@@ -1,7 +1,8 @@
 /**
- * State of a view as signals, synchronized with the traits of a widget or the URL of a page.
+ * State of a view as signals. They are synchronized with the traits of a widget or with the URL of
+ * a page.
  *
- * Fields have the names of the traits in Python.
+ * The fields have the same names as the traits in Python.
  */
 
 import { batch, effect, type Signal, signal } from "@preact/signals";
@@ -9,7 +10,7 @@ import { batch, effect, type Signal, signal } from "@preact/signals";
 /** One signal per field. */
 export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
 
-/** Part of anywidget's model with the traits. */
+/** Methods of anywidget's model that read and write traits. */
 export interface TraitModel {
   get(name: string): unknown;
   set(name: string, value: unknown): void;
@@ -23,7 +24,7 @@ export function makeSignals<S extends object>(values: S): Signals<S> {
   return Object.fromEntries(entries) as Signals<S>;
 }
 
-/** Return whether two values are equal. Arrays and objects are compared by content. */
+/** Return whether two values are equal. Arrays and objects are compared by their JSON text. */
 export function same(a: unknown, b: unknown): boolean {
   return Object.is(a, b) || JSON.stringify(a) === JSON.stringify(b);
 }
@@ -35,15 +36,15 @@ export function valuesOf<S extends object>(signals: Signals<S>): S {
 }
 
 /**
- * Return the values of all signals and subscribe to them: an effect that calls this runs again
- * after a change.
+ * Return the values of all signals and subscribe to them. An effect that calls this function runs
+ * again after every change.
  */
 export function follow<S extends object>(signals: Signals<S>): S {
   const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
   return Object.fromEntries(entries.map(([name, field]) => [name, field.value])) as S;
 }
 
-/** Set several fields in one batch. Equal values are not set. */
+/** Set several fields in one batch. Signals that already have an equal value do not change. */
 export function assign<S extends object>(signals: Signals<S>, values: Partial<S>): void {
   batch(() => {
     for (const name of Object.keys(values) as (keyof S)[]) {
@@ -57,10 +58,9 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
 /**
  * Synchronize signals and traits in both directions until `ended` is aborted.
  *
- * @param onOutside called before a change that this view did not cause.
- * @param isBehind whether the traits belong to a newer record than the drawn one. Changes from
- * outside then wait.
- * @returns a function that applies the waiting changes.
+ * @param onOutside called before a change that this view did not cause. @param isBehind whether the
+ *   traits belong to a newer record than the drawn one. Changes of traits then wait. @returns a
+ *   function that applies the waiting changes.
  */
 export function bindModel<S extends object>(
   model: TraitModel,
@@ -72,12 +72,9 @@ export function bindModel<S extends object>(
   const names = Object.keys(signals) as (keyof S & string)[];
   const stops: (() => void)[] = [];
   let writing = false;
-  // Values that the view showed when changes began to wait, by trait.
+  // Trait names, with the value that the view showed when the change of the trait began to wait.
   const waiting = new Map<string, unknown>();
-  /**
-   * Return the values of the model that differ from the view, except for traits that the model
-   * lacks.
-   */
+  /** Return the trait values that differ from the view. Traits that the model lacks are omitted. */
   const news = (): Partial<S> =>
     Object.fromEntries(
       names
@@ -90,8 +87,8 @@ export function bindModel<S extends object>(
   };
   take();
   for (const name of names) {
-    // Apply all changes of one message at once. Otherwise the effect would write back old values of
-    // the others.
+    // One message may change several traits. Apply all of them at the first event, because the
+    // effect below would otherwise write the old values of the others back.
     const listener = (): void => {
       if (writing) return;
       const changed = news();
@@ -115,7 +112,7 @@ export function bindModel<S extends object>(
       const before = model.get(name);
       if (before === undefined || same(before, value)) continue;
       if (waiting.has(name) && same(waiting.get(name), value)) continue;
-      // A choice of the reader has priority over a waiting change.
+      // A choice of the reader replaces a change that waits.
       waiting.delete(name);
       model.set(name, value);
       changed = true;
@@ -125,7 +122,8 @@ export function bindModel<S extends object>(
     try {
       model.save_changes();
     } catch {
-      // The kernel is gone. The view continues with its data and reports this at the next request.
+      // The kernel is gone. The view keeps working with its data and reports the lost kernel at the
+      // next request.
     }
   });
   ended.addEventListener("abort", () => {
@@ -136,36 +134,39 @@ export function bindModel<S extends object>(
 }
 
 /**
- * Parsers for the fields of a URL fragment. They return undefined for invalid text. A field equal
- * to `off` is omitted if the page opened with that value.
+ * Parsers for the fields of a URL fragment. A parser returns undefined for invalid text. A field
+ * whose value equals `off` is omitted, unless the page opened with another value.
  */
 export type HashFields<S extends object> = {
   [K in keyof S]?: ((text: string) => S[K] | undefined) & { off?: S[K] };
 };
 
-/** Parse a non-negative integer. */
+/** Parse a non-negative integer. Return undefined for other text. */
 export function readIndex(text: string): number | undefined {
   return /^\d{1,9}$/.test(text) ? Number(text) : undefined;
 }
 
-/** Parse integers separated by commas. Empty text gives an empty list. */
+/**
+ * Parse integers that are separated by commas. Empty text gives an empty list. Return undefined for
+ * other text.
+ */
 export function readIndices(text: string): number[] | undefined {
   if (text === "") return [];
   const values = text.split(",").map(readIndex);
   return values.every((value) => value !== undefined) ? [...new Set(values)] : undefined;
 }
 
-/** Return the text of a list entry. The values of an object are joined in order. */
+/** Return the text of one entry of a list. For an object, the values are joined in order. */
 function partText(value: unknown): string {
   if (value === null || typeof value !== "object") return String(value);
   const texts = Object.values(value).map((field) => encodeURIComponent(field ?? ""));
-  // Escape the separator inside values.
+  // Escape the separator "." inside values.
   return texts.map((field) => field.replaceAll(".", "%2E")).join(".");
 }
 
 /**
- * Return the fields as a URL fragment without "#". Null values, and fields that are off and were
- * off initially, are omitted.
+ * Return the fields as a URL fragment without "#". Omitted are null, fields that are false or equal
+ * to `off` now and when the page opened, and undefined.
  */
 export function writeHash<S extends object>(
   values: S,
@@ -185,7 +186,7 @@ export function writeHash<S extends object>(
   return parts.join("&");
 }
 
-/** Return the fields in a URL fragment. Missing and invalid fields are omitted. */
+/** Return the fields that a URL fragment contains. Invalid fields are omitted. */
 export function readHash<S extends object>(hash: string, fields: HashFields<S>): Partial<S> {
   const values: Partial<S> = {};
   const parameters = new URLSearchParams(hash.replace(/^#/, ""));

@@ -1,6 +1,6 @@
 /**
- * Run of the model with changed attention: its answers, and its weights, which can replace those of
- * the unchanged run.
+ * Changed run: the model runs again with changed attention. This file requests its answers and its
+ * weights. The view can show these weights instead of those of the unchanged run.
  */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
@@ -20,39 +20,51 @@ import type { Source } from "../../client/source";
 import type { Reply } from "../../client/transport";
 import { assign, type Signals, same } from "../view/state";
 
-/** Run whose weights are shown. */
+/**
+ * Run whose weights are shown: the unchanged run ("before"), the changed run ("after") or the
+ * difference of both.
+ */
 export type ShownRun = "before" | "after" | "difference";
 
-/** Outcome of changes, as stored in a page. */
+/** Result of changes that a page stores. */
 export interface CarriedOutcome {
   changes: RequestedChange[];
   described: string[];
   sentence: string;
 }
 
-/** Token or class, by number or text. */
+/** Token or class, by number or by text. */
 type AnswerToken = number | string;
 
-/** Function of the model's output, by name and number. The kernel has the function. */
+/** Function of the model's output that only the kernel knows, with its name and number. */
 interface AnswerFunction {
   function: string;
   id: number;
 }
 
 /**
- * Traits, with their names in Python. The last three are data of a page. A live view requests this
- * data from the kernel.
+ * Traits of changed runs. They have the same names in Python. The last three are data of a page. A
+ * live view requests these data from the kernel instead.
  */
 export interface ChangedRunState {
-  /** Whether the view has a model that can run again. Only Python sets it. */
+  /**
+   * Whether the kernel has the model, so the view can run it with changes. Only Python sets this
+   * trait.
+   */
   runs_model: boolean;
-  /** Measured answer: a token, a difference of tokens, or a function. null is the default. */
+  /**
+   * Answer that is measured: a token, two tokens whose difference is measured, or a function. null
+   * means the default of the kernel.
+   */
   answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
   changes: RequestedChange[];
   run: ShownRun;
   outcomes: CarriedOutcome[];
   known_edges: (EdgeRequest & EdgeHeader)[];
-  /** Names of the stacks of a changed run, by the name of the unchanged stack. */
+  /**
+   * Changed run that a page contains, or null. `stacks` has the names of its stacks, by the name of
+   * the unchanged stack.
+   */
   changed_run: {
     changes: RequestedChange[];
     stacks: Record<string, { after: string; difference: string }>;
@@ -71,7 +83,7 @@ export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
 
 const KINDS: readonly RequestedChange["kind"][] = ["knockout", "ablate", "hide"];
 
-/** Parse changes in a URL fragment, or return undefined for invalid text. */
+/** Parse the changes in a URL fragment. Return undefined for invalid text. */
 export const readChanges = Object.assign(
   (text: string): RequestedChange[] | undefined => {
     if (text === "") return [];
@@ -111,7 +123,7 @@ export const readShownRun = Object.assign(
   { off: "before" as const },
 );
 
-/** Latest result for the current changes and answer. */
+/** Latest answer of the kernel, with the changes and the measured answer to which it belongs. */
 export interface ChangeResult {
   changes: RequestedChange[];
   measured: AnswerToken[] | null;
@@ -119,43 +131,46 @@ export interface ChangeResult {
   problem: string | null;
 }
 
-/** Return whether the answer is a function. */
+/** Return whether the measured answer is a function of the model's output. */
 export function isFunction(answer: ChangedRunState["answer"]): answer is AnswerFunction {
   return answer !== null && typeof answer === "object" && !Array.isArray(answer);
 }
 
-/** Convert the trait `answer` to the form of a request. null means the function of the kernel. */
+/**
+ * Convert the trait `answer` to the field `measured` of a request. A function becomes null, because
+ * only the kernel has the function.
+ */
 export function measuredOf(answer: ChangedRunState["answer"]): AnswerToken[] | null {
   if (isFunction(answer)) return null;
   if (answer === null) return [];
   return Array.isArray(answer) ? answer : [answer];
 }
 
-/** Stacks of the changed run, by the name of the unchanged stack. */
+/** Stacks of the changed run and of the difference, by the name of the unchanged stack. */
 type Stacks = Record<string, Record<"after" | "difference", StackDescription>>;
 
 export interface ChangedRun {
-  /** Whether the panel is open, so that answers are requested. */
+  /** Whether the panel "What if" is open. Answers are requested while it is open. */
   panelOpen: Signal<boolean>;
   latest: ReadonlySignal<ChangeResult | null>;
-  /** Measure another answer. Resolves to an error message, or to null after success. */
+  /** Measure another answer. Resolve to null after success, otherwise to an error message. */
   measure: (answer: string) => Promise<string | null>;
-  /** Number of received answers. */
+  /** Number of answers and errors received so far. */
   answers: ReadonlySignal<number>;
-  /** Run that is drawn. It is "before" until the changed run has arrived. */
+  /** Run that is drawn. It remains "before" until the weights of the changed run have arrived. */
   shown: ReadonlySignal<ShownRun>;
-  /** Whether a changed run exists or can be computed. */
+  /** Whether the view can show a changed run: it has one, or the kernel can compute one. */
   drawable: ReadonlySignal<boolean>;
-  /** Reason why the weights of the changed run are not available. */
+  /** Reason why the weights of the changed run cannot be shown, or null. */
   problem: ReadonlySignal<string | null>;
-  /** Description of the record with the stacks of the shown run. */
+  /** Description of the record. Its stacks are those of the shown run. */
   description: ReadonlySignal<Description | null>;
   retry: () => void;
 }
 
 /**
- * Purpose of the bundle (see `ui/view/define-view.tsx`). A page has no kernel that could run a
- * model.
+ * Kind of bundle, a constant that the build defines (see `ui/view/define-view.tsx`). Pages have no
+ * kernel that could run a model.
  */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
@@ -163,12 +178,12 @@ interface ShownStack extends StackDescription {
   of?: string;
 }
 
-/** Return the name of the unchanged stack that a stack is a version of. */
+/** Return the name of the unchanged stack for a stack of any run. */
 export function baseName(stack: StackDescription): string {
   return (stack as ShownStack).of ?? withoutNumber(stack.name);
 }
 
-/** Describe the changes of a stack's run, or return "" for the unchanged run. */
+/** Describe the changes of the run that a stack belongs to. Return "" for the unchanged run. */
 export function changedInWords({ name }: Pick<StackDescription, "name">): string {
   const plain = withoutNumber(name);
   const [, words] = / · ((?:after|difference after): .*)$/s.exec(plain) ?? [];
@@ -177,7 +192,10 @@ export function changedInWords({ name }: Pick<StackDescription, "name">): string
   return `${words.charAt(0).toUpperCase()}${words.slice(1)}${dot}`;
 }
 
-/** Return a stack of a changed run with the tokens of the unchanged stack. */
+/**
+ * Return a stack of a changed run. Its tokens are those of the unchanged stack, with new
+ * predictions if the run has any.
+ */
 function withTokens(
   stack: StackDescription,
   numbers: StackNumbers,
@@ -213,7 +231,8 @@ export function createChangedRun(
     signal?: AbortSignal,
   ): Promise<OutcomeHeader> => {
     const read = ({ header }: Reply): OutcomeHeader => header as OutcomeHeader;
-    // The request does not identify the function, so its reply must not be cached.
+    // A request does not contain the function, so replies for different functions must not be
+    // cached.
     if (measured === null)
       return source.transport.request("intervene", { changes }, signal).then(read);
     const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
@@ -221,7 +240,7 @@ export function createChangedRun(
   };
 
   if (source.transport.live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page")) {
-    // Answers about another record do not apply.
+    // When the record changes, drop the answers about the earlier record.
     live(() => {
       number.value;
       latest.value = null;
@@ -249,7 +268,8 @@ export function createChangedRun(
       );
       return () => ended.abort();
     });
-    // Request the weights after the answer, because that request runs the model.
+    // Request the weights only after the answer has arrived. The request for the answer runs the
+    // model.
     const draws = computed(() => {
       const now = latest.value;
       const changes = state.changes.value;
@@ -291,7 +311,7 @@ export function createChangedRun(
     });
   }
 
-  /** Changed run for the current changes, or the previous one until it arrives. */
+  /** Changed run for the current changes. Until it arrives, this is the previous changed run. */
   const run = computed<{ changes: RequestedChange[]; stacks: Stacks } | null>(() => {
     const carried = state.changed_run.value;
     const changes = state.changes.value;

@@ -1,6 +1,6 @@
 /**
- * Numbers of the pinned query and key, in a fixed order: weight, share of the value norm, effect
- * and noise.
+ * Line with the numbers of the pinned query and key, in a fixed order: weight, share of the value
+ * norm, effect and noise.
  */
 
 import { useSignal } from "@preact/signals";
@@ -21,15 +21,18 @@ import type { RecordState, Selection } from "../view/record";
 import { same } from "../view/state";
 import { baseName, changedInWords } from "./changed-run";
 
-/** Available numbers for one edge. */
+/** Numbers of one edge that are loaded so far. */
 interface EdgeNumbers {
   edge: EdgeRequest;
-  /** Formatted weight in the unchanged run, or null if it is not loaded. */
+  /** Weight in the unchanged run as text, or null until it is loaded. */
   weight: string | null;
   header: EdgeHeader | null;
 }
 
-/** Return the pinned edge in the shown head, or null unless exactly one head is shown. */
+/**
+ * Return the pinned edge in the shown head. Return null unless a query and a key are pinned and
+ * exactly one head is shown.
+ */
 function edgeAt(selection: Selection): EdgeRequest | null {
   const { layer, heads, token, key } = selection;
   const [head, ...others] = heads;
@@ -38,9 +41,10 @@ function edgeAt(selection: Selection): EdgeRequest | null {
 }
 
 /**
- * Describe the numbers after the weight, or how to get them.
+ * Describe the numbers that follow the weight. Numbers that are missing are replaced by
+ * instructions.
  *
- * @param named the measured answer that the panel already shows.
+ * @param named name of the measured answer, which is not repeated because the panel shows it.
  */
 export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""): string[] {
   const asks = "press “What if this edge were cut?”";
@@ -69,10 +73,11 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
 }
 
 /**
- * Render the shown run, the strongest heads and the line of the pinned edge.
+ * Render the changes of the shown run, the heads with the most weight and the line of the pinned
+ * edge.
  *
- * They follow all captions, so that they move nothing when they appear. A page has the line only if
- * it contains answers.
+ * All of these are below the captions, so they move nothing when they appear. A page has the line
+ * only if it contains results of changes.
  */
 export function PinnedEdge<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const common = context as unknown as ViewContext<RecordState>;
@@ -171,7 +176,7 @@ function Line({ context, selection }: { context: ViewContext<RecordState>; selec
 
 const WEIGHT = { name: "weight", signed: false, maximum: 1 };
 /**
- * From this many keys on, nearly all weights are below 0.01, so they are written with two
+ * With at least this many keys, nearly all weights are below 0.01. They are then written with two
  * significant digits.
  */
 const MANY_KEYS = 1000;

@@ -1,4 +1,4 @@
-/** Changes of the attention that a reader can make, and their descriptions. */
+/** Changes of the attention that a reader can choose, and their descriptions. */
 
 import type { RequestedChange } from "../../client/protocol";
 import { quoted } from "../text/captions";
@@ -6,23 +6,26 @@ import type { Selection } from "../view/record";
 import { same } from "../view/state";
 import { baseName } from "./changed-run";
 
-/** Heads in which an edge is cut. */
+/** Heads in which an edge is cut: one head, all heads of the layer, or all heads of the stack. */
 export type Reach = "head" | "layer" | "all";
 
-/** Possible changes at the current selection. Each field is null if its change is not possible. */
+/**
+ * Changes that the reader can choose at the current selection. A field is null if its change is not
+ * possible.
+ */
 export interface Offered {
   edge: ((reach: Reach, renormalize: boolean) => RequestedChange) | null;
-  /** Scopes for cutting an edge, the narrowest first. */
+  /** Choices of heads in which an edge can be cut. The smallest choice comes first. */
   reaches: Reach[];
   head: RequestedChange | null;
   token: RequestedChange | null;
 }
 
-/** Return the possible changes for the pins and the chosen heads. */
+/** Return the changes that are possible with the pins and the chosen heads. */
 export function offeredAt(selection: Selection): Offered {
   const { layer, token, key, heads } = selection;
   const head = heads.length === 1 ? (heads[0] as number) : null;
-  // Use the order of fields in Python, because both sides compare changes as JSON.
+  // The order of the fields is the same as in Python, because both sides compare changes as JSON.
   const change = (
     kind: RequestedChange["kind"],
     where: Partial<Pick<RequestedChange, "layer" | "head" | "query" | "key">>,
@@ -55,7 +58,10 @@ export function offeredAt(selection: Selection): Offered {
   };
 }
 
-/** Add a change. A cut replaces the other kind of cut of the same edge. */
+/**
+ * Return the changes with a new one. Cutting an edge before the softmax replaces cutting the same
+ * edge after the softmax, and vice versa.
+ */
 export function withChange(
   changes: readonly RequestedChange[],
   one: RequestedChange,
@@ -64,12 +70,15 @@ export function withChange(
   return [...changes.filter((other) => !same(edge(other), edge(one))), one];
 }
 
-/** Explain why the shown heads have unchanged weights, or return "" if they may differ. */
+/**
+ * Explain why the shown heads have the same weights as in the unchanged run. Return "" if the
+ * weights may differ.
+ */
 export function whyUnchanged(changes: readonly RequestedChange[], selection: Selection): string {
   const { layer, heads } = selection;
   const { layers } = selection.stack;
   const stackKey = baseName(selection.stack);
-  // The order in which layers of different stacks run is unknown.
+  // For layers of different stacks, the order in which they run is unknown.
   if (changes.length === 0 || changes.some(({ stack }) => stack !== stackKey)) return "";
   const isHere = (change: RequestedChange): boolean =>
     (change.layer === null || change.layer === layer) &&
@@ -87,7 +96,7 @@ export function whyUnchanged(changes: readonly RequestedChange[], selection: Sel
   return `${why}. The weights are the same as before, and their difference is 0. ${where}`;
 }
 
-/** Describe a change briefly. */
+/** Describe a change in a few words. */
 export function changeInWords(change: RequestedChange, selection: Selection): string {
   const { kind, layer, head, query, key } = change;
   const sameStack = change.stack === baseName(selection.stack);

@@ -1,4 +1,7 @@
-/** Panel for interventions: changes of the attention, the model's answer, and a caveat. */
+/**
+ * Panel for interventions. It shows changes of the attention, the answer of the model, and a
+ * caveat.
+ */
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
@@ -16,14 +19,16 @@ export const CAVEAT =
   "heads may compensate. An effect of zero proves nothing.";
 
 /**
- * Purpose of the bundle (see `ui/view/define-view.tsx`). A page has no kernel that could run a
- * model.
+ * Kind of bundle, a constant that the build defines (see `ui/view/define-view.tsx`). Pages have no
+ * kernel that could run a model.
  */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 const SUMMARY = "What if the attention were changed?";
 
-/** Render the possible changes in a live view, or the stored outcomes in a page. */
+/**
+ * Render the panel: in a live view with the possible changes, in a page with the stored results.
+ */
 export function WhatIf<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const selection = context.record.selection.value;
   const form = context.controls.value;
@@ -41,7 +46,7 @@ const RUNS: readonly (readonly [ShownRun, string])[] = [
   ["difference", "difference"],
 ];
 
-/** Render the choice of the run whose weights are shown. */
+/** Render the buttons that choose the run whose weights are shown. */
 function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   const { changedRun } = context.record;
   const requested = context.state.run.value;
@@ -72,7 +77,7 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   );
 }
 
-/** Render the outcomes in a page. The URL stores the chosen one. */
+/** Render the stored results of a page. The URL of the page stores which one is chosen. */
 function Tried({ context }: { context: ViewContext<RecordState> }) {
   const { state, record } = context;
   const outcomes = state.outcomes.value;
@@ -113,11 +118,12 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
   const box = useRef<HTMLDetailsElement>(null);
   const opened = useSignal(changes.length > 0);
   const open = opened.value;
-  // Python can also set changes.
+  // Open the panel when Python sets changes.
   useEffect(() => {
     if (changes.length > 0) opened.value = true;
   }, [JSON.stringify(changes)]);
-  // The browser also opens and closes the element, so set its state after every render.
+  // The browser opens and closes the element, too. Set its state after every rendering, so both
+  // agree.
   useLayoutEffect(() => {
     if (box.current) box.current.open = open;
   });
@@ -132,7 +138,7 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
   const last = latest.value;
   const fits = last && same(last.changes, changes) && same(last.measured, measured);
   const now = fits ? last : null;
-  // Without the unchanged run, no change can be tried.
+  // If the kernel has no answer even without changes, offer no changes.
   const problem = now?.problem ?? null;
   const answers = last?.outcome !== null || problem === null || changes.length > 0;
   return (
@@ -146,7 +152,7 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
     >
       <summary>{SUMMARY}</summary>
       {open && (
-        // Buttons come first, because answers vary in length and must not move them.
+        // Answers have different lengths. Buttons come first, so answers do not move them.
         <>
           {answers && <Offers state={state} selection={selection} />}
           {last?.outcome && <MeasuredAnswer context={context} outcome={last.outcome} />}
@@ -170,8 +176,8 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
 const DEFAULT_ANSWER = "most likely before minus most likely other after";
 
 /**
- * Render the choice of the measured answer: one of the most likely tokens, or text typed by the
- * reader.
+ * Render the choice of the measured answer: the default, one of the most likely tokens, or text
+ * that the reader types.
  */
 function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: OutcomeHeader }) {
   const { context, outcome } = props;
@@ -179,12 +185,12 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
   const typing = useSignal(false);
   const problem = useSignal("");
   const field = useRef<HTMLInputElement>(null);
-  // Set the focus before the reader presses the next key.
+  // A layout effect sets the focus before the reader can press the next key.
   useLayoutEffect(() => {
     if (typing.value) field.current?.focus();
   }, [typing.value]);
   const all = [...outcome.candidates_before, ...outcome.candidates_after];
-  // A model without logits has no tokens to choose from.
+  // A model without logits has no tokens from which to choose.
   if (all.length === 0) return null;
   const candidates = new Map(all.map(({ id, text }) => [id, text]));
   const answer = state.answer.value;
@@ -239,7 +245,7 @@ function MeasuredAnswer(props: { context: ViewContext<RecordState>; outcome: Out
   );
 }
 
-/** Render the active changes, each with a button that removes it. */
+/** Render the chosen changes, each as a button that removes the change. */
 function Chips({
   context,
   selection,
@@ -253,7 +259,7 @@ function Chips({
   const remove = (at: number): void => {
     const box = list.current?.closest<HTMLElement>(".av-what-if");
     assign(state, { changes: changes.filter((_, i) => i !== at) });
-    // The button is removed, so move the focus before it is lost.
+    // The focused button is removed. Move the focus to the summary, so it is not lost.
     requestAnimationFrame(() => box?.querySelector<HTMLElement>("summary")?.focus());
   };
   return (
@@ -284,7 +290,7 @@ const REACHES: Record<Reach, string> = {
   all: "in all layers",
 };
 
-/** Render buttons for the possible changes at the pins and the chosen head. */
+/** Render the buttons for the changes that are possible at the pins and the chosen head. */
 function Offers({ state, selection }: { state: Signals<RecordState>; selection: Selection }) {
   const reachChoice = useSignal<Reach>("head");
   const before = useSignal(true);
