@@ -22,7 +22,8 @@ interface Case {
   }[];
 }
 
-// Attention computed by PyTorch and transformers. Python's tests read the same file.
+// Inputs, and attention weights that PyTorch and transformers computed from them. Tests in Python
+// read the same file.
 const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
 
@@ -98,7 +99,7 @@ describe("attention of a page", () => {
       allowed: () => true,
       sink: null,
     });
-    // The ratio of the weights is e^1 : 1.
+    // The two logits differ by 1, so the weights have the ratio e to 1.
     expect(row.weights[0]).toBeCloseTo(Math.E / (1 + Math.E), 4);
     expect(row.logSumExp).toBeGreaterThan(1000);
   });

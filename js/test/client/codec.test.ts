@@ -12,7 +12,8 @@ interface Case {
   values: number[][][];
 }
 
-// Computed by a script that uses neither encoder. Python's tests read the same file.
+// Codes and their values, computed by a script that uses neither encoder. Tests in Python read the
+// same file.
 const fixture = new URL("../../../tests/fixtures/codec.json", import.meta.url);
 
 describe("the codec", () => {
@@ -37,7 +38,7 @@ describe("the codec", () => {
       maximum: 2,
       error: 0.01,
     };
-    // 51 / 255 = 0.2 and 102 / 255 = 0.4.
+    // The codes 51 and 102 are 0.2 and 0.4 of 255. The values are 2 times the squares.
     const values = decode(header, new Uint8Array([0, 51, 102, 255]));
     [0, 0.08, 0.32, 2].forEach((value, i) => {
       expect(values[i]).toBeCloseTo(value, 6);

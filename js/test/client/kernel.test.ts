@@ -11,7 +11,7 @@ interface Sent {
   arguments?: object;
 }
 
-/** The host's end of a widget's messages. It stores what was sent, and replies when a test calls it. */
+/** Fake of a host. It stores the messages that a widget sends, and tests call it to reply. */
 class Host {
   sent: Sent[] = [];
   listeners = new Set<Listener>();
@@ -57,7 +57,7 @@ describe("a replaced record", () => {
   let number = 0;
   const replace = (): void => {
     number += 1;
-    // The host calls every listener for every message.
+    // A host calls all listeners for each message. They then read the record number.
     host.answer({});
   };
   beforeEach(() => {
@@ -208,7 +208,7 @@ describe("the request channel", () => {
     for (const [layout, expected] of [
       [{ comm_live: false }, "detached"],
       [{ comm_live: true, comm: {} }, "waiting"],
-      // A restarted kernel, and hosts that connect a widget later.
+      // A kernel was restarted, or a host connects the widget later.
       [{ comm_live: false, comm: {} }, "waiting"],
       ["IPY_MODEL_1", "waiting"],
       [undefined, "waiting"],
@@ -223,7 +223,7 @@ describe("the request channel", () => {
       expect(states).toEqual(["ready", expected]);
       vi.advanceTimersByTime(9_000);
       expect(states.at(-1)).toBe(expected === "detached" ? "detached" : "unanswered");
-      // The state was wrong if an answer still comes.
+      // If an answer arrives, the state "detached" or "unanswered" was wrong.
       model.reply(model.id(0), "late");
       expect((await answer).header).toBe("late");
       expect(states.at(-1)).toBe("ready");

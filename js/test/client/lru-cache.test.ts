@@ -16,7 +16,7 @@ describe("a cache of recent values", () => {
     expect(recent.get("a")).toBe(5);
     recent.delete("c");
     recent.delete("c");
-    // The newest value is kept even if it alone is too large.
+    // The newest value is kept even if it alone exceeds the limit.
     recent.set("d", 4, 99);
     expect(dropped).toEqual(["b", "a", "c", "a"]);
     expect(["a", "b", "c", "d"].map((key) => recent.get(key))).toEqual([

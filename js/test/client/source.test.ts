@@ -8,7 +8,10 @@ import { Source, splitRequest } from "../../src/client/source";
 import type { Transport } from "../../src/client/transport";
 import { pageOf, pieceOf, transportOf } from "../builders";
 
-/** Two heads of 3 queries and 2 keys. Each code contains its position: 100 * head + 10 * row + column. */
+/**
+ * Return a page with two heads, 3 queries and 2 keys. Each code contains its position: 100 * head +
+ * 10 * row + column.
+ */
 function pageData(): PageData {
   const codes = new Uint8Array(12);
   for (let head = 0; head < 2; head++)
@@ -56,11 +59,12 @@ describe("the transport of a page", () => {
     expect(coarse.matrices[0]).toHaveLength(1);
     const finer = await source.maps({ ...where, size: 2, heads: [0] });
     expect([finer.rows, finer.columns]).toEqual([2, 2]);
-    // The pooled rows are row 0, and the maximum of rows 1 and 2.
+    // The first pooled row is row 0. The second is the maximum of rows 1 and 2.
     [0, 1, 20, 21].forEach((code, i) => {
       expect(finer.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
     });
-    // Strongest keys are not all weights, so the embedded maps are more exact.
+    // If the page contains only the strongest keys, the embedded maps are more exact than maps from
+    // these keys.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
     const sparse = new Source(new PageTransport({ ...data, maps: [small], embedded }));
     expect((await sparse.maps({ ...where, size: 2 })).rows).toBe(1);
@@ -109,13 +113,13 @@ describe("large requests", () => {
   };
 
   it("are split by heads", () => {
-    // A head has 400 bytes, so two fit into 1,000.
+    // A head has 100 weights of 4 bytes. Two heads fit into 1,000 bytes.
     const parts = splitRequest(request, 1000);
     expect(parts.map((part) => part.heads)).toEqual([[0, 1], [2, 3], [4]]);
   });
 
   it("are split by rows if one head is too large, with four bytes per exact value", () => {
-    // A row has 40 bytes, so three fit into 130.
+    // A row has 40 bytes. Three rows fit into 130 bytes.
     const parts = splitRequest({ ...request, heads: [7] }, 130);
     expect(parts.map((part) => part.rows)).toEqual([
       [10, 13],
@@ -136,7 +140,7 @@ describe("large requests", () => {
       const { heads, rows, columns } = args as BlockRequest;
       const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
       const count = (shape[0] as number) * (shape[1] as number) * (shape[2] as number);
-      // Every value is the number of its row.
+      // Every weight is the number of its row.
       const width = shape[2] as number;
       const data = Float32Array.from(
         { length: count },
@@ -156,7 +160,7 @@ describe("large requests", () => {
     const block = await source.block(largeRequest);
     expect(numRequests).toBe(expectedRequests);
     expect(block.matrices).toHaveLength(2);
-    // Complete matrices are not copied.
+    // A page sends complete matrices, which are not copied.
     block.matrices.forEach((matrix, i) => {
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
     });
@@ -188,7 +192,7 @@ describe("large requests", () => {
       ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }],
       ...[{ rows: [1, 3] as [number, number] }, { columns: [1, 3] as [number, number] }],
     ];
-    // Each answer has a different number. The second round gets the cached answers.
+    // Each answer has another number. In the second round, all answers come from the cache.
     for (let again = 0; again < 2; again++) {
       for (const changed of blocks) {
         firsts.add((await source.block({ ...block, ...changed })).matrices[0]?.[0]);
@@ -221,7 +225,7 @@ describe("large requests", () => {
       10, 11, 12, 13,
     ]);
     expect(requests).toHaveLength(1);
-    // Rows before and after the cached ones, and of another head, are requested.
+    // Weights of other rows and of another head are not cached, so they are requested.
     await blockOf([0], [1, 3]);
     await blockOf([0], [5, 7]);
     await blockOf([2], [3, 5]);
@@ -237,7 +241,8 @@ describe("large requests", () => {
       const data = new Float32Array((shape[1] as number) * 2);
       return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
     });
-    // Ten rows of two columns have 80 bytes, so only one more row of 8 bytes fits.
+    // The first ten rows have 80 bytes in total. Only one more row, of 8 bytes, fits into the
+    // cache.
     const source = new Source(transport, 90);
     const blockOf = (rows: [number, number]) =>
       source.block({ ...request, heads: [0], rows, columns: [0, 2] });
@@ -250,7 +255,7 @@ describe("large requests", () => {
   });
 
   describe("during a request for the same weights", () => {
-    /** Return a transport whose requests wait until the test answers them. */
+    /** Return a source whose requests stay open until the test answers them, and these requests. */
     function pausedSource() {
       const requests: { heads: number[]; answer: () => void; fail: (reason: Error) => void }[] = [];
       const transport = transportOf(
@@ -307,7 +312,7 @@ describe("large requests", () => {
       },
       { live: false },
     );
-    // A cached matrix of 2 x 2 has 16 bytes, so two fit.
+    // A cached matrix of 2 x 2 weights has 16 bytes. Two matrices fit into the cache.
     const source = new Source(transport, 40);
     const requestLayer = (layer: number): Promise<unknown> =>
       source.block({ ...request, layer, heads: [0], rows: [0, 2], columns: [0, 2] });
@@ -317,7 +322,10 @@ describe("large requests", () => {
 });
 
 describe("a question during the same question", () => {
-  /** Return requests that wait until the test answers them, and a function that sends one. */
+  /**
+   * Return a function that asks a question, and the requests, which stay open until the test
+   * answers them.
+   */
   function pausedSource() {
     const requests: { answer: (scores: number[][]) => void; fail: (reason: Error) => void }[] = [];
     const transport = transportOf(
@@ -393,7 +401,7 @@ describe("the description of a long text", () => {
       async (name, args) => {
         requests.push([name, args]);
         const { part = 0 } = args as { part?: number };
-        // Like a message's buffer, the data is a part of a larger buffer.
+        // The data starts inside a larger buffer, as in a message.
         const data = new DataView(
           Uint8Array.from([0, ...bytes.subarray(cuts[part], cuts[part + 1])]).buffer,
           1,

@@ -64,7 +64,7 @@ describe("dots as pixels", () => {
             y: Float32Array.of(position),
           });
           const area = Math.PI * radius ** 2;
-          // The tolerance covers soft edges, where coverage is rounded to steps.
+          // The edge of a dot is soft, and its opacity is rounded. The tolerance covers both.
           expect(Math.abs(paintedArea(mark) - area)).toBeLessThan(0.12 * area + 0.15);
         }
       }
@@ -78,7 +78,8 @@ describe("dots as pixels", () => {
 
   it("paint the corners of squares but not of discs", () => {
     const square = dots({ shape: Uint8Array.of(1) });
-    // The centre of the pixel is 4.9 pixels from the centre of the dot. Half a side is 3.5.
+    // This pixel is 4.9 pixels from the centre of the dot. It is in the corner of the square, whose
+    // half side is 3.5, and outside the disc.
     expect(pixelAt(square, 6, 6)[3]).toBeGreaterThan(40);
     expect(pixelAt(dots(), 6, 6)[3]).toBe(0);
   });
@@ -94,7 +95,7 @@ describe("dots as pixels", () => {
     });
     const [red, green, blue, alpha] = pixelAt(mark, 10, 10) as [number, number, number, number];
     expect(Math.abs(alpha - 255 * 0.75)).toBeLessThan(2);
-    // (0.5 above + 0.25 below) / 0.75
+    // Colour of two dots with opacity 0.5: (0.5 above + 0.25 below) / 0.75.
     const mixed = (above: number, below: number): number => (0.5 * above + 0.25 * below) / 0.75;
     expect(Math.abs(red - mixed(255, 0x20))).toBeLessThan(3);
     expect(Math.abs(green - mixed(128, 0x40))).toBeLessThan(3);
@@ -182,7 +183,8 @@ describe("dots as an SVG", () => {
     expect(svg.match(/M/g)).toHaveLength(400);
     const root = new DOMParser().parseFromString(svg, "image/svg+xml");
     const paths = [...root.querySelectorAll("path")];
-    // Several paths per colour and shape, so that overlapping dots are more opaque, but fewer than dots.
+    // Dots of one colour and shape are divided into several paths, so overlapping dots are more
+    // opaque. The paths are fewer than the dots.
     expect(paths.length).toBeGreaterThan(20);
     expect(paths.length).toBeLessThan(60);
     const caps = new Set(paths.map((path) => path.getAttribute("stroke-linecap")));

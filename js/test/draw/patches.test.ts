@@ -21,7 +21,7 @@ describe("patches", () => {
   });
 
   it("have the aspect ratio of their part of the image", () => {
-    // 12 x 4 pixels in 3 x 2 patches, so a patch has 4 x 2 pixels.
+    // The image has 12 x 4 pixels and 3 x 2 patches, so a patch has 4 x 2 pixels.
     const shape = aspectRatios(TOKENS, described());
     expect([0, 1, 6, 7].map((token) => shape?.(token))).toEqual([null, 2, 2, null]);
     expect(aspectRatios({ ...TOKENS, grids: [] }, { ...described(), images: [] })?.(1)).toBeNull();
@@ -43,7 +43,7 @@ describe("patches", () => {
       column: 1,
     });
     expect([crop.columns, crop.rows]).toEqual([40, 40]);
-    // The mean of columns 80 and 81 and of rows 0 and 1. Either way of rounding to bytes is right.
+    // The value is the mean of columns 80 and 81, 80.5. It may be rounded up or down.
     expect([80, 81]).toContain(crop.pixels[0]);
     expect(crop.pixels[2]).toBe(200);
     expect([158, 159]).toContain(crop.pixels[4 * 39]);
@@ -58,7 +58,8 @@ describe("patches", () => {
   it("become grey with low contrast to the background", () => {
     const pixels = new Uint8ClampedArray([255, 0, 0, 255]);
     const grey = greyOf({ width: 1, height: 1, pixels }, [100, 110, 120]);
-    // The luma is 0.2126 * 255 = 54.213. A share of 0.45 is mixed with 0.55 of the ground.
+    // The luma of red is 0.2126 * 255 = 54.213. The result is 0.45 of the luma and 0.55 of the
+    // background.
     const expected = [100, 110, 120].map((ground) => Math.round(0.45 * 54.213 + 0.55 * ground));
     expect([...grey.pixels.subarray(0, 3)]).toEqual(expected);
     expect(grey.pixels[3]).toBe(255);

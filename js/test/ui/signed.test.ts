@@ -1,4 +1,4 @@
-/** Signed numbers, for example differences: marks and captions of all views. */
+/** Signed numbers, such as differences: their marks and captions in all views. */
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../src/client/protocol";
 import type { CurvesMark, ImageMark, Mark, TextMark } from "../../src/draw/marks";
@@ -54,7 +54,7 @@ describe("signed numbers in text", () => {
     ]);
     expect(writtenSmall(QUANTITY, -0.0012)).toBe("−0.0012");
     expect(writtenSmall(QUANTITY, -0.25)).toBe("−0.25");
-    // Weights are written without a sign.
+    // Weights have no sign.
     const weight = { name: "weight", signed: false, maximum: 1 };
     expect([written(weight, 0.3), writtenSmall(weight, 0.0012)]).toEqual(["0.30", "0.0012"]);
   });
@@ -97,7 +97,7 @@ describe("signed numbers in text", () => {
 
 describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (theme) => {
   const { background } = PALETTES[theme];
-  /** Return a transparent colour blended with the background, as "#rrggbb". */
+  /** Return the colour of a number on the background, as "#rrggbb". */
   const seen = (share: number): string => {
     const [red, green, blue, opacity] = signColorAt(share, PALETTES[theme]);
     const ground = rgbOf(background);
@@ -109,10 +109,10 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
 
   it.each(Object.entries(SIGHT))("tell the signs apart to %s sight", (_name, sight) => {
     for (const share of [0.4, 0.6, 0.8, 1]) {
-      // Difference of at least that between two head colours, at less than half of the scale.
+      // At 0.4 of the scale and above, the signs differ at least as much as two head colours.
       expect(distance(seen(share), seen(-share), sight), String(share)).toBeGreaterThan(0.085);
     }
-    // Larger absolute values differ more from the colour of zero, on both sides.
+    // On both sides of 0, larger absolute values differ more from the background.
     for (const sign of [1, -1]) {
       const away = [0.1, 0.3, 0.5, 0.7, 1].map((share) =>
         distance(seen(sign * share), background, sight),
@@ -145,7 +145,7 @@ it("follows the logarithm of the absolute value on both sides", () => {
   expect(signedShareOf(0, 0.8, "log")).toBeNull();
 });
 
-/** Two queries and two keys, or as many as there are values. */
+/** Return a heat map with the square root of `values.length` queries and as many keys. */
 function heatMap(values: number[], more: Partial<HeatMap> = {}, width = 400): HeatMap {
   const count = Math.sqrt(values.length);
   const layout = layOut({
@@ -269,7 +269,7 @@ describe("a heat map of signed numbers", () => {
   });
 });
 
-/** Three queries and keys, one head or two. */
+/** Return a line plot of three queries and three keys, with one head or two. */
 function linePlot(matrices: number[][]): LinePlot {
   const stack = { ...selection(3, 3, SIGNED).stack, key_tokens: null };
   const list = tokens(3);
@@ -422,6 +422,6 @@ it("fits scales to the visible numbers, but not to tiny changes", () => {
   expect(scaleEnd(0.0001, 0.8, "auto", true)).toBe(0.02);
   expect(scaleEnd(0.0001, 0.8, "largest", true)).toBeCloseTo(0.0001, 9);
   expect(scaleEnd(0.45, 0.8, "whole", true)).toBe(0.8);
-  // Weights are not affected.
+  // Scales of weights are not fitted in this way.
   expect(scaleEnd(0.45, 1, "auto")).toBe(1);
 });

@@ -3,12 +3,15 @@ import { describe, expect, it } from "vitest";
 import { completeRows, type EmbeddedWeights } from "../../../src/client/page/rows";
 import { pieceOf } from "../../builders";
 
-/** Codes of two heads of three queries and three keys with a causal mask: row r has r + 1 weights. */
+/**
+ * Codes of two heads, of three queries and three keys each. With the causal mask, row r has r + 1
+ * codes.
+ */
 const CODES = [
   [255, 102, 153, 51, 204, 255],
   [51, 255, 0, 102, 0, 153],
 ];
-// (code / 255) squared.
+// Weight for each code: (code / 255) squared.
 const WEIGHTS: Record<number, number> = { 0: 0, 51: 0.04, 102: 0.16, 153: 0.36, 204: 0.64, 255: 1 };
 
 const embeddedOf = (bytes: Uint8Array, overrides: Partial<EmbeddedWeights> = {}): EmbeddedWeights =>
@@ -38,7 +41,7 @@ describe("complete rows of a page", () => {
     }
     const both = new Float32Array(3);
     rows.add([0, 1], 2, 0, both);
-    // The codes 51, 204, 255 of one head and 102, 0, 153 of the other.
+    // The sum of the last rows. Their codes are 51, 204, 255 and 102, 0, 153.
     [0.04 + 0.16, 0.64, 1 + 0.36].forEach((sum, x) => {
       expect(both[x]).toBeCloseTo(sum, 6);
     });

@@ -1,4 +1,7 @@
-/** Replies of a page with signed numbers, compared with plain sums and searches in this file. */
+/**
+ * Replies of a page with signed numbers. The tests compute the expected values with plain sums and
+ * searches.
+ */
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
@@ -9,11 +12,11 @@ import { readStrongest } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
 import { described, pageOf, pieceOf, stackOf, tokensOf } from "../../builders";
 
-// The maximum is 2: value = sign * 2 * (code / 127)^2.
+// A code stands for the number sign(code) * MAXIMUM * (code / 127)^2.
 const MAXIMUM = 2;
 const numberOf = (code: number): number => (Math.sign(code) * MAXIMUM * code ** 2) / 127 ** 2;
 
-/** Codes of two heads of three queries and four keys. */
+/** Codes of two heads, each with three queries and four keys. */
 const CODES = [
   [
     [127, -40, 0, 90],
@@ -49,7 +52,10 @@ function transport(): PageTransport {
   return new PageTransport(pageOf({ blocks: [block], description: described(STACK) }));
 }
 
-/** Return the larger in size of the positive and the negative part of a cell. */
+/**
+ * Pool the positive and the negative numbers of a cell separately. Return the result with the
+ * larger absolute value.
+ */
 function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
   const sides = [1, -1].map((sign) => {
     const sizes = numbers.filter((value) => value * sign > 0).map(Math.abs);
@@ -89,7 +95,7 @@ describe("signed numbers of a page", () => {
       const request = { stack: "self", layer: 0, heads, level: 1, row: 0, column: 0, pooled };
       const { matrices, rows, columns } = await source.tile({ ...request });
       expect([rows, columns]).toEqual([2, 2]);
-      // Over heads the plain mean is used.
+      // Heads are combined by their mean, also if the numbers of a cell are pooled by the maximum.
       const mean = (row: number, key: number): number =>
         heads.reduce((sum, head) => sum + (HEADS[head]?.[row]?.[key] ?? 0), 0) / heads.length;
       const cells = [

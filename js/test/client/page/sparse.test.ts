@@ -17,7 +17,10 @@ interface Case {
   cells: [number, number, number, number][];
 }
 
-/** Written byte by byte. Python's tests read the same file (tests/unit/pages/test_sparse.py). */
+/**
+ * Rows that were encoded byte by byte, without the encoder. Tests in Python read the same file
+ * (tests/unit/pages/test_sparse.py).
+ */
 const { cases } = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/sparse.json", import.meta.url), "utf8"),
 ) as { cases: Case[] };
@@ -65,7 +68,7 @@ describe("the strongest keys of a page", () => {
       const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
       const rows = await sparseRows({ ...LAYER, ...header, error: 0, data: deflated });
       const [heads, numRows, columns] = header.shape;
-      // Positive `left` reads only the end of a row.
+      // With a positive `left`, only the end of a row is read.
       for (const left of [0, 1, Math.floor(columns / 2)]) {
         for (let index = 0; index < heads * numRows; index++) {
           const [head, row] = [Math.floor(index / numRows), index % numRows];
@@ -110,7 +113,7 @@ describe("the strongest keys of a page", () => {
     const means = (dense[0] as number[][]).flatMap((line, row) =>
       line.map((_, key) => dense.reduce((sum, head) => sum + (head[row]?.[key] ?? 0), 0) / count),
     );
-    // Positive and negative weights are summed separately, so that they do not cancel.
+    // Positive and negative weights are summed separately, so they do not cancel each other.
     const above = means.map((weight) => Math.max(0, weight));
     const below = means.map((weight) => Math.max(0, -weight));
     const larger = (high: number, low: number): number => (low > 1.001 * high ? -low : high);
@@ -137,7 +140,7 @@ describe("the strongest keys of a page", () => {
   });
 
   it("are zero for a row that ends before it starts, as in Python", async () => {
-    // One row with no stored key. Its range starts at key 1 and ends at key -2, and its remaining
+    // One row without stored keys. Its range of keys starts at 1 and ends at -2. Its remaining
     // weight is the maximum.
     const header: Case["header"] = {
       shape: [1, 1, 4],

@@ -1,4 +1,7 @@
-/** Deflated bytes of a page, in its data or in an element that the browser may still be parsing. */
+/**
+ * Decompression of texts in a page: from its data, or from an element that the browser may still be
+ * parsing.
+ */
 
 import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";

@@ -13,7 +13,10 @@ interface Fixture {
   cases: { record: string; request: Omit<TileRequest, "stack" | "layer">; cells: number[][] }[];
 }
 
-/** Computed weight by weight. Python's tests read the same file (tests/unit/server/test_tiles.py). */
+/**
+ * Tiles that were computed weight by weight. Tests in Python read the same file
+ * (tests/unit/server/test_tiles.py).
+ */
 const FIXTURE = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/tiles.json", import.meta.url), "utf8"),
 ) as Fixture;

@@ -1,4 +1,4 @@
-/** Contrast of text on canvases, which axe-core cannot see: at least 4.5 to 1. */
+/** Contrast of at least 4.5 to 1 for text on canvases, which axe-core cannot check. */
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {
@@ -10,12 +10,12 @@ import {
 import frameCss from "../../../src/ui/frame/frame.css";
 import { contrast } from "../../sight";
 
-/** WCAG 2.1, success criterion 1.4.3. */
+/** Contrast that WCAG 2.1 requires in success criterion 1.4.3. */
 const MIN_CONTRAST = 4.5;
 
 /**
- * Backgrounds of hosts whose background a view uses: JupyterLab, marimo, and the themes of VS Code,
- * including high contrast.
+ * Backgrounds that views take from their host: JupyterLab, marimo, and themes of VS Code, which
+ * include high contrast.
  */
 const HOSTS: Record<ThemeName, Record<string, string>> = {
   light: { jupyterlab: "#ffffff", marimo: "#ffffff", vscode: "#ffffff", solarized: "#fdf6e3" },
@@ -30,7 +30,10 @@ const HOSTS: Record<ThemeName, Record<string, string>> = {
   },
 };
 
-/** Last `#rrggbb` of each `--av-` property of a rule, which is its fallback without a host. */
+/**
+ * Return the fallback colours of a style rule without a host: the last `#rrggbb` of each `--av-`
+ * property.
+ */
 function cssColors(selector: string): Record<string, string> {
   const start = frameCss.indexOf(`${selector} {`);
   const body = frameCss.slice(start, frameCss.indexOf("}", start));
@@ -48,7 +51,7 @@ const RULES: Record<ThemeName, string> = {
 
 it("measures contrast like the standard", () => {
   expect(contrast("#000000", "#ffffff")).toBeCloseTo(21, 5);
-  // WCAG technique G18 names this grey as the lightest that passes on white.
+  // WCAG technique G18 names this colour as the lightest grey that is allowed on white.
   expect(contrast("#767676", "#ffffff")).toBeCloseTo(4.54, 2);
 });
 
@@ -67,7 +70,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
       hold(palette.muted, behind, `muted on ${name}`);
       hold(palette.neutral, behind, `neutral on ${name}`);
     }
-    // Text on search matches has the ink colour.
+    // Text on the background of search matches has the colour `ink`.
     hold(palette.ink, palette.searchMatch, "ink on found");
     for (let index = 0; index < MAX_COLOURS; index++) {
       for (const [name, behind] of Object.entries(own)) {
@@ -81,7 +84,8 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
     expect(headTextColor(palette, 1, 2 * MAX_COLOURS)).toBe(palette.headTexts[0]);
     palette.heads.forEach((color, index) => {
       const text = palette.headTexts[index] as string;
-      // The text colour differs from the line colour only as much as the contrast needs.
+      // If the colour of a head's lines has enough contrast, its text has the same colour.
+      // Otherwise the text has more contrast.
       const [near, far] = [contrast(color, palette.background), contrast(text, palette.background)];
       expect(far).toBeGreaterThanOrEqual(near - 0.01);
       if (near >= MIN_CONTRAST && contrast(color, palette.raised) >= MIN_CONTRAST)

@@ -1,6 +1,6 @@
 /**
- * Hosts that cannot run here, simulated by their differences: buffers, signals, and theme
- * attributes.
+ * Hosts that cannot run in these tests. They are simulated by the ways in which they differ:
+ * buffers, signals and theme attributes.
  */
 
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
@@ -18,7 +18,9 @@ const WIDGETS = [
   ["matrix", makeMatrixWidget],
 ] as const;
 
-/** Maximum size of a message to the kernel, far below the limit of any host. */
+/**
+ * Limit for the size of a message to the kernel, in bytes. The limits of all hosts are far larger.
+ */
 const MAX_REQUEST_BYTES = 10_000;
 
 const TOKENS = ["a", "b", "c"];
@@ -42,10 +44,10 @@ interface Message {
   name: string;
   arguments: { heads?: number[]; rows?: [number, number]; columns?: [number, number] };
 }
-/** Form in which a host delivers the bytes of a reply. */
+/** Function that converts the bytes of a reply to the type in which a host delivers them. */
 type Handing = (bytes: Uint8Array<ArrayBuffer>) => unknown;
 
-/** Model of a widget with a kernel that answers. Every query attends to key 0. */
+/** Model of a widget whose kernel answers every request. Every query attends only to key 0. */
 class Host {
   readonly values: Record<string, unknown> = { stack: "self", layer: 0, heads: [0] };
   readonly listeners = new Map<string, Set<Listener>>();
@@ -81,7 +83,8 @@ class Host {
       this.#reply(message.id, DESCRIPTION, []);
       return;
     }
-    // A tile is one matrix, the mean of the heads.
+    // A tile has one matrix, which is the mean of the heads. Other replies have one matrix per
+    // head.
     const heads = message.name === "tile" ? 1 : (message.arguments.heads?.length ?? HEADS);
     const span = (range?: [number, number]): number =>
       range ? range[1] - range[0] : TOKENS.length;
@@ -99,7 +102,10 @@ class Host {
   }
 }
 
-/** The bytes inside a larger buffer, at an offset that is not a multiple of four. */
+/**
+ * Return a larger buffer that contains the bytes, and their offset, which is not a multiple of
+ * four.
+ */
 function amid(bytes: Uint8Array): [ArrayBuffer, number] {
   const all = new Uint8Array(bytes.length + 12).fill(7);
   all.set(bytes, 5);
@@ -126,7 +132,7 @@ const HANDINGS: [string, Handing][] = [
 ];
 
 let container: HTMLElement;
-/** Functions that the host calls when its outputs are removed. */
+/** Functions that remove the outputs of the tests. */
 let ends: (() => void)[] = [];
 
 beforeEach(() => {
@@ -141,7 +147,7 @@ afterEach(() => {
   for (const name of document.body.getAttributeNames()) document.body.removeAttribute(name);
 });
 
-/** Show a widget in an element, like a host that passes no signal. */
+/** Show a widget in an element, as a host does that passes no abort signal. */
 function show(widget: ReturnType<typeof makeHeadWidget>, model: Host, el = container): () => void {
   const end = widget.render({ model: model as never, el });
   ends.push(end);
@@ -240,7 +246,7 @@ describe("requests", () => {
     const requests = [
       source.block({ ...common, rows: span, columns: span }),
       source.maps({ ...common, size: 64 }),
-      // All but one of a thousand keys are left out.
+      // This request leaves out a thousand keys, so it is the largest.
       source.page({ ...common, leave_out: Array.from({ length: 1_000 }, (_, key) => key) }),
     ];
     end.abort();

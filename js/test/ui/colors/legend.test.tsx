@@ -38,7 +38,7 @@ describe("the legend of a colour scale", () => {
     expect(input.getAttribute("aria-label")).toBe("scale to the largest drawn");
     expect([input.checked, input.getAttribute("aria-checked")]).toEqual([true, "true"]);
     input.click();
-    // A click on the ramp toggles the switch, too.
+    // A click on the ramp also changes the switch.
     box.querySelector<HTMLElement>(".av-ramp")?.click();
     expect(onChange).toHaveBeenCalledTimes(2);
     expect(box.querySelector<HTMLElement>("label.av-legend")?.title).toBe("the end");
@@ -60,7 +60,7 @@ describe("the legend of a colour scale", () => {
   it("names the cut of a weight scale", () => {
     expect(scaleLabels({ scale: "linear", end: 0.5 })).toEqual(["0", "0.25", "0.5"]);
     expect(scaleLabels({ scale: "linear", end: 0.5, beyond: true })[2]).toBe("≥0.5");
-    // The scale starts at a ten-thousandth of its end, so its middle is a hundredth.
+    // The scale begins at a ten-thousandth of its end, so its logarithmic middle is a hundredth.
     expect(scaleLabels({ scale: "log", end: 1 })).toEqual(["≤0.0001", "0.01", "1"]);
     const stops = weightStops("light");
     expect([stops[0], stops.length, stops.at(-1)]).toEqual([

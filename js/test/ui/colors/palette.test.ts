@@ -29,8 +29,8 @@ describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
     "has distinct colours below and above zero for %s vision",
     (_sight, sight) => {
       const { positive, negative, background } = palette;
-      // Three times the distance between head colours, because signs are read from cells of a few
-      // pixels.
+      // The distance is more than twice that of head colours, because cells of a few pixels show
+      // the signs.
       expect(distance(positive, negative, sight)).toBeGreaterThan(0.2);
       for (const color of [positive, negative]) {
         expect(distance(color, background, sight)).toBeGreaterThan(0.2);
@@ -46,7 +46,8 @@ describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
       const colors = Array.from({ length: count }, (_, index) => headColor(palette, index, count));
       expect(palette.heads).toEqual(expect.arrayContaining(colors));
       const changes = colors.filter((color, index) => color !== colors[index - 1]);
-      // No colour is used again after another one.
+      // Heads with the same colour are adjacent: a colour does not occur again after another
+      // colour.
       expect(new Set(changes).size).toBe(changes.length);
     }
   });

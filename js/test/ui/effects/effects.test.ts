@@ -53,7 +53,7 @@ describe("scores that are effects", () => {
     expect(headEffectsOf(stack, stateOf(scores))?.name).toBe("one");
     expect(headEffectsOf(stack, stateOf(scores, "two"))?.name).toBe("two");
     expect(headEffectsOf(stack, stateOf({ shares: { self: shares } }, "shares"))).toBeNull();
-    // Log-likelihoods are all negative and have no zero line, unless they are declared as effects.
+    // Log-likelihoods are all negative. They are effects only if they have a description.
     const below = { mine: { self: [[-1, -2], [-3]] } };
     expect(headEffectsOf(stack, stateOf(below, "mine"))).toBeNull();
     expect(headEffectsOf(stack, stateOf(below, "mine", { mine: "effect" }))?.end).toBe(3);
@@ -144,7 +144,7 @@ describe("standard errors", () => {
 
   it("are drawn as lines around the ends of bars", () => {
     expect(whiskerShares(-14.85, 0.15, 15)).toEqual({ from: 0, to: expect.closeTo(0.01) });
-    // The line is cut at the end of the bar's range.
+    // The line of the standard error ends at the edge of the bar's box.
     expect(whiskerShares(1, 2, 2)).toEqual({ from: 0.25, to: 1 });
     const box = { x: 10, y: 0, width: 100, height: 5 };
     const marks = effectMarks(box, -7.5, 15, PALETTES.light, 3);
@@ -193,7 +193,7 @@ describe("effects of keys", () => {
     expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
     expect(effectColumns(null)).toEqual([]);
     expect(effectCells(undefined, [1, 2])).toEqual([]);
-    // The word "score" comes first, so that no name can begin a formula.
+    // The column name starts with "score", so the user's name cannot begin a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
 
@@ -218,7 +218,7 @@ describe("effects of keys", () => {
       const marks = keyEffectMarks({ layout, palette, effects } as LinePlot);
       expect((marks[0] as TextMark).text).toBe("effect");
       const bars = marks.filter((mark) => mark.kind === "rect") as RectMark[];
-      // One key has no number.
+      // Only two of the three keys have a number and a bar.
       expect(bars.map(({ fill }) => fill)).toEqual([palette.positive, palette.negative]);
       for (const bar of bars) {
         const [near, size] = orientation === "vertical" ? [bar.x, bar.width] : [bar.y, bar.height];

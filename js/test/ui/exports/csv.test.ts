@@ -13,7 +13,7 @@ describe("a table", () => {
     "keeps a text that begins with %j as text",
     (sign) => {
       expect(csvText(["token"], [[`${sign}SUM(A1)`]])).toBe(`token\r\n"'${sign}SUM(A1)"`);
-      // The character is escaped only at the beginning.
+      // Inside a text, the character is not escaped.
       expect(csvText(["token"], [[`x${sign}1`]])).toBe(`token\r\n"x${sign}1"`);
     },
   );
@@ -57,7 +57,7 @@ describe("a table", () => {
             writtenError(error),
           );
       }
-      // The bound is less than one unit of its digit above the error.
+      // The bound is not much larger than the error: less than one unit of its last digit.
       expect(writtenError(error)).toBeLessThanOrEqual(roundedUp(error * 1.2) * 2);
     }
     expect(writtenError(0.00392)).toBe(0.004);

@@ -1,4 +1,4 @@
-/** Progress of a page export. */
+/** Export of a page: its progress and its cancellation. */
 
 import { expect, test } from "vitest";
 import { KernelChannel, type MessageModel } from "../../../src/client/kernel";
@@ -18,7 +18,10 @@ test.each([
   expect(laterInWords(later)).toBe(words);
 });
 
-/** Transport of a kernel that makes a page in two steps and two parts. */
+/**
+ * Model of a widget whose kernel exports a page. The export has two steps, and the reply has two
+ * parts.
+ */
 class Maker implements MessageModel {
   readonly requestedParts: number[] = [];
   #listener: ((message: object, buffers?: DataView[]) => void) | null = null;

@@ -26,7 +26,7 @@ describe("the arrangement of heads", () => {
     expect(offeredHeads(ragged, [1, 2])).toEqual([[1, 2], [], [1]]);
     expect(offeredHeads(ragged, { "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
     const grid = layerGrid(ragged, offeredHeads(ragged, { "0": [2], "7": [0] }));
-    // Columns without any included head and rows without heads are absent.
+    // Columns without included heads and rows without included heads are omitted.
     expect(grid.columns).toEqual([0, 2]);
     expect(grid.rows).toHaveLength(2);
     expect([grid.offered, grid.all]).toEqual([2, 6]);
@@ -42,7 +42,7 @@ describe("the arrangement of heads", () => {
       row: 0,
       column: 2,
     });
-    // A missing head between two others is skipped.
+    // A step moves over an empty cell between two heads.
     const gap = layerGrid(ragged, offeredHeads(ragged, { "0": [0, 2], "7": [1] }));
     expect(stepCell(gap, { row: 0, column: 0 }, 0, 1)).toEqual({ row: 0, column: 2 });
   });
@@ -75,7 +75,8 @@ describe("a grid that scrolls", () => {
         [columns, across, x, boxWidth - left],
         [rows, down, y, boxHeight - top],
       ] as const) {
-        // The first and last cells are visible, and their neighbours are not.
+        // The first and last cells of each range are completely visible. The cells before and after
+        // them are not.
         expect(start * step).toBeGreaterThanOrEqual(from - 3);
         expect((start - 1) * step).toBeLessThan(from);
         expect((stop - 1) * step + cell).toBeLessThanOrEqual(from + room + 3);

@@ -1,4 +1,4 @@
-/** Roles of heads in views. */
+/** Roles of heads in views of one text. */
 import { render } from "preact";
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
@@ -35,7 +35,7 @@ const roles: NamedHeads = {
 describe("roles of heads", () => {
   it("are found by the model's layer and head numbers", () => {
     expect(roleOf(roles, stack, { layer: 5, head: 0 })?.label).toBe("induction 0.98 ± 0.01");
-    // A name without a score is used as the label.
+    // If a role has no label with a score, its name is the label.
     expect(roleOf(roles, stack, { layer: 5, head: 2 })).toEqual({
       name: "induction",
       label: "induction",

@@ -18,7 +18,7 @@ const layout: GridLayout = {
   boxHeight: 225,
 };
 
-/** Forty layers of three heads. Layer 0 lacks head 0. */
+/** Grid with forty layers of three heads. In layer 0, head 0 is missing. */
 const grid: HeadGrid = {
   stack: "self",
   columns: [0, 1, 2],
@@ -41,7 +41,7 @@ describe("the keyboard's cursor", () => {
   it("begins at the first existing head, or at the current one", () => {
     expect(store(false).position()).toEqual({ row: 0, column: 1 });
     expect(store(false, { layer: 7, head: 2 }).position()).toEqual({ row: 7, column: 2 });
-    // A head outside the grid cannot be the start.
+    // A current head that is not in the grid is ignored.
     expect(store(false, { layer: 0, head: 0 }).position()).toEqual({ row: 0, column: 1 });
   });
 
@@ -67,7 +67,7 @@ describe("the visible part", () => {
     heads.scroll.value = { x: 0, y: 9 };
     heads.scroll.value = { x: 0, y: 500 };
     stop();
-    // Eight rows fit. One more row on each side is rendered in advance.
+    // Eight rows fit into the box. One more row before and after them is rendered.
     expect(seen).toEqual([
       [0, 9],
       [0, 10],

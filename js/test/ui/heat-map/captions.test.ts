@@ -53,7 +53,7 @@ describe("captions", () => {
       [1, 0],
     ]);
     expect(sentence(inputOf([0, 0, 0, 0], small))).toBe("Layer 0, head 1. No weight is in sight.");
-    // A first token that attends to itself has no information.
+    // The weight of the first token on itself is not named, because it has little information.
     expect(sentence(inputOf([1, 0, 0.8, 0.2], small))).toBe(
       "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.",
     );

@@ -38,7 +38,7 @@ describe("the visible part", () => {
       expect(rows.cell).toBeGreaterThanOrEqual(1);
       expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
       expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
-      // All tokens are visible, pooled as little as the space allows.
+      // All tokens are visible. With cells of one level less, they would not fit.
       expect(rows.window).toEqual([0, count]);
       expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
     }
@@ -48,7 +48,7 @@ describe("the visible part", () => {
     const thin = viewport(2, 900);
     expect([thin.rows.level, thin.rows.cell]).toEqual([0, 28]);
     expect(thin.columns.level).toBe(1);
-    // The two queries must not be pooled, because tiles have the level of the finer side.
+    // The tiles have the level of the queries, so the two queries are not pooled.
     expect(tileLevel(thin)).toBe(0);
     const whisper = viewport(20, 1500);
     expect(whisper.rows.level).toBe(0);
@@ -83,7 +83,7 @@ describe("the visible part", () => {
       [0, 1, 2],
     ]);
     expect(tilesOf(near)[0]?.heads).toEqual([1]);
-    // A complete text of 100,000 tokens needs only a few tiles.
+    // Even a text of 100,000 tokens needs only a few tiles.
     expect(tilesOf(viewport(100_000)).length).toBeLessThanOrEqual(9);
     const far = tilesOf(
       viewport(100_000, 100_000, { query_window: [99_990, 100_000], key_window: [0, 10] }),
@@ -105,7 +105,10 @@ describe("the visible part", () => {
 });
 
 describe("zooming", () => {
-  /** Windows from the smallest to the largest zoom, around a point. */
+  /**
+   * Return the viewports of all zoom steps, from all tokens to the fewest. The point to zoom around
+   * is fixed.
+   */
   function steps(numQueries: number, numKeys: number): Viewport[] {
     const out = [viewport(numQueries, numKeys)];
     for (let i = 0; i < 40; i++) {
@@ -139,7 +142,7 @@ describe("zooming", () => {
       const size = ({ rows, columns }: Viewport): number =>
         (rows.window[1] - rows.window[0]) * (columns.window[1] - columns.window[0]);
       expect(size(after)).toBeLessThan(size(before));
-      // The token under the pointer stays visible.
+      // The token at the zoom point stays visible.
       expect(after.rows.window[0]).toBeLessThanOrEqual(numQueries * 0.7);
       expect(after.rows.window[1]).toBeGreaterThanOrEqual(numQueries * 0.7);
     }
@@ -168,7 +171,10 @@ describe("zooming", () => {
   });
 });
 
-/** Source that serves tiles of one matrix, pooled like in Python, and records the requests. */
+/**
+ * Return a source that serves the tiles of one matrix, which are pooled as in Python, and the list
+ * of requests.
+ */
 function served(matrix: number[][]) {
   const requests: TileRequest[] = [];
   const source = new Source(
@@ -221,7 +227,7 @@ function random(rows: number, columns: number): number[][] {
   return Array.from({ length: rows }, () => Array.from({ length: columns }, next));
 }
 
-/** Compute the expected grid of a viewport cell by cell from the matrix. */
+/** Return the expected grid of a viewport, computed cell by cell from the matrix. */
 function expected({ rows, columns, pooled }: Viewport, matrix: number[][]): number[] {
   const out: number[] = [];
   for (let row = 0; row < rows.cells; row++) {
@@ -278,7 +284,7 @@ describe("the grid from the cached tiles", () => {
     const near = viewport(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
     const before = composeGrid(near, tiles);
     expect([before.missing, before.fine]).toEqual([0, false]);
-    // Each cell has the value of the coarser cell that contains it.
+    // Until finer tiles are loaded, each cell has the value of the coarser cell that contains it.
     const coarse = composeGrid(far, tiles);
     const at = (row: number, column: number): number => row * coarse.columns + column;
     expect(before.values[0]).toBe(coarse.values[at(100, 100)]);
@@ -289,7 +295,7 @@ describe("the grid from the cached tiles", () => {
     expect(composeGrid(near, tiles).fine).toBe(true);
     expect(requests.slice(count).every(({ level }) => level === 0)).toBe(true);
     expect(requests.length - count).toBe(4);
-    // Nothing is requested twice.
+    // All these tiles are cached, so nothing is requested.
     await tiles.load(tilesOf(far), signal, () => undefined);
     expect(requests.length - count).toBe(4);
   });
@@ -355,7 +361,7 @@ describe("the layout", () => {
     expect(both.barsBeside).toBeGreaterThan(0);
   });
 
-  // Sizes from less than the screen's pixels to many times as many.
+  // The numbers of tokens range from fewer than the pixels of the plot to many times as many.
   it.each([18, 24, 37, 48, 70, 71, 130, 214, 330, 643, 700, 1000, 5003, 20_000])(
     "of %i tokens keeps what is under the pointer there at every step of zoom, and moves nothing",
     (count) => {
@@ -390,7 +396,8 @@ describe("the layout", () => {
             expect(now.cellsHeight).toBeGreaterThan(0.9 * whole.cellsHeight);
             under(now).forEach(([start, stop], side) => {
               const [first, last] = before[side as 0 | 1] as [number, number];
-              // A pooled cell becomes one of the cells that it covered.
+              // After zooming in, the cell under the pointer is inside the cell that was there
+              // before.
               expect(start).toBeGreaterThanOrEqual(first);
               expect(stop).toBeLessThanOrEqual(last);
             });
@@ -451,7 +458,7 @@ describe("a pair of long texts", () => {
   it("has cells that name all their tokens, including those of the other text", () => {
     const tokensPerCell = 2 ** pair.rows.level;
     expect(tokensPerCell).toBeGreaterThan(1);
-    // The last token of A is 702, the first of B is 703.
+    // The last token of text A is 702, and the first token of text B is 703.
     const last = tokensOf(pair.rows, pair.rows.cells - 1);
     expect(last[1] - last[0]).toBe(tokensPerCell);
     expect(last[0]).toBeLessThanOrEqual(702);

@@ -1,6 +1,6 @@
 /**
- * Matrix view of a long text: tiles estimated from sampled queries, and exact tiles after zooming
- * in.
+ * Heat map of a long text. Its tiles are estimated from sampled queries, and after zooming in they
+ * are exact.
  */
 
 import { describe, expect, it } from "vitest";
@@ -26,13 +26,15 @@ const LONG = { vectors: true, causal: true };
 
 const long = (state = {}, more = {}) => viewport(COUNT, COUNT, state, { ...LONG, ...more });
 
-/** Transport of a kernel whose tiles are exact up to level 4. */
+/**
+ * Transport to a kernel whose tiles are exact at levels up to 4 and estimated at coarser levels.
+ */
 class Kernel implements Transport {
   readonly live = false;
   readonly requests: TileRequest[] = [];
   underWay = 0;
   most = 0;
-  /** Called with the number of requests. */
+  /** Called at each request with the number of requests so far. */
   onAsked: (count: number) => unknown = () => undefined;
 
   retry(): void {}
@@ -70,7 +72,8 @@ describe("tiles of a long matrix", () => {
       Math.hypot((row + 0.5) * span - 60_500, (column + 0.5) * span - 30_500),
     );
     expect(away).toEqual([...away].sort((one, other) => one - other));
-    // For a short text, and for given weights, exactly the visible tiles are requested.
+    // For a short text, or for weights that are not computed from queries and keys, only the
+    // visible tiles are requested.
     expect(wantedTiles(viewport(300))).toEqual(tilesOf(viewport(300)));
     expect(wantedTiles(long({}, { vectors: false }))).toEqual(
       tilesOf(long({}, { vectors: false })),
@@ -92,7 +95,8 @@ describe("tiles of a long matrix", () => {
     expect(words(false)).toContain("Estimate from 1 query in 128. ");
     const inside = long({ query_window: [0, 64_000], key_window: [0, 64_000] });
     expect(sumInSight(inside, grid)).toBeNull();
-    // The limit for values too small for a byte follows from the tile's largest weight, not from 1.
+    // The smallest weight that is not rounded to 0 depends on the largest weight of the tile, not
+    // on 1.
     expect(nothingInWords(grid)).toBe("less than 0.00000004");
     await tiles.load(tilesOf(now), unaborted(), nothing);
     expect(kernel.requests).toHaveLength(4);
@@ -119,7 +123,8 @@ describe("tiles of a long matrix", () => {
     await expect(loading).rejects.toThrow("aborted");
     const count = kernel.requests.length;
     await new Promise((resolve) => setTimeout(resolve, 20));
-    // At most the request that ran beside the first cancelled one.
+    // At most one more request was sent: the one that ran at the same time as the first cancelled
+    // request.
     expect(kernel.requests.length).toBeLessThanOrEqual(count + 1);
   });
 
@@ -147,7 +152,7 @@ describe("tiles of a long matrix", () => {
     const moved = long({ query_window: [100_000, 100_400], key_window: [9_000, 9_400] });
     const grid = composeGrid(moved, tiles);
     expect([grid.missing, grid.fine]).toEqual([0, false]);
-    // Coarse cells that stand in for finer ones do not count as the strongest.
+    // While the cells come from coarser tiles, the sentence names no strongest cell.
     const input = { viewport: moved, grid, token: null, key: null, row: null, column: null };
     expect(sentence(input)).toBe("Layer 0, head 1. Loading finer cells.");
   });

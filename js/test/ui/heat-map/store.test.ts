@@ -15,11 +15,14 @@ import { roomOf } from "../../view-context";
 const COUNT = 6;
 const EXACT = Math.fround(0.12345);
 
-/** Transport of a kernel that answers on command: tiles with 255 levels, blocks exactly. */
+/**
+ * Transport to a kernel that delays its answers until a test releases them. Weights of tiles are
+ * rounded to 255 codes. Weights of blocks are exact.
+ */
 class Kernel implements Transport {
   readonly live = false;
   readonly requests: [string, object][] = [];
-  /** Requests without an answer, oldest first. */
+  /** Functions that release the delayed answers, oldest first. */
   readonly waiting: (() => void)[] = [];
   held = false;
   failing = false;
@@ -44,7 +47,7 @@ class Kernel implements Transport {
     const uint8 = { encoding: "uint8-sqrt", maximum: 1, error: 0.00392 };
     if (name === "tile") {
       const { layer } = args as TileRequest;
-      // All weights of a layer are equal, so their value identifies the drawn layer.
+      // All weights of a layer are equal. Their value identifies the layer that is drawn.
       const data = new Uint8Array(COUNT * COUNT).fill(90 + layer);
       return { header: { ...uint8, shape: [1, COUNT, COUNT] }, data };
     }
@@ -121,7 +124,7 @@ describe("a matrix with a kernel", () => {
     expect(input && coverage(input, { scale: "linear", end: 1, live: true })).toContain(
       "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
     );
-    // The cells are not drawn again because of a pin.
+    // A pin does not request or draw the cells again.
     expect(kernel.of("tile")).toHaveLength(1);
   });
 

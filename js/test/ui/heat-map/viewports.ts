@@ -1,4 +1,4 @@
-/** Viewports of matrices of any size, for the tests of the matrix view. */
+/** Viewports of matrices of any size, for the tests of the heat map. */
 
 import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";

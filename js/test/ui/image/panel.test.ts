@@ -22,7 +22,7 @@ describe("the caption", () => {
     series: [],
   };
   const captionInput = { question, grid: GRID, queries: TOKENS, keys: TOKENS };
-  // 0.30 on [CLS], 0.61 on patches, 0.09 on the word.
+  // The row has 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word.
   const row = [0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09];
 
   it("orders signed numbers by absolute value, without shares", () => {
@@ -40,7 +40,7 @@ describe("the caption", () => {
     expect(sharesInWords(heat(row), captionInput)).toBe(
       "61% on the image, 30% on “[CLS]”, 9% elsewhere",
     );
-    // The weights of the row sum to 0.5, and shares refer to this sum.
+    // The weights of this row sum to 0.5. The shares are shares of this sum.
     expect(sharesInWords(heat(row.map((weight) => weight / 2)), captionInput)).toBe(
       "61% on the image, 30% on “[CLS]”, 9% elsewhere",
     );
@@ -81,7 +81,7 @@ describe("the panel", () => {
     expect(one.tiles[0]).toMatchObject({ x: 0, width: 314 });
     expect(one.tiles[0]?.height).toBeCloseTo(314 / 3, 6);
     const four = panelMarks(picture(4));
-    // Two tiles in a row, 14 pixels apart.
+    // The four images are in two rows of two. The gap between them is 14 pixels.
     expect(four.tiles.map((tile) => tile.x)).toEqual([0, 164, 0, 164]);
     expect(four.tiles.every((tile) => tile.width === 150)).toBe(true);
     expect(four.tiles[2]?.y).toBeGreaterThan((four.tiles[0]?.y ?? 0) + 50);

@@ -21,7 +21,7 @@ function Model({ context }: { context: ViewContext<RecordState> }) {
   return <p>{context.record.description.value?.model ?? "not yet"}</p>;
 }
 
-/** A view whose pages answer with `model` if it is defined. */
+/** Define a view. Its page answers every request with a description that contains `model`. */
 function small(model: Promise<string>, requests: string[] = []) {
   const pageTransport = (): Transport => ({
     live: false,

@@ -32,7 +32,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** Change the state like a reader who pauses before each choice. */
+/** Change the state as a reader does who waits between two choices. */
 function choose(change: Partial<Choices>): void {
   vi.advanceTimersByTime(1000);
   history.act();
@@ -68,7 +68,7 @@ describe("a history", () => {
     choose({ layer: 1 });
     choose({ layer: 2 });
     history.undo();
-    // A view does this when it makes a restored pin visible.
+    // After undo, a view may change the state to make a restored pin visible. This is not a choice.
     assign(state, { token: 8 });
     expect(history.canRedo.value).toBe(true);
     history.redo();
@@ -208,7 +208,7 @@ describe("the reader of a view", () => {
     expect(state.layer.value).toBe(1);
     press(plot, { key: "Z", code: "KeyZ", ctrlKey: true, shiftKey: true });
     expect(state.layer.value).toBe(2);
-    // Without anything to redo, the host's own redo does not run either.
+    // Without a step to redo, the view also stops the key, so the redo of the host does not run.
     press(plot, { key: "Z", code: "KeyZ", ctrlKey: true, shiftKey: true });
     expect(outside).not.toHaveBeenCalled();
   });

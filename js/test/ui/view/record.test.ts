@@ -62,7 +62,7 @@ describe("a selection", () => {
   });
 });
 
-/** Transport that answers by request name, or fails. */
+/** Return a transport that answers requests by their name and fails for other names. */
 function transport(answers: Record<string, () => Reply>): Transport & { requests: string[] } {
   const requests: string[] = [];
   return {
@@ -138,7 +138,7 @@ describe("the record of a view", () => {
     number.value = 1;
     await vi.waitFor(() => expect(record.selection.value?.layer).toBe(7));
     expect(takeUp.mock.calls).toEqual([[0], [1]]);
-    // The layer of one record never appears with the other record.
+    // A layer and a stack of different records are never selected together.
     expect(seen).toEqual([null, ["self", 2], ["self@1", 7]]);
     await vi.waitFor(() => expect(expected.requests.at(-1)).toMatch(/^maps .*"self@1","layer":7/));
     ended.abort();

@@ -12,7 +12,7 @@ import {
 } from "../../../src/ui/view/state";
 import { HEAD_DEFAULTS, type HeadState } from "../../../src/views/head/state";
 
-/** Model of a widget: its traits and their listeners. */
+/** Model of a widget with its traits and their listeners. */
 class Model {
   saved = 0;
   readonly listeners = new Map<string, Set<() => void>>();
@@ -29,7 +29,8 @@ class Model {
     for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
   }
   /**
-   * Set several values like one message of the kernel: all values are set before any listener runs.
+   * Set several values as one message of the kernel does: all values are set before a listener
+   * runs.
    */
   receive(values: Record<string, unknown>): void {
     const changed = Object.keys(values).filter((name) => !same(this.values[name], values[name]));

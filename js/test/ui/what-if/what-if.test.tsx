@@ -62,7 +62,10 @@ afterEach(() => {
 const READY: EdgeHeader = { model: "ready", share: null, share_problem: "", cuts: [], noise: "" };
 const WAITS: EdgeHeader = { ...READY, model: "waits" };
 
-/** Reply of a kernel to changes, with two candidates before and two after. */
+/**
+ * Return the reply to a request with changes. It has two candidates before and two after the
+ * changes.
+ */
 function outcomeOf(sentence: string): OutcomeHeader {
   const [street, canal, animal] = ["street", "canal", "<i>animal"].map((text, id) => ({
     text,
@@ -83,7 +86,7 @@ function outcomeOf(sentence: string): OutcomeHeader {
   };
 }
 
-/** Stacks of a changed run, as a kernel describes them. */
+/** Return the stacks of a changed run, as a kernel describes them. */
 function changedStacks(): ChangedStack[] {
   const { query_tokens, key_tokens, ...numbers } = DESCRIPTION.stacks[0] as StackDescription;
   const after = { ...numbers, name: "self · after: without head 2.1" };
@@ -92,10 +95,10 @@ function changedStacks(): ChangedStack[] {
   return [{ stack: "self", after, difference, predictions: [] }];
 }
 
-/** Return the text of the pinned edge. */
+/** Return the text of the line with the pinned edge. */
 const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
 
-/** Panel with a transport that records its requests. */
+/** Render the panel. Its transport records the requests. */
 function drawn(options: {
   live?: boolean;
   state?: Partial<RecordState>;
@@ -220,7 +223,7 @@ it("cuts the pinned edge, and lists changes that can be removed", async () => {
   await press("Remove: “<b>” (1) to “the” (0), layer 2, head 1, before the softmax");
   await expectText("Answer to 2 changes.");
   expect(requests.at(-1)?.map((change) => change.kind)).toEqual(["ablate", "hide"]);
-  // Earlier answers are not requested again.
+  // Answers that arrived earlier are cached, so nothing is requested.
   const before = requests.length;
   assign(state, { changes: [] });
   await expectText("Answer to 0 changes.");
@@ -297,7 +300,7 @@ it("opens for changes that come from Python, and can be closed", async () => {
   details.open = false;
   details.dispatchEvent(new Event("toggle"));
   await vi.waitFor(() => expect(details.textContent).not.toContain("Answer to 1"));
-  // Removing a change does not close the panel.
+  // Removing the last change does not close the panel.
   assign(state, { changes: [] });
   assign(state, { changes: [{ ...EDGE, key: 1 }] });
   await vi.waitFor(() => expect(details.open).toBe(true));
@@ -326,7 +329,8 @@ it("explains why the weights of a head are unchanged", () => {
   expect(why({ kind: "hide", layer: null, head: null })).toBe("");
   expect(why({ kind: "hide", layer: 1, head: 3 })).toContain("or parallel to it");
   expect(why({ kind: "knockout" })).toBe("");
-  // The change covers all layers, and nothing is before the first.
+  // The ablation covers all layers. The weights of later layers may change, but those of the first
+  // layer are the same.
   expect(why({ layer: null })).toBe("");
   expect(why({ layer: null }, { layer: 0 })).toContain("keeps its weights");
   expect(why({ stack: "encoder" })).toBe("");
@@ -378,7 +382,7 @@ it("describes a pinned edge by weight, norm, effect and noise, in this order", a
       `${begin}share of the value norm 0.50; effect of cutting it: press “What if this edge were cut?”.`,
     ),
   );
-  // The panel shows the measure of its last answer.
+  // The panel shows the answer that was measured last, so the line does not repeat its name.
   const [one, other] = ["logit of “street” minus logit of “animal”", "logit"];
   const cuts = [
     { description: "cut before the softmax 1 to 2", measure: one },
@@ -391,8 +395,8 @@ it("describes a pinned edge by weight, norm, effect and noise, in this order", a
       `${begin.replace(". Weight", " in the unchanged run. Weight")}share of the value norm 0.50; effect: cut before the softmax 1 to 2; cut after the softmax 1 to 3 (logit); noise 0.1.`,
     ),
   );
-  // The weight is requested once, those of all heads once per layer, and the other numbers after
-  // each answer.
+  // The weight of the edge is requested once. The weights of all heads are requested once per
+  // layer, and the other numbers after each answer.
   expect(blocks.filter(({ stack }) => stack === "self").length).toBe(2);
   expect(named.filter((name) => name === "edge").length).toBe(3);
 });
@@ -457,7 +461,7 @@ it("writes changes to a URL fragment and parses them", () => {
   const hash = writeHash(state, fields);
   expect(hash).toBe("changes=knockout.self.2.1.1.0.true,ablate.a%252Eb%252Cc.2.1...true&run=after");
   expect(readHash(`#${hash}`, fields)).toEqual(state);
-  // Fields that are off are omitted, unless the page opened with another value.
+  // A field that equals its `off` value is omitted, unless the page opened with another value.
   const off: Shown = { changes: [], run: "before" };
   expect(writeHash(off, fields)).toBe("");
   expect(writeHash(off, fields, state)).toBe("changes=&run=before");
