@@ -16,7 +16,7 @@ import { FIXTURE, Kernel, pageTransport, STACK } from "./kernel";
 
 const { values } = FIXTURE;
 
-/** Return the edges of a layer in the order of the fixture. */
+/** Return the edges of a layer as columns, in the order of the fixture. */
 function columnsOf(edges: Edges, heads: number): EdgeColumns {
   const columns: EdgeColumns = { head: [], weight: [], text: [], query: [], key: [] };
   for (let head = 0; head < heads; head++) {

@@ -1,4 +1,4 @@
-/** The atlas of `tests/fixtures/atlas.json`, from a fake kernel or from a page. */
+/** The atlas of `tests/fixtures/atlas.json`, which a fake kernel or a page serves. */
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -45,14 +45,17 @@ export const FIXTURE = JSON.parse(
   readFileSync(join(__dirname, "../../../../tests/fixtures/atlas.json"), "utf8"),
 ) as Fixture;
 
-/** Description of the only stack. */
+/** Description of the stack of the fixture. */
 export const STACK = FIXTURE.description.stacks[0] as AtlasDescription["stacks"][0];
 
-/** Replies like a kernel, or on request. */
+/** Fake kernel. It replies at once, or delays replies until a test releases them. */
 export class Kernel implements Transport {
   live = true;
   readonly asked: [string, Record<string, unknown>][] = [];
-  /** Names of delayed requests, and waiting replies, oldest first. */
+  /**
+   * Function that returns whether a request is delayed, and functions that release the delayed
+   * replies, oldest first.
+   */
   held: (name: string) => boolean = () => false;
   waiting: (() => void)[] = [];
   failing: ReadonlyMap<string, string> = new Map();
@@ -87,7 +90,7 @@ export class Kernel implements Transport {
   }
 }
 
-/** Description of a text's record. Its weights are never sent. */
+/** Return the description of the record of a text. Other requests for this record never resolve. */
 function ofText(name: string, text: number): Promise<Reply> {
   if (name !== "describe") return new Promise(() => {});
   const tokens = FIXTURE.texts[text]?.tokens ?? [];
@@ -105,7 +108,7 @@ export function pageTransport(): AtlasPageTransport {
 
 export type Room = RoomOf<AtlasState>;
 
-/** Create the context of a view with a kernel or a page. */
+/** Create the context of an atlas view for a transport. */
 export function roomWith(changed: Partial<AtlasState>, transport: Transport): Room {
   const described = describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>;
   const state = { ...ATLAS_DEFAULTS, stack: "self", ...changed };

@@ -73,7 +73,7 @@ describe("colours", () => {
     expect(legend).toMatchObject({ kind: "scale", low: 0, end: niceMaximum(0.72), baseline: 0.25 });
     expect(of(5, 1)).toMatchObject({ fill: null, sign: "–" });
     expect(of(2, 1).sign).toBe(".72");
-    // Larger values are darker on a light background.
+    // On a light background, cells with larger values are darker.
     const light = (fill: string | null): number => rgbOf(fill ?? "").reduce((a, b) => a + b);
     expect(light(of(2, 0).fill)).toBeGreaterThan(light(of(5, 0).fill));
     expect(light(of(5, 0).fill)).toBeGreaterThan(light(of(2, 1).fill));

@@ -19,7 +19,7 @@ describe("the search text", () => {
       true,
       false,
     ]);
-    // There is no such system, so the colon belongs to the text.
+    // "http" is not a system of classes, so the colon belongs to the searched text.
     expect(parseSearch("http:x", CLASSES)?.kind).toBe("token");
   });
 
@@ -33,7 +33,7 @@ describe("the search text", () => {
   });
 });
 
-/** Count the matching sampled edges of a head token by token. */
+/** Count the sampled edges of a head that match, one edge after the other. */
 function counted(
   at: number,
   place: number,
@@ -86,7 +86,7 @@ describe("a search", () => {
   });
 
   it("finds different edges with different searches", async () => {
-    // This makes sure that the test above covers both cases.
+    // If all counts were equal, the test above would not compare different searches.
     const all = [0, 1].flatMap((at) =>
       [0, 1].map((head) => counted(at, head, (_, __, o) => o === 0)),
     );
@@ -96,7 +96,8 @@ describe("a search", () => {
 
 describe("Wilson's interval", () => {
   it("agrees with the literature", () => {
-    // Newcombe 1998, Statistics in Medicine 17, table I: 81 of 263, 15 of 148, 0 of 20, 1 of 29.
+    // Intervals from Newcombe 1998, Statistics in Medicine 17, table I, for 81 of 263, 15 of 148, 0
+    // of 20 and 1 of 29.
     const cases: [number, number, number, number][] = [
       [81, 263, 0.2553, 0.3662],
       [15, 148, 0.0624, 0.1605],

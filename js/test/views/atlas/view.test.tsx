@@ -119,7 +119,7 @@ describe("the offsets", () => {
     };
     const at = (offset: number): number =>
       head.filter((h, i) => h === 0 && (key[i] as number) - (query[i] as number) === offset).length;
-    // The first key press only shows the cursor, at offset −1.
+    // The first key only shows the cursor, at the offset −1.
     press(plot(), "ArrowLeft");
     press(plot(), "Enter");
     await settle();
@@ -162,7 +162,7 @@ describe("a search", () => {
     type("Query", "*");
     await until(() => expect(root.textContent).toContain("Layer 2 of 2 …"));
     expect(root.getAttribute("data-attnviz-drawn")).toBeNull();
-    // Counts of finished layers are already there.
+    // The counts of layers that are finished are shown before all are finished.
     expect(cells()[0]).toContain("2 of 2 sampled edges");
     expect(cells()[2]).toContain("no sampled edges");
     await until(() => expect(kernel.waiting.length).toBe(1));

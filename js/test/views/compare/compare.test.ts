@@ -380,7 +380,7 @@ describe("the chart over members", () => {
   it("has a point for each known distance, and highlights the shown member", () => {
     const marks = trendMarks([null, 0.1, null, 0.4], 3, 0.5, PALETTES.light);
     const points = marks.filter(({ kind }) => kind === "rect");
-    // The first member does not differ from itself.
+    // The first member is compared with itself, so its distance is 0 and has a point, too.
     expect(points).toHaveLength(3);
     const sizes = points.map((mark) => (mark.kind === "rect" ? mark.width : 0));
     expect(sizes[2]).toBeGreaterThan(sizes[1] as number);

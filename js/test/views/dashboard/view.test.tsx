@@ -7,7 +7,7 @@ import { described, pageOf, stackOf, sticky, tokensOf, until } from "../../build
 
 const SOURCE = `${resolve(import.meta.dirname, "../../../src")}/`;
 
-/** Page of one layer with two heads. */
+/** Return the data of a page with one layer of two heads. */
 function pageData(): PageData {
   const pieces = [sticky([2, 3, 3])];
   return pageOf({

@@ -214,7 +214,7 @@ describe("coverage captions", () => {
     expect(linesCoverageInWords({ kind: "query" }, { ...lines, numTotal: 5, covered: 1 })).toBe(
       "5 lines: 100% of the query’s weight.",
     );
-    // The mask excludes the other keys.
+    // The lines have all of the weight. The mask excludes all other keys.
     expect(linesCoverageInWords({ kind: "query" }, { ...lines, covered: 1 })).toBe(
       "5 lines: 100% of the query’s weight.",
     );

@@ -20,7 +20,7 @@ function roomOf(theme: ThemeName, changed: Partial<ColorRoom> = {}): ColorRoom {
 const LIGHT = roomOf("light");
 const corpus = corpusWith();
 
-/** Return the colour of every point. */
+/** Return the colour of every point, in the order of the points. */
 function colorsOf({ index, palette }: Coloring): string[] {
   return Array.from(index, (entry) => palette[entry] ?? "none");
 }
@@ -31,7 +31,7 @@ function entriesOf({ legend }: Coloring): [string, number][] {
   return legend.entries.map(({ label, count }) => [label, count]);
 }
 
-/** Return the legend label of every point. */
+/** Return for every point the label of its colour in the legend. */
 function labelsOf(colored: Coloring): (string | undefined)[] {
   const { legend } = colored;
   if (legend.kind !== "categories") throw new Error("a scale");
@@ -53,7 +53,7 @@ describe("colourings", () => {
     const colors = colorsOf(colored);
     expect(colors[0]).toBe(stops[0]);
     expect(colors[3]).toBe(stops.at(-1));
-    // Position 1 of 0 to 3 is at a third of the scale.
+    // On the scale from 0 to 3, position 1 is at one third.
     expect(colors[1]).toBe(stops[Math.round((stops.length - 1) / 3)]);
     expect(colors.slice(6)).toEqual(colors.slice(0, 6));
   });
@@ -98,7 +98,7 @@ describe("colourings", () => {
     );
     const { low, high, log, stops } = scaleOf(colored);
     expect([low, high, log]).toEqual([1, 100, true]);
-    // 10 is the middle of 1 to 100 on a logarithmic scale.
+    // On a logarithmic scale from 1 to 100, the middle is 10.
     expect(colorsOf(colored)[1]).toBe(stops[Math.round((stops.length - 1) / 2)]);
     expect(colorsOf(colored)[2]).toBe(stops.at(-1));
   });
@@ -201,8 +201,8 @@ describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   });
 
   it.each(Object.entries(SIGHT))("tell numbers apart to %s sight", (_name, sight) => {
-    // Five colours along the scale differ as much as the colours of heads, and each step has the
-    // same direction.
+    // Any two of five colours along the scale differ as much as two colours of heads. From one to
+    // the next, the colour always changes in the same direction.
     const five = [0, 1, 2, 3, 4].map((i) => stops[Math.round((i * (stops.length - 1)) / 4)] ?? "");
     const near: string[] = [];
     five.forEach((a, i) => {

@@ -82,7 +82,7 @@ afterEach(async () => {
     box.remove();
   }
   made = [];
-  // Preact runs delayed effects while there is a document.
+  // Preact may run delayed effects only while the document exists, so wait for them.
   await new Promise(requestAnimationFrame);
 });
 
@@ -106,7 +106,7 @@ describe("the controls", () => {
     choose(box, "Perplexity", "30");
     expect(state.perplexity.value).toBe(30);
     await later();
-    // Invalid values are not sent to the kernel, which would reject them.
+    // The kernel would reject invalid values, so they are not sent.
     choose(box, "Perplexity", "1");
     expect(state.perplexity.value).toBe(30);
     expect(select(box, "Perplexity").value).toBe("30");
@@ -153,7 +153,7 @@ describe("the controls", () => {
     setup.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
     await until(() => expect(setup.box.querySelector(".av-error")).not.toBeNull());
     expect(setup.box.querySelector(".av-error")?.textContent).toContain("umap-learn is missing.");
-    // Remarks stay after the projection is done.
+    // The remark in the reply is still shown after the projection is finished.
     const remark = "A perplexity of 50 needs 151 points: with 12 it is 3.67";
     setup.kernel.work = { state: "done", done: 750, num_total: 750, words: `t-SNE. ${remark}` };
     setup.box.querySelector<HTMLButtonElement>(".av-work button")?.click();

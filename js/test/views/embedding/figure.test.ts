@@ -73,7 +73,7 @@ describe("the figure", () => {
   it("of the mean weights has cells, axes and a scale, but no points", async () => {
     const { context, store } = await make({ enlarged: true, content: "aggregate" });
     const exports = embeddingExports(context, store, drawnScenes);
-    // The first call sends the request.
+    // The first call only sends the request for the mean weights.
     await expect(async () => exports.figure()).rejects.toThrow("Nothing is drawn yet");
     await until(async () => exports.figure());
     const { scene, title } = await exports.figure();

@@ -1,4 +1,4 @@
-/** A small corpus, and a fake kernel whose replies tests control. */
+/** A small corpus, and a fake kernel. Tests control when and how the kernel replies. */
 
 import { deflateSync } from "node:zlib";
 import type { Description, StackDescription } from "../../../src/client/protocol";
@@ -14,7 +14,10 @@ import type {
 } from "../../../src/views/embedding/client/requests";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
 
-/** "the cat , the" and "The dog". Text 0 was skipped, and text 2 has two of its three tokens. */
+/**
+ * Corpus of two texts, "the cat , the" and "The dog" plus "</s>". Text 0 was skipped, and the
+ * middle token of text 2 has no point.
+ */
 export const ANSWER: CorpusPoints = {
   num_queries: 6,
   num_keys: 6,
@@ -49,7 +52,7 @@ export function corpusWith(changed: Partial<CorpusPoints> = {}): Corpus {
   return new Corpus("self", { ...ANSWER, ...changed });
 }
 
-/** Create a corpus of `count` tokens in texts of 100. Each token is a query and a key. */
+/** Return a corpus of `tokens` tokens in texts of 100 tokens. Each token is a query and a key. */
 export function largeAnswer(tokens: number): CorpusPoints {
   const all = Array.from({ length: tokens }, (_, i) => i);
   const texts = Math.ceil(tokens / 100);
@@ -87,7 +90,7 @@ export const DESCRIPTION: Description = {
   stacks: [stackOf(), stackOf({ name: "cross", layers: [1], heads_per_layer: [1] })],
 };
 
-/** Return trust figures that contain the layer, so that tests can identify them. */
+/** Return trust numbers that depend on layer and head, so tests can identify the head. */
 export function trustFor(layer: number, head: number) {
   return {
     head,
@@ -101,17 +104,17 @@ export function trustFor(layer: number, head: number) {
   };
 }
 
-/** Replies like a kernel, on request, or not at all. */
+/** Fake kernel. It replies at once, delays replies until a test releases them, or fails. */
 export class Kernel implements Transport {
   live = true;
   readonly asked: [string, Record<string, unknown>][] = [];
-  /** Names of delayed requests, and waiting replies, oldest first. */
+  /** Function that returns whether a request is delayed, and the delayed requests, oldest first. */
   held: (name: string) => boolean = () => false;
   waiting: { name: string; args: Record<string, unknown>; answer: () => void }[] = [];
   aborted: string[] = [];
   failing: ReadonlyMap<string, string> = new Map();
   points = ANSWER;
-  /** Progress of the t-SNE. */
+  /** Progress of the projection that the kernel reports. */
   work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
   retried = 0;
   most = 0;
@@ -148,7 +151,7 @@ export class Kernel implements Transport {
     return this.asked.filter(([each]) => each === name).map(([, args]) => args);
   }
 
-  /** Send the oldest waiting reply. */
+  /** Release the oldest delayed reply. */
   answer(): void {
     this.waiting.shift()?.answer();
   }
@@ -169,7 +172,7 @@ export class Kernel implements Transport {
         })),
       );
       const data = new Uint8Array(2 * COUNT * heads.length);
-      // Each plot contains its layer's number, so that tests can identify it.
+      // Each plot contains the number of its layer, so tests can identify the layer.
       heads.forEach(({ layer }, i) => {
         data.fill(layer, 2 * COUNT * i, 2 * COUNT * (i + 1));
       });
@@ -210,7 +213,7 @@ export interface Room extends RoomOf<EmbeddingState> {
   kernel: Kernel;
 }
 
-/** Create the context of a view with a kernel. */
+/** Create the context of an embedding view with a fake kernel. */
 export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Kernel()): Room {
   const state = { ...EMBEDDING_DEFAULTS, stack: "self", ...changed };
   return { kernel, ...roomOf<EmbeddingState>(state, new Source(kernel)) };

@@ -15,7 +15,7 @@ import { corpusWith, stackOf } from "./kernel";
 
 const corpus = corpusWith();
 
-/** Return the matching points by a full search. */
+/** Return the points whose token matches. It checks all points. */
 function matching(matches: (token: string) => boolean): number[] {
   return Array.from({ length: corpus.count }, (_, point) => point).filter((point) =>
     matches(corpus.tokenOf(point)),
@@ -43,7 +43,7 @@ describe("a search", () => {
     expect(found('"cat"')).toEqual(matching((token) => token === " cat"));
     expect(found('"at"')).toEqual([]);
     expect(found('"The"', true)).toEqual(matching((token) => token === "The"));
-    // A single quotation mark is ordinary text.
+    // A quotation mark without a second one is searched as text.
     expect(found('"')).toEqual([]);
   });
 
@@ -64,7 +64,7 @@ describe("a search", () => {
 
   it("counts points, queries, different tokens and occurrences", () => {
     const the = findPoints(corpus, "the", false);
-    // " dog" is in the vocabulary, but has no point.
+    // " dog" is in the vocabulary but has no point, so "dog" has no match.
     expect(the).toMatchObject({ count: 6, queries: 3, tokens: 2, occurrences: 10 + 2 });
     expect(findPoints(corpus, "dog", false)).toMatchObject({ count: 0, tokens: 0, occurrences: 0 });
     expect(findPoints(corpus, "", false)).toBeNull();
@@ -97,7 +97,7 @@ describe("requests for all heads", () => {
   it("contain a few layers each, and every layer once", () => {
     const layers = Array.from({ length: 12 }, (_, layer) => layer);
     const stack = stackOf({ layers, heads_per_layer: layers.map(() => 12) });
-    // 12 heads of 10,000 points need 240 kB, and of 5,000 points half of that.
+    // With 12 heads per layer, 10,000 points need 240 kB per layer, and 5,000 points need 120 kB.
     const sizes = (count: number): number[] =>
       overviewGroups(stack, count).map((group) => group.length);
     expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);

@@ -135,7 +135,7 @@ describe("all heads", () => {
     await later();
     expect(setup.store.corpus.value).toBeNull();
     expect(setup.store.current.value).toBe(false);
-    // Other actions still work.
+    // Actions of the reader do not fail while the corpus is loading.
     setup.store.choose(3);
     setup.store.neighbour(1, 1);
     setup.store.cancel();
@@ -235,7 +235,7 @@ describe("the enlarged head", () => {
     const asked = kernel.of("projection").length;
     await new Promise((resolve) => setTimeout(resolve, 900));
     expect(kernel.of("projection")).toHaveLength(asked);
-    // Finished plots are cached, so returning sends no request.
+    // The plot of t-SNE is finished and cached, so choosing it again sends no request.
     assign(setup.state, { method: "pca" });
     await current(setup);
     const pca = kernel.of("projection").length;
@@ -286,7 +286,7 @@ describe("the enlarged head", () => {
     setup.store.restart();
     await until(() => expect(setup.store.projection.value?.work?.state).toBe("running"));
     expect(kernel.of("projection").filter((args) => args.restart === true)).toHaveLength(1);
-    // The plot of another head is not restarted.
+    // Showing another head does not restart its projection.
     assign(setup.state, { heads: [1] });
     await current(setup);
     expect(kernel.of("projection").filter((args) => args.restart === true)).toHaveLength(1);
@@ -322,7 +322,7 @@ describe("the chosen point", () => {
       2,
     ]);
     expect(setup.store.chosen.value).toBe(11);
-    // Python sets them one after the other.
+    // Python sets text, token and key one after the other.
     assign(setup.state, { token: 0 });
     expect(setup.store.chosen.value).toBe(4);
     assign(setup.state, { key: 0 });
@@ -402,7 +402,7 @@ describe("the points of a corpus", () => {
     expect(setup.store.textSource(1)).toBe(source);
     await source.describe();
     expect(setup.kernel.asked).toContainEqual(["describe", { text: 1 }]);
-    // Only a few texts stay cached.
+    // The source of a text stays cached only until a few other texts are shown.
     for (const text of [2, 3, 4, 5]) setup.store.textSource(text);
     expect(setup.store.textSource(1)).not.toBe(source);
   });

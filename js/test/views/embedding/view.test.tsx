@@ -148,7 +148,8 @@ describe("one head", () => {
 
   it("does not mark content as drawn once all heads are shown", async () => {
     await open(one);
-    // The first query is at the left, halfway down (jsdom's boxes are empty).
+    // The first query is at the left, at half the height. In jsdom, the box of the plot starts at
+    // (0, 0).
     for (const [x, y] of [
       [23, 320],
       [24, 320],

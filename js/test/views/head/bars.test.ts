@@ -15,7 +15,7 @@ import { computeLines, type LineOptions, type Weights } from "../../../src/views
 const palette = PALETTES.light;
 
 interface PlotOptions {
-  /** Weights of each head: (queries, keys). */
+  /** Weights, indexed by [head][query][key]. */
   heads: number[][][];
   window: [number, number];
   leaveOut?: number[];
@@ -23,12 +23,12 @@ interface PlotOptions {
   hoveredHeads?: number[];
   orientation?: Orientation;
   width?: number;
-  /** Loaded queries. The default is all. */
+  /** Queries whose weights are loaded. Default: all queries. */
   rows?: [number, number];
   signed?: boolean;
 }
 
-/** Return the plot of some heads in a window of a text. */
+/** Return the line plot of some heads in a window of a text. */
 function plotOf(plotOptions: PlotOptions): LinePlot {
   const { heads, window } = plotOptions;
   const count = heads[0]?.length ?? 0;
@@ -99,7 +99,8 @@ function plotOf(plotOptions: PlotOptions): LinePlot {
   };
 }
 
-// Two heads with rows that sum to 1. Query 4 of `FAR` attends to key 0, outside `IN_SIGHT`.
+// Weights of two heads, with rows that sum to 1. In `FAR`, query 4 attends most to key 0, which is
+// outside the window `IN_SIGHT`.
 const EVEN = Array.from({ length: 8 }, () => new Array<number>(8).fill(0.125));
 const FAR = EVEN.map((row, query) => (query === 4 ? [0.9, 0, 0, 0.001, 0.05, 0.049, 0, 0] : row));
 const IN_SIGHT: [number, number] = [3, 7];
@@ -120,7 +121,7 @@ describe("the bars of a pinned query", () => {
       const [lying] = barMarks(plot, { query: 4, key: null }).flatMap((mark) =>
         mark.kind === "line" && mark.y0 === mark.y1 ? [mark.x1 - mark.x0] : [],
       );
-      // The second head has uniform weights over eight keys.
+      // The second head is uniform over eight keys, so its bar has an eighth of the axis.
       expect(wide).toContainEqual(expect.closeTo(0.125 * (lying as number), 6));
     }
   });

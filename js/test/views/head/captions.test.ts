@@ -25,7 +25,7 @@ import {
 } from "../../../src/views/head/state";
 import { stackOf } from "../../builders";
 
-/** Return a width of ten pixels per character. */
+/** Return the width of a text with ten pixels per character. */
 const measure = (text: string): number => Array.from(text).length * 10;
 
 describe("numbers", () => {
@@ -283,7 +283,7 @@ describe("sentences", () => {
   it("state the error of the left-out share on a page", () => {
     const leftOut = { ...drawn, leaveOut: ["first token"] };
     const rounded = { ...leftOut, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } };
-    // 0.41% plus the rounding of the displayed digit, rounded up.
+    // The error 0.41% plus the rounding of 41.72% to 41.7%, up to 0.05%, is rounded up to 0.5%.
     expect(coverage(rounded)).toContain("Left out: first token, 41.7% ± 0.5%.");
     const close = { ...leftOut, shares: { ...shares, leftOutError: 0.0001 } };
     expect(coverage(close)).toContain("Left out: first token, 20%.");
@@ -301,7 +301,7 @@ describe("sentences", () => {
 
   it("break into lines between words", () => {
     expect(wrap("aa bb cc dd", 55, measure)).toEqual(["aa bb", "cc dd"]);
-    // A word that is wider than a line must break, or it would be cut off.
+    // A word that is wider than a line is broken. Otherwise its end would not be visible.
     const lines = wrap("a-very-long-word b", 30, measure);
     expect(lines.slice(0, -1).join("") + lines.at(-1)).toBe("a-very-long-word b");
     for (const line of lines) expect(measure(line)).toBeLessThanOrEqual(30);

@@ -12,14 +12,15 @@ import {
 } from "../../../src/views/head/lines";
 import { clipWindow, defaultWindow } from "../../../src/views/head/state";
 
-/** Pair of two words and one word, after a special token. */
+/** A special token, then a text with two tokens and a text with one token. */
 const tokens: TokenList = {
   text: ["[CLS]", "a", "b", "c"],
   special: [0],
   sequence: [null, 0, 0, 1],
 };
 
-// Two heads over four tokens. Every row sums to 1. The results below are worked out by hand.
+// Weights of two heads for four tokens. Every row sums to 1. The expected results below are
+// computed by hand.
 const HEAD_0 = [
   [1, 0, 0, 0],
   [0.5, 0.25, 0.125, 0.125],
@@ -84,7 +85,8 @@ describe("lines", () => {
       [2, 0, 0.75],
       [3, 0, 0.25],
     ]);
-    // Head 0: 1 + .5 + .75 + .25 = 2.5. Head 1: 1 + .5 + .5 + .75 = 2.75. Both have 8 rows.
+    // Sum of the two largest weights of each row: 2.5 for head 0 and 2.75 for head 1. Together, the
+    // heads have 8 rows.
     expect(result.shares.drawn).toBeCloseTo(5.25 / 8, 6);
     expect(result.shares.rest).toBeCloseTo(2.75 / 8, 6);
   });
@@ -93,14 +95,14 @@ describe("lines", () => {
     const leftOut = leftOutKeys(tokens, ["special"]);
     expect([...leftOut]).toEqual([1, 0, 0, 0]);
     const result = lines(weightsOf([HEAD_0]), { leftOut });
-    // The first column: 1 + .5 + .75 + .25.
+    // The weights on the special token are 1, .5, .75 and .25.
     expect(result.shares.leftOut).toBeCloseTo(2.5 / 4, 6);
     expect(result.shares.drawn).toBeCloseTo(1.5 / 4, 6);
     expect(listed(result)).toContainEqual([1, 1, 0.25]);
   });
 
   it("bound the error of the left-out share of rounded weights", () => {
-    // A page with one byte per weight rounds the square root to 255 steps.
+    // A page with one byte per weight stores the square root, rounded to 255 steps.
     const rounded = (weight: number): number => (Math.round(255 * Math.sqrt(weight)) / 255) ** 2;
     const error = 0.00393;
     let seed = 1;
@@ -120,7 +122,7 @@ describe("lines", () => {
         for (const key of out) leftOut[key] = 1;
         const exact = lines(weightsOf([matrix]), { leftOut }).shares;
         expect(exact.leftOutError).toBe(0);
-        // The bound holds if rows are known to sum to 1, and if they may have any sum.
+        // The bound holds both for rows that sum to 1 and for rows with any sum.
         for (const normalized of [true, false]) {
           const page = weightsOf([codes], { error, normalized });
           const { shares } = lines(page, { leftOut });
@@ -130,14 +132,14 @@ describe("lines", () => {
         }
       }
     }
-    // If no key is left out, the share of 0 is exact.
+    // If no key is left out, the share is exactly 0.
     expect(lines(weightsOf([HEAD_0], { error }), {}).shares.leftOutError).toBe(0);
   });
 
   it("renormalise the remaining weights, but not the shares", () => {
     const leftOut = leftOutKeys(tokens, ["first"]);
     const result = lines(weightsOf([HEAD_0]), { leftOut, renormalize: true });
-    // Row 1 keeps .5 of its weight, row 2 keeps .25, and row 0 keeps nothing.
+    // Row 1 keeps .5 of its weight, row 2 keeps .25, and row 0 keeps no weight.
     expect(listed(result).filter(([query]) => query === 1)).toEqual([
       [1, 1, 0.5],
       [1, 2, 0.25],
@@ -160,7 +162,7 @@ describe("lines", () => {
     expect([...pairKeys]).toEqual([0, 0, 0, 1]);
     const result = lines(weightsOf([HEAD_0]), { pairQueries, pairKeys });
     expect(listed(result)).toEqual([[1, 3, 0.125]]);
-    // The two queries of the first sentence have a total weight of 2.
+    // The queries are the two tokens of the first text. The total of their weights is 2.
     expect(result.shares.drawn).toBeCloseTo(0.125 / 2, 6);
     expect(result.shares.otherPair).toBeCloseTo(1.875 / 2, 6);
   });
@@ -172,7 +174,7 @@ describe("lines", () => {
       [3, 0, 0.25],
       [3, 1, 0.25],
     ]);
-    // Row 2 loses .25 and row 3 loses .5.
+    // Row 2 has .25 of its weight outside the window, and row 3 has .5 outside.
     expect(result.shares.outside).toBeCloseTo(0.75 / 2, 6);
     expect(result.shares.drawn).toBeCloseTo(1.25 / 2, 6);
   });
@@ -190,7 +192,7 @@ describe("lines", () => {
       shownMatrices(near, "separate", false),
     );
     expect([total, shares.outside, wholeRows]).toEqual([0, 1, true]);
-    // Two keys are loaded, but not those that have the weight.
+    // Two other keys are loaded, which have none of the weight.
     const other = { ...near, columns: [2, 4] as [number, number] };
     expect(computeLines(other, ahead, shownMatrices(other, "separate", false)).wholeRows).toBe(
       false,
@@ -209,7 +211,8 @@ describe("lines", () => {
     );
     const result = lines(part, { keyWindow: [0, 2], queryWindow: [2, 4] });
     expect(result.shares.outside).toBeCloseTo(0.75 / 2, 6);
-    // A row without weight in the window is not a masked row.
+    // A row without weight inside the window may have weight outside, so it does not count as
+    // masked.
     const away = weightsOf(
       [
         [
@@ -228,7 +231,7 @@ describe("lines", () => {
     const { series, shares } = lines(weightsOf([HEAD_0]), { topK: 1, keyWindow: [1, 4] });
     expect([...(series[0]?.query ?? [])]).toEqual([1, 2, 3]);
     expect([...(series[0]?.key ?? [])]).toEqual([1, 2, 1]);
-    // The weight of key 0, which is outside the window: 1 + .5 + .75 + .25.
+    // Key 0 is outside the window. Its weights are 1, .5, .75 and .25.
     expect(shares.outside).toBeCloseTo(2.5 / 4, 6);
     expect(shares.drawn).toBeCloseTo(0.75 / 4, 6);
     expect(shares.rest).toBeCloseTo(0.75 / 4, 6);
@@ -246,7 +249,7 @@ describe("lines", () => {
     expect(unknown.outsideKnown).toBe(false);
     expect(unknown.shares.outside).toBe(0);
     expect(unknown.shares.drawn).toBeCloseTo(1, 6);
-    // Maxima over heads need not sum to 1 either.
+    // Maxima over heads need not sum to 1, so the weight outside is unknown, too.
     const two = weightsOf([...inWindow, ...inWindow], part);
     expect(lines(two, { keyWindow: [0, 2], combine: "max" }).outsideKnown).toBe(false);
   });
@@ -255,7 +258,7 @@ describe("lines", () => {
     const result = lines(weightsOf([HEAD_0, HEAD_1]), {}, true);
     expect(result.series).toHaveLength(1);
     expect(result.series[0]).toMatchObject({ head: null, name: "mean of 2 heads" });
-    // (0.5 + 0.5) / 2, (0.25 + 0) / 2, (0.125 + 0.5) / 2, (0.125 + 0) / 2.
+    // Means of both heads: (0.5 + 0.5) / 2, (0.25 + 0) / 2, (0.125 + 0.5) / 2, (0.125 + 0) / 2.
     expect(listed(result).filter(([query]) => query === 1)).toEqual([
       [1, 0, 0.5],
       [1, 1, 0.125],
@@ -284,13 +287,14 @@ describe("lines", () => {
     expect(listed(result)).not.toContainEqual([0, 1, expect.anything()]);
     expect(result.shares.drawn).toBeCloseTo(3.999 / 4, 5);
     expect(result.invisibleShare).toBeCloseTo(0.001 / 4, 5);
-    // With two keys per query, the faint one is omitted. With one key, none is.
+    // With two keys per query, the faint line is omitted because it is invisible. With one key, all
+    // lines are visible.
     expect(lines(weightsOf([faint]), { topK: 2 }).invisibleShare).toBeCloseTo(0.001 / 4, 5);
     expect(lines(weightsOf([faint]), { topK: 1 }).invisibleShare).toBe(0);
   });
 });
 
-/** Return random causal weights in float32, whose rows sum to 1. */
+/** Return random causal weights in float32. Each row sums to 1. */
 function causal(size: number, heads: number): Weights {
   let seed = 7;
   const random = (): number => {

@@ -22,7 +22,7 @@ interface Case {
   vectors: PageData["vectors"];
 }
 
-/** Fixture with weights from the formula in double precision, which tests in Python read, too. */
+/** Weights from the formula in double precision. Tests in Python read the same file. */
 const file = new URL("../../../../tests/fixtures/renormalized.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(file, "utf8")) as { cases: Case[] };
 
@@ -60,7 +60,10 @@ function options(numKeys: number, combine: Combine, more: Partial<LineOptions> =
   };
 }
 
-/** Return the renormalised row of a head or combination without key 0, from exact weights. */
+/**
+ * Return the row of a head, or of a combination of heads, that is renormalised without key 0. It is
+ * computed from exact weights.
+ */
 function exactRow(example: Case, combine: Combine, head: number | null, row: number): number[] {
   if (head !== null) return example.renormalized[head]?.[row] as number[];
   const rows = example.weights.map((of) => of[row] as number[]);
@@ -125,11 +128,12 @@ describe("the bound of renormalised weights", () => {
   };
 
   it("follows from the errors of a weight and of the remaining sum", () => {
-    // The left-out key has an error of 0.004, and so has the sum of the others, 0.5.
+    // The weight of the left-out key has an error of 0.004. The sum of the others, 0.5, has the
+    // same error, because the row sums to 1.
     expect(boundOf([0.5, 0.25, 0.125, 0.125])).toBeCloseTo((0.004 + 0.5 * 0.004) / 0.496, 9);
-    // The row sums to 0.99.
+    // The row sums to 0.99, so the sum of the others may be wrong by 0.01 more.
     expect(boundOf([0.49, 0.25, 0.125, 0.125])).toBeCloseTo((0.004 + 0.5 * 0.014) / 0.486, 6);
-    // If a row may have any sum, the errors of three keys add up.
+    // If the row may have any sum, the sum of the others has three times the error of a weight.
     const any = boundOf([0.5, 0.25, 0.125, 0.125], { normalized: false });
     expect(any).toBeCloseTo((0.004 + 0.5 * 0.012) / 0.488, 9);
   });
@@ -143,7 +147,7 @@ describe("the bound of renormalised weights", () => {
 
 describe("exact weights", () => {
   it("are renormalised without the rounding of a strong sink", () => {
-    // In single precision, 1 minus a sink of 1 - 2e-9 is 0.
+    // In single precision, 1 - 2e-9 is 1, so 1 minus the sink would be 0.
     const rest = [4e-10, 6e-10, 1e-9];
     const matrix = Float32Array.from([1 - 2e-9, ...rest]);
     const weights: Weights = {

@@ -17,7 +17,7 @@ import { transportOf } from "../../builders";
 
 const LONG = 131_072;
 
-// Every row sums to 1. The results below are worked out by hand.
+// Weights whose rows sum to 1. The expected results below are computed by hand.
 const ROWS = [
   [0.5, 0.25, 0, 0, 0.25, 0],
   [0.125, 0, 0.5, 0.25, 0, 0.125],
@@ -45,7 +45,7 @@ function meant(more: Partial<TokenFilter> = {}, keys = 6): TokenFilter {
   };
 }
 
-/** Return the reply of a kernel: all keys, then all weights, then all sums. */
+/** Return the reply of a kernel. Its data are all keys, then all weights, then all sums. */
 function replyOf(part: StrongestRequest): Reply {
   const [top, bottom] = part.rows;
   const matrices = part.heads.map(() => strongestOf(rowAt, part, 6, meant()));
@@ -60,7 +60,7 @@ function replyOf(part: StrongestRequest): Reply {
     bytes.set(new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength), at);
     at += buffer.byteLength;
   }
-  // The data of a message need not start at a multiple of four bytes.
+  // In a message, the data may start at any byte.
   const data = new DataView(bytes.buffer, 1);
   return { header: { shape: [matrices.length, bottom - top, part.k] }, data };
 }
@@ -123,7 +123,7 @@ describe("the strongest keys", () => {
         );
         expect(new Set(pairs).size).toBe(32 * 64);
         expect(pairs).toHaveLength(32 * 64);
-        // A mean needs all heads of a row at once.
+        // To compute the mean of a row, a request needs all heads.
         if (combine === "mean") expect(parts.every((part) => part.heads.length === 32)).toBe(true);
       }
     }
@@ -133,14 +133,14 @@ describe("the strongest keys", () => {
     const transport = transportOf(async (_: string, part: object) =>
       replyOf(part as StrongestRequest),
     );
-    // With this number of keys, a part has two rows of a head.
+    // With this number of keys, a request has two rows of one head, so several are sent.
     const numKeys = 1 << 22;
     const long = { ...request, heads: [0, 1] };
     const source = new Source(transport);
     const answer = await requestStrongest(source, long, numKeys, new AbortController().signal);
     expect([answer.rows, answer.k]).toEqual([[0, 3], 2]);
     const [first, second] = answer.matrices;
-    // The two largest weights of each row, by hand. The first of equal weights wins.
+    // The two largest weights of each row, by hand. If weights are equal, the first is taken.
     expect([...(first?.keys ?? [])]).toEqual([0, 1, 2, 3, 5, -1]);
     expect([...(first?.weights ?? [])]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
     expect([...(first?.sums ?? [])]).toEqual([1, 0, 0, 1, 0, 0, 1, 0, 0]);
@@ -157,7 +157,7 @@ describe("the strongest keys", () => {
       [1, 1],
       [0, 1],
     ]);
-    // One half is left out, a quarter belongs to the other text, and a quarter remains.
+    // One half of the weight is left out, a quarter is on the other text, and a quarter remains.
     strongest.sums.set([0.25, 0.5, 0.25]);
     expect(strongestKeys(all, 0, true)?.map(({ series, value }) => [series, value])).toEqual([
       [1, 2],

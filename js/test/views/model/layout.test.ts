@@ -4,7 +4,7 @@ import { BETWEEN, detailWidth, layOut } from "../../../src/views/model/layout";
 const OPTIONS = { rows: 12, gallery: false, maxHeight: 640, size: "fit", longest: 16 } as const;
 
 describe("thumbnails that fit", () => {
-  // Widths from a phone to a wide window, and numbers of heads of real models.
+  // Numbers of heads of real models, with window widths from a phone to a wide screen.
   for (const [columns, narrowest] of [
     [1, 240],
     [12, 240],

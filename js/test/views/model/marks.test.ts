@@ -89,7 +89,7 @@ describe("thumbnails", () => {
     const square = { x: 100, y: 0, side: 48 };
     const [mark] = lineMarks([[map([0, 1, 0.5, 0.01], 2, 2), square]], "#102030");
     if (mark?.kind !== "curves") throw new Error("lines are curves");
-    // The strongest cell is first. Cells that are too faint are not drawn.
+    // The line of the strongest cell comes first. Cells with too small weights have no line.
     expect(mark.count).toBe(2);
     expect([...mark.opacity]).toEqual([1, 0.5]);
     expect(mark.y0[0]).toBeLessThan(mark.y1[0] as number);
@@ -107,7 +107,8 @@ describe("thumbnails", () => {
       weight: expect.closeTo(0.7),
     });
     expect(strongestCell(map([0, 0], 1, 2))).toBeNull();
-    // In the kernel, cell a of r covers floor(a n / r) up to floor((a + 1) n / r), exclusive.
+    // As in the kernel, cell a of r covers the keys from floor(a n / r) to floor((a + 1) n / r),
+    // exclusive.
     expect(coveredRange(1, 3, [0, 8])).toEqual([2, 5]);
     expect(coveredRange(2, 3, [10, 18])).toEqual([15, 18]);
   });

@@ -61,7 +61,7 @@ describe("the model view on an exported page", () => {
   it("names the sampled queries of a long text", async () => {
     const data = pageData(RAGGED, { order: "induction" });
     const stack = data.description.stacks[0] as StackDescription;
-    // The rows are queries 1 and 3 of the four.
+    // The maps have two rows: queries 1 and 3 of the four queries.
     const maps = stack.layers.map((layer, at) => ({
       ...sticky([stack.heads_per_layer[at] as number, 2, 4], { layer }, layer),
       sampled: [1, 3],

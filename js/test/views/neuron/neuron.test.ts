@@ -52,7 +52,7 @@ const HEADER: RowHeader = {
   logit_error: 0,
 };
 
-/** Return the vectors of q = (1, 2, -1, 0) with two keys and a masked third key. */
+/** Return the vectors of the query (1, 2, -1, 0) and of three keys. The third key is masked. */
 function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): Vectors {
   return {
     header: { ...HEADER, ...header },
@@ -134,7 +134,7 @@ function pictureOf(of: Vectors, width: number, everyDimension = false): DrawnTab
   };
 }
 
-/** Return random vectors of many keys. */
+/** Return vectors of many keys, with varying values. */
 function many(numKeys: number, headDim: number): Vectors {
   const wave = (length: number, by: number): Float32Array =>
     Float32Array.from({ length }, (_, i) => Math.sin(by * i + 1) * 2);
@@ -169,7 +169,7 @@ describe("rows", () => {
 
   it("show the largest shares, sorted or in the order of the dimensions", () => {
     const table = tableOf(vectors({}, { query: Float32Array.of(1, 2, -4, 3) }), 0);
-    // |cells| = 1, 1, 4, 7.5
+    // The absolute products of the four dimensions are 1, 1, 4 and 7.5.
     expect(dimensionsOf(table, true, 4).shown).toEqual([3, 2, 0, 1]);
     expect(dimensionsOf(table, true, 2)).toEqual({ shown: [3, 2], others: [0, 1] });
     expect(dimensionsOf(table, false, 2)).toEqual({ shown: [2, 3], others: [0, 1] });
@@ -211,7 +211,7 @@ describe("the request", () => {
     expect(questionOf(selectionOf(text, { key: 150 }), null)?.keys).toEqual([118, 182]);
     const moved = { stack: "self", key: 150, start: 64 };
     expect(questionOf(selectionOf(text, { key: 150 }), moved)?.keys).toEqual([64, 128]);
-    // The window was moved while another key was pinned.
+    // The reader moved the window while key 150 was pinned. With another pin, the move is ignored.
     expect(questionOf(selectionOf(text, { key: 20 }), moved)?.keys).toEqual([0, 64]);
     expect(questionOf(selectionOf(TEXTS), null)?.keys).toEqual([0, 3]);
   });
@@ -228,7 +228,7 @@ describe("the request", () => {
       ["b-b", 2, [2, 3]],
     ] as const)
       expect(questionOf(pair, null, name)).toMatchObject({ token, keys });
-    // A single text has no pair.
+    // A single text is not a pair, so the choice of a pair is ignored.
     expect(questionOf(selection, null, "b-b")).toMatchObject({ token: 2, keys: [0, 3] });
   });
 
@@ -385,11 +385,12 @@ describe("the picture", () => {
     const cells = backMarks(picture).filter(
       (mark): mark is RectMark => mark.kind === "rect" && mark.width === picture.layout.cell - 1,
     );
-    // q, three keys and the products of two allowed keys, with 4 numbers each.
+    // The query, three keys, and the products with the two allowed keys have 4 cells each.
     expect(cells).toHaveLength(4 + 12 + 8);
     const { positive, negative } = PALETTES.light;
     const query = cells.slice(0, 4);
-    // In order of their share for the first key, dimensions 0, 1 and 2 are equal and 3 is last.
+    // The dimensions are in decreasing order of their share for the first key: 0, 1 and 2 are
+    // equal, then 3.
     expect(query.map((cell) => cell.fill)).toEqual([positive, positive, negative, positive]);
     const { limit } = picture.table.vectorScale;
     [1, 2, 1, 0].forEach((size, i) => {
@@ -413,7 +414,8 @@ describe("the picture", () => {
           mark.kind === "text" && mark.align === "end" && mark.size === 12,
       );
       for (const { text, x } of numbers.filter((mark) => mark.font === "token")) {
-        // DejaVu Sans Mono is the widest font. Its characters are 0.602 of the font size wide.
+        // DejaVu Sans Mono is the widest font in use. Its characters are 0.602 times as wide as the
+        // font size.
         expect(x - text.length * 12 * 0.602).toBeGreaterThan(layout.left + layout.tokenWidth);
       }
     }
@@ -428,7 +430,7 @@ describe("the picture", () => {
 });
 
 describe("the table of numbers", () => {
-  // The true values are a little less than half a step of binary16 above 1, and round to 1.
+  // The exact value is slightly less than half a step of binary16 above 1, so it is rounded to 1.
   const exact = 1 + 2 ** -11 - 2 ** -20;
   const ones = Float32Array.of(1, 1, 1, 1);
   const rowsOf = (header: Partial<RowHeader>): string[][] => {
@@ -448,13 +450,13 @@ describe("the table of numbers", () => {
     const moved = 0.5 * (exact ** 2 - 1);
     for (const error of errors(rows, "product", "0")) expect(error).toBeGreaterThanOrEqual(moved);
     expect(Math.max(...errors(rows, "product", "0"))).toBeLessThan(2.1 * moved);
-    // The error of the logits holds after the cap, and not for a masked key.
+    // The error of the logits is for logits after the cap. It does not hold for a masked key.
     for (const key of ["0", "2"])
       expect(errors(rows, "sum", key)[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "0")).toEqual([0.002]);
     expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
-    // An error that was measured on some queries does not bound the sums of others.
+    // An error that was measured on some queries is no bound for other queries.
     const sampled = { error: 0.0001, logit_error: 1e-9, measured: 64 };
     expect(errors(rowsOf(sampled), "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(neuronCsv(captionInputOf(vectors(sampled))).split("\r\n")[0]).toMatch(

@@ -1,6 +1,6 @@
 /**
- * Data of a small corpus from a kernel and from a page, compared with a fixture that Python also
- * reads.
+ * Data of a small corpus, from a kernel and from a page. Both are compared with a fixture that
+ * tests in Python also read.
  */
 // @vitest-environment node
 
@@ -33,12 +33,12 @@ interface Recorded {
 }
 
 interface Values {
-  /** [point][2] */
+  /** Indexed by [point][axis]. */
   coordinates: [number, number][];
   norms: number[];
-  /** [query position][key position], -1 if no pair is allowed. */
+  /** Indexed by [query position][key position]. Bins without an allowed pair are -1. */
   aggregate: number[][];
-  /** [text][query][key] */
+  /** Indexed by [text][query][key]. */
   weights: number[][][];
 }
 
@@ -51,7 +51,7 @@ interface Fixture {
   values: Record<string, Values>;
 }
 
-/** Computed by a script that does not use attnviz. */
+/** Expected data, computed by a script that does not use attnviz. */
 const fixture = JSON.parse(
   readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
 ) as Fixture;
@@ -69,7 +69,7 @@ const HEADS = Object.entries(fixture.values).map(([key, values]) => {
   return { place: { stack: "self", layer, head }, values };
 });
 
-/** Return whether two requests are equal, in any order of arguments. */
+/** Return whether two requests are equal. The order of the arguments does not matter. */
 function alike(a: unknown, b: unknown): boolean {
   if (typeof a !== "object" || typeof b !== "object" || !a || !b) return a === b;
   const [left, right] = [a as Record<string, unknown>, b as Record<string, unknown>];
@@ -77,7 +77,7 @@ function alike(a: unknown, b: unknown): boolean {
   return [...names].every((name) => alike(left[name], right[name]));
 }
 
-/** Kernel that sends recorded replies. */
+/** Kernel that sends the replies of the fixture. */
 const live = transportOf(async (name, args) => {
   if (name === "corpus") {
     return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
@@ -93,10 +93,10 @@ function page(): Transport {
   return new EmbeddingPageTransport({ format: 2, ...rest, embedding: fixture.page });
 }
 
-/** Half a step of one-byte codes, and of two-byte codes. */
+/** Half a step of codes with one byte, and of codes with two bytes, as shares of the range. */
 const [BYTE, WORD] = [0.5 / 255, 0.5 / 65_535];
 
-/** Query points of each text, from the texts' lengths. */
+/** Return text, position and token of every query point, in the order of the points. */
 function* tokens(): Generator<[number, number, string]> {
   for (const [text, each] of fixture.texts.entries())
     for (const [position, token] of each.tokens.entries()) yield [text, position, token];
@@ -131,7 +131,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
     expect(plot.count).toBe(values.coordinates.length);
     values.coordinates.forEach(([x, y], point) => {
       const [left, up] = plot.coordinates.subarray(2 * point, 2 * point + 2);
-      // One code step, and the rounding of floats.
+      // The tolerance is one step of the codes plus the rounding of floats.
       expect(Math.abs((left as number) - x)).toBeLessThan(plot.size * WORD + 1e-5);
       expect(Math.abs((up as number) - y)).toBeLessThan(plot.size * WORD + 1e-5);
     });
@@ -145,7 +145,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
     values.coordinates.forEach((axes, point) => {
       axes.forEach((value, axis) => {
         const code = tile?.coordinates[2 * point + axis] as number;
-        // The high byte of a code: the value is anywhere in a step of 256.
+        // The overview has only the high byte of the code, so the value is in a range of 256 codes.
         const share = (value - (plot.low[axis] as number)) / plot.size;
         expect(share * 65_535).toBeGreaterThan(256 * code - 1);
         expect(share * 65_535).toBeLessThan(256 * code + 256);
@@ -170,7 +170,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
     expect([queries.length, keys.length]).toEqual([mean.rows + 1, mean.columns + 1]);
     for (let row = 0; row < mean.rows; row++) {
       for (let column = 0; column < mean.columns; column++) {
-        // All allowed pairs of all texts in the bin.
+        // Weights of all allowed pairs in the bin, of all texts.
         const pairs = values.weights.flatMap((text) =>
           text.flatMap((each, query) =>
             each.filter(
@@ -186,7 +186,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
         const sum = pairs.reduce((total, weight) => total + weight, 0);
         const expected = pairs.length > 0 ? sum / pairs.length : -1;
         const weight = mean.weights[row * mean.columns + column] as number;
-        // A page stores square roots, so the largest step is at the top.
+        // A page stores codes of square roots. Their steps are largest at the maximum.
         expect(Math.abs(weight - expected)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
         if (mean.rows === values.aggregate.length) {
           expect(expected).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
@@ -199,7 +199,9 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
 describe("the strongest keys of a query", () => {
   const all = [...tokens()];
 
-  /** Return the weights of a query in decreasing order, with the points of their keys. */
+  /**
+   * Return the weights of a query with the points of their keys. The largest weight comes first.
+   */
   function strongest(values: Values, point: number): [number, number][] {
     const [text, position] = all[point] as [number, number, string];
     const first = all.findIndex(([each]) => each === text);
@@ -214,10 +216,10 @@ describe("the strongest keys of a query", () => {
     const source = new Source(page());
     for (let point = 0; point < all.length; point++) {
       const lines = await linesOf(source, { ...place, point });
-      // In a causal model, a query may attend to itself and to earlier keys.
+      // With a causal mask, a query may attend to itself and to all earlier keys.
       expect(lines.numTotal).toBe((all[point] as [number, number, string])[1] + 1);
       const expected = strongest(values, point).slice(0, fixture.page.top_keys);
-      // Weights that a byte rounds to 0 are absent.
+      // A page omits weights that are rounded to the code 0.
       const seen = expected.filter(([, weight]) => Math.sqrt(weight) > BYTE);
       expect([...lines.points]).toEqual(seen.map(([key]) => key));
       seen.forEach(([, weight], rank) => {

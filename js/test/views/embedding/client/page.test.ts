@@ -29,19 +29,21 @@ const PCA = {
   seed: 0,
 };
 const LAYER = 5;
-/** The layer contains heads 0 and 2. */
+/** Heads of the layer that the page contains. */
 const HEADS = [0, 2];
 
 function packed(bytes: ArrayLike<number>): string {
   return deflateSync(Uint8Array.from(bytes)).toString("base64");
 }
 
-/** Return a code below 65536 for one axis of one point of a head. */
+/** Return an arbitrary code below 65536 for one axis of one point of a head. */
 function codeOf(headIndex: number, axis: number, point: number): number {
   return (headIndex * 30_011 + axis * 7919 + point * 1237) % 65_536;
 }
 
-/** Return planes: high bytes of x and y, then low bytes, head by head. */
+/**
+ * Return the bytes of all codes: first the high bytes of x and y of all heads, then the low bytes.
+ */
 function planes(count: number): number[] {
   const bytes: number[] = [];
   for (const shift of [8, 0])
@@ -62,7 +64,8 @@ const AGGREGATE = {
   queries: 6,
   of_queries: 30,
   maximum: [1, 0.5],
-  // Code 255 is the head's maximum, 128 is half of its square root, 0 means no pair.
+  // One code per bin: 255 is the maximum of the head, 0 means no pair. The mean is proportional to
+  // the square of code - 1.
   data: packed([255, 1, 0, 255, 128, 0]),
 };
 
@@ -151,7 +154,7 @@ describe("an exported page", () => {
     stack.count = 25_000;
     layer.points = packed(planes(stack.count));
     const overview = await overviewOf(sourceOf(data), { stack: "self", layers: [LAYER], way: WAY });
-    // 25,000 points in steps of three.
+    // The overview has every third of 25,000 points.
     expect([overview.stride, overview.points]).toEqual([3, 8334]);
     expect(overview.heads[1]?.coordinates[2 * 100 + 1]).toBe(codeOf(1, 1, 300) >> 8);
   });
@@ -194,14 +197,14 @@ describe("an exported page", () => {
     const aggregate = await aggregateOf(source, { ...HEAD, size: 64 });
     expect(aggregate).toMatchObject({ rows: 1, columns: 3, texts: 2, ofTexts: 9, ofQueries: 30 });
     expect([...aggregate.weights]).toEqual([0.5, 0.125, -1]);
-    // Any mean that is rounded to one of 255 codes: 1 + round(254 sqrt(mean / 0.5)).
+    // Compare every mean with the value of its code, 1 + round(254 sqrt(mean / 0.5)).
     for (let mean = 0; mean <= 0.5; mean += 0.0001) {
       const shown = 0.5 * (Math.round(254 * Math.sqrt(mean / 0.5)) / 254) ** 2;
       const error = meanError(aggregate, shown);
       expect(Math.abs(shown - mean)).toBeLessThanOrEqual(error);
       expect(error).toBeLessThan(0.002);
     }
-    // Means from a kernel are exact.
+    // Means that a kernel sends are exact.
     expect(meanError({}, 0.5)).toBe(0);
   });
 

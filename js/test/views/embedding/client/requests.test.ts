@@ -18,7 +18,9 @@ import { ANSWER, corpusWith, largeAnswer, trustFor } from "../kernel";
 
 type Asked = [string, Record<string, unknown>];
 
-/** A transport whose replies are given in turn, and what it was asked. */
+/**
+ * Return a transport whose replies depend on the number of the request, and the list of requests.
+ */
 function transport(reply: (args: Record<string, unknown>, turn: number) => Reply) {
   const asked: Asked[] = [];
   const recorder = transportOf(async (name, args) => {
@@ -75,7 +77,8 @@ describe("a corpus", () => {
       const textAndPosition: [number, number] = [corpus.textOf(point), corpus.positionOf(point)];
       expect(corpus.pointOf(corpus.kindOf(point), ...textAndPosition)).toBe(point);
     }
-    // Text 0 has no points, text 2 has no position 1, and text 3 does not exist.
+    // None of these points exists. Text 0 has no points, text 2 has no position 1, and text 3 does
+    // not exist.
     expect(corpus.pointOf("query", 0, 0)).toBe(-1);
     expect(corpus.pointOf("query", 2, 1)).toBe(-1);
     expect(corpus.pointOf("key", 3, 0)).toBe(-1);
@@ -160,7 +163,8 @@ describe("a projection", () => {
   });
 
   it("never mixes two frames", async () => {
-    // The second part belongs to a newer frame. Both parts of the next attempt match.
+    // Each number is the frame of one reply. In the first attempt, the second part belongs to a
+    // newer frame. In the second attempt, both parts belong to frame 2.
     const frames = [1, 2, 2, 2];
     const recorder = transport((args, turn) => ({
       header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),

@@ -17,7 +17,7 @@ import {
 
 vi.mock("../../../../src/draw/canvas", () => ({ measureText: (text: string) => text.length * 7 }));
 
-/** Queries and keys 0 to 2 in bins of one, and 3 to 6 in one bin, with a causal mask. */
+/** Mean weights with a causal mask. The three bins cover the positions 0, 1 to 2, and 3 to 6. */
 const MEAN: Aggregate = {
   layer: 1,
   head: 2,
@@ -51,7 +51,7 @@ describe("the mean weights by position", () => {
     expect(cellsHeight).toBe(cellsWidth);
     expect(left + cellsWidth).toBeLessThan(width + 1);
     expect(width).toBeLessThanOrEqual(500);
-    // The height of long cross-attention is limited.
+    // A matrix of few queries and many keys keeps a minimum height.
     const flat = layOutMean({ ...MEAN, keyEdges: [0, 1000], columns: 1 }, 500);
     expect(flat.cellsHeight).toBeGreaterThan(0.3 * flat.cellsWidth);
     expect(layOutMean(MEAN, 40).cellsWidth).toBeGreaterThanOrEqual(160);
@@ -63,7 +63,7 @@ describe("the mean weights by position", () => {
     const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
     expect(alphas).toEqual([255, 0, 0, 255, 255, 0, 255, 255, 255]);
     const light = (i: number): number => image.pixels[4 * i + 1] as number;
-    // Larger weights are darker on white.
+    // On a white background, cells with larger weights are darker.
     expect(light(0)).toBeLessThan(light(4));
     expect(light(4)).toBeLessThan(light(8));
     expect(light(8)).toBeLessThan(light(3));
@@ -79,7 +79,7 @@ describe("the mean weights by position", () => {
       if (image?.kind !== "image") throw new Error("no cells");
       const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
       expect(alphas).toEqual([0, 0, 0, 255, 255, 0, 0, 0, 0]);
-      // The smallest weight is the lightest on white.
+      // On a white background, the cell with the smallest weight is lightest.
       expect(image.pixels[4 * 3 + 1]).toBeGreaterThan(image.pixels[4 * 4 + 1] as number);
     }
   });
@@ -139,7 +139,8 @@ describe("texts of different length", () => {
 
   it("are counted in the bins that they reach", () => {
     expect(textsAt(lengths, MEAN, { row: 0, column: 0 })).toBe(3);
-    // Only the first text has queries 3 to 6. The first and last have keys 3 to 6.
+    // Only the first text has queries at the positions 3 to 6. The first and the last text have
+    // keys there.
     expect(textsAt(lengths, MEAN, { row: 2, column: 0 })).toBe(1);
     expect(textsAt(lengths, MEAN, { row: 1, column: 2 })).toBe(2);
   });
@@ -179,7 +180,7 @@ describe("texts of different length", () => {
       [2, 1],
       [1, 3],
     ]);
-    // Data from before these fields existed.
+    // Data of older versions lack these fields.
     expect([corpus.numSkipped, corpus.stopped]).toEqual([0, null]);
   });
 });

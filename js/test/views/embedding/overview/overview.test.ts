@@ -59,9 +59,9 @@ describe("the figures of a tile", () => {
     const least =
       "Below each plot: r of distance with q·k (−1 is best). Plots with r near or above 0 are faint.";
     expect(keyInWords(all, "least")).toBe(least);
-    // Texts with fewer than ten keys have no recall.
+    // Texts with fewer than ten keys have no recall, so the caption omits it.
     expect(keyInWords(new Map([["0:0", trusted(-0.5, null)]]))).toBe(least);
-    // Nothing is measured yet.
+    // Until trust is measured, the caption describes all numbers.
     expect(keyInWords(new Map())).toContain("ten nearest");
   });
 });
@@ -73,7 +73,7 @@ describe("the opacity of a head", () => {
     expect(fair).toBeLessThan(1);
     expect(bad).toBeLessThan(fair as number);
     expect(wrong).toBe(bad);
-    // Faint, but visible.
+    // Points of the least trusted heads are faint, but still visible.
     expect(bad).toBeGreaterThan(0.2);
   });
 
@@ -163,7 +163,7 @@ describe("the layout", () => {
 });
 
 describe("a tile's points", () => {
-  // Four of eight points, two of them keys. The overview contains every second point.
+  // Four of eight points are in the overview, two of them keys. It contains every second point.
   const look = (standsOut: Uint8Array | null) =>
     tileLook({
       order: Uint32Array.of(2, 0, 3, 1),
@@ -198,7 +198,7 @@ describe("a tile's points", () => {
       [right, 6.6],
       [right, 51.4],
     ];
-    // Every dot is at least 4 pixels from the frame.
+    // The dots have at least 4 pixels of space to the frame.
     expect(mark?.radius).toBe(2.6);
     positions.forEach((position, i) => {
       expect(position[0]).toBeCloseTo(corners[i]?.[0] as number, 4);
@@ -220,7 +220,7 @@ describe("a tile's points", () => {
     expect([back?.count, front?.count]).toEqual([3, 1]);
     expect([...(front?.color ?? [])]).toEqual([2]);
     expect(back?.opacity).toBeLessThan(whole?.opacity as number);
-    // Without a match all points are faint.
+    // If a search has no match, all points are faint.
     const none = tileDots(head, look(new Uint8Array(8)), square, 1);
     expect(none).toHaveLength(1);
     expect(none[0]?.opacity).toBeLessThan(whole?.opacity as number);

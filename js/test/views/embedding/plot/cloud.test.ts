@@ -42,7 +42,7 @@ function cloudOf(coordinates: number[], dimensions: 2 | 3 = 2): Cloud {
   return createCloud(Float32Array.from(coordinates), dimensions, order);
 }
 
-/** Return the rounded x and y of all points. */
+/** Return the screen positions x and y of all points, rounded to pixels. */
 function placesAt(cloud: Cloud, camera: Camera): number[][] {
   const { x, y } = project(cloud, camera, ROOM);
   return Array.from(x, (value, i) => [Math.round(value), Math.round(y[i] as number)]);
@@ -60,7 +60,8 @@ describe("the drawing order", () => {
     const order = mixedOrder(10_000, () => true);
     for (let part = 0; part < 4; part++) {
       const keys = order.subarray(part * 2500, (part + 1) * 2500).filter((i) => i >= 5000).length;
-      // A quarter of a fair mix has 1250 ± 22 (hypergeometric). The limit is six times that.
+      // The number of keys in a random quarter is 1250 with a standard deviation of 22
+      // (hypergeometric). The limit is six standard deviations.
       expect(Math.abs(keys - 1250)).toBeLessThan(132);
     }
   });
@@ -69,7 +70,7 @@ describe("the drawing order", () => {
 describe("points on the screen", () => {
   it("fill the picture with the same scale on both axes, larger values upwards", () => {
     const positions = placesAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
-    // The extent is 4 by 2, so the width of 600 - 44 pixels is the limit.
+    // The extent is 4 by 2. The width without margins, 600 - 44 pixels, limits the scale.
     expect(positions).toEqual([
       [22, 339],
       [578, 339],
@@ -130,7 +131,7 @@ describe("points on the screen", () => {
   });
 });
 
-/** Return the deviation of a matrix from orthogonality. */
+/** Return how much a matrix deviates from an orthogonal matrix. */
 function off(turn: Float64Array): number {
   let most = 0;
   for (let a = 0; a < 3; a++)
@@ -150,7 +151,7 @@ describe("three dimensions", () => {
   });
 
   it("rotates the front in the direction of the drag", () => {
-    // The nearest point to the viewer, and the most distant one.
+    // The first point is nearest to the viewer, and the second one is most distant.
     const cloud = cloudOf([0, 0, 1, 0, 0, -1], 3);
     const camera = { ...wholeCamera(3), turn: UPRIGHT };
     const { near } = project(cloud, camera, ROOM);
@@ -173,7 +174,7 @@ describe("three dimensions", () => {
   });
 });
 
-/** Return the nearest point by a full search. */
+/** Return the nearest point within `reach` of a position. It compares all points. */
 function nearestOfAll({ x, y }: Projected, atX: number, atY: number, reach: number): number {
   let best = -1;
   let least = reach;
@@ -187,7 +188,10 @@ function nearestOfAll({ x, y }: Projected, atX: number, atY: number, reach: numb
   return best;
 }
 
-/** Wrap an array to count how often its entries are read. */
+/**
+ * Return an array that counts how often its entries are read, and a function that returns the
+ * count.
+ */
 function counting(values: Float32Array): [Float32Array, () => number] {
   let reads = 0;
   const proxy = new Proxy(values, {
@@ -212,7 +216,7 @@ describe("the point under the pointer", () => {
     const grid = hitGrid(projected, ROOM);
     const next = random(5);
     for (let i = 0; i < 300; i++) {
-      // Points outside of the picture are never found.
+      // Use positions inside the picture. Points outside are never found.
       const [x, y] = [10 + next() * (ROOM.width - 20), 10 + next() * (ROOM.height - 20)];
       expect(nearestIndex(grid, projected, x, y, 9)).toBe(nearestOfAll(projected, x, y, 9));
     }
@@ -238,7 +242,7 @@ describe("the point under the pointer", () => {
     const [x, reads] = counting(projected.x);
     const counted = { ...projected, x };
     const grid = hitGrid(counted, ROOM);
-    // Sorting into squares reads each point once.
+    // `hitGrid` reads each point once to sort the points into squares.
     expect(reads()).toBe(count);
     for (let i = 0; i < 100; i++) {
       const [atX, atY] = [3 * i, 2 * i];
@@ -257,7 +261,7 @@ describe("the lasso", () => {
 
   it("contains the points inside, even if it is concave", () => {
     expect(inLasso(cloud, projected, [0, 0, 300, 0, 300, 400, 0, 400])).toEqual([0, 2]);
-    // A C that is open to the right does not contain the centre.
+    // This lasso has the shape of a C that is open to the right. The centre is outside the lasso.
     const hollow = [0, 0, 600, 0, 600, 100, 250, 100, 250, 300, 600, 300, 600, 400, 0, 400];
     expect(inLasso(cloud, projected, hollow)).toEqual([0, 1, 2, 3]);
   });
@@ -292,7 +296,7 @@ describe("size and opacity of dots", () => {
     };
     expect(opacity(50_000, 1)).toBeLessThan(opacity(500, 1));
     expect(opacity(50_000, 10)).toBeGreaterThan(opacity(50_000, 1));
-    // A single dot is always visible.
+    // However many points exist, a single dot is visible.
     expect(opacity(200_000, 1)).toBeGreaterThanOrEqual(0.12);
   });
 });

@@ -25,7 +25,7 @@ const corpus = corpusWith();
 const palette = PALETTES.light;
 const ROOM = { width: 600, height: 400 };
 
-/** Queries in an upper row, keys in a lower row. */
+/** Return a plot with the queries in an upper row and the keys in a lower row. */
 function shownOf(shows: (point: number) => boolean = () => true): Shown {
   const coordinates = Float32Array.from({ length: 2 * COUNT }, (_, i) => {
     const point = i >> 1;
@@ -66,7 +66,7 @@ const dots = (marks: Mark[]): DotsMark[] =>
 const words = (marks: Mark[]): TextMark[] =>
   marks.filter((mark): mark is TextMark => mark.kind === "text");
 
-/** Return the screen position of a point. */
+/** Return the position of a point in the picture, in pixels. */
 function placeOf({ cloud, projected }: Shown, point: number): [number, number] {
   const index = cloud.points.indexOf(point);
   return [projected.x[index] as number, projected.y[index] as number];
@@ -100,7 +100,7 @@ describe("a chosen query", () => {
   it("has a line to each of its keys, with the weight as opacity and the strongest on top", () => {
     const drawn = lines(marks);
     expect(drawn.map((line) => [line.x0, line.y0])).toEqual([placeOf(shown, 3), placeOf(shown, 3)]);
-    // The third line would be invisible.
+    // The weight of the third key is too small for a visible line.
     expect(drawn.map((line) => [line.x1, line.y1])).toEqual([placeOf(shown, 6), placeOf(shown, 9)]);
     const [weak, strong] = drawn.map((line) => line.opacity as number) as [number, number];
     expect(weak / strong).toBeCloseTo(0.2 / 0.8);
@@ -110,7 +110,8 @@ describe("a chosen query", () => {
     const rings = dots(marks).filter((mark) => mark.ring && mark.count > 1);
     expect(rings).toHaveLength(1);
     const outlined = Array.from(rings[0]?.x as Float32Array, (x, i) => [x, rings[0]?.y[i]]);
-    // Queries 0 to 3 and keys 6 to 9 of text 1, in drawing order, so that no kind hides the other.
+    // Text 1 has the queries 0 to 3 and the keys 6 to 9. They are drawn in mixed order, so neither
+    // queries nor keys hide the others.
     const ofText = Array.from(shown.cloud.points).filter((point) => point % 6 < 4);
     expect(outlined).toEqual(ofText.map((point) => placeOf(shown, point)));
     expect(ofText).not.toEqual([...ofText].sort((a, b) => a - b));
@@ -157,7 +158,7 @@ describe("points in a search or a lasso", () => {
   it("have no labels if all have the same token", () => {
     const shown = shownOf();
     const points = new Uint8Array(COUNT);
-    // "the" at positions 0 and 3.
+    // Both points have the token "the", at the positions 0 and 3.
     points[0] = 1;
     points[3] = 1;
     expect(words(standingMarks(shown, { ...nothing, points }))).toEqual([]);
@@ -191,7 +192,7 @@ describe("the pointer's marks", () => {
     const [first, second, third] = lines(marks) as [LineMark, LineMark, LineMark];
     expect(first.x1 - first.x0).toBeGreaterThan(10);
     expect(second.y0 - second.y1).toBeGreaterThan(10);
-    // Towards the viewer.
+    // The third axis points to the viewer, so its line has no length.
     expect([third.x1, third.y1]).toEqual([third.x0, third.y0]);
   });
 });
@@ -209,7 +210,7 @@ describe("the tooltip of a point", () => {
   });
 
   it("marks missing tokens", () => {
-    // Text 2 has the positions 0 and 2.
+    // In text 2, only the tokens at positions 0 and 2 have points.
     expect(snippet(corpus, 5)).toBe("The … [</s>]");
   });
 });

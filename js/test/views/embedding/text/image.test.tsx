@@ -12,7 +12,7 @@ import { TextPane } from "../../../../src/views/embedding/text/panel";
 import { until } from "../../../builders";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "../kernel";
 
-/** Two images with a special token and two patches each, one above the other. */
+/** Corpus of two images. Each has a special token and two patches, one above the other. */
 const IMAGES: CorpusPoints = {
   ...ANSWER,
   names: ["image 0", "image 1"],
@@ -38,7 +38,7 @@ const IMAGES: CorpusPoints = {
   })),
 };
 
-/** A page with both images. Its lines go from a query to keys 1 and 2 of image 0. */
+/** Page with both images. The lines of a query go to keys 1 and 2 of image 0. */
 class Page extends Kernel {
   override live = false;
 
@@ -92,7 +92,7 @@ describe("the image of the chosen patch", () => {
         ?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
     };
     press("ArrowDown");
-    // The first key press only shows the cursor: query 1 of image 0 is point 1.
+    // The first key only shows the cursor. It is at query 1 of image 0, which is point 1.
     expect(store.hovered.value).toBe(1);
     press("ArrowDown");
     expect(store.hovered.value).toBe(2);
@@ -130,7 +130,7 @@ describe("the image of the chosen patch", () => {
       head: signal({ layer: 0, head: 3 }),
     };
     const heat = embeddedHeat(store, corpus, 0, "#000000");
-    // Points 6 and 8 are the special token and the second patch.
+    // The lines go to points 6 and 8: the special token and the second patch.
     expect([...(heat?.values ?? [])]).toEqual([0.25, 0, 0.75]);
     expect(heat?.series.name).toBe("head 3");
     expect(embeddedHeat(store, corpus, 1, "#000000")).toBeNull();

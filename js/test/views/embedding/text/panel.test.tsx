@@ -21,7 +21,10 @@ function described(text: number): Description {
   return { model: `text ${text}`, notes: [], stacks: [stackOf({ query_tokens })] };
 }
 
-/** Kernel that also answers for single texts, in which every query attends to itself. */
+/**
+ * Fake kernel that also answers requests for the record of a text. Every query attends only to
+ * itself.
+ */
 class TextKernel extends Kernel {
   override async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
     const { text, ...rest } = args as { text?: number };
@@ -53,7 +56,7 @@ class TextKernel extends Kernel {
     throw new Error(`No answer to ${name} of a text.`);
   }
 
-  /** Texts with requests. */
+  /** Return the texts of all requests with a name. */
   ofTexts(name: string): number[] {
     return this.of(`text ${name}`).map((args) => args.text as number);
   }
@@ -115,7 +118,7 @@ describe("the text of the chosen point", () => {
       "false",
       "true",
     ]);
-    // The lines go to points 6 and 7, keys 0 and 1, with weights 0.75 and 0.25.
+    // The lines go to points 6 and 7. These are keys 0 and 1, with the weights 0.75 and 0.25.
     const shade = (at: number): number =>
       Number(
         /\/ ([\d.]+)\)|, ([\d.]+)\)$/.exec(token(box, at).getAttribute("style") ?? "")?.[1] ?? 0,
@@ -216,7 +219,7 @@ describe("the head view of the text", () => {
     await until(() => expect(kernel.ofTexts("block")).toContain(2));
     await until(() => expect(box.querySelector(".av-text-head")?.textContent).toContain("</s>"));
     const asked = kernel.ofTexts("block").filter((text) => text === 1).length;
-    // Another token of the new text sends no request for the old text.
+    // Choosing a token of the new text sends no request for the old text.
     assign(state, { token: 0 });
     await later(100);
     expect(kernel.ofTexts("block").filter((text) => text === 1)).toHaveLength(asked);
