@@ -107,8 +107,8 @@ describe("thumbnails", () => {
       weight: expect.closeTo(0.7),
     });
     expect(strongestCell(map([0, 0], 1, 2))).toBeNull();
-    // As in the kernel, cell a of r covers the keys from floor(a n / r) to floor((a + 1) n / r),
-    // exclusive.
+    // Cell a of r covers the keys from floor(a n / r) to floor((a + 1) n / r), exclusive. The
+    // kernel uses the same ranges.
     expect(coveredRange(1, 3, [0, 8])).toEqual([2, 5]);
     expect(coveredRange(2, 3, [10, 18])).toEqual([15, 18]);
   });
