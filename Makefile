@@ -3,6 +3,7 @@
 #   make demo        write the view of a demo model to head_view.html and open it
 #   make test        run what every change must pass: linters, types, unit tests, models,
 #                    Chromium and JupyterLab, without the tests marked slow
+#   make test-sample run also a quarter of the slow tests, which the commit chooses, as .ci/run does
 #   make test-all    run all tests, with the slow ones: every notebook, lost kernels, ...
 #   make mutants     insert small faults into a copy and check that tests fail
 #   make processors  run the tests that compare numbers as on other processors (30 minutes)
@@ -30,10 +31,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all checks mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment docs-environment front-end
+.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
-	@sed -n '3,22s/^#//p' Makefile
+	@sed -n '3,23s/^#//p' Makefile
 
 # Everything that attnviz needs to run, with the front-end.
 environment:
@@ -62,11 +63,17 @@ test: checks
 	@touch .hosts/installed
 
 # pip unpacks for a minute on one core, so this runs in parallel with the checks.
-test-all: test-environment
+ready-for-slow-tests: test-environment
 	@$(MAKE) -j2 checks .hosts/installed
 	@$(VENV_PYTHON) scripts/find_browser.py --others
 	$(VENV_PYTHON) scripts/mutants.py --check
-	$(VENV_PYTHON) scripts/run_tests.py --all
+
+test-sample: ready-for-slow-tests
+	$(VENV_PYTHON) scripts/run_tests.py --sample
+
+# `make test-all SEED=1` shuffles the tests.
+test-all: ready-for-slow-tests
+	$(VENV_PYTHON) scripts/run_tests.py --all $(if $(SEED),--seed=$(SEED))
 
 # Quick checks come first. mypy uses one core, so Vitest runs in parallel.
 checks: test-environment

@@ -1,10 +1,15 @@
 """Run the Python tests in two parallel halves, because many wait for a browser or a kernel.
 
     python scripts/run_tests.py            all tests except those marked slow
+    python scripts/run_tests.py --sample   these, and a quarter of the slow tests
     python scripts/run_tests.py --all      all tests
     python scripts/run_tests.py --renew    all tests, and update tests/durations.json
 
-The order within a half is fixed, so that failures can be reproduced. The durations of files in
+The hash of the commit chooses the sample. It runs in the environment "avx2" of `processors.py`,
+because `make test` and the nightly run use the instructions of the local processor.
+
+The order within a half is fixed. `--seed NUMBER` shuffles the files and the tests of each file, and
+lets Hypothesis generate new examples. The same seed reproduces a failure. The durations of files in
 `tests/durations.json` balance the halves. A file that is not listed counts as short. A browser test
 that fails runs a second time. Tests that pass only the second time are named at the end.
 """
@@ -13,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -20,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import processors
 import tally
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +36,8 @@ REPORTS = [ROOT / "test-results" / f"pytest-{half}.xml" for half in (1, 2)]
 # Folders of tests, from quick to slow.
 FOLDERS = ("unit", "models", "model_types", "browser")
 SHORT_SECONDS = 2.0
+# Share of the slow tests in a sample (`pytest_collection_modifyitems` in tests/conftest.py).
+SAMPLE = 0.25
 
 
 def files() -> list[str]:
@@ -61,42 +70,62 @@ def halves(
     return [name for name in names if name in half[0]], [name for name in names if name in half[1]]
 
 
-def durations(reports: Iterable[Path]) -> dict[str, float]:
-    """Return the seconds of each file from the reports of pytest."""
-    seconds: defaultdict[str, float] = defaultdict(float)
+def durations(reports: Iterable[Path]) -> dict[str, tuple[float, float]]:
+    """Return the seconds of the quick and of the slow tests of each file from pytest's reports."""
+    seconds: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for report in reports:
         for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - just written
             # "tests.unit.test_words", possibly followed by a class.
             parts = [part for part in case.get("classname", "").split(".") if part[:1].islower()]
-            seconds["/".join(parts[1:]) + ".py"] += float(case.get("time", 0))
-    return {name: round(seconds[name], 1) for name in sorted(seconds)}
+            slow = case.find("properties/property[@name='slow']") is not None
+            seconds["/".join(parts[1:]) + ".py"][slow] += float(case.get("time", 0))
+    return {name: (round(quick, 1), round(slow, 1)) for name, (quick, slow) in seconds.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run both halves. Return 0 if all tests passed."""
     parser = argparse.ArgumentParser(prog="python scripts/run_tests.py")
-    parser.add_argument("--all", action="store_true", help="the slow tests, too")
-    parser.add_argument("--renew", action="store_true", help="renew tests/durations.json")
+    parser.add_argument("--sample", action="store_true", help="a quarter of the slow tests, too")
+    parser.add_argument("--all", action="store_true", help="all slow tests, too")
+    parser.add_argument("--renew", action="store_true", help="all, and renew tests/durations.json")
+    parser.add_argument("--seed", type=int, help="shuffle the tests and generate new examples")
     options = parser.parse_args(arguments)
-    all_durations = json.loads(DURATIONS.read_text(encoding="utf-8"))
-    which = "all" if options.all else "quick"
-    chosen = [] if options.all else ["-m", "not slow"]
+    chosen, share, environment = ["-m", "not slow"], 0.0, dict(os.environ)
+    if options.all or options.renew:
+        chosen, share = [], 1.0
+    elif options.sample:
+        commit = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        chosen, share = [f"--slow-sample={commit}"], SAMPLE
+        environment |= processors.ENVIRONMENTS["avx2"]
+    if options.seed is not None:
+        print(f"seed {options.seed}", flush=True)
+        chosen += ["--random-order-bucket=module", f"--random-order-seed={options.seed}"]
+        chosen += ["--hypothesis-profile=random", f"--hypothesis-seed={options.seed}"]
+    seconds = {
+        name: quick + share * slow
+        for name, (quick, slow) in json.loads(DURATIONS.read_text(encoding="utf-8")).items()
+    }
     names = files()
     running = []
     for report, half in zip(
-        REPORTS, halves(names, all_durations[which], filter(share_a_server, names)), strict=True
+        REPORTS, halves(names, seconds, filter(share_a_server, names)), strict=True
     ):
         command = [
             *(sys.executable, "-m", "pytest", "--second-try", *chosen, f"--junitxml={report}")
         ]
         command += [f"tests/{name}" for name in half]
-        running.append(subprocess.Popen(command, cwd=ROOT))
+        running.append(subprocess.Popen(command, cwd=ROOT, env=environment))
     statuses = [abs(process.wait()) for process in running]
     for name in tally.second_tries(REPORTS):
         print(f"passed only on the second try: {name}")
     if options.renew:
-        all_durations[which] = durations(REPORTS)
-        DURATIONS.write_text(json.dumps(all_durations, indent=1) + "\n", encoding="utf-8")
+        renewed = durations(REPORTS)
+        lines = [
+            f"{json.dumps(name)}: {json.dumps(pair)}" for name, pair in sorted(renewed.items())
+        ]
+        DURATIONS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     return max(statuses)
 
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The models are tiny: more than one thread costs more than it gains.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Every run generates the same examples. Examples have no deadline, because a busy machine is slow.
+# Examples have no deadline, because a busy machine is slow. By default every run generates the same
+# examples. The profile "random" follows --hypothesis-seed.
+hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("attnviz")
 
@@ -32,6 +35,9 @@ STDERR = pytest.StashKey[int]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options of this repository."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
+    parser.addoption(
+        "--slow-sample", metavar="SEED", help="run only a quarter of the slow tests, chosen by SEED"
+    )
     parser.addoption(
         "--stuck-after",
         type=float,
@@ -68,7 +74,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Record a second try in the report, which `scripts/tally.py` reads."""
+    """Record slow tests and second tries in the report, which scripts read."""
+    if item.get_closest_marker("slow"):
+        item.user_properties.append(("slow", item.nodeid))
     if getattr(item, "execution_count", 1) > 1:
         item.user_properties.append(("second_try", item.nodeid))
 
@@ -82,16 +90,25 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"{report.nodeid}\n{report.longreprtext}\n")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect tests that need a CUDA device if there is none."""
-    selected = [item for item in items if item.get_closest_marker("gpu") is None]
-    if len(selected) == len(items):
-        return
-    import torch
+def _deselect(config: pytest.Config, items: list[pytest.Item], names: set[str]) -> None:
+    if names:
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in names])
+        items[:] = [item for item in items if item.nodeid not in names]
 
-    if not torch.cuda.is_available():
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
-        items[:] = selected
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect slow tests that are not in the sample, and tests that need a missing CUDA device."""
+    gpu = {item.nodeid for item in items if item.get_closest_marker("gpu")}
+    if gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            _deselect(config, items, gpu)
+    seed = config.getoption("slow_sample")
+    if seed is not None:
+        slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
+        others = {name for name in slow if zlib.crc32(f"{seed}{name}".encode()) % 4}
+        _deselect(config, items, others)
 
 
 @pytest.fixture(scope="module", autouse=True)
