@@ -168,78 +168,91 @@ export interface PendingHeader {
   pending: ReplyProgress;
 }
 
-/** Role of a head, with the evidence. */
+/** Role of a head, with the result of its test. */
 export interface AtlasRole {
   /** Index into `AtlasStack.roles`. */
   role: number;
-  /** Mean of the score over texts, and its standard error. */
+  /** Mean of the head's score over texts, and its standard error. */
   score: number;
   standard_error: number;
-  /** Mean of the baseline, and the mean difference between score and baseline. */
+  /** Mean of the baseline over texts, and mean of the score minus the baseline. */
   baseline: number;
   difference: number;
-  /** 95% confidence interval of the difference. */
+  /** Bounds of the confidence interval of `difference`, with confidence 1 - `AtlasStack.level`. */
   low: number;
   high: number;
-  /** P value, corrected for the number of heads and roles. */
+  /** P value of the difference, corrected for the number of heads and roles. */
   p: number;
   /** Number of texts in which the score is defined. */
   texts: number;
 }
 
-/** Statistics and roles of every head of a stack. */
+/** Statistics and roles of all heads of a stack, as nested lists. */
 export interface AtlasTable {
-  /** Mean over texts and its standard error, by statistic, layer and head. null if undefined. */
+  /**
+   * `means[statistic][layer][head]` is the mean over texts, or null if it is undefined.
+   * `standard_errors` has the standard errors of these means in the same order.
+   */
   means: (number | null)[][][];
   standard_errors: (number | null)[][][];
-  /** Mean baseline, by statistic, layer and head. An empty list for a statistic without one. */
+  /** Means of the baselines in the same order. A statistic without a baseline has an empty list. */
   baselines: (number | null)[][][];
-  /** Number of texts of each mean, by statistic, layer and head. */
+  /** Number of texts in each mean, in the same order. */
   texts: number[][][];
-  /** Roles by layer and head, the strongest first. An empty list for a head without a role. */
+  /**
+   * `roles[layer][head]` has the roles of a head, the strongest first. It is an empty list for a
+   * head without a role.
+   */
   roles: AtlasRole[][][];
 }
 
-/** Kept tokens of one side, by text in the order of `AtlasTexts.numbers`. */
+/**
+ * Tokens near edges, either for queries or for keys.
+ *
+ * Each attribute has one list per text, in the order of `AtlasTexts.numbers`.
+ */
 export interface AtlasTokens {
-  /** Positions in the text, ascending. */
+  /** Positions of the tokens in the text, ascending. */
   positions: number[][];
-  /** Indices into `AtlasTexts.vocabulary`. */
+  /** Texts of the tokens, as indices into `AtlasTexts.vocabulary`. */
   tokens: number[][];
-  /** Class by system of classes, text and token. -1 for none. */
+  /** `classes[system][text]` has the class of each token, or -1 for a token without a class. */
   classes: number[][][];
 }
 
-/** Tokens near the queries and keys of all edges, by text. */
+/** Tokens near the queries and near the keys of all edges of a stack. */
 export interface AtlasTexts {
-  /** Numbers of the texts, ascending. */
+  /** Numbers of the texts in the corpus, ascending. */
   numbers: number[];
-  /** Distinct tokens. */
+  /** Texts of all tokens, each only once. */
   vocabulary: string[];
+  /** Tokens of the query texts. */
   queries: AtlasTokens;
-  /** Tokens of the keys. null if they are the same tokens as the queries. */
+  /** Tokens of the key texts. null if queries and keys are the same tokens. */
   keys: AtlasTokens | null;
 }
 
-/** Edges of the heads of a layer, with one list for each attribute of an edge. */
+/** Edges of all heads of a layer. Entry i of each list belongs to edge i. */
 export interface EdgeColumns {
-  /** Indices of the heads in the layer, ascending. */
+  /** Numbers of the heads, ascending. */
   head: number[];
+  /** Attention weights. */
   weight: number[];
-  /** Numbers of the texts. */
+  /** Numbers of the texts in the corpus. */
   text: number[];
-  /** Positions in the text. */
+  /** Positions of query and key in the text. */
   query: number[];
   key: number[];
 }
 
-/** Edges of the heads of a layer. */
+/** Edges of all heads of a layer. */
 export interface AtlasEdges {
-  /** Edges with the largest weights of all texts, descending within a head. */
+  /** Edges with the largest weights in the corpus. Within a head, the weights descend. */
   strongest: EdgeColumns;
   /**
-   * Uniform sample of queries, each with a key drawn in proportion to its weight. Shares of these
-   * edges estimate shares of the attention.
+   * Edges of a random sample. Each edge has a query drawn uniformly from the corpus, and a key
+   * drawn with a probability proportional to its weight. A share of these edges estimates the same
+   * share of the head's attention.
    */
   sampled: EdgeColumns;
 }
@@ -890,58 +903,72 @@ export interface CorpusPageRequest {
   state: object;
 }
 
-/** Request for model, texts, stacks and the names of all numbers. */
+/** Request for the description of the atlas: `AtlasDescription`. */
 export type DescribeAtlasRequest = Record<string, never>;
 
 /** Description of a statistic. */
 export interface AtlasStatistic {
   name: string;
-  /** Unit, such as "share" (0 to 1) or "nats". "" for none. */
+  /** Unit: "share" (from 0 to 1) or "nats". */
   unit: string;
   /** Definition in one sentence. */
   definition: string;
-  /** Whether the statistic has a baseline (`docs/heads.md`). */
+  /**
+   * Whether the statistic has a baseline, such as its value for uniform attention
+   * (`docs/heads.md`).
+   */
   baseline: boolean;
 }
 
-/** Role that heads are tested for, with its definition in one sentence. */
+/** Name of a role for which all heads are tested, and its definition in one sentence. */
 export interface AtlasRoleKind {
   name: string;
   definition: string;
 }
 
-/** System of classes of tokens: its name and its classes, which are numbered from 0. */
+/**
+ * System of classes of tokens, such as "kind" or a column with the part of speech.
+ *
+ * `values` has the names of the classes. A class is identified by its index in this list.
+ */
 export interface AtlasClasses {
   name: string;
   values: string[];
 }
 
-/** Description of a stack. */
+/** Description of the statistics of one stack. */
 export interface AtlasStack {
   name: string;
   layers: number[];
   /** Number of heads of each layer. */
   heads_per_layer: number[];
-  /** Whether no query attends to a later key. */
+  /** Whether the attention is causal: queries do not attend to later keys. */
   causal: boolean;
   /** Whether queries and keys are the same tokens. */
   same_tokens: boolean;
-  /** Statistics, in the order of `AtlasTable.means`. */
+  /** Statistics of the heads, in the order of `AtlasTable.means`. */
   statistics: AtlasStatistic[];
-  /** Tested roles. `AtlasRole.role` is an index into this list. */
+  /** Roles for which the heads are tested. `AtlasRole.role` is an index into this list. */
   roles: AtlasRoleKind[];
-  /** Minimum difference between the score of a role and its baseline. */
+  /** A head has a role only if its score exceeds the baseline by more than this number. */
   margin: number;
-  /** False discovery rate over all heads and roles. */
+  /** False discovery rate of the tests over all heads and roles. */
   level: number;
-  /** Labels of the bins of offsets: "-64" to "64", "first", "rest". */
+  /**
+   * Labels of the bins of the mean weights by offset. An offset is the position of the key minus
+   * the position of the query. The labels are "-64" to "64", "first" (the first key of the text)
+   * and "rest" (all other keys).
+   */
   offsets: string[];
-  /** Systems of classes: the kind of token first, then the columns. */
+  /** Systems of classes of tokens: first the kind of token, then the columns of the corpus. */
   classes: AtlasClasses[];
-  /** Largest number of strongest and of sampled edges of a head. */
+  /**
+   * Maximum number of strongest edges and of sampled edges that a head has. On a page, only the
+   * edges on the page count.
+   */
   strongest: number;
   sampled: number;
-  /** Numbers of edges in the statistics. A page may have fewer. */
+  /** The same numbers for the complete statistics, from which a page may have fewer edges. */
   strongest_in_all: number;
   sampled_in_all: number;
 }
@@ -949,37 +976,42 @@ export interface AtlasStack {
 /** Description of the statistics of an atlas. */
 export interface AtlasDescription {
   model: string;
-  /** Number of texts that were read, and of their tokens. */
+  /** Number of texts that the model has read, and number of their tokens. */
   texts: number;
   tokens: number;
-  /** Number of texts that were left out: empty, or too long for the model. */
+  /** Number of texts that were left out because they are empty or too long for the model. */
   num_skipped: number;
   notes: string[];
   stacks: AtlasStack[];
 }
 
-/** Request for statistics and roles of a stack: compressed JSON of `AtlasTable`, in parts. */
+/** Request for one part of the statistics and roles of a stack: `AtlasTable` as zlib JSON. */
 export interface StatisticsRequest {
   stack: string;
   part?: number;
 }
 
-/** Request for the mean weight by offset of each head of a layer. */
+/** Request for the mean weights by offset of all heads of a layer. */
 export interface OffsetsRequest {
   stack: string;
   layer: number;
 }
 
 /**
- * Header of a reply with the mean weight of each head of a layer by offset of key from query.
+ * Header of a reply with mean weights by offset, for all heads of a layer.
  *
- * The data is float32, (heads, bins), with NaN if no pair has the offset.
+ * The data of the reply is float32, (heads, bins). The bins have the labels `AtlasStack.offsets`.
+ * An entry is NaN if no query-key pair of the corpus has the offset.
  */
 export interface OffsetsHeader {
   bins: number;
 }
 
-/** Request for the mean weights of a head by class of query and class of key. */
+/**
+ * Request for the mean weights of a head by class of query and class of key.
+ *
+ * `system` is the name of the system of token classes.
+ */
 export interface ClassesRequest {
   stack: string;
   layer: number;
@@ -988,29 +1020,29 @@ export interface ClassesRequest {
 }
 
 /**
- * Header of the mean weights of a head by class of query and class of key.
+ * Header of a reply with the mean weights of a head by class of query and class of key.
  *
- * The data is float32, (classes, classes), with a row for each class of query. A row is NaN if no
- * query has its class.
+ * The data of the reply is float32, (classes, classes). Rows are classes of queries, and columns
+ * are classes of keys. A row is NaN if no query of the corpus has its class.
  */
 export interface ClassesHeader {
   classes: number;
 }
 
-/** Request for the tokens near edges of a stack: compressed JSON of `AtlasTexts`, in parts. */
+/** Request for one part of the tokens near edges of a stack: `AtlasTexts` as zlib JSON. */
 export interface TextsRequest {
   stack: string;
   part?: number;
 }
 
-/** Request for the edges of a layer: compressed JSON of `AtlasEdges`, in parts. */
+/** Request for one part of the edges of a layer: `AtlasEdges` as zlib JSON. */
 export interface EdgesRequest {
   stack: string;
   layer: number;
   part?: number;
 }
 
-/** Request for a part of the exported page of an atlas, in the given state. */
+/** Request for one part of the exported page, with `state` as the traits of the view. */
 export interface AtlasPageRequest {
   part: number;
   state: object;

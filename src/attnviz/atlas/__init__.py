@@ -1,1 +1,1 @@
-"""The atlas: a view of the statistics of all heads of a model over a corpus."""
+"""The atlas: a view of all heads of a model, with their statistics over a corpus."""

@@ -1,4 +1,8 @@
-"""Replies of an atlas from head statistics: the table, the edges and the tokens near them."""
+"""Content of the replies of an atlas: its description, statistics, edges and texts.
+
+An edge is one query and one key of a text with their weight. The statistics keep some edges of each
+head, and the tokens near these edges.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +39,10 @@ __all__ = [
 ]
 
 # Significant digits of statistics, and of the weights of edges. The weights have fewer digits,
-# because there are many edges.
+# because a reply has many of them.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
 
-# Unit and definition of each statistic.
+# Unit and definition of each statistic, except the syntactic scores.
 _SHARE = "share"
 _STATISTICS: Mapping[str, tuple[str, str]] = {
     "previous token": (_SHARE, "Weight on the token before the query."),
@@ -62,7 +66,7 @@ _STATISTICS: Mapping[str, tuple[str, str]] = {
 
 
 def compressed_json(content: Any) -> bytes:
-    """Return `content` as compressed JSON."""
+    """Return `content` as JSON, compressed with zlib."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return zlib.compress(text.encode("ascii"))
 
@@ -70,9 +74,10 @@ def compressed_json(content: Any) -> bytes:
 def describe_atlas(
     statistics: HeadStatistics, sent: Mapping[str, StackStatistics] | None = None
 ) -> AtlasDescription:
-    """Describe the statistics of an atlas: model, texts, stacks and the names of all numbers.
+    """Return the description of an atlas: model, texts, stacks, and the names of all statistics.
 
-    `sent` has the stacks of a page by name, with the edges that fit into it.
+    `sent` is passed for a page. It has the statistics of each stack by name, with only the edges
+    that are on the page.
     """
     return {
         "model": statistics.model,
@@ -120,7 +125,10 @@ def _describe_stack(stack: StackStatistics, sent: StackStatistics) -> AtlasStack
 
 
 def max_edges_per_head(stack: StackStatistics, *, sampled: bool) -> int:
-    """Return the largest number of edges of one kind that a head has."""
+    """Return the maximum over all heads of the number of edges of a head.
+
+    `sampled` selects the sampled edges. Otherwise the strongest edges are counted.
+    """
     counts = [
         np.bincount(stack.edge_columns(layer, sampled=sampled).head).max(initial=0)
         for layer in stack.layers
@@ -131,12 +139,12 @@ def max_edges_per_head(stack: StackStatistics, *, sampled: bool) -> int:
 def _unit_and_definition(name: str) -> tuple[str, str]:
     if name in _STATISTICS:
         return _STATISTICS[name]
-    # A syntactic score.
+    # All other statistics are scores of syntactic relations.
     return _SHARE, f"Extent to which a head {definition_of(name)}."
 
 
 def table_of(stack: StackStatistics) -> AtlasTable:
-    """Return the statistics and roles of every head of a stack."""
+    """Return the statistics and the roles of all heads of a stack."""
     names, roles = stack.score_names, stack.roles()
     index_of = {name: index for index, name in enumerate(roles.definitions)}
     baselines = [stack.baseline(name) for name in names]
@@ -170,7 +178,7 @@ def _role(role: Role, index: int) -> AtlasRole:
 
 
 def edges_of(stack: StackStatistics, layer: int) -> AtlasEdges:
-    """Return the edges of the heads of a layer."""
+    """Return the strongest and the sampled edges of all heads of a layer."""
     return {
         "strongest": _columns(stack.edge_columns(layer)),
         "sampled": _columns(stack.edge_columns(layer, sampled=True)),
@@ -188,7 +196,7 @@ def _columns(edges: KeptEdges) -> EdgeColumns:
 
 
 def texts_of(stack: StackStatistics) -> AtlasTexts:
-    """Return the tokens near all edges."""
+    """Return the tokens near the edges of a stack, for each text that has an edge."""
     numbers = sorted({*stack.text_numbers("query"), *stack.text_numbers("key")})
     vocabulary: dict[str, int] = {}
     queries = _tokens(stack, "query", numbers, vocabulary)
@@ -221,7 +229,7 @@ def _tokens(
 
 
 def _rows(layers: Iterable[NDArray[np.float64]]) -> list[list[float | None]]:
-    """Return rounded numbers by layer and head, with None for NaN."""
+    """Return rounded numbers by layer and head. NaN and infinity become None."""
     return [[_number(value) for value in layer.tolist()] for layer in layers]
 
 

@@ -1,8 +1,8 @@
 """Types of the replies of an atlas: statistics, roles, offsets, edges and tokens.
 
-Layers and heads have the model's numbers. Large replies are JSON in UTF-8, compressed with zlib and
-sent in parts. ``js/src/client/protocol.ts`` has the same types. Tests of both languages read
-``tests/fixtures/atlas.json``.
+Layers and heads are identified by their numbers in the model. Large replies are JSON that is
+compressed with zlib and sent in parts. ``js/src/client/protocol.ts`` is generated from these types.
+Tests in Python and in TypeScript read the same example, ``tests/fixtures/atlas.json``.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ class AtlasStatistic(TypedDict):
     Attributes
     ----------
     unit : str
-        Unit, such as "share" (0 to 1) or "nats". "" for none.
+        Unit: "share" (from 0 to 1) or "nats".
     definition : str
         Definition in one sentence.
     baseline : bool
-        Whether the statistic has a baseline (``docs/heads.md``).
+        Whether the statistic has a baseline, such as its value for uniform attention
+        (``docs/heads.md``).
     """
 
     name: str
@@ -46,46 +47,52 @@ class AtlasStatistic(TypedDict):
 
 
 class AtlasRoleKind(TypedDict):
-    """Role that heads are tested for, with its definition in one sentence."""
+    """Name of a role for which all heads are tested, and its definition in one sentence."""
 
     name: str
     definition: str
 
 
 class AtlasClasses(TypedDict):
-    """System of classes of tokens: its name and its classes, which are numbered from 0."""
+    """System of classes of tokens, such as "kind" or a column with the part of speech.
+
+    `values` has the names of the classes. A class is identified by its index in this list.
+    """
 
     name: str
     values: list[str]
 
 
 class AtlasStack(TypedDict):
-    """Description of a stack.
+    """Description of the statistics of one stack.
 
     Attributes
     ----------
     heads_per_layer : list of int
         Number of heads of each layer.
     causal : bool
-        Whether no query attends to a later key.
+        Whether the attention is causal: queries do not attend to later keys.
     same_tokens : bool
         Whether queries and keys are the same tokens.
     statistics : list of AtlasStatistic
-        Statistics, in the order of `AtlasTable.means`.
+        Statistics of the heads, in the order of `AtlasTable.means`.
     roles : list of AtlasRoleKind
-        Tested roles. `AtlasRole.role` is an index into this list.
+        Roles for which the heads are tested. `AtlasRole.role` is an index into this list.
     margin : float
-        Minimum difference between the score of a role and its baseline.
+        A head has a role only if its score exceeds the baseline by more than this number.
     level : float
-        False discovery rate over all heads and roles.
+        False discovery rate of the tests over all heads and roles.
     offsets : list of str
-        Labels of the bins of offsets: "-64" to "64", "first", "rest".
+        Labels of the bins of the mean weights by offset. An offset is the position of the key minus
+        the position of the query. The labels are "-64" to "64", "first" (the first key of the text)
+        and "rest" (all other keys).
     classes : list of AtlasClasses
-        Systems of classes: the kind of token first, then the columns.
+        Systems of classes of tokens: first the kind of token, then the columns of the corpus.
     strongest, sampled : int
-        Largest number of strongest and of sampled edges of a head.
+        Maximum number of strongest edges and of sampled edges that a head has. On a page, only the
+        edges on the page count.
     strongest_in_all, sampled_in_all : int
-        Numbers of edges in the statistics. A page may have fewer.
+        The same numbers for the complete statistics, from which a page may have fewer edges.
     """
 
     name: str
@@ -111,9 +118,9 @@ class AtlasDescription(TypedDict):
     Attributes
     ----------
     texts, tokens : int
-        Number of texts that were read, and of their tokens.
+        Number of texts that the model has read, and number of their tokens.
     num_skipped : int
-        Number of texts that were left out: empty, or too long for the model.
+        Number of texts that were left out because they are empty or too long for the model.
     """
 
     model: str
@@ -125,20 +132,20 @@ class AtlasDescription(TypedDict):
 
 
 class AtlasRole(TypedDict):
-    """Role of a head, with the evidence.
+    """Role of a head, with the result of its test.
 
     Attributes
     ----------
     role : int
         Index into `AtlasStack.roles`.
     score, standard_error : float
-        Mean of the score over texts, and its standard error.
+        Mean of the head's score over texts, and its standard error.
     baseline, difference : float
-        Mean of the baseline, and the mean difference between score and baseline.
+        Mean of the baseline over texts, and mean of the score minus the baseline.
     low, high : float
-        95% confidence interval of the difference.
+        Bounds of the confidence interval of `difference`, with confidence 1 - `AtlasStack.level`.
     p : float
-        P value, corrected for the number of heads and roles.
+        P value of the difference, corrected for the number of heads and roles.
     texts : int
         Number of texts in which the score is defined.
     """
@@ -155,18 +162,20 @@ class AtlasRole(TypedDict):
 
 
 class AtlasTable(TypedDict):
-    """Statistics and roles of every head of a stack.
+    """Statistics and roles of all heads of a stack, as nested lists.
 
     Attributes
     ----------
     means, standard_errors : list
-        Mean over texts and its standard error, by statistic, layer and head. null if undefined.
+        ``means[statistic][layer][head]`` is the mean over texts, or null if it is undefined.
+        `standard_errors` has the standard errors of these means in the same order.
     baselines : list
-        Mean baseline, by statistic, layer and head. An empty list for a statistic without one.
+        Means of the baselines in the same order. A statistic without a baseline has an empty list.
     texts : list
-        Number of texts of each mean, by statistic, layer and head.
+        Number of texts in each mean, in the same order.
     roles : list
-        Roles by layer and head, the strongest first. An empty list for a head without a role.
+        ``roles[layer][head]`` has the roles of a head, the strongest first. It is an empty list for
+        a head without a role.
     """
 
     means: list[list[list[float | None]]]
@@ -177,35 +186,38 @@ class AtlasTable(TypedDict):
 
 
 class OffsetsHeader(TypedDict):
-    """Header of a reply with the mean weight of each head of a layer by offset of key from query.
+    """Header of a reply with mean weights by offset, for all heads of a layer.
 
-    The data is float32, (heads, bins), with NaN if no pair has the offset.
+    The data of the reply is float32, (heads, bins). The bins have the labels `AtlasStack.offsets`.
+    An entry is NaN if no query-key pair of the corpus has the offset.
     """
 
     bins: int
 
 
 class ClassesHeader(TypedDict):
-    """Header of the mean weights of a head by class of query and class of key.
+    """Header of a reply with the mean weights of a head by class of query and class of key.
 
-    The data is float32, (classes, classes), with a row for each class of query. A row is NaN if no
-    query has its class.
+    The data of the reply is float32, (classes, classes). Rows are classes of queries, and columns
+    are classes of keys. A row is NaN if no query of the corpus has its class.
     """
 
     classes: int
 
 
 class AtlasTokens(TypedDict):
-    """Kept tokens of one side, by text in the order of `AtlasTexts.numbers`.
+    """Tokens near edges, either for queries or for keys.
+
+    Each attribute has one list per text, in the order of `AtlasTexts.numbers`.
 
     Attributes
     ----------
     positions : list of list of int
-        Positions in the text, ascending.
+        Positions of the tokens in the text, ascending.
     tokens : list of list of int
-        Indices into `AtlasTexts.vocabulary`.
+        Texts of the tokens, as indices into `AtlasTexts.vocabulary`.
     classes : list of list of list of int
-        Class by system of classes, text and token. -1 for none.
+        ``classes[system][text]`` has the class of each token, or -1 for a token without a class.
     """
 
     positions: list[list[int]]
@@ -214,16 +226,18 @@ class AtlasTokens(TypedDict):
 
 
 class AtlasTexts(TypedDict):
-    """Tokens near the queries and keys of all edges, by text.
+    """Tokens near the queries and near the keys of all edges of a stack.
 
     Attributes
     ----------
     numbers : list of int
-        Numbers of the texts, ascending.
+        Numbers of the texts in the corpus, ascending.
     vocabulary : list of str
-        Distinct tokens.
+        Texts of all tokens, each only once.
+    queries : AtlasTokens
+        Tokens of the query texts.
     keys : AtlasTokens or None
-        Tokens of the keys. null if they are the same tokens as the queries.
+        Tokens of the key texts. null if queries and keys are the same tokens.
     """
 
     numbers: list[int]
@@ -233,16 +247,18 @@ class AtlasTexts(TypedDict):
 
 
 class EdgeColumns(TypedDict):
-    """Edges of the heads of a layer, with one list for each attribute of an edge.
+    """Edges of all heads of a layer. Entry i of each list belongs to edge i.
 
     Attributes
     ----------
     head : list of int
-        Indices of the heads in the layer, ascending.
+        Numbers of the heads, ascending.
+    weight : list of float
+        Attention weights.
     text : list of int
-        Numbers of the texts.
+        Numbers of the texts in the corpus.
     query, key : list of int
-        Positions in the text.
+        Positions of query and key in the text.
     """
 
     head: list[int]
@@ -253,15 +269,16 @@ class EdgeColumns(TypedDict):
 
 
 class AtlasEdges(TypedDict):
-    """Edges of the heads of a layer.
+    """Edges of all heads of a layer.
 
     Attributes
     ----------
     strongest : EdgeColumns
-        Edges with the largest weights of all texts, descending within a head.
+        Edges with the largest weights in the corpus. Within a head, the weights descend.
     sampled : EdgeColumns
-        Uniform sample of queries, each with a key drawn in proportion to its weight. Shares of
-        these edges estimate shares of the attention.
+        Edges of a random sample. Each edge has a query drawn uniformly from the corpus, and a key
+        drawn with a probability proportional to its weight. A share of these edges estimates the
+        same share of the head's attention.
     """
 
     strongest: EdgeColumns

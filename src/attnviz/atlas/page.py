@@ -1,10 +1,11 @@
-"""The page of an atlas: statistics, roles and offsets of all heads, and as many edges as fit.
+"""The exported page of an atlas.
 
-The page embeds the compressed replies of a kernel. Mean weights by offset and by class are stored
-as one byte each: 0 if no such pair exists, otherwise the weight is
-``maximum * ((code - 1) / 254) ** 2``, with the maximum of the head.
-``js/src/views/atlas/client/page.ts`` reads the page. Tests of both languages read
-``tests/fixtures/atlas.json``.
+The page has the statistics, roles and mean weights of all heads, and as many edges as its maximum
+size allows. It embeds the compressed replies that a kernel would send. Mean weights by offset and
+by class are encoded as one byte each. The byte 0 stands for NaN. For any other byte, the weight is
+``maximum * ((byte - 1) / 254) ** 2``, where maximum is the largest mean weight of the head.
+``js/src/views/atlas/client/page.ts`` reads the page. Tests in Python and in TypeScript read the
+same example, ``tests/fixtures/atlas.json``.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ __all__ = [
     "roles_table",
 ]
 
-#: Default limit of the size of a page, in bytes. Such a page opens at once and can be mailed.
+#: Default maximum size of a page in bytes. Pages of this size open quickly and can be sent by mail.
 MAX_BYTES = 5_000_000
-#: A system with more classes has no table of mean weights, which would be too large to read.
+#: Maximum number of classes of a system of token classes whose mean weights are on the page. A
+#: larger table would be unreadable.
 MAX_CLASSES = 24
 
-# Maximum number of attempts to make a page that fits, each with fewer edges.
+# Maximum number of pages that are made, each with fewer edges, until one is small enough.
 _MAX_TRIES = 12
 _MAX_ROWS = 12
 _STATIC_NOTE = (
@@ -58,7 +60,7 @@ _STATIC_NOTE = (
 def make_atlas_page(
     statistics: HeadStatistics, state: Mapping[str, Any], *, max_bytes: int | None = MAX_BYTES
 ) -> str:
-    """Make the page of an atlas, with a progress bar if that takes long."""
+    """Make the page of an atlas, and show a progress bar. See `atlas_page_steps`."""
     return run_with_bar(atlas_page_steps(statistics, state, max_bytes=max_bytes), "page")
 
 
@@ -72,15 +74,21 @@ def atlas_page_steps(
     statistics : HeadStatistics
         Statistics that the page shows.
     state : mapping
-        Traits of the view, as JSON values.
+        Values of the view's traits, which can be written as JSON.
     max_bytes : int, optional
-        Maximum size of the page in bytes, or None for no limit. If necessary, the page has fewer
-        edges of each head, and says so.
+        Maximum size of the page in bytes, or None for no limit. If the page with all edges is
+        larger, it has fewer edges of each head. The caption of the view then states their number.
+
+    Raises
+    ------
+    ValueError
+        If a page without edges is larger than `max_bytes`.
     """
     bytes_without_data = len(document(statistics.model, "atlas", state, {}).encode())
     if max_bytes is not None and bytes_without_data > max_bytes:
         raise ValueError(code_too_large_message(max_bytes, bytes_without_data))
-    # A table of roles says more than a picture, which would show one score of each head.
+    # Without JavaScript, the page shows a table of roles. It has more information than a picture,
+    # in which each head would have one score.
     still = add_title(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
     heads = {}
@@ -119,7 +127,8 @@ def atlas_page_steps(
         for sampled in (False, True)
     )
     for _ in range(_MAX_TRIES):
-        # Edges share tokens, so the size falls more slowly than the number of edges.
+        # The size is not proportional to the number of edges, because edges share tokens. So this
+        # estimate of the largest number of edges that fits may be too large, and is repeated.
         share = (max_bytes - min_bytes) / max(1, len(page.encode()) - min_bytes)
         max_edges = min(max_edges - 1, int(max_edges * share))
         if max_edges < 1:
@@ -136,7 +145,7 @@ def atlas_page_steps(
 
 
 def _embedded_heads(stack: StackStatistics) -> Steps[dict[str, Any]]:
-    """Encode what every page has of all heads: statistics, offsets and classes."""
+    """Encode the statistics, roles and mean weights of all heads, which every page contains."""
     systems = [
         system_name
         for system_name in stack.class_systems
@@ -164,7 +173,7 @@ def _embedded_edges(stack: StackStatistics) -> Steps[dict[str, Any]]:
 def _encode_weights(weights: NDArray[np.floating]) -> dict[str, Any]:
     """Encode the mean weights of the heads of a layer, (heads, ...), as one byte each.
 
-    The byte is 0 for NaN. Otherwise it grows from 1 to 255 with the square root of the weight,
+    NaN becomes 0. Other weights become 1 to 255, in proportion to the square root of the weight
     divided by the largest weight of the head.
     """
     flat = weights.reshape(len(weights), -1)
@@ -190,12 +199,15 @@ def _too_large(stacks: Mapping[str, StackStatistics], size: int, limit: int) -> 
 
 
 def atlas_figure(statistics: HeadStatistics, stack: str) -> str:
-    """Return the static form of the view: a table of roles, and a note on what it omits."""
+    """Return the HTML that is shown without JavaScript: a table of roles and a note."""
     return roles_table(statistics, stack) + _STATIC_NOTE
 
 
 def roles_table(statistics: HeadStatistics, stack: str) -> str:
-    """Return an HTML table of the heads whose roles most exceed their baselines."""
+    """Return an HTML table with one role per head.
+
+    It has at most `_MAX_ROWS` heads: those whose role exceeds its baseline most.
+    """
     stack_statistics = statistics.stack(stack)
     roles = stack_statistics.roles()
     rows = sorted(

@@ -1,6 +1,6 @@
-"""Server of the requests of an atlas view.
+"""Server that answers the requests of atlas views.
 
-Each request is a dataclass below, with a method that answers it.
+Each request is a dataclass below. Its method ``answer`` returns the reply.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from attnviz.utils.progress import Steps
 
 __all__ = ["ATLAS_REQUESTS", "AtlasServer"]
 
-# Maximum size in bytes of the cache of compressed replies, which are sent in parts.
+# Maximum size in bytes of the cache of compressed replies. A reply is sent in parts, one per
+# request, so it is kept for the requests of the other parts.
 _MAX_CACHED_BYTES = 64_000_000
 
 
 class AtlasServer:
-    """Server of head statistics.
+    """Server that answers requests for head statistics.
 
     Parameters
     ----------
     statistics : HeadStatistics
         Statistics that the view shows.
     page : callable, optional
-        Function that makes the exported page from the state of a view. Without it views offer no
-        HTML export.
+        Function that makes the exported page from the state of a view. If it is None, the views
+        have no HTML export.
 
     Examples
     --------
@@ -47,33 +48,33 @@ class AtlasServer:
     def __init__(self, statistics: HeadStatistics, page: MakePage | None = None) -> None:
         self.statistics = statistics
         self.make_page = page
-        # Cache of exported pages, which all views send in parts.
+        # Cache of exported pages. A page is sent in parts, one per request.
         self.pages = Pages()
         self.pending_replies = PendingReplies()
         self._replies: ByteCache[bytes] = ByteCache(_MAX_CACHED_BYTES, len)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer a request."""
+        """Return the reply to the request `name`, or a pending reply if it takes long."""
         request = self._request(name, arguments)
         answer = request.answer(self)
         return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Cancel a pending reply."""
+        """Cancel the pending reply to a request with the same name and arguments."""
         request = self._request(name, arguments)
         self.pending_replies.cancel(request)
         if isinstance(request, AtlasPageRequest):
             request.page.cancel(self)
 
     def stack(self, name: str) -> StackStatistics:
-        """Return the statistics of a stack, or raise KeyError."""
+        """Return the statistics of a stack. Raise KeyError if the stack does not exist."""
         if name not in self.statistics.stack_names:
             names = ", ".join(map(repr, self.statistics.stack_names))
             raise KeyError(f"stack={reprlib.repr(name)}: this atlas has the stacks {names}")
         return self.statistics.stack(name)
 
     def layer(self, stack: str, layer: int) -> tuple[StackStatistics, int]:
-        """Return a stack and the layer, or raise IndexError if the stack does not have it."""
+        """Return the statistics of a stack, and `layer`. Raise IndexError if it does not exist."""
         statistics = self.stack(stack)
         if layer not in statistics.layers:
             raise IndexError(
@@ -83,7 +84,7 @@ class AtlasServer:
         return statistics, layer
 
     def cached_reply(self, key: object, make: Callable[[], bytes]) -> bytes:
-        """Return a compressed reply from the cache, or make and cache it."""
+        """Return the data for `key` from the cache. If it is missing, `make` computes it."""
         data = self._replies.get(key)
         if data is None:
             data = make()
@@ -103,17 +104,17 @@ ATLAS_REQUESTS: Requests[AtlasServer] = Requests()
 @ATLAS_REQUESTS.add("describe", AtlasDescription)
 @dataclass(frozen=True)
 class DescribeAtlasRequest:
-    """Request for model, texts, stacks and the names of all numbers."""
+    """Request for the description of the atlas: `AtlasDescription`."""
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Return the description."""
+        """Return the description of the atlas."""
         return Reply(describe_atlas(server.statistics))
 
 
 @ATLAS_REQUESTS.add("statistics", PartHeader)
 @dataclass(frozen=True)
 class StatisticsRequest:
-    """Request for statistics and roles of a stack: compressed JSON of `AtlasTable`, in parts."""
+    """Request for one part of the statistics and roles of a stack: `AtlasTable` as zlib JSON."""
 
     stack: str
     part: int = 0
@@ -130,7 +131,7 @@ class StatisticsRequest:
 @ATLAS_REQUESTS.add("offsets", OffsetsHeader)
 @dataclass(frozen=True)
 class OffsetsRequest:
-    """Request for the mean weight by offset of each head of a layer."""
+    """Request for the mean weights by offset of all heads of a layer."""
 
     stack: str
     layer: int
@@ -145,7 +146,10 @@ class OffsetsRequest:
 @ATLAS_REQUESTS.add("classes", ClassesHeader)
 @dataclass(frozen=True)
 class ClassesRequest:
-    """Request for the mean weights of a head by class of query and class of key."""
+    """Request for the mean weights of a head by class of query and class of key.
+
+    `system` is the name of the system of token classes.
+    """
 
     stack: str
     layer: int
@@ -174,7 +178,7 @@ class ClassesRequest:
 @ATLAS_REQUESTS.add("texts", PartHeader)
 @dataclass(frozen=True)
 class TextsRequest:
-    """Request for the tokens near edges of a stack: compressed JSON of `AtlasTexts`, in parts."""
+    """Request for one part of the tokens near edges of a stack: `AtlasTexts` as zlib JSON."""
 
     stack: str
     part: int = 0
@@ -189,7 +193,7 @@ class TextsRequest:
 @ATLAS_REQUESTS.add("edges", PartHeader)
 @dataclass(frozen=True)
 class EdgesRequest:
-    """Request for the edges of a layer: compressed JSON of `AtlasEdges`, in parts."""
+    """Request for one part of the edges of a layer: `AtlasEdges` as zlib JSON."""
 
     stack: str
     layer: int
@@ -207,18 +211,18 @@ class EdgesRequest:
 @ATLAS_REQUESTS.add("page", PageHeader)
 @dataclass(frozen=True)
 class AtlasPageRequest:
-    """Request for a part of the exported page of an atlas, in the given state."""
+    """Request for one part of the exported page, with `state` as the traits of the view."""
 
     part: int
     state: Mapping[str, Any]
 
     def answer(self, server: AtlasServer) -> Steps[Reply]:
-        """Make the page, once for all parts, and return one part."""
+        """Return one part of the page. The page is made when the first part is requested."""
         return self.page.answer(server)
 
     @property
     def page(self) -> PageRequest:
-        """Request in the form that all views share."""
+        """This request as an instance of the class that all views share."""
         return PageRequest(self.part, self.state)
 
 

@@ -1,4 +1,4 @@
-"""Function that shows the atlas of a model from texts or statistics."""
+"""The function `show_atlas_view`, which shows the atlas of a model from texts or statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from attnviz.views.show import show
 
 __all__ = ["show_atlas_view"]
 
-# Traits whose values can be checked only with statistics.
+# Traits whose valid values depend on the statistics, such as the layers of the model.
 _TRAITS_OF_STATISTICS = ("stack", "layer", "heads", "color", "order")
 
 
@@ -42,32 +42,33 @@ def show_atlas_view(
 ) -> AtlasView:
     """Show the roles and statistics of all heads of a model over a corpus.
 
-    The view is a grid of all heads, coloured by role or by a statistic. The selected head shows its
-    roles with the evidence, its mean weight by offset, and its strongest and sampled edges in their
-    texts. Edges can be searched by their query and key tokens.
+    The view is a grid of all heads, coloured by role or by a statistic. For a selected head, it
+    shows the roles with their evidence and the mean weight by offset (position of the key minus
+    position of the query). It also lists the strongest edges (query-key pairs) and sampled edges of
+    the head in their texts. Edges can be searched by their query and key tokens.
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline or HeadStatistics
-        A transformers model, hub id, folder or pipeline, with `texts`. Or the result of
-        `attnviz.head_statistics`, without `texts`.
+        A transformers model, hub id, folder or pipeline that reads `texts`. Or the result of
+        `attnviz.head_statistics`. Then `texts` must not be passed.
     texts : sequence, datasets.Dataset or DataFrame, optional
         Texts that the model reads, as for `attnviz.head_statistics`.
     column, columns, parse, target, truncation, tokenizer, processor, name, layers, batch_size,
     seed, part, checkpoint, resume, engine, progress : optional
         As for `attnviz.head_statistics`.
     keep_edges : optional
-        Number of edges of each head, as `edges` of `attnviz.head_statistics`. In this function
-        `edges` is the trait that selects the kind of edges in the list.
+        Number of edges of each head. It is passed to `attnviz.head_statistics` as `edges`. The name
+        is different because `edges` is a trait of the view.
     **traits
-        Initial values of traits of the view: layer, heads, color, order, edges and all others of
-        `attnviz.AtlasView`.
+        Initial values of traits of `attnviz.AtlasView`, such as `layer`, `heads`, `color`, `order`
+        and `edges`.
 
     Returns
     -------
     AtlasView
-        The view, which is already displayed. In marimo, make it the last expression of the cell. A
-        script writes the page to a file and prints its path.
+        The view. In a notebook, it is displayed. In marimo, it is displayed only if it is the last
+        expression of the cell. In a script, the page is written to a file, and its path is printed.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def show_atlas_view(
     ValueError
         If an argument does not fit the model or the texts.
     MemoryError, OSError
-        As `attnviz.head_statistics`.
+        As for `attnviz.head_statistics`.
 
     Examples
     --------
@@ -118,8 +119,11 @@ def show_atlas_view(
 
 
 def _check_traits(traits: Mapping[str, Any]) -> None:
-    """Raise for trait values that are never valid, before the model reads for hours."""
-    # `__init__` would open a channel to a browser.
+    """Raise an error for invalid values of traits before the model reads the texts.
+
+    Traits whose valid values depend on the statistics are not checked.
+    """
+    # `__init__` is not called, because it would open a channel to a browser.
     view = AtlasView.__new__(AtlasView)
     class_traits = AtlasView.class_traits()
     for name, value in traits.items():
@@ -140,7 +144,7 @@ _ARGUMENTS = {"edges": "keep_edges"}
 
 
 def _check_no_arguments(arguments: Mapping[str, Any]) -> None:
-    """Raise TypeError for arguments of `head_statistics` if statistics were passed."""
+    """Raise TypeError if an argument of `head_statistics` is set, which would have no effect."""
     unused = [
         _ARGUMENTS.get(name, name)
         for name, value in arguments.items()

@@ -1,4 +1,4 @@
-"""The atlas view: roles and statistics of all heads of a model over a corpus."""
+"""The class `AtlasView`: roles and statistics of all heads of a model over a corpus."""
 
 from __future__ import annotations
 
@@ -26,51 +26,58 @@ from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
 
 __all__ = ["AtlasView"]
 
-# Estimated height in pixels: everything but the grid, a row of the grid, and the maximum.
+# Heights in pixels to estimate the height of the view: of everything except the grid, of one row of
+# the grid, and the maximum of the whole view.
 _HEIGHT_OF_REST, _ROW_HEIGHT, _MAX_HEIGHT = 560, 24, 1_600
 
 
 class AtlasView(HeadsView):
     """View of all heads of a model over a corpus: a grid of roles, with the evidence for each head.
 
-    The grid is coloured by role or by a statistic. The selected head shows its roles with their
-    evidence, its statistics with their baselines, its mean weight by offset, and its strongest and
-    sampled edges in their texts. Edges can be searched by their query and key tokens.
+    The grid is coloured by role or by a statistic. For a selected head, the view shows the roles
+    with their evidence, the statistics with their baselines, and the mean weight by offset
+    (position of the key minus position of the query). It also lists the strongest edges (query-key
+    pairs) and sampled edges of the head in their texts. Edges can be searched by their query and
+    key tokens.
 
     Parameters
     ----------
     statistics : HeadStatistics
         Result of `attnviz.head_statistics` or `HeadStatistics.load`.
     **traits
-        Initial values of the traits below.
+        Initial values of the attributes below.
 
     Attributes
     ----------
     stack : str
         Name of the stack that is shown.
     layer : int
-        The model's number of the layer of the selected head. Negative numbers count from the end.
+        Number of the layer of the selected heads. Negative numbers count from the end.
     heads : list of int
-        Selected heads of that layer. The first is the head whose evidence is shown. `layer` and
+        Selected heads of this layer. The view shows the evidence for the first of them. `layer` and
         `heads` can be linked to those of other views.
     color : str
         Colouring of the grid: ``"role"`` or the name of a statistic.
     order : str
-        Order of the heads. ``"number"`` has a row for each layer. ``"role"`` and the name of a
-        statistic make one list of the heads of all layers, the largest first.
+        Order of the heads. With ``"number"``, the grid has one row per layer. With ``"role"`` or
+        the name of a statistic, the heads of all layers are sorted in descending order.
     edges : {"sampled", "strongest"}
-        Kind of edges in the list: a uniform sample, which represents all of the head's attention,
-        or those with the largest weights, which do not.
+        Kind of edges in the list. ``"sampled"`` is a random sample that represents all attention of
+        the head. ``"strongest"`` are the edges with the largest weights, which are not
+        representative.
     offsets : list of int or None
-        ``[from, to]`` lists only edges with an offset, key position minus query position, in this
-        range. -1 is the token before the query. None lists all.
+        ``[from, to]`` lists only edges whose offset is in this range, both ends included. The
+        offset is the key position minus the query position: -1 is the token before the query. None
+        lists all edges.
     query_search, key_search : str
-        Lists only edges whose query or key token matches: a part of the token, or ``class:value``
-        such as ``"kind:punctuation"`` or, with a column "pos", ``"pos:VERB"``.
+        Search in the query tokens and in the key tokens. Only edges that match are listed. The
+        search is a part of the token's text, or a class in the form ``system:class``, such as
+        ``"kind:punctuation"``. If the corpus has a column "pos", it can be ``"pos:VERB"``. An empty
+        string lists all edges.
     text : int or None
-        Number of the open text, which shows the tokens near its edges.
+        Number of the open text. The view shows the tokens of this text that are near edges.
     edge : list of int or None
-        ``[query, key]``, the positions of the open edge in `text`.
+        ``[query, key]``: positions of the query and the key of the open edge in `text`.
     theme : {"auto", "light", "dark"}
         Colour theme. ``"auto"`` follows the notebook or the page.
     controls : {"auto", "full", "compact", "none"}
@@ -83,7 +90,7 @@ class AtlasView(HeadsView):
     ValueError
         If `statistics` has no texts yet.
     traitlets.TraitError
-        If a trait's value does not fit the statistics.
+        If the value of an attribute is invalid, for example a layer that does not exist.
 
     Examples
     --------
@@ -118,7 +125,12 @@ class AtlasView(HeadsView):
         super().__init__(**self._opening(traits) | traits)
 
     def _opening(self, traits: Mapping[str, Any]) -> dict[str, Any]:
-        """Select the head whose role most exceeds its baseline, unless a head is given."""
+        """Return the layer and the head that are selected at first.
+
+        This is the head whose role exceeds its baseline most. Heads with the role of a sink are
+        selected only if no head has another role. Return an empty dict if the user passed `layer`
+        or `heads`, or if no head has a role.
+        """
         name = traits.get("stack", self._first_stack())
         if {"layer", "heads"} & set(traits) or name not in self._statistics.stack_names:
             return {}
@@ -145,31 +157,32 @@ class AtlasView(HeadsView):
 
     @property
     def file_name(self) -> str:
-        """Default file name without extension: the names of the model and the view."""
+        """Default file name without extension, from the name of the model: "gpt2-atlas-view"."""
         return "-".join(filter(None, [file_stem(self._statistics.model), "atlas-view"]))
 
     def to_html(self, *, max_mb: float | None = None, controls: str | bool | None = None) -> str:
         """Return the view as one HTML page that works offline.
 
-        The page contains the statistics, roles and offsets of all heads, and as many edges of each
-        head, with the tokens near them, as fit. Its caption gives their number.
+        The page contains the statistics, roles and mean weights of all heads. It also contains as
+        many edges of each head as `max_mb` allows, with the tokens near them. Its caption states
+        the number of edges.
 
         Parameters
         ----------
         max_mb : float, optional
-            Maximum size of the page in megabytes. By default 5.
+            Maximum size of the page in megabytes, 5 by default.
         controls : {"auto", "full", "compact", "none"} or bool, optional
-            Visible controls of the page. By default those of the view.
+            Visible controls of the page. By default the same as in the view.
 
         Returns
         -------
         str
-            The page with its data, its code and the state of this view. It loads nothing else.
+            HTML with the data, the code and the state of this view. The page loads no other files.
 
         Raises
         ------
         TypeError, ValueError
-            If not even a page without edges fits, or if an argument is invalid.
+            If a page without edges is larger than `max_mb`, or if an argument is invalid.
 
         Examples
         --------
@@ -190,8 +203,9 @@ class AtlasView(HeadsView):
         Parameters
         ----------
         path : path-like
-            ``"x.html"`` is the interactive page, ``"x.pdf"`` and ``"x.svg"`` are vector graphics,
-            and ``"x.png"`` is a bitmap. An installed Chromium or Chrome draws pictures.
+            File to write. The extension ``.html`` saves the interactive page, ``.pdf`` and ``.svg``
+            save vector graphics, and ``.png`` a bitmap. Pictures need an installed Chromium or
+            Chrome.
         max_mb, controls : optional
             Options of the page; see `to_html`. Pictures have no controls.
         **figure
@@ -206,9 +220,9 @@ class AtlasView(HeadsView):
         Raises
         ------
         TypeError, ValueError
-            If the extension is none of these, or not even a page without edges fits.
+            If the file has another extension, or if a page without edges is larger than `max_mb`.
         OSError
-            If the file cannot be written. No incomplete file remains.
+            If the file cannot be written. No incomplete file is left.
         ImportError, RuntimeError
             If `path` is a picture and no browser is found.
 
@@ -221,19 +235,19 @@ class AtlasView(HeadsView):
         )
 
     def snapshot(self, *, max_mb: float | None = None) -> None:
-        """Display static outputs that need no kernel: a picture, and the page in a frame.
+        """Display the view as static output, which does not need a kernel: a picture and the page.
 
         Parameters
         ----------
         max_mb : float, optional
-            Maximum size of the page in megabytes; see `to_html`. The notebook contains the page.
+            Maximum size of the page in megabytes; see `to_html`. The page is saved in the notebook.
 
         Raises
         ------
         RuntimeError
             If IPython is not running.
         TypeError, ValueError
-            If not even a page without edges fits, or if an argument is invalid.
+            If a page without edges is larger than `max_mb`, or if an argument is invalid.
 
         Examples
         --------
@@ -243,12 +257,12 @@ class AtlasView(HeadsView):
         self._show_static(lambda: self.to_html(max_mb=max_mb, controls=controls))
 
     def page_size(self) -> int:
-        """Return the size of a page with all edges.
+        """Return the size of the page with all edges.
 
         Returns
         -------
         int
-            Size in bytes, ignoring any limit. The page is created to measure it.
+            Size in bytes. The complete page is made to measure it.
 
         Examples
         --------
@@ -296,7 +310,7 @@ class AtlasView(HeadsView):
     @traitlets.validate("color", "order")
     def _validate_statistic(self, proposal: Mapping[str, Any]) -> str:
         name, value = proposal["trait"].name, proposal["value"]
-        # A statistic of any stack is valid: `stack` may be set in the same step.
+        # The statistics of all stacks are valid, because `stack` may change in the same update.
         valid = ["number"] if name == "order" else []
         valid.append("role")
         for stack in self._statistics.stack_names:

@@ -1,20 +1,24 @@
-"""Four tiny trained models that are part of attnviz and need no network.
+"""Tiny trained models that are part of attnviz, so that examples run without a network.
 
 ``"decoder"``
-    A GPT-2 (3 layers of 4 heads, one token for each word). It repeats earlier sequences with an
-    induction circuit, which was part of its initialisation, and determines which noun "it" means.
+    A GPT-2 with 3 layers of 4 heads. Each word is one token. The model repeats earlier sequences,
+    and determines to which noun "it" refers. Its weights were initialised as an induction circuit
+    before training.
 ``"encoder-decoder"``
-    A BART (2 + 2 layers of 4 heads, one token for each character) that converts dates from nine
-    formats to ISO format. Its cross-attention finds the month and the day.
+    A BART with 2 encoder layers and 2 decoder layers of 4 heads. Each character is one token. The
+    model converts dates in nine formats to the ISO format. Its cross-attention attends to the month
+    and the day.
 ``"vision"``
-    A ViT (3 layers of 4 heads, 64 patches) that names the single shape in a small image. Its CLS
+    A ViT with 3 layers of 4 heads and 64 patches. It classifies the shape in a small image. Its CLS
     token attends to the patches of the shape.
 ``"vision-language"``
-    A LLaVA (a CLIP tower of 3 layers, a Llama of 3 layers, 4 heads each, 64 patches) that receives
-    an image of two shapes and completes "the red". One head finds the shape of that colour.
+    A LLaVA that consists of a CLIP encoder and a Llama, with 3 layers of 4 heads each and 64
+    patches. It reads an image of two shapes and the text "the red", and names the red shape. One
+    head attends to the shape of the named colour.
 
-`checkpoints` loads the decoder before training, or ``"induction"``, a GPT-2 (2 layers of 4 heads),
-at five training steps. It starts from random weights and develops induction heads.
+`checkpoints` loads the decoder before training. It also loads ``"induction"`` at five steps of its
+training. This is a GPT-2 with 2 layers of 4 heads that starts from random weights and develops
+induction heads.
 
 >>> model, tokenizer = load("decoder")
 >>> ids = tokenizer(example("decoder")["inputs"], return_tensors="pt")["input_ids"]
@@ -31,7 +35,7 @@ from typing import Any
 __all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load", "sentences"]
 
 NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
-#: Training steps that `checkpoints` can load.
+#: For each model, the training steps whose weights `checkpoints` can load. 0 is before training.
 CHECKPOINTS = {"decoder": (0,), "induction": (0, 100, 200, 300, 480)}
 
 _HERE = Path(__file__).parent
@@ -57,21 +61,21 @@ def load(name: str) -> tuple[Any, Any]:
     Parameters
     ----------
     name : str
-        "decoder", "encoder-decoder", "vision" or "vision-language".
+        Name of the model: "decoder", "encoder-decoder", "vision" or "vision-language".
 
     Returns
     -------
     model : PreTrainedModel
         A GPT2LMHeadModel, BartForConditionalGeneration, ViTForImageClassification or
         LlavaForConditionalGeneration, on the CPU, in float32 and in evaluation mode. The weights
-        were stored as float16.
+        are stored as float16, and converted to float32.
     reader : PreTrainedTokenizerFast, ViT's image processor or LlavaProcessor
         The tokenizer of a text model, or the processor of a model with image input.
 
     Raises
     ------
     ValueError
-        If the demo model does not exist.
+        If no demo model has this name.
     ImportError
         If the model has image input and pillow is not installed.
 
@@ -112,28 +116,28 @@ def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
     Parameters
     ----------
     name : str
-        "decoder" or "induction".
+        Name of the model: "decoder" or "induction".
     after : sequence of int
-        Numbers of training steps. 0 is the model before training. "decoder" has only 0, and
-        "induction" has 0, 100, 200, 300 and 480.
+        Training steps after which the weights were stored. 0 is before training. The only step of
+        "decoder" is 0. The steps of "induction" are 0, 100, 200, 300 and 480.
 
     Returns
     -------
     models : dict of int to PreTrainedModel
-        The model by number of steps, in the order of training, on the CPU, in float32 and in
-        evaluation mode. The weights were stored as float16.
+        One model for each step, in ascending order of the steps. The models are on the CPU, in
+        float32 and in evaluation mode. The weights are stored as float16, and converted to float32.
     tokenizer : PreTrainedTokenizerFast
         The tokenizer of the models.
 
     Raises
     ------
     ValueError
-        If the model does not exist, or `after` is empty or contains an unknown step.
+        If no model has this name, or if `after` is empty or contains a step that is not stored.
 
     Notes
     -----
-    The decoder is initialised as an induction circuit, so it has an induction head before training.
-    "induction" starts from random weights.
+    Before training, the weights of "decoder" are set to an induction circuit, so it has an
+    induction head at step 0. The weights of "induction" are random at step 0.
 
     Examples
     --------
@@ -165,27 +169,31 @@ def _loaded(kind: Any, folder: Path) -> Any:
 
 
 def example(name: str) -> dict[str, Any]:
-    """Return an input that shows what a demo model has learned.
+    """Return an input for a demo model that shows what the model has learned.
 
-    It is not part of the training data: its nouns, its date and its image were held out.
+    The nouns, the date and the images of these inputs do not occur in the training data.
 
     Parameters
     ----------
     name : str
-        "decoder", "encoder-decoder", "vision" or "vision-language".
+        Name of the model: "decoder", "encoder-decoder", "vision" or "vision-language".
 
     Returns
     -------
     dict
-        Arguments of `attnviz.extract` and of the `show_*` functions. "inputs" is a sentence that
-        continues with "street", a written date, a PIL image (32 x 32) of a triangle, or such an
-        image of two shapes with a text. "target" is the date in ISO format for the encoder-decoder,
-        and the answer for the vision-language model. The other models have no target.
+        Keyword arguments ``inputs`` and ``target`` of `attnviz.extract` and of the `show_*`
+        functions. They depend on the model:
+
+        - "decoder": a sentence whose next word is "street", without a target.
+        - "encoder-decoder": a written date. The target is this date in ISO format.
+        - "vision": a PIL image of a triangle, 32 x 32 pixels, without a target.
+        - "vision-language": a pair of a PIL image of two shapes and the text "the red". The target
+          is the answer.
 
     Raises
     ------
     ValueError
-        If the demo model does not exist.
+        If no demo model has this name.
     ImportError
         If the input contains an image and pillow is not installed.
 
@@ -210,7 +218,7 @@ def example(name: str) -> dict[str, Any]:
 
 
 def sentences() -> list[str]:
-    """Return sixty sentences for the decoder, with pairs of nouns that were held out of training.
+    """Return sixty sentences for the decoder, whose pairs of nouns do not occur in training.
 
     Examples
     --------
