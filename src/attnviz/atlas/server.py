@@ -222,7 +222,7 @@ class AtlasPageRequest:
 
     @property
     def page(self) -> PageRequest:
-        """This request as an instance of the class that all views share."""
+        """Equivalent request of the class that all views share."""
         return PageRequest(self.part, self.state)
 
 
