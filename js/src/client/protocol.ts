@@ -968,7 +968,7 @@ export interface AtlasStack {
    */
   strongest: number;
   sampled: number;
-  /** The same numbers for the complete statistics, from which a page may have fewer edges. */
+  /** Maximum number of edges of a head in the complete statistics. A page may have fewer edges. */
   strongest_in_all: number;
   sampled_in_all: number;
 }

@@ -92,7 +92,7 @@ class AtlasStack(TypedDict):
         Maximum number of strongest edges and of sampled edges that a head has. On a page, only the
         edges on the page count.
     strongest_in_all, sampled_in_all : int
-        The same numbers for the complete statistics, from which a page may have fewer edges.
+        Maximum number of edges of a head in the complete statistics. A page may have fewer edges.
     """
 
     name: str

@@ -143,9 +143,12 @@ def attribute(
         - ``"direct"``: direct logit attribution, the contribution to the answer through the
           residual stream, without later layers. Models with norms after their layers raise
           NotImplementedError.
-        - ``"relevance"`` (Chefer et al. 2021, arXiv 2103.15679): the share of each input token in
-          each token of a layer, for the answer. Each layer has one matrix for all heads.
-        - ``"rollout"`` (Abnar and Zuidema 2020, arXiv 2005.00928): the same without an answer.
+        - ``"relevance"``: the share of each input token in each token of a layer, computed from the
+          positive parts of ``"gradient"`` in all layers up to this one (Chefer et al. 2021, arXiv
+          2103.15679). Each layer has one matrix for all heads.
+        - ``"rollout"``: the share of each input token in each token of a layer, computed from the
+          weights of all layers up to this one (Abnar and Zuidema 2020, arXiv 2005.00928). It does
+          not depend on an answer. Each layer has one matrix for all heads.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. A function must return a tensor. By default the logit of the
         most likely token minus that of the second. It should not be a probability: the gradient of
@@ -175,8 +178,8 @@ def attribute(
     TypeError, ValueError, IndexError
         If an argument does not fit the model or the text, or if ``torch.inference_mode`` is active.
     MemoryError
-        If the record or the backward pass needs more than the free memory. It is raised before the
-        model runs.
+        If the record or the backward pass needs more than the free memory. The error is raised
+        before the model runs.
     NotImplementedError
         If the method cannot be computed for any stack of the model.
 

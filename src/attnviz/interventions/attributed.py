@@ -12,7 +12,7 @@ G V^T is the gradient of the answer with respect to the weights.
 
 "knockout gradient" is the loss, to first order, if the pair is removed before the softmax. G . O is
 the dot product of gradient and output, one number per query. If a query has only one key, removing
-it makes the output 0. Both attributions of this pair are then G . O.
+it makes the output 0. Gradient and knockout gradient of this pair are then both G . O.
 
 "value norm" is the norm of the vector that the key adds to the residual stream of the query.
 
@@ -34,8 +34,8 @@ from attnviz.record.softmax import row_tiles
 
 __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_share_of_first"]
 
-# Above this weight, rounding makes 1 - weight inaccurate, and so the division in the formula of
-# "knockout gradient". The quotient is then computed from the other weights of the row.
+# Above this weight, the rounding error of 1 - weight is large. The quotient in the formula of
+# "knockout gradient" is then computed from the other weights of the row.
 _CERTAIN = 1 - 1e-3
 # To find the largest attribution of a head, at most this many rows are computed, and at most this
 # many numbers in these rows.
