@@ -1,18 +1,19 @@
-"""Measures of what attention heads do. They take arrays or records and return arrays.
+"""Measures of what attention heads do. The functions take arrays or records and return arrays.
 
 >>> import attnviz as av
 >>> av.analysis.head_scores(record, "previous token")                    # doctest: +SKIP
 
-``docs/analysis.md`` has the formulas, their sources, and the scores of uniform attention.
+``docs/analysis.md`` describes the formulas, their sources, and the scores of uniform attention.
 
 `attnviz.analysis.patterns`
-    The weight that a head gives to the previous token, the same token, the token after it, ...
+    Share of a head's weight on the previous token, the next token, earlier equal tokens, ...
 `attnviz.analysis.heads`
-    The same measures for every head of a record or of a stack.
+    These shares, and entropies, for every head of a record or of a stack of layers.
 `attnviz.embedding.placement`
-    Joint positions of the queries and keys of a corpus, and their principal components.
+    Positions of the queries and keys of a corpus in the same space, and their principal
+    components.
 `attnviz.embedding.trust`
-    How well distances on such a plot predict attention.
+    Measures of how well distances on a plot of these positions predict attention.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Any
 
 import lazy_loader
 
-# `__init__.pyi` lists the names. The names of the embedding load on first use, because that package
-# imports this one.
+# `__init__.pyi` lists the names. They are imported on first use. `attnviz.embedding` must not be
+# imported here, because it imports this package.
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 

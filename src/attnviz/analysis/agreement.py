@@ -1,4 +1,4 @@
-"""Agreement of two rankings, and the weight that can move without changing the output."""
+"""Agreement of two rankings, and the weight that can move to other keys with the same output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attnviz.utils.arguments import short_repr
 
 __all__ = ["MovableWeight", "kendall_tau", "movable_weight"]
 
-# Smaller values of `MovableWeight.share` are rounding errors of the linear program.
+# A smaller `MovableWeight.share` is a rounding error of the linear program and is set to 0.
 _ROUNDING = 1e-9
 
 
@@ -30,26 +30,26 @@ def kendall_tau(a: Any, b: Any) -> float:
     Parameters
     ----------
     a, b : array_like
-        Two lists with the same number of values. Pairs with a NaN are excluded.
+        Two lists with the same number of values. A position with NaN in either list is excluded.
 
     Returns
     -------
     float
         1 for the same order, -1 for the opposite order, NaN if all values of a list are equal.
-        Ties count as in Kendall (1945).
+        Equal values are treated as in Kendall (1945).
 
     Raises
     ------
     ImportError
         If scipy is not installed.
     ValueError
-        If the lengths differ, or if fewer than two pairs are left.
+        If the lengths differ, or if fewer than two positions have no NaN.
 
     Notes
     -----
-    Jain and Wallace (2019, arXiv 1902.10186) compare attention with leave-one-out effects in this
-    way. Two ways of removing tokens do not agree completely either. Report their tau as the upper
-    limit.
+    Jain and Wallace (2019, arXiv 1902.10186) use tau to compare attention with the effects of
+    removing single tokens. Effects depend on the way in which a token is removed. For comparison,
+    report the tau of the effects of two such ways. Attention can hardly agree better than that.
 
     Examples
     --------
@@ -71,12 +71,13 @@ def kendall_tau(a: Any, b: Any) -> float:
 
 
 class MovableWeight(NamedTuple):
-    """Other weights of a row that give the same output.
+    """Other weights for a row that give the same output.
 
     Attributes
     ----------
     share : float
-        Share of the weight that moves, from 0 to 1: half the sum of the absolute differences.
+        Weight that moves to other keys: half the sum of the absolute differences. It is from 0 to 1
+        if the row sums to 1.
     weights : ndarray of float64
         (keys,): the other weights.
 
@@ -91,23 +92,25 @@ class MovableWeight(NamedTuple):
 
 
 def movable_weight(weights: Any, values: Any) -> MovableWeight:
-    """Find weights with the same output that overlap as little as possible with a row of weights.
+    """Find weights that give the same output as a row of weights, but on other keys if possible.
 
-    A linear program minimizes a . b for the weights a over all b >= 0 that have the same sum as a
-    and satisfy b V = a V. If there are more keys than value dimensions, much of the weight can move
-    without changing the output. The row then says little about what the head reads.
+    For weights a and values V, a linear program minimizes the dot product a . b over all weights
+    b >= 0 that have the same sum as a and the same output, b V = a V. If a row has more keys than
+    V has dimensions, much of the weight can move without changing the output. The weights then
+    show little about what the head reads.
 
     Parameters
     ----------
     weights : array_like
-        (keys,), not negative.
+        (keys,), a row of attention weights, not negative.
     values : array_like
-        (keys, value_dim): the values of the keys.
+        (keys, value_dim): the value vectors of the keys.
 
     Returns
     -------
     MovableWeight
-        The share is a lower bound: other weights may overlap less.
+        Its share is a lower bound. Weights with a larger share may exist, because the program
+        minimizes a . b.
 
     Raises
     ------
@@ -136,7 +139,7 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
         raise ValueError(
             f"weights={short_repr(weights)} and values must be finite, and weights not negative"
         )
-    # The solver needs rows of similar magnitude.
+    # Scale the values, because the solver is accurate only if all rows have a similar magnitude.
     scale = max(float(np.abs(value_rows).max()), np.finfo(np.float64).tiny)
     equal = np.vstack([value_rows.T / scale, np.ones(len(row))])
     solution = linprog(row, A_eq=equal, b_eq=equal @ row, bounds=(0, None), method="highs")

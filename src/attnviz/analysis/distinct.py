@@ -1,4 +1,4 @@
-"""The head of a stack whose pattern stands out most from uniform attention."""
+"""The head of a stack whose pattern differs most from uniform attention."""
 
 from __future__ import annotations
 
@@ -27,33 +27,36 @@ if TYPE_CHECKING:
 
 __all__ = ["DistinctHead", "distinct_head"]
 
-# Weights that are computed in a few tenths of a second: 64 queries of 144 heads, 1,800 keys.
+# Maximum number of weights to compute, such as those of 144 heads with 64 queries and 1,800 keys.
+# This takes a few tenths of a second.
 _MAX_WEIGHTS = 1 << 24
 # Number of queries on which heads are compared.
 _NUM_QUERIES = 64
-# Many heads of any model attend to the first token of any text.
+# Patterns that are not reported, because many heads of any model show them on any text.
 _UNSPECIFIC = frozenset({"first token"})
-# With fewer queries, a high score may be chance, and the picture of the head does not show it.
+# Minimum number and share of queries that can show a pattern. With fewer queries, a high score may
+# be due to chance, and the pattern is not visible in a picture of the head.
 _MIN_QUERIES = 8
 _MIN_SHARE_OF_QUERIES = 0.25
-# A smaller quotient is not visible as a pattern at a glance.
+# Minimum of (score - baseline) / (1 - baseline). With a smaller value, a picture of the head does
+# not clearly show the pattern.
 _MIN_DISTINCT = 0.5
 
 
 @dataclass(frozen=True)
 class DistinctHead:
-    """A head and the pattern that it shows most distinctly.
+    """A head and the pattern that it shows most clearly.
 
     Attributes
     ----------
     layer, head : int
-        Layer and head, as the model numbers them.
+        Numbers of the layer and of the head in the model.
     pattern : str
         One of `attnviz.analysis.PATTERNS`.
     score : float
-        The score that `head_scores` returns: the share of the weight on the pattern's pairs.
+        Score of the head, as in `head_scores`: the share of the weight on the pattern's pairs.
     baseline : float
-        The score of uniform attention, as `uniform_scores` returns it.
+        Score of uniform attention, as in `uniform_scores`.
     num_queries : int or None
         Number of sampled queries from which `score` and `baseline` are estimated. None if they
         come from all queries.
@@ -74,7 +77,7 @@ class DistinctHead:
 
 
 def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | None:
-    """Find the head with the most distinct pattern.
+    """Find the head whose pattern differs most from uniform attention.
 
     Parameters
     ----------
@@ -85,23 +88,23 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     Returns
     -------
     DistinctHead or None
-        The head with the largest (score - baseline) / (1 - baseline). `baseline` is the score of
-        uniform attention. The quotient is 0 for uniform attention, and 1 if all weight is on the
-        pattern. None if
+        The head and pattern with the largest (score - baseline) / (1 - baseline). `baseline` is the
+        score of uniform attention. The quotient is 0 for uniform attention, and 1 if all weight is
+        on the pattern's pairs. A pattern is considered only if at least 8 queries, and at least a
+        quarter of all queries, can show it. The result is None if
 
-        - the quotient is below 0.5 for every head,
+        - no head and pattern has a quotient of at least 0.5,
         - the queries and keys of `stack` are different tokens,
-        - fewer than 8 queries, or fewer than a quarter of them, can show any pattern,
-        - `stack` has signed numbers, such as differences,
+        - `stack` has signed values, such as differences,
         - 64 queries of all heads have more than 2**24 weights (144 heads of 1,800 tokens).
 
-        The pattern is one of `patterns_of` the stack, except ``"first token"``: many heads of any
+        The pattern is one of `patterns_of`, except ``"first token"``, because many heads of any
         model attend to the first token of any text.
 
     See Also
     --------
-    head_scores : the scores of all heads.
-    uniform_scores : the scores of uniform attention.
+    head_scores : scores of all heads.
+    uniform_scores : scores of uniform attention.
 
     Raises
     ------
@@ -111,8 +114,8 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     Notes
     -----
     Heads are compared on up to 64 queries, spread over the text. The quotient corrects the score
-    for the baseline as Cohen's kappa does (Cohen 1960, "A coefficient of agreement for nominal
-    scales"). Without the correction a pattern with many pairs would win.
+    for the baseline, as Cohen's kappa does (Cohen 1960, "A coefficient of agreement for nominal
+    scales"). Without this correction, patterns with many pairs would have the highest scores.
 
     Examples
     --------
@@ -154,7 +157,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
 
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
-    """Return the chosen head with scores from as many queries as views use."""
+    """Return the head with the score that views show, from as many queries as views use."""
     from attnviz.record.rows import num_scored_queries
 
     num_queries = num_scored_queries(stack)
@@ -164,9 +167,9 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     return DistinctHead(layer, head, pattern, score, baseline, num_queries)
 
 
-# Query positions, and for each pattern its pairs in these rows.
+# Query positions of a block of rows, and the pairs of each pattern in these rows.
 _Block = tuple[NDArray[np.int64], list[PairIndices]]
-# Results of `_of_mask` by block, number of heads and flags.
+# Results of `_of_mask` by index of the block, number of heads and bytes of the mask's flags.
 _MaskCache = dict[tuple[int, int, bytes], NDArray[np.float64]]
 
 
@@ -186,10 +189,11 @@ def _measured(
     blocks: Sequence[_Block],
     mask_cache: _MaskCache,
 ) -> NDArray[np.float64]:
-    """Return score, baseline and number of queries for each head and pattern: (heads, patterns, 3).
+    """Measure each pattern in each head of a layer.
 
-    `mask_cache` keeps the numbers that depend only on a mask, because most layers have the same
-    masks.
+    The result is (heads, patterns, 3): the score, the baseline, and the number of queries that can
+    show the pattern. `mask_cache` stores the results that depend only on the mask, because most
+    layers have the same mask.
     """
     totals = np.zeros((len(heads), len(blocks[0][1]), 3))
     for block, (rows, patterns) in enumerate(blocks):
@@ -206,9 +210,10 @@ def _measured(
 
 
 def _of_mask(allowed: NDArray[np.bool_], patterns: Sequence[PairIndices]) -> NDArray[np.float64]:
-    """Return the weight of uniform attention on each pattern, and the number of rows with a pair.
+    """Measure each pattern in uniform attention under a mask.
 
-    The shape is (heads, patterns, 2).
+    `allowed` is (heads, rows, keys). The result is (heads, patterns, 2): the weight of uniform
+    attention on the pattern's pairs, and the number of rows with an allowed pair.
     """
     uniform = 1 / np.maximum(allowed.sum(axis=-1), 1)
     of_patterns = [

@@ -1,4 +1,4 @@
-"""Alias of `attnviz.embedding.placement`, the path from which notebooks import its names."""
+"""Alias of `attnviz.embedding.placement`, from which notebooks import the same names."""
 
 from attnviz.embedding.placement import (
     Placed,

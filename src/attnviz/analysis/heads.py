@@ -1,8 +1,8 @@
 """Pattern scores and entropy of every head of a stack.
 
-The weights of a record are computed on request, in blocks of limited size. A long text therefore
-needs hardly more memory than a short one, but a thousand heads of 32,768 tokens take hours.
-``max_queries=64`` estimates the scores from 64 queries of each head.
+Weights are computed on demand, for a block of some queries and all keys at a time. A long text
+therefore needs hardly more memory than a short text. The scores of a thousand heads with 32,768
+tokens take hours. ``max_queries=64`` estimates them from 64 queries of each head.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = [
 
 Scores = NDArray[np.float64]
 
-# Largest number of weights to compute at once (8 MiB of float32).
+# Maximum number of weights that are computed at once (8 MiB of float32).
 _MAX_ENTRIES = 1 << 21
-# Smaller heads take as long as a head with this many weights.
+# Minimum number of weights for which a head is counted. Computing fewer weights takes as long.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
-# Largest number of pairs of a block that are cached for further layers.
+# The pairs of a block are cached for the next layers if it has at most this many pairs.
 _MAX_CACHED_PAIRS = 1 << 16
 _FOR_ANY_STACK = ("first token",)
 _WITH_REPETITIONS = ("same token", "induction")
 
 
 def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
-    """Return the patterns that heads of a stack can show.
+    """Return the patterns that the heads of a stack can show.
 
     Parameters
     ----------
@@ -53,10 +53,10 @@ def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Subset of `PATTERNS`, in their order. Cross attention, whose queries and keys are different
-        tokens, only has patterns of keys. ``"next token"`` is missing in causal attention.
-        ``"same token"`` and ``"induction"`` need a token that occurs twice. Empty for signed
-        numbers, such as differences.
+        Those of `PATTERNS` that are possible, in the same order. If queries and keys are different
+        tokens, as in cross attention, this is only ``"first token"``. ``"next token"`` is not
+        possible in causal attention. ``"same token"`` and ``"induction"`` need a token that occurs
+        twice. The result is empty for signed values, such as differences.
 
     Raises
     ------
@@ -98,37 +98,36 @@ def head_scores(
     pattern : str
         One of `PATTERNS`.
     max_queries : int, optional
-        Largest number of queries to measure per head, spread over the text
-        (`attnviz.record.rows.sample_queries`). The scores are then estimates. All queries are
-        measured by default.
+        Maximum number of queries per head. If the text has more, the scores are estimated from
+        queries that are spread over the text (`attnviz.record.rows.sample_queries`). By default,
+        scores are computed from all queries.
 
     Returns
     -------
     list of ndarray of float64
         One array per layer, in the order of ``stack.layers``, each (heads,). A score is the share
-        of the weight on the pattern's pairs, from 0 to 1, over the queries that can show the
-        pattern. NaN if no query can: no token repeats, the mask excludes all pairs, or there is one
-        token.
+        of the weight on the pattern's query-key pairs, from 0 to 1, as a mean over the queries that
+        can show the pattern. It is NaN if no query can show it, for example because no token
+        repeats, the mask forbids all of the pairs, or the text has a single token.
 
     Raises
     ------
     TypeError
         If `stack` is neither a stack nor a record.
     ValueError
-        If `pattern` is unknown, or compares positions in one text while the queries and keys of
-        `stack` are different tokens. The message names the patterns that work. Also if
-        `max_queries` is not positive, or if `stack` has signed numbers, which are not shares of a
-        query's weight.
+        If `pattern` is unknown. If it needs queries and keys of one text, but those of `stack` are
+        different tokens. The message contains the possible patterns. Also if `max_queries` is not
+        positive, or if `stack` has signed values, which are not shares of a query's weight.
 
     See Also
     --------
-    uniform_scores : the scores of uniform attention, for comparison.
+    uniform_scores : scores of uniform attention, for comparison.
     attnviz.analysis.patterns : the same measures for arrays of weights.
 
     Notes
     -----
-    Scores are the masses that `attnviz.analysis.patterns` defines, with ``allowed`` from the mask
-    of the model.
+    `attnviz.analysis.patterns` defines the formula. The allowed pairs are those of the model's
+    mask.
 
     Examples
     --------
@@ -145,7 +144,7 @@ def head_scores(
 def all_head_scores(
     stack: AttentionStack | AttentionRecord, *, max_queries: int | None = None
 ) -> dict[str, list[Scores]]:
-    """Measure all patterns of a stack. Its weights are computed once.
+    """Measure how much every head of a stack shows each pattern. Weights are computed once.
 
     Parameters
     ----------
@@ -190,22 +189,22 @@ def head_entropy(
     Returns
     -------
     list of ndarray of float64
-        One array per layer, in the order of ``stack.layers``, each (heads,), in nats. The entropy
-        is 0 if every query attends to one key, and log(number of keys) for uniform attention to all
-        keys. NaN if no query attends to any key.
+        One array per layer, in the order of ``stack.layers``, each (heads,). An entropy is in nats.
+        It is 0 if every query attends to a single key, log(number of keys) for uniform attention to
+        all keys, and NaN if no query attends to any key.
 
     Raises
     ------
     TypeError
         If `stack` is neither a stack nor a record.
     ValueError
-        If `stack` has signed numbers.
+        If `stack` has signed values.
 
     Notes
     -----
-    The mean over queries of -sum_j w_j log w_j: Clark et al. 2019 (arXiv 1906.04341), section 3.3.
-    Each row is first divided by its sum, because rows with an attention sink do not sum to 1. Rows
-    of zeros are excluded.
+    The entropy of a head is the mean over queries of -sum_j w_j log w_j (Clark et al. 2019, arXiv
+    1906.04341, section 3.3). The weights w_j of a row are first divided by their sum, because rows
+    with an attention sink do not sum to 1. Rows of zeros are excluded.
 
     Examples
     --------
@@ -228,7 +227,7 @@ def head_entropy(
                 logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
                 total -= float((weights * logarithms).sum())
                 count += len(weights)
-            # Rounding can make the weight of one key larger than 1, and the entropy negative.
+            # If a rounded weight is larger than 1, the entropy is negative. Return 0 instead.
             entropies[head] = max(0.0, total / count) if count else np.nan
         measured.append(entropies)
     return measured
@@ -237,7 +236,7 @@ def head_entropy(
 def uniform_scores(
     stack: AttentionStack | AttentionRecord, pattern: str, *, max_queries: int | None = None
 ) -> list[Scores]:
-    """Measure the scores of uniform attention, the baseline of `head_scores` and `head_entropy`.
+    """Compute the scores of uniform attention, the baseline of `head_scores` and `head_entropy`.
 
     Parameters
     ----------
@@ -251,8 +250,8 @@ def uniform_scores(
     Returns
     -------
     list of ndarray of float64
-        Scores as `head_scores` returns them, for heads that attend uniformly to all keys that the
-        mask allows.
+        Scores in the form of `head_scores`, for heads that attend equally to all keys that the mask
+        allows.
 
     Raises
     ------
@@ -261,8 +260,8 @@ def uniform_scores(
 
     Notes
     -----
-    The weights are W[i, j] = 1 / (number of keys that query i may attend to) for each of these keys
-    j. Attention sinks are ignored.
+    If query i may attend to n keys, its weight on each of them is 1 / n. Attention sinks are
+    ignored.
 
     Examples
     --------
@@ -300,7 +299,7 @@ def uniform_scores(
 def head_scores_in_steps(
     stack: AttentionStack, pattern: str, max_queries: int | None = None
 ) -> Steps[list[Scores]]:
-    """Compute `head_scores` in steps."""
+    """Compute `head_scores`. The generator yields the progress."""
     _check_pattern(stack, pattern)
     return (yield from _measured(stack, [pattern], max_queries))[pattern]
 
@@ -308,7 +307,7 @@ def head_scores_in_steps(
 def all_scores_in_steps(
     stack: AttentionStack, max_queries: int | None = None
 ) -> Steps[dict[str, list[Scores]]]:
-    """Compute `all_head_scores` in steps."""
+    """Compute `all_head_scores`. The generator yields the progress."""
     _need_weights(stack, "scores of patterns")
     return (yield from _measured(stack, patterns_of(stack), max_queries))
 
@@ -323,9 +322,10 @@ def scores_of_heads(
     pace: Pace | None = None,
     pair_cache: dict[int, list[PairIndices]] | None = None,
 ) -> Steps[Scores]:
-    """Measure `patterns` of `heads` of a layer in steps.
+    """Compute the scores of `patterns` in `heads` of a layer. The generator yields the progress.
 
-    `pair_cache` caches the pairs of the patterns by the first row of a block, for further layers.
+    Pass the same `pair_cache` for all layers of a stack. It stores the pairs of all patterns in a
+    block of rows, by the first row.
 
     Returns
     -------
@@ -342,7 +342,8 @@ def scores_of_heads(
     for rows in row_blocks(stack, max_queries):
         if max_queries is not None:
             blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
-            # Limit the number of heads, because heads with the same keys are computed together.
+            # Heads that read the same keys are computed together. Limit their number to save
+            # memory.
             together = max(1, _MAX_ENTRIES // num_keys)
             for start in range(0, len(heads), together):
                 heads_slice = slice(start, start + together)
@@ -380,7 +381,9 @@ def _add_sampled(
 ) -> None:
     """Add the weight on each pattern's pairs, and the number of rows with an allowed pair.
 
-    No other keys of a row are computed.
+    `blocks` are the pairs of each pattern, (rows, keys). Results for `group_heads` are added to the
+    two arrays of `into`, (patterns, heads). Only weights between the first and the last pair of a
+    row are computed.
     """
     mass, counts = into
     for number, pairs in enumerate(blocks):
@@ -393,8 +396,8 @@ def _add_sampled(
 
 
 def stack_of(value: object) -> AttentionStack:
-    """Return a stack, or the first stack of a record. Raise TypeError for anything else."""
-    # Measures of arrays do not need torch, which this module imports.
+    """Return a stack itself, or the first stack of a record. Raise TypeError for other values."""
+    # Import the record here, because it imports torch, and functions of arrays do not need torch.
     from attnviz.record.record import AttentionRecord, AttentionStack
 
     if isinstance(value, AttentionStack):
@@ -414,7 +417,7 @@ def stack_of(value: object) -> AttentionStack:
 
 
 def _need_weights(stack: AttentionStack, what: str) -> None:
-    # Measures of arrays do not need torch, which this module imports.
+    # Import the stack here, because it imports torch, and functions of arrays do not need torch.
     from attnviz.record.stack import check_weights
 
     check_weights(stack, what)
@@ -461,16 +464,17 @@ def _pace(stack: AttentionStack, num_heads: int, max_queries: int | None) -> Pac
 def _weights(
     stack: AttentionStack, layer: int, head: int, rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return the weights of `rows` and the pairs that the mask allows, both (rows, keys)."""
+    """Return the weights of `rows`, and whether the mask allows each pair, both (rows, keys)."""
     return stack.attention(layer).weights_of_rows(head, rows)
 
 
 def weights_of_some(
     stack: AttentionStack, layer: int, heads: Sequence[int], rows: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.bool_]]]:
-    """Yield groups of heads with their weights and allowed pairs.
+    """Yield a slice of `heads` with its weights and allowed pairs, until all heads are done.
 
-    The groups are so small that each has at most `_MAX_ENTRIES` weights, or a single head.
+    Both arrays are (heads, rows, keys). A slice has a single head, or at most `_MAX_ENTRIES`
+    weights.
     """
     attention = stack.attention(layer)
     together = max(1, _MAX_ENTRIES // max(_MIN_ENTRIES_PER_HEAD, len(rows) * attention.num_keys))
@@ -480,9 +484,9 @@ def weights_of_some(
 
 
 def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:
-    """Yield query positions in blocks, at most `max_queries` in total, or all if it is None.
+    """Yield query positions in blocks. The weights of one head for a block fit into memory.
 
-    The weights of a block fit in memory.
+    At most `max_queries` positions are selected, or all positions if it is None.
     """
     from attnviz.record.rows import sample_queries
 
@@ -496,12 +500,15 @@ def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArr
 
 
 def one_text(stack: AttentionStack) -> bool:
-    """Return whether queries and keys are the same tokens."""
-    # Compared by identity: in cross attention, equal tokens can be two texts.
+    """Whether queries and keys are the same tokens."""
+    # Compare the objects, because the two texts of cross attention may have equal tokens.
     return stack.key_tokens is stack.query_tokens
 
 
 def token_codes(stack: AttentionStack) -> NDArray[np.int64]:
-    """Number the distinct tokens, by their ids, or by their texts where ids are not known."""
+    """Return a number for each key token. Tokens with the same id have the same number.
+
+    If ids are unknown, texts are compared instead.
+    """
     tokens = stack.key_tokens
     return codes_of(tokens.text if tokens.ids is None else tokens.ids, len(tokens))

@@ -4,13 +4,14 @@ For weights A (rows are queries i, columns are keys j) and a set D of pairs,
 
     mass(A, D) = sum of A[i, j] over (i, j) in D / number of queries with an allowed key in D
 
-A head whose queries give all their weight to D, if they can, has mass 1. The measure is the mean
-attention of Clark et al. 2019 (arXiv 1906.04341, section 3), but over the queries for which the
-pattern exists. A mean over all queries could never reach 1 for the previous token, because the
-first query has none. The paper does not state this denominator.
+The mass is 1 if each of these queries has all of its weight on keys in D. It is the mean attention
+of Clark et al. 2019 (arXiv 1906.04341, section 3), except that the mean is over the queries with an
+allowed key in D. The paper does not state over which queries it averages. With a mean over all
+queries, the mass of the previous token could never reach 1, because the first query has no previous
+token.
 
-`pairs_of` defines each set of pairs once. The functions of this module use it for complete arrays,
-and `attnviz.analysis.heads` uses it for a few rows at a time.
+`pairs_of` defines the pairs of each pattern. The functions of this module use it for complete
+arrays, and `attnviz.analysis.heads` uses it for a few rows at a time.
 """
 
 from __future__ import annotations
@@ -44,13 +45,14 @@ Tokens = Sequence[Hashable] | NDArray[Any]
 Pairs = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 _Value = TypeVar("_Value", np.float32, np.bool_)
-# Function that takes query positions (rows, 1), key positions (1, keys) and the code of each token,
-# and returns whether each query and key are a pair of the pattern, bool, (rows, keys).
+# Function that returns which query-key pairs belong to a pattern, bool, (rows, keys). Its arguments
+# are query positions (rows, 1), key positions (1, keys), and the codes of all tokens (keys,). Equal
+# tokens have equal codes.
 _Definition = Callable[[Indices, Indices, Indices], Pairs]
 
 
 def _induction(query: Indices, key: Indices, codes: Indices) -> Pairs:
-    # The first token has no previous token. Its code differs from all others.
+    # The first token has no previous token. Use -1, which is not the code of any token.
     before = np.concatenate([[-1], codes[:-1]])
     pairs: Pairs = (before[key] == codes[query]) & (key <= query)
     return pairs
@@ -66,7 +68,7 @@ _DEFINITIONS: dict[str, _Definition] = {
 }
 
 PATTERNS = tuple(_DEFINITIONS)
-"""Names of the patterns that are defined by weights and tokens alone."""
+"""Names of the patterns. They depend only on the positions and the equality of tokens."""
 
 
 def pairs_of(
@@ -75,10 +77,10 @@ def pairs_of(
     num_keys: int,
     codes: NDArray[np.int64] | None = None,
 ) -> Pairs:
-    """Return the query-key pairs of one of `PATTERNS`, bool, (rows, keys).
+    """Return which query-key pairs belong to one of `PATTERNS`, bool, (rows, keys).
 
-    `rows` is a slice with start and stop, or an array of query positions. Patterns of tokens need
-    `codes`, (keys,), as `codes_of` returns them.
+    `rows` is a slice with start and stop, or an array of query positions. `codes` is the result of
+    `codes_of`, (keys,). Only ``"same token"`` and ``"induction"`` need it.
 
     >>> pairs_of("previous token", slice(1, 3), 3)
     array([[ True, False, False],
@@ -91,16 +93,16 @@ def pairs_of(
 
 @dataclass(frozen=True)
 class PairIndices:
-    """Positions of the pairs of a pattern in blocks of weights, (rows, keys), in row order.
+    """Indices of the pairs of a pattern in a block of weights, (rows, keys), sorted by row.
 
-    Most patterns have one pair per row, so that few weights of a block are read.
+    Most patterns have one pair per row. With indices, only a few weights of a block are read.
 
     Attributes
     ----------
     rows, indices : ndarray of int64, (pairs,)
-        Row of each pair, and its index into a flattened block.
+        Row of each pair, and index of each pair into the flattened block.
     firsts : ndarray of int64
-        Index of the first pair of each row that has a pair.
+        For each row with a pair, the index into `rows` of its first pair.
 
     Examples
     --------
@@ -115,22 +117,22 @@ class PairIndices:
 
     @classmethod
     def of(cls, pairs: Pairs) -> PairIndices:
-        """Return the pairs that are True in an array of flags, (rows, keys)."""
+        """Create the indices of the pairs that are True in `pairs`, (rows, keys)."""
         indices = np.flatnonzero(pairs)
         rows = indices // pairs.shape[1]
         return cls(rows, indices, np.flatnonzero(np.diff(rows, prepend=-1)))
 
     def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
-        """Return the values of the pairs, (heads, pairs), for a block (heads, rows, keys)."""
+        """Return the values of a block, (heads, rows, keys), at the pairs, (heads, pairs)."""
         return np.take(block.reshape(len(block), -1), self.indices, axis=1)
 
     def sums_of(self, block: NDArray[np.float32]) -> Scores:
-        """Return the sums over all pairs, (heads,)."""
+        """Return the sum of a block, (heads, rows, keys), over all pairs, (heads,)."""
         sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
         return sums
 
     def sums_by_row(self, numbers: Scores, allowed: Pairs) -> Scores:
-        """Return the sums over allowed pairs of the number of their row, (heads,).
+        """Sum one number per allowed pair, the number of its row. Return the sums, (heads,).
 
         `numbers` is (heads, rows), and `allowed` is (heads, rows, keys).
         """
@@ -141,7 +143,7 @@ class PairIndices:
         return sums
 
     def count_rows(self, allowed: Pairs) -> Indices:
-        """Return the number of rows with an allowed pair, (heads,).
+        """Return the number of rows that have at least one allowed pair, (heads,).
 
         `allowed` is (heads, rows, keys).
         """
@@ -153,9 +155,10 @@ class PairIndices:
 
 
 def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDArray[np.int64]:
-    """Number the distinct ids or texts from 0 in the order in which they first occur, (tokens,).
+    """Return a number for each token, (tokens,). Equal tokens have the same number.
 
-    Raise TypeError if `tokens` is a string or a batch, ValueError unless there are `num_tokens`.
+    `tokens` are ids or texts. Numbers begin with 0, in the order of first occurrence. Raise
+    TypeError if `tokens` is a string or a batch, or ValueError if its length is not `num_tokens`.
 
     >>> codes_of(["a", "b", "a"], 3).tolist()
     [0, 1, 0]
@@ -179,7 +182,7 @@ def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDAr
 
 
 def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
-    # Compared by name, because importing the records imports torch.
+    # Compare the names of the classes, because importing the classes would import torch.
     if type(weights).__name__ in ("AttentionRecord", "AttentionStack"):
         raise TypeError(
             f"weights must be an array; got {weights!r}. Measure all of its heads with "
@@ -220,7 +223,11 @@ def _square(weights: ArrayLike, pattern: str) -> tuple[NDArray[np.floating[Any]]
 
 
 def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return flags of query-key pairs, broadcast to one row per query."""
+    """Check that `value` is bool and fits the weights. Return it with one row per query.
+
+    `shape` is the shape of the weights, (..., queries, keys). `name` is the name of the argument in
+    messages.
+    """
     array = np.asarray(value)
     if array.dtype != bool:
         raise TypeError(
@@ -248,25 +255,26 @@ def _all_pairs(
 
 
 def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
-    """Measure the share of the weight that falls on chosen pairs of query and key.
+    """Measure the share of the weight that falls on chosen query-key pairs.
 
     Parameters
     ----------
     weights : array_like of float, (..., n_queries, n_keys)
         Attention weights after the softmax.
-    mask : array_like of bool, (n_keys,), (n_queries, n_keys) or that of `weights`
-        True on the chosen pairs. One row for all queries chooses keys: delimiters, punctuation,
-        the patches of an object.
-    allowed : array_like of bool, shapes as for `mask`, optional
-        Pairs that the mask of the model allows. By default all pairs are allowed. Pass it if
-        `mask` includes pairs that the model excludes: keys after the query of a causal model
-        (``np.tri(n, dtype=bool)``), or keys outside a sliding window. Queries without an allowed
-        pair are not counted.
+    mask : array_like of bool, (n_keys,), (n_queries, n_keys) or the shape of `weights`
+        True for the chosen pairs. Pass (n_keys,) to choose the same keys for all queries, such as
+        delimiters, punctuation or the patches of an object.
+    allowed : array_like of bool, same shapes as `mask`, optional
+        True for the pairs that the model's mask allows. By default, all pairs are allowed. Pass
+        this argument if `mask` contains pairs that the model forbids, such as later keys in a
+        causal model (pass ``np.tri(n, dtype=bool)``) or keys outside a sliding window. Queries
+        without an allowed pair in `mask` are not counted.
 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1 for rows that sum to at most 1. NaN if no query has an allowed pair in `mask`.
+        Share of the weight, from 0 to 1 if rows sum to at most 1. NaN if no query has an allowed
+        pair in `mask`.
 
     Raises
     ------
@@ -277,8 +285,8 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
 
     Notes
     -----
-    sum(A o D) / number of queries with an allowed key in D. The docstring of the module has the
-    source.
+    The result is the sum of `weights` over the allowed pairs of `mask`, divided by the number of
+    queries with such a pair. The docstring of the module contains the source.
 
     Examples
     --------
@@ -320,8 +328,9 @@ def previous_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> S
 
     Notes
     -----
-    The mass on j = i - 1. Heads that do this: Clark et al. 2019 (arXiv 1906.04341), section 3.1;
-    Voita et al. 2019 (arXiv 1905.09418), "positional heads".
+    The result is the mass of the pairs j = i - 1 (see the docstring of the module). Such heads are
+    described by Clark et al. 2019 (arXiv 1906.04341), section 3.1, and by Voita et al. 2019 (arXiv
+    1905.09418) as "positional heads".
 
     Examples
     --------
@@ -340,7 +349,7 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     weights : array_like of float, (..., n, n)
         Attention weights after the softmax.
     allowed : array_like of bool, optional
-        As in `mass_on`. Without it, the result is 0 for causal models, and with it, NaN.
+        As in `mass_on`. For a causal model, the result is NaN with this argument and 0 without it.
 
     Returns
     -------
@@ -354,7 +363,8 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
 
     Notes
     -----
-    The mass on j = i + 1: Clark et al. 2019 (arXiv 1906.04341), section 3.1.
+    The result is the mass of the pairs j = i + 1 (see the docstring of the module). Such heads are
+    described by Clark et al. 2019 (arXiv 1906.04341), section 3.1.
 
     Examples
     --------
@@ -387,7 +397,8 @@ def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
 
     Notes
     -----
-    The mass on j = i: Clark et al. 2019 (arXiv 1906.04341), section 3.1.
+    The result is the mass of the pairs j = i (see the docstring of the module). Such heads are
+    described by Clark et al. 2019 (arXiv 1906.04341), section 3.1.
 
     Examples
     --------
@@ -399,7 +410,7 @@ def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
 
 
 def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
-    """Measure how much the queries attend to the first key. The first query counts, too.
+    """Measure how much the queries attend to the first key. The first query is included.
 
     Parameters
     ----------
@@ -420,8 +431,8 @@ def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scor
 
     Notes
     -----
-    The mass on j = 0. Xiao et al. 2024 (arXiv 2309.17453, "attention sinks") explain why many heads
-    attend to the first key.
+    The result is the mass of the pairs j = 0 (see the docstring of the module). Xiao et al. 2024
+    (arXiv 2309.17453, "attention sinks") explain why many heads attend to the first key.
 
     Examples
     --------
@@ -447,7 +458,7 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1, over the queries whose token occurred before. NaN if no token repeats.
+        From 0 to 1, the mean over the queries whose token occurred before. NaN if no token repeats.
 
     Raises
     ------
@@ -456,8 +467,8 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
 
     Notes
     -----
-    The mass on t_j = t_i, j < i: the "duplicate token heads" of Wang et al. 2023 (arXiv
-    2211.00593).
+    The result is the mass of the pairs t_j = t_i, j < i, for tokens t (see the docstring of the
+    module). Wang et al. 2023 (arXiv 2211.00593) describe such heads as "duplicate token heads".
 
     Examples
     --------
@@ -471,21 +482,21 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
 
 
 def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
-    """Measure how much the queries attend to the tokens after earlier occurrences of their token.
+    """Measure how much a query attends to the tokens that followed its token earlier in the text.
 
     Parameters
     ----------
     weights : array_like of float, (..., n, n)
         Attention weights after the softmax.
     tokens : sequence of int or str, (n,)
-        Ids or texts of the tokens of any text.
+        Ids or texts of the tokens.
     allowed : array_like of bool, optional
         As in `mass_on`.
 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1, over the queries whose token occurred before. NaN if no token repeats.
+        From 0 to 1, the mean over the queries whose token occurred before. NaN if no token repeats.
 
     Raises
     ------
@@ -494,12 +505,13 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
     See Also
     --------
-    repeated_induction : the measure on random tokens, which heads that copy by meaning fail.
+    repeated_induction : same measure on random tokens, where the meaning of tokens cannot help.
 
     Notes
     -----
-    The mass on t_(j-1) = t_i, 1 <= j <= i: "prefix matching" of Olsson et al. 2022 (arXiv
-    2209.11895), on any text.
+    The result is the mass of the pairs t_(j-1) = t_i, 1 <= j <= i, for tokens t (see the docstring
+    of the module). This is "prefix matching" of Olsson et al. 2022 (arXiv 2209.11895), but on any
+    text.
 
     Examples
     --------
@@ -513,15 +525,16 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
 
 def repeated_induction(weights: ArrayLike, length: int) -> Scores:
-    """Measure induction by its definition: on random tokens that are repeated once.
+    """Measure induction on random tokens that are repeated once, as its authors define it.
 
     Parameters
     ----------
     weights : array_like of float, (..., 2 * length, 2 * length)
-        Weights of a model on `length` random tokens that are repeated once. Draw the tokens without
-        replacement: if a token occurs twice in one half, even a perfect head divides its weight.
+        Weights of a model on a text of `length` random tokens, followed by the same tokens. Draw
+        the tokens without replacement. If a token occurs twice in a half, even a perfect induction
+        head divides its weight between two keys.
     length : int
-        Number of tokens of one half.
+        Number of tokens in each half of the text.
 
     Returns
     -------
@@ -531,7 +544,7 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
     Raises
     ------
     ValueError
-        If there are not twice `length` tokens, or if weights are NaN, infinite or negative.
+        If the text does not have ``2 * length`` tokens, or weights are NaN, infinite or negative.
 
     Notes
     -----
@@ -552,5 +565,5 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
             f"length={length} for weights of {number} tokens"
         )
     on_diagonal = np.diagonal(array, offset=1 - length, axis1=-2, axis2=-1)
-    # The diagonal starts one query before the second half.
+    # The diagonal begins with the last query of the first half. Omit this query.
     return np.asarray(on_diagonal[..., -length:].mean(axis=-1, dtype=np.float64))

@@ -27,13 +27,13 @@ KINDS = (
     "other",
 )
 _CODES = {name: code for code, name in enumerate(KINDS)}
-# Sign for a space in display texts, and prefix of WordPiece tokens inside a word.
+# Character for a space in display texts, and prefix of WordPiece tokens inside of a word.
 _SPACE = "·"
 _CONTINUES = "##"
 
 
 def is_punctuation(entry: str) -> bool:
-    """Return whether a token consists only of punctuation.
+    """Whether a token consists only of punctuation, apart from spaces and a leading ``##``.
 
     Examples
     --------
@@ -62,11 +62,11 @@ def _kind_of_text(entry: str) -> str:
 
 
 def words_of(tokens: Tokens) -> NDArray[np.int64]:
-    """Return the index of each token's word, (tokens,), or -1 if the token has no known word.
+    """Return the number of each token's word, (tokens,), or -1 if the token has no known word.
 
-    The indices are those of `Tokens.words`. If they are missing, they are derived from the texts.
+    The numbers are `Tokens.words`. If this is None, they are determined from the texts.
     """
-    # Measures of arrays do not need torch, which this module imports.
+    # Import the module here, because it imports torch, and functions of arrays do not need torch.
     from attnviz.record.words import find_words
 
     words = tokens.words
@@ -80,10 +80,16 @@ def words_of(tokens: Tokens) -> NDArray[np.int64]:
 def kinds_of(tokens: Tokens) -> NDArray[np.int8]:
     """Return the kind of each token as an index into `KINDS`, (tokens,).
 
-    A token has the first kind that fits. ``special`` and ``patch`` (of an image) come from the
-    tokenizer or processor. ``punctuation`` and ``number`` have no letters. A ``continuation``
-    continues the word of the previous token. ``capitalised`` tokens start with a capital letter,
-    and a ``word`` contains letters.
+    If several kinds apply, the token has the first of the following kinds:
+
+    - ``patch``: a patch of an image
+    - ``special``: a special token of the tokenizer
+    - ``punctuation``: only punctuation
+    - ``number``: digits and no letters
+    - ``continuation``: continues the word of the previous token
+    - ``capitalised``: begins with a capital letter
+    - ``word``: contains letters
+    - ``other``: all other tokens
 
     Examples
     --------

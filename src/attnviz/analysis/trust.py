@@ -1,4 +1,4 @@
-"""Alias of `attnviz.embedding.trust`, the path from which notebooks import its names."""
+"""Alias of `attnviz.embedding.trust`, from which notebooks import the same names."""
 
 from attnviz.embedding.trust import HeadTrust, measure_trust
 

@@ -1,1 +1,1 @@
-"""Helpers that know nothing of attention: arguments, files, progress, threads, the host."""
+"""Helpers that do not depend on attention: arguments, files, progress, threads, the host."""

@@ -1,4 +1,4 @@
-"""Validation of arguments: numbers, slices and paths. Errors contain the argument's name."""
+"""Validation of arguments: numbers, slices and paths. Messages contain the argument's name."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ __all__ = [
     "whole_numbers",
 ]
 
-#: Maximum number of layers, heads or keys that one argument may list. No model has more layers or
-#: heads.
+#: Maximum number of layers, heads or keys that an argument may list. Models have far fewer layers
+#: and heads.
 MAX_NUMBERS = 100_000
 
 _SHORT = reprlib.Repr()
@@ -60,9 +60,10 @@ def function_name(function: Any) -> str:
 def did_you_mean(
     name: str, names: Iterable[str], other_names: Mapping[str, str] | None = None
 ) -> str:
-    """Return the hint that ends an error about an unknown name, or "" if no name is similar.
+    """Return a hint for the end of an error message about the unknown `name`.
 
-    `other_names` maps names that other libraries use to the names in attnviz.
+    The hint contains the most similar of `names`. It is "" if no name is similar. `other_names`
+    maps names that other libraries use to the names in attnviz.
 
     >>> did_you_mean("head", ["heads", "layer"]), did_you_mean("x", ["heads", "layer"])
     ("; did you mean 'heads'?", '')
@@ -75,9 +76,10 @@ def did_you_mean(
 def whole_number(
     name: str, value: Any, minimum: int | None = None, maximum: int | None = None, *, hint: str = ""
 ) -> int:
-    """Return `value` as an int after checking that it is a whole number within the bounds.
+    """Return `value` as an int. Check that it is a whole number from `minimum` to `maximum`.
 
-    Raise TypeError or ValueError otherwise. The message ends with `hint`.
+    Raise TypeError if it is not a whole number, or ValueError if it is out of range. `name` is the
+    name of the argument. The message ends with `hint`.
 
     >>> whole_number("queries", 64, 1)
     64
@@ -108,7 +110,7 @@ def whole_numbers(name: str, value: Any, *, hint: str = "such as [0, 5]") -> tup
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(message)
     numbers = []
-    # The iterable may be infinite.
+    # Read one number more than allowed at most, because the iterable may be infinite.
     for item in islice(iter(value), MAX_NUMBERS + 1):
         number = _as_int(item)
         if number is None:
@@ -122,9 +124,9 @@ def whole_numbers(name: str, value: Any, *, hint: str = "such as [0, 5]") -> tup
 
 
 def as_list(value: Any) -> Any:
-    """Return a single number as a list of one number. Return anything else unchanged.
+    """Convert a single whole number to a list. Return other values unchanged.
 
-    `whole_numbers` checks the result.
+    Other values are not checked. Pass the result to `whole_numbers`.
 
     >>> as_list(3), as_list([0, 3])
     ([3], [0, 3])
@@ -134,9 +136,10 @@ def as_list(value: Any) -> Any:
 
 
 def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
-    """Return the element of ascending `numbers` that a negative index means, as in Python.
+    """Replace a negative index by the element of `numbers` that it selects, counted from the end.
 
-    Return anything else unchanged, so that the caller's check of valid numbers rejects it.
+    A negative index out of range and all other values are returned unchanged. The caller checks
+    whether they are valid.
 
     >>> [resolve_negative(number, [0, 4, 8]) for number in (-1, 4, -9)]
     [8, 4, -9]
@@ -148,7 +151,7 @@ def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
 
 
 def _as_int(value: Any) -> int | None:
-    """Return `value` as an int, or None if it is not a whole number. A bool is not a number."""
+    """Return `value` as an int, or None if it is not a whole number, such as a bool or a float."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -156,9 +159,10 @@ def _as_int(value: Any) -> int | None:
 
 
 def resolve_slice(argument: str, value: slice | None, size: int) -> slice:
-    """Return the slice of `size` rows or columns with explicit start and stop. None means all.
+    """Return a slice of `size` rows or columns with a start and a stop that are not negative.
 
-    Raise TypeError if `value` is not a slice, or ValueError if it has a step.
+    None selects all rows or columns. Raise TypeError if `value` is not a slice, or ValueError if it
+    has a step.
     """
     if value is None:
         return slice(0, size)
@@ -173,7 +177,7 @@ def resolve_slice(argument: str, value: slice | None, size: int) -> slice:
 
 
 def format_numbers(numbers: Sequence[int]) -> str:
-    """Return numbers as text, with runs of ascending ones shortened.
+    """Return numbers as text. At least three consecutive numbers become ``first to last``.
 
     >>> format_numbers([0, 1, 2, 4, 5]), format_numbers([0, 4, 8])
     ('0 to 2, 4, 5', '0, 4, 8')
@@ -189,7 +193,7 @@ def format_numbers(numbers: Sequence[int]) -> str:
 
 
 def format_named(name: str, numbers: Sequence[int]) -> str:
-    """Return the name of what is numbered, and which.
+    """Return a name, plural if necessary, followed by numbers.
 
     >>> format_named("head", [3]), format_named("layer", [0, 1, 2])
     ('head 3', 'layers 0 to 2')
@@ -198,9 +202,11 @@ def format_named(name: str, numbers: Sequence[int]) -> str:
 
 
 def as_path(argument: str, value: Any, kind: str) -> Path:
-    """Return `value` as the path of a `kind` (``"folder"``, ``"file"``), with ``~`` expanded.
+    """Convert a string or path-like object to a path, with ``~`` replaced by the home folder.
 
-    Raise TypeError if it is not a path, or ValueError if it is empty or not a valid file name.
+    `argument` is the name of the argument, and `kind` is ``"folder"`` or ``"file"``. Both are used
+    in messages only. Raise TypeError if `value` is not a path, or ValueError if it is empty or not
+    a valid name of a file.
 
     >>> as_path("spool", "long/0", "folder").as_posix()
     'long/0'
@@ -212,7 +218,7 @@ def as_path(argument: str, value: Any, kind: str) -> Path:
         )
     text = os.fspath(value)
     if not text:
-        # pathlib reads "" as the working directory.
+        # Reject "", which pathlib would convert to the working directory.
         raise ValueError(f"{argument}='' is empty. Pass the path of a {kind}.")
     try:
         encoded = os.fsencode(text)

@@ -1,4 +1,4 @@
-"""Progress bars that leave no output in a notebook."""
+"""Progress bars that do not remain in the output of a notebook cell."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["Bar", "Output", "bars_in"]
 class Output:
     """One output of a notebook cell, whose content can be replaced.
 
-    An output cannot be removed from a cell, and a converted notebook keeps the output of a closed
-    widget. Content that follows a progress bar therefore reuses the bar's output.
+    A cell cannot remove an output. After a notebook is converted, even a closed widget remains
+    visible. Therefore, the content that follows a progress bar replaces the bar in its output.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Output:
             self._handle.update(content, **options)
 
     def empty(self) -> None:
-        """Replace the content by one that has no height."""
+        """Replace the content by empty HTML, which has no height."""
         self.show({"text/html": "", "text/plain": ""}, raw=True)
 
 
@@ -41,7 +41,7 @@ _output: ContextVar[Output | None] = ContextVar("output", default=None)
 
 @contextmanager
 def bars_in(output: Output) -> Iterator[None]:
-    """Show all bars in `output`, whose content is replaced afterwards."""
+    """Show all bars of the block in `output`. The caller later replaces its content."""
     token = _output.set(output)
     try:
         yield
@@ -49,7 +49,8 @@ def bars_in(output: Output) -> Iterator[None]:
         _output.reset(token)
 
 
-# Typed as `Any`, because tqdm's type stubs declare two signatures, and the subclass accepts both.
+# The type is `Any`, because the type stubs of tqdm declare two signatures of its constructor.
+# Otherwise, mypy would reject the constructor of the subclass, which passes on any arguments.
 _TqdmNotebook: Any = tqdm_notebook
 
 
@@ -68,7 +69,8 @@ class _NotebookBar(_TqdmNotebook):  # type: ignore[misc]
         if late and not self.displayed:
             self._show()
         close = options.get("close", False)
-        # The content that follows in a shared output replaces the bar.
+        # Empty only an output that belongs to this bar. In an output of `bars_in`, other content
+        # replaces the bar.
         if close and self._output is not None and self._output is not _output.get():
             self._output.empty()
 
@@ -78,5 +80,5 @@ class _NotebookBar(_TqdmNotebook):  # type: ignore[misc]
         self._output.show(self.container)
 
 
-#: tqdm's bar. In a notebook, the output of a closed bar is empty if ``leave=False``.
+#: Class of progress bars: that of tqdm, but in a notebook, the output of a closed bar is emptied.
 Bar: Any = _NotebookBar if issubclass(tqdm, tqdm_notebook) else tqdm

@@ -1,4 +1,4 @@
-"""Cleanup of temporary changes, which is complete even if it is interrupted."""
+"""Cleanup of temporary changes that is completed even if it is interrupted."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["Cleanup", "SharedChange", "fork_safe_lock"]
 
 
 class Cleanup(ExitStack):
-    """Stack of cleanup steps that run when its block ends, the last one first.
+    """Stack of cleanup steps that run when its ``with`` block ends, in reverse order.
 
-    The steps run even if one interrupt (KeyboardInterrupt) arrives at any line. Add a step before
-    the change that it reverts. Each step runs twice, so that an interrupt in the first run does no
-    harm. A step must therefore be correct if nothing has changed yet, and if it has run before,
-    partly or completely. Enter the block twice, because Python may interrupt the first exit before
-    it begins.
+    All steps are completed even if a KeyboardInterrupt arrives at any line. Each step runs twice:
+    if the first run is interrupted, the second completes it. Add a step before the change that it
+    reverts. A step must therefore be correct if the change has not been made yet, and if the step
+    has already run, partly or completely. Enter the block twice (see the example), because an
+    interrupt may prevent the first exit.
 
     Examples
     --------
@@ -37,9 +37,9 @@ class Cleanup(ExitStack):
 
 
 def fork_safe_lock() -> threading.RLock:
-    """Return a lock that no other thread holds while the process forks.
+    """Return a lock that is never held by another thread when the process forks.
 
-    The forked process has no thread that could release the lock.
+    The forked process would not have this thread, and the lock would never be released.
     """
     lock = threading.RLock()
     if hasattr(os, "register_at_fork"):
@@ -50,12 +50,15 @@ def fork_safe_lock() -> threading.RLock:
 
 
 class SharedChange:
-    """Change of the whole process: the first holder makes it, the last one reverts it.
+    """Change of the whole process that several holders need at the same time.
+
+    The change is reverted when the last holder releases it.
 
     Parameters
     ----------
     apply, revert : callable
-        Both must be correct if they have run before, partly or completely.
+        Functions that make and revert the change. `apply` is called by each holder. Both functions
+        must be correct if they have already run, partly or completely.
     """
 
     def __init__(self, apply: Callable[[], object], revert: Callable[[], object]) -> None:
@@ -65,7 +68,7 @@ class SharedChange:
         self._holders: set[object] = set()
 
     def hold(self, undo: Cleanup) -> None:
-        """Hold the change until the block of `undo` ends. Any thread may call this."""
+        """Make the change and hold it until the block of `undo` ends. Any thread may call this."""
         holder = object()
         undo.add(partial(self._release, holder))
         with self._lock:

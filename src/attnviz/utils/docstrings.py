@@ -1,4 +1,4 @@
-"""Parameters and attributes that a numpy docstring describes."""
+"""Reader of the parameters and attributes in docstrings of numpy style."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ __all__ = ["documented_names"]
 
 
 def documented_names(source: Any) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, type and description of each parameter and attribute in a numpy docstring.
+    """Yield the name, type and description of each parameter and attribute in a docstring.
+
+    `source` is an object with a docstring of numpy style.
 
     >>> list(documented_names(documented_names))
     []

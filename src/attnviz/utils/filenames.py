@@ -1,4 +1,4 @@
-"""File names made of arbitrary text."""
+"""Conversion of text to valid file names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ _MAX_LENGTH = 80
 
 
 def file_stem(text: str) -> str:
-    """Return `text` as part of a file name that is valid on every system. The result may be empty.
+    """Convert text to a part of a file name that is valid on every operating system.
+
+    Other characters than letters, digits and ``_.-`` become ``-``. The result may be empty.
 
     >>> file_stem("all-MiniLM-L6-v2"), file_stem("../../etc/passwd"), file_stem("a: b?")
     ('all-MiniLM-L6-v2', 'etc-passwd', 'a-b')

@@ -18,13 +18,14 @@ __all__ = ["open_atomic", "write_atomic"]
 
 @contextmanager
 def open_atomic(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:
-    """Open a temporary file in the target's folder and rename it to `path` when it is complete.
+    """Open a temporary file in the folder of `path`, and rename it to `path` when the block ends.
 
-    Yield the file to write to, and the absolute path that it will have. An existing file is
-    replaced at the end, and its mode is kept. If `path` is a symbolic link, the file that it points
-    to is replaced.
+    Yield the temporary file and the absolute form of `path`. If the block raises an exception, the
+    temporary file is deleted. An existing file at `path` is replaced, and the new file gets its
+    permissions. If `path` is a symbolic link, the file to which it points is replaced.
 
-    Raise OSError with the path if the file cannot be written or `path` is not a file.
+    Raise OSError with the path if the file cannot be written, or if `path` exists and is not a
+    file.
     """
     absolute = as_path("path", path, "file").absolute()
     target = Path(os.path.realpath(absolute))
@@ -51,7 +52,7 @@ def open_atomic(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write `data` atomically. Return the absolute path."""
+    """Write `data` to a file atomically. Return the absolute path of the file."""
     with open_atomic(path) as (file, target):
         file.write(data)
     return target

@@ -1,4 +1,4 @@
-"""The host that runs the code: a Jupyter kernel, marimo or a script, with or without a screen."""
+"""The program that runs the code: a Jupyter kernel, marimo or a script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["has_kernel", "in_marimo", "ipython_cell", "offer_file", "warn_caller
 
 
 def ipython_cell() -> int | None:
-    """Return the number of the running IPython cell, or None outside IPython."""
+    """Return the number of the IPython cell that is running, or None outside IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return None if shell is None else int(shell.execution_count)
@@ -32,9 +32,10 @@ def in_marimo() -> bool:
 
 
 def offer_file(path: Path) -> None:
-    """Print an absolute path. Open it in a browser if there is a terminal and a screen.
+    """Print the absolute path of a file. Open the file in a browser if the user can see it.
 
-    The call never blocks.
+    This requires that the output is a terminal and the machine has a screen. The call does not wait
+    for the browser.
     """
     print(path)  # noqa: T201 - the output of a command
     if sys.stdout.isatty() and _has_screen():
@@ -42,7 +43,7 @@ def offer_file(path: Path) -> None:
 
 
 def warn_caller(message: str) -> None:
-    """Warn with the line of the caller's code that called attnviz, not a line inside attnviz."""
+    """Issue a warning that shows the line of the user's code that called attnviz."""
     level = 1
     frame = sys._getframe(1)
     inside = ("attnviz", "traitlets", "ipywidgets", "anywidget")

@@ -1,4 +1,4 @@
-"""Numbers in sentences that a reader sees, with the sign that print has for minus."""
+"""Formatting of numbers in sentences that readers see, with the typographic minus sign (U+2212)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["format_change", "format_signed", "format_small"]
 
 
 def format_signed(number: float, spec: str) -> str:
-    """Format a number of either sign.
+    """Format a number that may be negative. `spec` is as in `format`.
 
     >>> format_signed(-15.479, ".4g")
     '−15.48'
@@ -15,7 +15,7 @@ def format_signed(number: float, spec: str) -> str:
 
 
 def format_small(number: float) -> str:
-    """Format two digits of a number that may be very small, such as a noise.
+    """Format a number that may be very small, such as noise, with two significant digits.
 
     >>> format_small(0.0123), format_small(1.26e-6), format_small(0)
     ('0.012', '1.3e−6', '0')
@@ -25,7 +25,7 @@ def format_small(number: float) -> str:
 
 
 def format_change(before: float, after: float) -> str:
-    """Format two numbers with as many decimals as distinguish them, at most four.
+    """Format two numbers with enough decimals to distinguish them, at least one and at most four.
 
     >>> format_change(8.5431, 8.5312), format_change(17.04, -15.48)
     ('8.54 to 8.53', '17.0 to −15.5')

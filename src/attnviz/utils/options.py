@@ -19,10 +19,10 @@ class Options:
     Attributes
     ----------
     snapshot : {"picture", "page"} or False, default "picture"
-        Content that a notebook stores with a live view, for readers without its kernel.
-        ``"picture"`` stores a small picture of the selected heads. ``"page"`` stores the picture
-        and the interactive page in a frame, as the view's method `snapshot` does. False stores
-        nothing.
+        Content that a notebook stores in addition to a view. Readers see it if they open the
+        notebook without a kernel. ``"picture"`` stores a small picture of the selected heads.
+        ``"page"`` stores the picture and an interactive page in a frame, as the view's method
+        `snapshot` does. False stores nothing.
 
     Examples
     --------
@@ -40,11 +40,11 @@ class Options:
         self.snapshot = "picture"
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Reject unknown names and values, which would have no effect."""
+        """Raise AttributeError for an unknown name, or ValueError for an invalid value."""
         if name != "snapshot":
             meant = did_you_mean(name, ["snapshot"])
             raise AttributeError(f"attnviz.options has no setting {name!r}{meant}")
-        # 0 equals False, but it is a number.
+        # Compare False by identity, because 0 equals False but is not a valid value.
         if not any(value is saved or (saved and value == saved) for saved in _SAVED):
             raise ValueError(f'snapshot={short_repr(value)} must be "picture", "page" or False')
         super().__setattr__(name, value)
@@ -53,5 +53,5 @@ class Options:
         return f"<attnviz.options: snapshot={self.snapshot!r}>"
 
 
-#: Settings of this process.
+#: Settings of this process, which all of its views share.
 options = Options()

@@ -1,9 +1,10 @@
 """Long computations in steps, with progress, remaining time and cancellation.
 
 A computation is a generator that yields a `Progress` after each step and returns its result. A
-script runs it to the end, with a progress bar (`run_with_bar`) or without (`run_steps`). A kernel
-runs it for a short time per request of a view (`Work`). A caller stops it by not requesting another
-step. `Pace` ends steps by the amount of computation, so that steps do not depend on the clock.
+script runs the generator to its end, with a progress bar (`run_with_bar`) or without (`run_steps`).
+When a view requests a result, the kernel runs the generator for a short time (`Work`). The view
+repeats the request until the result is complete. `Pace` ends a step after a certain amount of
+computation. The steps are therefore the same on every machine.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ __all__ = [
     "scale_progress",
 ]
 
-#: Number of weights that a step computes, about 0.05 s on one core. A step computes between one and
-#: two times this number, except the last one, so that small work is one step.
+#: Number of computed weights after which `Pace` ends a step. This takes one core about 0.05 s. A
+#: computation of fewer weights is a single step.
 STEP = 1 << 22
-# Fixed cost of one call for a head or a block, in weights.
+# Additional cost of each call that computes weights, as a number of weights.
 _CALL = 1 << 13
 
 _Result = TypeVar("_Result")
@@ -37,14 +38,16 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress within one part of the work.
+    """Progress of a computation, or of one of several parts that follow each other.
 
     Attributes
     ----------
     doing : str
         Name of the part.
     done, total : float
-        Amount done and total amount of this part, in `unit`.
+        Completed amount and total amount of this part, in units of `unit`.
+    unit : str
+        Name of the unit, in the singular.
     """
 
     doing: str
@@ -57,18 +60,20 @@ Steps = Generator[Progress, None, _Result]
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error
-    """Raised inside cancelled work, which then does not cache its partial results."""
+    """Exception that `Work.cancel` raises in a generator. It must not cache partial results."""
 
 
 class Pace:
-    """Counter of computed weights that ends steps of about equal size, for ``yield from``.
+    """Counter of computed weights that ends steps of about equal size.
+
+    A generator calls ``yield from pace.advance(...)`` after each part of its computation.
 
     Parameters
     ----------
     doing : str
-        Name of the part of the work.
+        Name of the computation, as in `Progress`.
     total : float
-        Number of weights that are computed in total.
+        Number of weights that the computation will compute.
 
     Examples
     --------
@@ -84,7 +89,10 @@ class Pace:
         self._since = 0.0
 
     def advance(self, weights: float, calls: int = 1) -> Iterator[Progress]:
-        """Count computed weights. Yield a `Progress` if the step is complete."""
+        """Add a number of computed weights. Yield a `Progress` if this completes a step.
+
+        `calls` is the number of calls in which they were computed. Each call adds a fixed cost.
+        """
         self._done += weights
         self._since += weights + calls * _CALL
         if self._since >= STEP:
@@ -93,7 +101,7 @@ class Pace:
 
 
 def run_steps(steps: Steps[_Result]) -> _Result:
-    """Run all steps and return the result.
+    """Run a generator of steps to its end and return its result.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
@@ -117,11 +125,11 @@ def run_with_bar(
     after: float = 1.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> _Result:
-    """Run all steps with a progress bar for each part of the work, and return the result.
+    """Run a generator of steps to its end with progress bars, and return its result.
 
-    A part that ends within `after` seconds shows no bar, because all bars of a process share a
-    lock, which an interrupt can leave held. The remaining time is estimated from the completed
-    steps.
+    Each part of the computation (`Progress.doing`) has its own bar, whose text begins with `title`.
+    A bar appears only after `after` seconds. Bars are avoided for short parts, because all bars of
+    a process share a lock, and after an interrupt the lock may never be released.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
@@ -147,7 +155,7 @@ def run_with_bar(
                 current.update(progress.done - current.n)
             elif clock() - began >= after:
                 if bar is None:
-                    # Imported late: silent work does not need tqdm.
+                    # Import tqdm only if a bar is shown.
                     from attnviz.utils.bars import Bar
 
                     bar = Bar
@@ -173,9 +181,10 @@ def scale_progress(
     *,
     size: float = 1.0,
 ) -> Steps[_Result]:
-    """Run `steps` as a part of larger work, and yield the progress of the larger work.
+    """Run `steps` as a part of a larger computation. Yield the progress of the larger one.
 
-    `done` of `total` units are complete before the part begins. The part counts as `size` units.
+    The larger computation has `total` units. `done` of them are complete before this part begins,
+    and the part itself has `size` units. `doing` and `unit` are as in `Progress`.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
@@ -190,27 +199,28 @@ def scale_progress(
         except StopIteration as end:
             result: _Result = end.value
             return result
-        # Work with several parts starts again at 0 with each part.
+        # If `steps` has several parts, its progress begins again at 0 with each part. The progress
+        # of the larger computation must not decrease.
         fraction = max(fraction, min(1.0, progress.done / max(1.0, progress.total)))
         yield Progress(doing, done + fraction * size, total, unit)
 
 
 class Work(Generic[_Result]):
-    """Work that runs for a limited time per call.
+    """Computation that runs for a limited time per call.
 
     Parameters
     ----------
     steps : generator
-        The work.
+        The computation, which yields a `Progress` after each step.
     clock : callable
-        Returns the time in seconds.
+        Function that returns the time in seconds.
 
     Attributes
     ----------
     progress : Progress or None
         Progress after the last step, or None before the first step.
     result
-        Return value of the generator. It exists once the work is done.
+        Return value of the generator. The attribute exists when `run_for` has returned True.
 
     Examples
     --------
@@ -234,7 +244,10 @@ class Work(Generic[_Result]):
         self.progress: Progress | None = None
 
     def run_for(self, seconds: float) -> bool:
-        """Run steps for about `seconds`, at least one. Return whether the work is done."""
+        """Run at least one step, and further steps until `seconds` have passed.
+
+        Return whether the computation is complete.
+        """
         before = self._clock()
         end = before + seconds
         while True:
@@ -247,21 +260,24 @@ class Work(Generic[_Result]):
             if self.progress is not None and progress.doing == self.progress.doing:
                 self._spent += now - before
             else:
-                # The speed of earlier parts does not predict that of this part.
+                # Measure the time of each part separately, because parts differ in speed.
                 self._spent, self._began = 0.0, progress.done
             self.progress, before = progress, now
             if now >= end:
                 return False
 
     def cancel(self) -> None:
-        """Stop the work and release its memory."""
+        """Raise `Cancelled` in the generator and close it, which releases its memory."""
         with suppress(Cancelled, StopIteration):
             self._steps.throw(Cancelled())
         self._steps.close()
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimated remaining seconds of this part, or None before the first measurement."""
+        """Estimated remaining time of the current part in seconds.
+
+        None until two steps of the part have been measured.
+        """
         if self.progress is None or self.progress.done <= self._began:
             return None
         remaining = self.progress.total - self.progress.done

@@ -1,12 +1,14 @@
-"""Threads of torch, and work that attnviz divides among threads itself.
+"""Computation in several threads, and the number of threads that torch uses.
 
-When torch divides an operation among threads, all of them wait for the last one. On a busy machine
-this wait is longer than a short operation: one second of work took up to a minute, and a matrix
-product took ten times as long on two processors as on one. Threads that run separate operations do
-not wait for each other.
+When torch divides an operation among several threads, all of them wait for the slowest. On a busy
+machine, this can take much longer than a short operation itself: one second of computation took up
+to a minute, and a matrix product took ten times as long on two processors as on one. attnviz
+therefore runs separate operations in separate threads, which do not wait for each other. In these
+threads, torch uses one thread.
 
-torch stores the number of threads per thread. A thread that has not computed yet uses the number
-that any thread set last. A number that attnviz sets temporarily must therefore not be the last one.
+`torch.set_num_threads` sets the number for the calling thread. It also becomes the number of each
+thread that later calls torch for the first time. If attnviz changes the number temporarily, other
+threads must not get the temporary number.
 """
 
 from __future__ import annotations
@@ -28,20 +30,21 @@ __all__ = ["map_ahead", "map_threads", "torch_threads"]
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# Maximum number of threads in `map_threads`. Each may hold copies of a head's points.
+# Maximum number of threads in `map_threads`, because each thread may need much memory.
 _MAX_THREADS = 4
-# Maximum number of threads in `map_ahead`. More threads wait for memory or for the consumer.
+# Maximum number of threads in `map_ahead`. More threads would be limited by the memory bandwidth or
+# by the caller that processes the results.
 _MAX_AHEAD = 8
-# Results per thread that wait for the consumer in `map_ahead`.
+# Maximum number of results per thread that `map_ahead` computes before the caller requests them.
 _MAX_WAITING = 2
 
 
 @contextmanager
 def torch_threads(count: int | None = None) -> Iterator[None]:
-    """Set torch's number of threads for this thread, and restore the former number at the end.
+    """Set torch's number of threads for the current thread, and restore it when the block ends.
 
-    None sets no number. The former number is restored even then, because other libraries change it:
-    numba's OpenMP layer sets it for all libraries that use OpenMP.
+    If `count` is None, the number is not set, but restored. Other libraries may change it in the
+    block: numba's OpenMP layer sets it for all libraries that use OpenMP.
     """
     before = torch.get_num_threads()
     try:
@@ -56,7 +59,10 @@ _setting = fork_safe_lock()
 
 
 def _set_own_threads(count: int) -> None:
-    """Set torch's number of threads for this thread, but not for threads that start later."""
+    """Set torch's number of threads for the current thread, but not for threads that start later.
+
+    Do nothing if the current thread already has this number.
+    """
     if torch.get_num_threads() == count:
         return
     inherited, changed = threading.Event(), threading.Event()
@@ -68,9 +74,9 @@ def _set_own_threads(count: int) -> None:
         torch.set_num_threads(inherited_count)
 
     with _setting:
-        # `torch.set_num_threads` also sets the number that later threads inherit. The helper thread
-        # inherits this number before the change, and sets it again after the change. This does not
-        # affect the number of the current thread.
+        # `torch.set_num_threads` also sets the number that later threads inherit. A helper thread
+        # inherits the former number before this call, and sets it again after the call. Later
+        # threads then inherit the former number, and the current thread keeps the new one.
         helper = threading.Thread(target=restore, name="attnviz", daemon=True)
         helper.start()
         try:
@@ -84,7 +90,7 @@ def _set_own_threads(count: int) -> None:
 def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
     """Return ``[make(0), ..., make(count - 1)]``, computed in several threads.
 
-    torch computes with one thread in each of them.
+    In each of these threads, torch uses a single thread.
     """
     workers = min(torch.get_num_threads(), count, _MAX_THREADS)
     if workers <= 1:
@@ -95,9 +101,10 @@ def map_threads(make: Callable[[int], _Result], count: int) -> list[_Result]:
 
 
 def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
-    """Yield the function's result for each item in order, and compute a few results ahead.
+    """Yield ``function(item)`` for each item, in order, computed in several threads.
 
-    As many threads run as torch uses. An exception in a thread is raised in the caller.
+    A few results are computed before the caller requests them. The number of threads is that of
+    torch, but at most 8. An exception in a thread is raised in the caller.
 
     >>> list(map_ahead(lambda number: number**2, range(4)))
     [0, 1, 4, 9]
@@ -105,7 +112,7 @@ def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> I
     remaining = iter(items)
     first = list(islice(remaining, 2))
     workers = min(_MAX_AHEAD, torch.get_num_threads())
-    # A short text has one tile, which takes less time than starting a thread.
+    # For a single item, starting a thread would take longer than the computation.
     if workers == 1 or len(first) < 2:
         yield from map(function, chain(first, remaining))
         return
@@ -123,10 +130,11 @@ def map_ahead(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> I
 
 
 def _started_pool(workers: int) -> ThreadPoolExecutor:
-    """Return a pool whose threads have all started, with one torch thread each.
+    """Return a pool whose threads have all started. In each of them, torch uses a single thread.
 
-    A pool usually starts threads when items arrive, possibly between two results. Such a start
-    could undo a number of threads that the caller of `map_ahead` sets in the meantime.
+    Normally, a pool starts a thread when it gets an item. A thread that starts calls
+    `torch.set_num_threads`. If it started between two results of `map_ahead`, this could change a
+    number of threads that the caller sets at the same time.
     """
     started = threading.Barrier(workers)
     pool = ThreadPoolExecutor(workers, "attnviz", initializer=_set_own_threads, initargs=(1,))
