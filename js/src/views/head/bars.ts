@@ -1,4 +1,8 @@
-/** Bars with numbers: the weights of the highlighted query or key in each head. */
+/**
+ * Bars with numbers. Beside the keys, they show the weights of the highlighted query. Beside the
+ * queries, they show the weights on the highlighted key. Each head has a column of bars. If there
+ * are more than `MAX_COLOURS` heads, a single column shows the strongest weight of each token.
+ */
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
@@ -10,24 +14,25 @@ import { type Column, type Layout, positionOf, type Side } from "./layout";
 import { type Focus, isHovered, type LinePlot, seriesTextColor, valueColor } from "./line-plot";
 import type { Series } from "./lines";
 
-/** Minimum width of a column that has numbers beside its bars. */
+/** Minimum width in pixels of a column of bars with numbers. */
 const MIN_COLUMN = 50;
-/** Minimum width of a column that has numbers on both sides of its axis. */
+/** Minimum width in pixels of a column with bars and numbers on both sides of its axis. */
 const MIN_SIGNED_COLUMN = 104;
 const NUMBER_SIZE = 10.5;
 const TITLE_SIZE = 12.5;
-/** Minimum width of a column that writes "head 7" after a number. Narrower ones write "h 7". */
+/** Minimum width in pixels of a column that has "head 7" instead of "h 7" after a number. */
 const MIN_LONG_NAME = 130;
-/** Width of "0.68" and of "−0.68", which follow the longest bar. */
+/** Pixels after the longest bar for a number such as "0.68". */
 const NUMBER_ROOM = 30;
+/** Pixels after the longest bar for a number such as "−0.68". */
 const SIGNED_NUMBER_ROOM = 37;
 
-/** Column of bars: the values of one head, or the strongest values of many heads. */
+/** Column of bars. It shows the weights of one head, or the strongest weights of several heads. */
 interface BarColumn {
   name: string;
-  /** Colour of the name. Text needs more contrast than lines. */
+  /** Colour of the name, which has more contrast than the colour of the lines. */
   textColor: string;
-  /** Indices of its series. If there are several, each bar shows the strongest value. */
+  /** Indices of the series in this column. Each bar shows the strongest weight among them. */
   seriesIndices: number[];
 }
 
@@ -61,12 +66,14 @@ function barColumns(linePlot: LinePlot): BarColumn[] {
 }
 
 interface Bar {
-  /** Index of the token in its window. */
+  /** Index of the token in the window. */
   tokenIndex: number;
+  /** Index of the column of bars. */
   column: number;
   value: number;
-  /** Index of the series that has the value. */
+  /** Index of the series that has this weight. */
   series: number;
+  /** Whether the key is left out. The bar then has length 0 and a muted number. */
   faded: boolean;
 }
 
@@ -95,17 +102,17 @@ function barsOf(linePlot: LinePlot, side: Side, token: number, columns: BarColum
   return bars;
 }
 
-/** Return the value of a bar of full length. */
+/** Return the weight of a bar of full length. */
 function endOf({ quantity, keys }: LinePlot): number {
   return barEnd(quantity.maximum, keys.text.length);
 }
 
-/** Whether a column has room for bars. */
+/** Return whether there is enough room for bars beside a column of tokens. */
 function hasBars(column: Column): boolean {
   return Math.abs(column.barReach) >= 40;
 }
 
-/** Return bars beside the keys for the highlighted query, and beside the queries for the key. */
+/** Draw the bars of the highlighted query (beside the keys) and of the highlighted key. */
 export function barMarks(linePlot: LinePlot, focus: Focus): Mark[] {
   const marks: Mark[] = [];
   if (focus.query !== null) marks.push(...barsBeside(linePlot, linePlot.layout.key, focus.query));
@@ -127,19 +134,19 @@ function barsBeside(linePlot: LinePlot, column: Column, tokenIndex: number): Mar
     : barsOfHorizontalLayout(linePlot, column, columns, bars, titles);
 }
 
-/** Return the first text that fits into `room`, or the last text if none fits. */
+/** Return the first text that fits into `room` pixels, or the last text if none fits. */
 function fitText(texts: readonly string[], room: number, font: string): string {
   return texts.find((text) => measureText(text, font) <= room) ?? (texts.at(-1) as string);
 }
 
-/** Return the name of a bar's head if its column shows several heads, and "" otherwise. */
+/** Return the name of a bar's head, or "" if the bar's column belongs to a single head. */
 function headOf(linePlot: LinePlot, columns: BarColumn[], bar: Bar, isShort: boolean): string {
   if ((columns[bar.column]?.seriesIndices.length ?? 0) < 2) return "";
   const name = linePlot.lines.series[bar.series]?.name ?? "";
   return isShort ? name.replace("head ", "h ") : name;
 }
 
-/** Weight below which the number is "<0.01" and has the muted colour. */
+/** Weights below this one are written as "<0.01", in the muted colour. */
 const MIN_WRITTEN = 0.005;
 
 function numberMark(linePlot: LinePlot, bar: Bar, head = ""): Omit<TextMark, "x" | "y"> {
@@ -166,8 +173,8 @@ function barsOfVerticalLayout(
   const end = endOf(linePlot);
   const direction = Math.sign(column.barReach);
   const reach = Math.abs(column.barReach);
-  // If there is room, each head has a separate column, so that numbers never collide.
-  // Otherwise the bars of the heads share a row, and the longest bar has the number.
+  // If there is room, the columns are side by side, so that numbers never overlap. Otherwise all
+  // columns start at the same position. The bars of a token are then stacked, with one number.
   const minWidth = signed ? MIN_SIGNED_COLUMN : MIN_COLUMN;
   const separate = columns.length === 1 || reach / columns.length >= minWidth;
   const named = columns.some(({ seriesIndices }) => seriesIndices.length > 1);
@@ -175,8 +182,8 @@ function barsOfVerticalLayout(
   const shortName = signed || columnWidth < MIN_LONG_NAME;
   const numberRoom = signed ? SIGNED_NUMBER_ROOM : NUMBER_ROOM;
   const textWidth = named ? numberRoom + (shortName ? 28 : 46) : numberRoom;
-  // If there is room, positive bars extend to the right of an axis and negative bars to the left.
-  // Otherwise all bars extend to one side, and negative bars are hollow.
+  // If there is room, bars of positive numbers are on one side of an axis and bars of negative
+  // numbers on the other. Otherwise all bars are on the same side, and negative ones are hollow.
   const twoSided = signed && columnWidth >= MIN_SIGNED_COLUMN + (named ? 2 * 28 : 0);
   const longest = (columnWidth - 8 - (twoSided ? 2 * textWidth : textWidth)) / (twoSided ? 2 : 1);
   const marks: Mark[] = [];
@@ -207,7 +214,7 @@ function barsOfVerticalLayout(
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke });
     const signs = twoSided ? "both" : signed ? "hollow" : undefined;
     marks.push(...axisMarks({ x, y: bottom, reach: direction * longest, signs }, end, palette));
-    // The caption below the plot has the complete name with the number of heads.
+    // If "mean of 12 heads" does not fit, the heading is "mean".
     const [headName = ""] = barColumn.name.split(",");
     const single =
       columns.length > 1
@@ -234,7 +241,7 @@ function barsOfVerticalLayout(
   const numbered = numberedBars(bars, layout, separate, signed);
   const lengthOf = (bar: Bar): number => (bar.faded ? 0 : barLength(bar.value, end, longest));
   const numNeighbours = layout.step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / layout.step) : 0;
-  // If rows are lower than a number, the number must also clear the bars of neighbouring rows.
+  // A number that is higher than its row must begin after the bars of the neighbouring rows, too.
   const clearLengthOf = (bar: Bar): number => {
     let maxLength = lengthOf(bar);
     for (
@@ -284,13 +291,18 @@ function barsOfVerticalLayout(
   return marks;
 }
 
-/** Return the longest heading that fits above the shared bars of several heads. */
+/** Return the longest heading that fits above a column of bars that several heads share. */
 function sharedName(numHeads: number, room: number, font: string): string {
   const names = [`${numHeads} heads; number: the strongest`, "number: the strongest"];
   return names.find((name) => measureText(name, font) <= room) ?? "strongest";
 }
 
-/** Return the bars that get a number: the strongest first, without overlaps in a column. */
+/**
+ * Select the bars that get a number. Stronger bars are considered first. A bar gets no number if it
+ * would overlap the number of a stronger bar.
+ *
+ * @param separate whether each head has a separate column.
+ */
 function numberedBars(bars: Bar[], layout: Layout, separate: boolean, signed: boolean): Set<Bar> {
   const numberedTokens = new Map<number, number[]>();
   const chosen = new Set<Bar>();
@@ -328,7 +340,8 @@ function barsOfHorizontalLayout(
   const direction = Math.sign(column.barReach);
   const named = columns.some(({ seriesIndices }) => seriesIndices.length > 1);
   const reach = Math.abs(column.barReach);
-  // Bars of signed numbers start at an axis in the middle. A head's name needs a second text line.
+  // Bars of signed numbers start at an axis in the middle, so they have half of the length. A
+  // head's name takes the room of a second line of text.
   const longest = reach / (signed ? 2 : 1) - (named ? 24 : 14);
   const zero = column.barStart + (signed ? column.barReach / 2 : 0);
   const sideOf = (bar: Bar): number => (signed ? -Math.sign(bar.value) : direction);
@@ -388,7 +401,7 @@ function barsOfHorizontalLayout(
     if (numbered.has(bar) && !isTiny(linePlot.quantity, bar.value)) {
       marks.push({
         ...numberMark(linePlot, bar),
-        // Centred on the token, not on the bar, so that neighbouring numbers do not overlap.
+        // Centre the number on the token. `numberedBars` prevents overlaps for this position only.
         x: positionOf(layout, bar.tokenIndex, column),
         y: zero + side * (length + 8),
         align: "middle",

@@ -1,4 +1,10 @@
-/** Sentences and captions of the head view. Pure functions. */
+/**
+ * Captions of the head view. Pure functions.
+ *
+ * A series is the set of lines of one head, or of the mean or maximum of several heads. The
+ * highlight (`Focus`) is the query or key under the pointer or cursor, otherwise the pinned query
+ * and key.
+ */
 
 import type { TokenList } from "../../client/protocol";
 import type { Captions } from "../../draw/figure";
@@ -37,7 +43,7 @@ function joinItems(items: (string | number)[]): string {
   return items.join(", ");
 }
 
-/** Return "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
+/** Name the drawn heads: "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
 export function drawnInWords(lines: Lines): string {
   const heads = lines.series.map((series) => series.head);
   if (heads.includes(null)) return lines.series[0]?.name ?? "no head";
@@ -51,24 +57,28 @@ export interface SentenceInput {
   focus: Focus;
   queryTexts: readonly string[];
   keyTexts: readonly string[];
-  /** Function that returns the prediction of a query: ", predicting “cat” (0.62)," or "". */
+  /** Return the prediction of a query, such as ", predicting “cat” (0.62),", or "" without one. */
   predicting?: (query: number) => string;
-  /** Function that returns the drawn weight of a series. */
+  /** Return the weight in a series, renormalised if the lines are. NaN if it is not loaded. */
   value: (series: number, query: number, key: number) => number;
-  /** Function that returns a query's strongest keys in the text, if the window shows a part of it. */
+  /**
+   * Return the strongest keys of a query in the complete text, or null if they are not loaded.
+   * Omitted if the window shows all keys.
+   */
   strongest?: (query: number) => StrongKey[] | null;
   keyWindow: readonly [number, number];
   queryWindow: readonly [number, number];
+  /** 1 for each key that is left out, and 0 for the others. */
   leftOut: Uint8Array;
-  /** Kind of the numbers. The default is weights. */
+  /** Name and range of the drawn numbers. The default is weights. */
   quantity?: Quantity;
-  /** Tokens that attract attention in every text. Weights between them say little about this text. */
+  /** Tokens that attract attention in every text. `sentence` prefers lines between other tokens. */
   resting?: RestingTokens;
 }
 
 const WEIGHT: Quantity = { name: "weight", signed: false, maximum: 1 };
 
-/** Return the quoted query with its prediction. */
+/** Return the query in quotation marks, with its prediction. */
 function queryOf(input: SentenceInput, query: number): string {
   return quotedAt(input.queryTexts, query) + (input.predicting?.(query) ?? "");
 }
@@ -76,14 +86,18 @@ function queryOf(input: SentenceInput, query: number): string {
 function inSeries(lines: Lines, series: number): string {
   const shown = lines.series[series];
   if (!shown) return "";
-  // The sentence has already named a single series.
+  // The beginning of the sentence has already named a single series.
   return lines.series.length === 1 ? "" : ` in ${shown.name}`;
 }
 
-/** Number of heads whose weights a sentence lists before it summarizes the others. */
+/** Number of heads whose weights a sentence lists, if there are more than `MAX_NAMED + 1` heads. */
 const MAX_NAMED = 3;
 
-/** Return the first sentence: the layer, the heads and the largest highlighted weight. */
+/**
+ * Return the sentence below the plot: the layer, the heads, and the weight of the highlighted query
+ * and key. If only one of them is highlighted, return the strongest weight of this token. Without a
+ * highlight, return the weight of the strongest line.
+ */
 export function sentence(input: SentenceInput): string {
   const { lines, focus, quantity = WEIGHT } = input;
   const { signed, name } = quantity;
@@ -174,7 +188,7 @@ export function sentence(input: SentenceInput): string {
   return `${where} ${signed ? `Largest ${name}` : `Strongest${beside}`}: ${between}, ${bestText()}.`;
 }
 
-/** Maximum number of weights in a summary. */
+/** Maximum number of weights that a summary lists. */
 const MAX_IN_SUMMARY = 5;
 
 interface NamedWeight {
@@ -184,7 +198,12 @@ interface NamedWeight {
   value: number;
 }
 
-/** Return the strongest of the weights that `give` adds. Among equal weights the first are kept. */
+/**
+ * Return the `MAX_IN_SUMMARY` strongest weights in descending order. Equal weights keep their
+ * order.
+ *
+ * @param give called once with a function that it calls for every weight.
+ */
 function strongestOf(
   give: (add: (series: number, query: number, key: number, value: number) => void) => void,
 ): NamedWeight[] {
@@ -201,7 +220,7 @@ function strongestOf(
   return all;
 }
 
-/** Return the strongest drawn lines whose query and key satisfy `counts`. */
+/** Return the strongest drawn lines for whose query and key `counts` returns true. */
 function strongestDrawn(
   lines: Lines,
   counts: (query: number, key: number) => boolean = () => true,
@@ -216,7 +235,10 @@ function strongestDrawn(
   });
 }
 
-/** Return the strongest weights of the highlighted query, key or pair within the windows. */
+/**
+ * Return the strongest weights of the highlighted tokens. The windows limit the queries or keys
+ * that are not highlighted.
+ */
 function strongestInSight({ lines, focus, ...input }: SentenceInput): NamedWeight[] {
   const [first, last] = focus.query === null ? input.queryWindow : [focus.query, focus.query + 1];
   const [start, stop] = focus.key === null ? input.keyWindow : [focus.key, focus.key + 1];
@@ -233,7 +255,7 @@ function strongestInSight({ lines, focus, ...input }: SentenceInput): NamedWeigh
   });
 }
 
-/** Return the layer, the heads, the pins and the five strongest weights, for screen readers. */
+/** Return the layer, the heads, the highlight and its strongest weights, for screen readers. */
 export function summary(input: SentenceInput): string {
   const { lines, focus, quantity = WEIGHT } = input;
   const anywhere = focus.query !== null && focus.key === null && input.strongest?.(focus.query);
@@ -270,37 +292,42 @@ export function summary(input: SentenceInput): string {
 /** Arguments of `coverage`. */
 export interface CoverageInput {
   shares: Shares;
-  /** Whether the weights are maxima over heads, whose rows do not sum to 1. */
+  /** Whether each weight is the maximum over several heads. Rows do not sum to 1 then. */
   maxima: boolean;
   topK: number | null;
   threshold: number;
-  /** Number of lines before the limit `MAX_LINES` applies. */
+  /** Number of lines, including those that are not drawn because of `MAX_LINES`. */
   total: number;
-  /** Smallest visible weight, or null if the invisible lines have a negligible share. */
+  /** Smallest visible weight, or null if invisible lines have less than 0.5% of the weight. */
   faintest: number | null;
+  /** Names of the keys that are left out. */
   leaveOut: string[];
   renormalize: boolean;
   pair: Pair;
   queries?: TokenList;
   emptyQueries: number;
-  /** Whether the weight of every key is loaded. */
+  /** Whether the weights of all keys are loaded, not only of keys in the window. */
   wholeRows: boolean;
   /** Whether the total weight of the keys outside the window is known. */
   outsideKnown: boolean;
+  /** Pinned query and key in words. */
   pinned: string[];
-  /** Whether the picture is interactive, unlike a figure. */
+  /** Whether the caption is for the view, in which Esc clears the pins. False for a figure. */
   live: boolean;
-  /** Kind of the numbers. The default is weights. */
+  /** Name and range of the drawn numbers. The default is weights. */
   quantity?: Quantity;
 }
 
-/** Return the second sentence: the share of the weight that is drawn, and where the rest is. */
+/**
+ * Return the small print below the plot: which lines are drawn, their share of the weight, and the
+ * shares of keys that are left out, in another text or outside the window.
+ */
 export function coverage(input: CoverageInput): string {
   const { shares, quantity = WEIGHT } = input;
   const { signed } = quantity;
   const parts: string[] = [];
   const isLimited = input.total > MAX_LINES;
-  // If only the strongest lines are drawn, all of them are visible.
+  // If `MAX_LINES` limits the lines, all drawn lines are visible and `faintest` is irrelevant.
   const minDrawn =
     input.faintest !== null && !isLimited
       ? plainNumber(Number(input.faintest.toPrecision(2)))
@@ -347,12 +374,13 @@ export function coverage(input: CoverageInput): string {
 
 /** Texts around the plot. */
 export interface Caption extends Captions {
-  /** Label at the end of the opacity scale. */
+  /** Label at the upper end of the opacity scale. */
   scale: string;
+  /** Explanation of the opacity scale. */
   scaleNote: string;
 }
 
-/** Return the stack, the number of its tokens and the precision. */
+/** Return the subtitle: the stack, the number of its tokens, and the precision of the weights. */
 export function subtitleOf(plan: Plan, error: number | null, state: HeadState): string {
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
@@ -389,7 +417,7 @@ function sentenceInputOf(
   };
 }
 
-/** Return the text for screen readers, which does not depend on the pointer. */
+/** Return the text for screen readers. It describes the cursor or the pins, not the pointer. */
 export function summaryOf(plan: Plan, linePlot: LinePlot, renormalize: boolean): string {
   const focus = focusOf({ ...linePlot, hovered: null });
   const { effects } = linePlot;
@@ -400,7 +428,7 @@ export function summaryOf(plan: Plan, linePlot: LinePlot, renormalize: boolean):
 /**
  * Return the texts around a plot.
  *
- * @param live whether the picture is interactive, unlike a figure.
+ * @param live whether the texts are for the view. False for a figure.
  */
 export function captionOf(
   plan: Plan,
@@ -455,7 +483,7 @@ export function captionOf(
       linePlot.effects
         ? ` ${tokenEffectsInWords(linePlot.effects, state.orientation === "horizontal")}`
         : "",
-      // In a live view, the line below all captions states this.
+      // Only a figure needs this sentence. The view shows it in a separate line.
       live ? "" : ` ${changedInWords(plan.stack)}`.trimEnd(),
     ),
     scale: plainNumber(scale),

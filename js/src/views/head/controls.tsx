@@ -1,4 +1,7 @@
-/** Controls of the head view: its lines, its tokens and the windows of a long text. */
+/**
+ * Controls of the head view: drawn lines, tokens that are left out, windows of a long text, and the
+ * list of the strongest keys.
+ */
 
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -41,7 +44,7 @@ const TOP_K = [
   ["10", "top 10"],
 ] as const;
 
-/** Return the options "all" and numbers of keys, including a number that was set from Python. */
+/** Return the options for the number of keys per query. They include the current number. */
 function topKOptions(current: number | null): [string, string][] {
   const options: [string, string][] = TOP_K.map(([value, text]) => [value, text]);
   const value = current === null ? "all" : String(current);
@@ -50,17 +53,17 @@ function topKOptions(current: number | null): [string, string][] {
   return options;
 }
 
-/** Add an item to the list, or remove it if the list has it. */
+/** Add an item to the list, or remove it if the list contains it. */
 export function toggleLeaveOut(list: readonly LeaveOut[], item: LeaveOut): LeaveOut[] {
   return list.includes(item) ? list.filter((entry) => entry !== item) : [...list, item];
 }
 
-/** Return the threshold at a slider position from 0 to 1, in thousandths of the maximum. */
+/** Return the threshold of a slider position from 0 to 1. It is a multiple of 0.001 * maximum. */
 export function thresholdAt(position: number, maximum: number): number {
   return Number(((Math.round(position ** 2 * 1000) / 1000) * maximum).toPrecision(4));
 }
 
-/** Controls of the drawn lines: the frequent ones in a row, the rare ones in a menu. */
+/** Controls of the drawn lines. Rarely used controls are in the menu "More". */
 export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const several = plan.heads.length > 1;
@@ -89,7 +92,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
           store.cursor.value = null;
         }}
       />
-      {/* With one head its room is reserved, so that the row does not break at the second. */}
+      {/* Invisible for one head. Its room is reserved, or a second head would move the rest. */}
       <span class={several ? "av-reserved" : "av-reserved av-unused"}>
         <Choice
           label="Combine"
@@ -106,13 +109,13 @@ export function LineControls({ context, store, plan }: ControlProps) {
           onChange={(combine) => assign(state, { combine })}
         />
       </span>
-      {/* In the compact form, one button already hides all controls. */}
+      {/* Compact controls are all in one menu, so they need no second menu. */}
       {context.controls.value === "full" ? <Panel label="More">{rare}</Panel> : rare}
     </div>
   );
 }
 
-/** Controls of the threshold, the left-out tokens, the layout and the token scores. */
+/** Controls of the threshold, the left-out keys, the layout and the token scores. */
 function RareControls({ context, plan }: Omit<ControlProps, "store">) {
   const { state } = context;
   const quantity = quantityOf(plan.stack);
@@ -129,7 +132,7 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
           min={0}
           max={100}
           step={1}
-          // The square root gives small weights, which are the most frequent, most of the slider.
+          // Most weights are small. The square root spreads them over most of the slider.
           value={Math.round(Math.sqrt(state.threshold.value / maximum) * 100)}
           onInput={(event) =>
             assign(state, {
@@ -249,7 +252,7 @@ function WindowControl(props: {
   );
 }
 
-/** Controls of the windows of a long text. */
+/** Controls of the windows of queries and keys, for a text that does not fit into a window. */
 export function WindowControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const numQueries = plan.queries.text.length;
@@ -311,9 +314,9 @@ export function WindowControls({ context, store, plan }: ControlProps) {
   );
 }
 
-/** Number of keys per list if there are several lists. */
+/** Number of keys per head in `StrongestList`, if it lists several heads. */
 const KEYS_PER_LIST = 5;
-/** Smallest weight in a list. */
+/** Smallest weight in `StrongestList`. */
 const MIN_LISTED = 1e-5;
 
 export function StrongestList(props: { context: ViewContext<HeadState>; store: HeadStore }) {
@@ -322,7 +325,9 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
   const reply = store.listed.value;
   const linePlot = store.basePlot.value;
   const plan = store.plan.value;
-  /** Clear the pins and focus the plot, because the focused button disappears with the list. */
+  /**
+   * Clear the pins, which removes the list. Focus the plot, because the focused button vanishes.
+   */
   const close = (): void => {
     const frame = list.current?.closest(".av-frame");
     assign(context.state, { token: null, key: null });
@@ -332,7 +337,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
   const query = reply.rows[0];
   const { series } = linePlot.lines;
   const { quantity } = linePlot;
-  // Signed numbers have any magnitude, so their limit is relative.
+  // Signed numbers may have any magnitude, so their limit is relative to the maximum.
   const minWeight = MIN_LISTED * (quantity.signed ? quantity.maximum : 1);
   const { text } = plan.keys;
   const numListed = reply.matrices.length > 1 ? KEYS_PER_LIST : reply.k;

@@ -1,4 +1,4 @@
-/** Bars of the keys' effects, between the labels of the keys and the bars of weights. */
+/** Effect bars of the keys. They are between the labels of the keys and the bars of weights. */
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark } from "../../draw/marks";
@@ -11,7 +11,7 @@ const HEADING_SIZE = 11.5;
 const AXIS_SIZE = 10;
 const THICK = 9;
 
-/** Return the effect bars of the keys in the window, with their heading and scale. */
+/** Draw the effect bars of the keys in the window, with their heading and scale. */
 export function keyEffectMarks(linePlot: LinePlot): Mark[] {
   const { layout, palette, effects } = linePlot;
   const column = layout.key;

@@ -1,4 +1,4 @@
-/** Export of the head view: a figure with all captions, and the drawn lines as CSV. */
+/** Exports of the head view: a figure with captions, and a CSV table of the drawn lines. */
 
 import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
@@ -12,11 +12,11 @@ import type { Caption } from "./captions";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
-/** Compose the figure without the highlights of pointer, cursor and search. */
+/** Compose the figure. It highlights the pins, but not pointer, cursor and search matches. */
 export function figure(
   linePlot: LinePlot,
   caption: Caption,
-  /** Function that adds the image panel beside the plot. */
+  /** Add the image panel, if there is one, to the picture. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
   request?: FigureRequest,
 ): Scene {
@@ -60,7 +60,11 @@ export function figure(
   return composeFigure(parts, request);
 }
 
-/** Return the start, middle and end labels of the opacity scale. A signed scale has two ends. */
+/**
+ * Return the labels at the start, the middle and the end of the opacity scale.
+ *
+ * @param signs whether the scale extends from a negative to a positive number.
+ */
 export function scaleLabels(
   { scale }: Pick<Caption, "scale">,
   signs: boolean,
@@ -70,7 +74,7 @@ export function scaleLabels(
 
 const LINE_COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token"];
 
-/** Return the drawn lines as CSV, one line per row. */
+/** Return a CSV table with one row per drawn line. */
 export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
   const { error } = linePlot.lines;
   const rows: (string | number | null)[][] = [];

@@ -1,6 +1,6 @@
 /**
- * Head view: the queries and keys as two columns, connected by lines for the weights of the chosen
- * heads of a layer.
+ * Head view: queries and keys are two columns of tokens. Lines between them show the weights of the
+ * chosen heads of a layer.
  */
 
 import { useComputed } from "@preact/signals";
@@ -46,7 +46,7 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** Return the keyboard shortcuts. The orientation decides which arrows move along the tokens. */
+/** Return the keyboard shortcuts. The meaning of the arrow keys depends on the orientation. */
 function keysFor(
   orientation: Orientation,
   signed: boolean,
@@ -56,17 +56,21 @@ function keysFor(
     [columns ? UP_DOWN : LEFT_RIGHT, "previous, next token"],
     [columns ? LEFT_RIGHT : UP_DOWN, "queries, keys"],
     ["Home End", "first, last token in sight"],
-    // Keys cannot be left out of signed numbers.
+    // If numbers are signed, keys cannot be left out.
     ...KEYS.filter(([, what]) => !signed || !what.includes("leave")),
   ];
 }
 
-/** Return the data of an export: the plot without pointer highlights, the plan and the captions. */
+/**
+ * Return the plot, the plan and the captions of an export.
+ *
+ * @throws Error if nothing is drawn yet.
+ */
 function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
   const linePlot = store.exportPlot();
   const loaded = store.loaded.peek();
   if (!linePlot || !loaded) throw new Error("Nothing is drawn yet, so there is nothing to export.");
-  // The pins are current even if new weights are still loading.
+  // While new weights load, the export has the old weights but the new pins.
   const plan = {
     ...loaded.plan,
     ...pinsOf(store.plan.peek() ?? { ...loaded.plan, token: null, key: null }),
@@ -76,7 +80,7 @@ function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
   return { linePlot, plan, caption };
 }
 
-/** Head view with the controls of interventions. Dashboards embed `HeadView` without them. */
+/** Head view with the controls of interventions. A dashboard embeds `HeadView` without these. */
 export function HeadViewWithWhatIf({ context }: { context: ViewContext<HeadState> }) {
   return (
     <HeadView
@@ -96,7 +100,7 @@ export function HeadView(props: {
 }) {
   const { context } = props;
   const { state } = context;
-  // In a dashboard the matrix view shows the image, because it has room below.
+  // In a dashboard, the matrix view shows the image, because there is room below its heat map.
   const panelled = !context.embedded || context.ownImage === true;
   const inner = useMemo(() => sharingRoom(context, panelled), []);
   const store = useMemo(() => createHeadStore(inner), []);
@@ -127,7 +131,7 @@ export function HeadView(props: {
   const loaded = store.loaded.value;
 
   const leaveOut = (key: number): void => {
-    // Keys cannot be left out of signed numbers.
+    // If numbers are signed, keys cannot be left out.
     if (plan?.stack.signed) return;
     assign(state, { leave_out: toggleLeaveOut(state.leave_out.peek(), key) });
   };
@@ -140,7 +144,7 @@ export function HeadView(props: {
       summary={summary}
       exports={entries}
       keys={withImageKeys(keysFor(state.orientation.value, plan?.stack.signed === true), inner)}
-      // The windows and left-out keys are indices of the previous stack's tokens.
+      // Windows and left-out keys are token indices, which mean other tokens in another stack.
       onStack={() => ({
         query_window: null,
         key_window: null,
@@ -175,8 +179,8 @@ export function HeadView(props: {
 }
 
 /**
- * Captions and legends. They are a separate component, so that a movement of the pointer renders
- * only them again.
+ * Captions and legends below the plot. When the pointer moves, only this component is rendered
+ * again, not the complete view.
  */
 function HeadFooter({ store }: { store: HeadStore }) {
   const caption = store.caption.value;
@@ -205,7 +209,7 @@ function HeadFooter({ store }: { store: HeadStore }) {
   );
 }
 
-/** Names and colours of the series. The pointer on a name highlights the lines of its heads. */
+/** Legend of the series. If the pointer is on a name, the lines of its heads are highlighted. */
 function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot }) {
   const hover = (heads: readonly number[]): void => {
     store.hoveredHeads.value = heads;

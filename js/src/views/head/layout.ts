@@ -1,4 +1,11 @@
-/** Positions of tokens, lines and bars in the head view. Pure functions. */
+/**
+ * Positions of tokens, lines and bars in the head view, in pixels. Pure functions.
+ *
+ * In a vertical layout, queries and keys are two columns of tokens. In a horizontal layout, they
+ * are two rows, which the code calls columns, too. Positions "along" the plot are measured in the
+ * direction in which the tokens follow each other. Positions "across" the plot are measured in the
+ * direction from the queries to the keys.
+ */
 
 import type { Range } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
@@ -10,26 +17,31 @@ import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/lab
 export type Orientation = "vertical" | "horizontal";
 export type Side = "query" | "key";
 
-/** Tokens of one side: a column, or a row if the layout is horizontal. */
+/** Queries or keys of the window, with their positions. */
 export interface Column {
   side: Side;
   window: Range;
   labels: Label[];
-  /** Step between tokens that have a label. */
+  /** Number of tokens per label. It is 1, or more if tokens are too close to have a label each. */
   every: number;
+  /** Font size of the labels. */
   size: number;
   /** Position of the labels across the plot. */
   anchor: number;
   /** Position of the ends of the lines across the plot. */
   edge: number;
-  /** Whether labels are rotated because they are wider than a step. False in a vertical layout. */
+  /** Whether labels are rotated, because they are too wide. Always false in a vertical layout. */
   rotated: boolean;
-  /** Index in the window of the model's answer, which follows a gap, or null without an answer. */
+  /**
+   * Index in the window of the first token that the model generated. A gap precedes this token.
+   * Null if the window shows only the prompt or only the answer.
+   */
   answerIndex: number | null;
-  /** Start and maximum length of the bars across the plot. Negative lengths extend backwards. */
+  /** Position across the plot at which bars of weights start. */
   barStart: number;
+  /** Maximum length of these bars. It is negative beside queries, where bars extend backwards. */
   barReach: number;
-  /** Start and length of the effect bars across the plot. Only keys have effects. */
+  /** Position and length across the plot of effect bars. Omitted for queries. */
   effects?: { start: number; size: number };
 }
 
@@ -45,91 +57,100 @@ export interface Layout {
   key: Column;
 }
 
-/** Functions that return the aspect ratio of a side's patches, or null without patches. */
+/** Functions that return the aspect ratio of an image patch. Null for a side without patches. */
 export type Shapes = Record<Side, PatchAspect | null>;
 
 /** Arguments of `layOut`. */
 export interface LayoutInput {
   orientation: Orientation;
-  /** Available width in pixels. */
+  /** Available width. */
   width: number;
   queryTexts: readonly string[];
   keyTexts: readonly string[];
   queryWindow: Range;
   keyWindow: Range;
-  /** Sides with room for bars. On a screen both have room, so that nothing moves under the pointer. */
+  /**
+   * Sides with room for bars. A view needs room on both sides, because bars that appear must not
+   * move the tokens under the pointer.
+   */
   barSides: readonly Side[];
-  /** First token of the model's answer on each side. */
+  /** Index of the first query and key that the model generated, or null. */
   starts?: Record<Side, number | null>;
-  /** Tokens that are drawn as image patches. */
+  /** Aspect ratios of the tokens that are drawn as image patches. */
   shapes?: Shapes;
-  /** Whether bars extend to both sides of an axis. */
+  /** Whether the numbers are signed, so that bars may extend to both sides of an axis. */
   signed?: boolean | undefined;
   /** Whether keys have effect bars. */
   effects?: boolean;
-  /** Whether this is a figure of a given width, with texts of one size and rows of minimum height. */
+  /** Whether the layout is for a figure of a given width. Labels have `PRINT_FONT_SIZE` then. */
   printed?: boolean;
   measure: Measure;
 }
 
-/** Height of the headings. All lengths are in pixels. */
+/** Height of the headings. */
 const HEADING = 44;
-/** Gap between the prompt and the answer, which contains the word "answer". */
+/** Gap between the prompt and the answer of the model. It contains the word "answer". */
 export const ANSWER_GAP = 26;
 const GAP = 12;
 const MAX_LABEL = 190;
-/** Minimum width of the lines between the columns. */
+/** Minimum width of the area of the lines, between the two columns. */
 const MIN_LINES = 84;
-/** View width below which lines may shrink to `MIN_NARROW_LINES`, so that bars have room. */
+/** Width below which a view makes room for bars by shrinking the lines to `MIN_NARROW_LINES`. */
 const NARROW = 320;
 const MIN_NARROW_LINES = 60;
-/** Minimum width of bars if both sides have room for them. */
+/** Minimum width of the bars on each side, if both sides have bars of equal width. */
 const MIN_BARS = 72;
-/** Width of bars on both sides of a view that is narrower than `SMALL`. */
+/** `MIN_BARS` for a view that is narrower than `SMALL`. */
 const SMALL_BARS = 60;
-/** Width of the bars beside queries if readable bars do not fit on both sides. */
+/** Width of the bars beside the queries, if bars of equal width do not fit. */
 const SHORT_BARS = 46;
 const SMALL = 480;
 const MIN_LABEL_STEP = 11;
 const PRINTED_STEP = 16;
 const MAX_PATCH = 40;
-/** Maximum ratio of the sides of a patch. */
+/** Maximum ratio of the longer side of a drawn patch to its shorter side. */
 const MAX_STRETCH = 3;
-/** Distance between the two rows of a horizontal plot. */
+/** Distance between the queries and the keys in a horizontal layout. */
 const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
-/** Additional room for bars on both sides of an axis. */
+/** Additional room for bars of signed numbers, which are on both sides of an axis. */
 const SIGNED_BARS = 30;
-/** Length of effect bars in a wide and in a narrow view. */
+/** Length of effect bars. */
 const EFFECTS = 56;
+/** Length of effect bars in a view that is narrower than `SMALL`. */
 const NARROW_EFFECTS = 30;
 const HORIZONTAL_MARGIN = 74;
 const PRINTED_MARGIN = 48;
 
-/** Whether a token can be written from top to bottom with upright characters, as in Japanese. */
+/** Return whether a token can be written from top to bottom with upright characters. */
 export function standsUpright(text: string): boolean {
   return /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}·。、，！？「」…]+$/u.test(
     text,
   );
 }
 
-/** Whether a label is short enough to stay horizontal among rotated labels. */
+/** Return whether a label is short enough to stay horizontal while others are rotated. */
 export function staysLevel(label: Label, step: number): boolean {
   return label.width <= Math.min(24, step - 4);
 }
 
-/** Return the distance between the rows of a column of `count` tokens. */
+/** Return the distance between neighbouring tokens in a column of `count` tokens. */
 export function rowStep(count: number): number {
   if (count <= 100) return Math.min(26, Math.max(13, 640 / Math.max(1, count)));
   return Math.max(3, 1150 / count);
 }
 
-/** Return the length of a patch along the plot. There are gaps unless the step is small. */
+/**
+ * Return the length of a patch along the plot. There are gaps between patches, unless tokens are
+ * very close.
+ *
+ * @param step distance between neighbouring tokens.
+ */
 function patchSide(step: number): number {
   return step < MIN_LABEL_STEP ? step : Math.min(MAX_PATCH, step - 2);
 }
 
-/** Return the labels of one side: texts, or empty labels with the sizes of image patches. */
+/** Return the labels of one side. The label of an image patch has a size but no text. */
 function labelsOf(
   input: LayoutInput,
   side: Side,
@@ -154,7 +175,7 @@ function maxLabelWidth(labels: Label[]): number {
   return labels.reduce((most, label) => Math.max(most, label.width), 0);
 }
 
-/** Return the centre of a token along the plot. Index 0 is the first token of the window. */
+/** Return the centre of a token along the plot. `index` counts from the start of the window. */
 export function positionOf(
   layout: Layout,
   index: number,
@@ -164,14 +185,17 @@ export function positionOf(
   return layout.first + index * layout.step + (isAnswer ? ANSWER_GAP : 0);
 }
 
-/** Return the answer's first index in the window, or null if the window does not show both texts. */
+/** Return `Column.answerIndex` of one side. */
 function answerIndexOf(input: LayoutInput, side: Side): number | null {
   const [first, stop] = side === "query" ? input.queryWindow : input.keyWindow;
   const start = input.starts?.[side] ?? null;
   return start !== null && start > first && start < stop ? start - first : null;
 }
 
-/** Lay out two columns: the queries left, the keys right and the bars outside. */
+/**
+ * Lay out two columns. From left to right: bars, queries, lines, keys, effect bars, bars. If the
+ * bars beside queries and keys do not both fit, one or both sides have none.
+ */
 function layOutColumns(input: LayoutInput): Layout {
   const { width } = input;
   const count = Math.max(
@@ -194,12 +218,13 @@ function layOutColumns(input: LayoutInput): Layout {
   const minLines = width < NARROW && !input.printed ? MIN_NARROW_LINES : MIN_LINES;
   const freeWidth = Math.max(0, width - fixed - minLines);
   const small = width < SMALL && !input.printed;
-  // In a small view the lines get the width that the bars do not need.
+  // In a small view, the bars have a fixed width and the lines get the remaining width.
   const side = small ? Math.min(SMALL_BARS, freeWidth / 2) : Math.min(300, spareWidth / 2);
-  // Both sides have bars of equal width if each gets a readable width.
+  // Both sides have bars of equal width if these bars are wide enough to be readable.
   const several = input.barSides.length > 1;
   const bothSides = several && side >= (small ? SMALL_BARS : MIN_BARS);
-  // Otherwise the keys have the wider bars, because the weights of a query sum to 1.
+  // Otherwise the bars beside the keys are wider. They are more useful, because they show all
+  // weights of a query, which sum to 1.
   const crowded = several && !bothSides;
   const maxBars = width - fixed - MIN_NARROW_LINES;
   const queryBars = crowded && !input.printed && maxBars >= 2 * SHORT_BARS ? SHORT_BARS : 0;
@@ -233,7 +258,8 @@ function layOutColumns(input: LayoutInput): Layout {
   const bottom = HEADING + count * step + answerGap;
   return {
     orientation: "vertical",
-    // If effect bars do not fit, a view scrolls and a figure gets wider.
+    // If effect bars do not fit into `width`, the view scrolls, and a figure is wider than
+    // requested.
     width: effects > 0 ? Math.max(width, Math.ceil(used)) : width,
     height: bottom + 8 + (barRoom.query + barRoom.key > 0 ? AXIS_HEIGHT : 0),
     step,
@@ -268,7 +294,7 @@ function layOutColumns(input: LayoutInput): Layout {
   };
 }
 
-/** Lay out two rows: the queries on top and the keys below. */
+/** Lay out two rows, with the queries on top. The bars are above the queries and below the keys. */
 function layOutRows(input: LayoutInput): Layout {
   const count = Math.max(
     input.queryWindow[1] - input.queryWindow[0],
@@ -310,7 +336,7 @@ function layOutRows(input: LayoutInput): Layout {
   const right = left + count * step + answerGap;
   return {
     orientation: "horizontal",
-    // If the tokens do not fit, the view scrolls horizontally.
+    // If the tokens do not fit into the available width, the view scrolls horizontally.
     width: Math.max(input.width, right + GAP),
     height: keyAnchor + key.height + GAP + beside + bars.key + 4,
     step,

@@ -1,4 +1,9 @@
-/** Contents of the head view, from which its marks, captions and hints are made. */
+/**
+ * Contents of the head view, from which its marks, captions and tooltips are computed.
+ *
+ * A series is the set of lines of one head, or of the mean or maximum of several heads. A side is
+ * the queries or the keys.
+ */
 
 import type { TokenList } from "../../client/protocol";
 import type { StrongestAnswer } from "../../client/requests/strongest";
@@ -10,56 +15,59 @@ import { headsInWords, type Quantity, waysOf } from "../../ui/text/captions";
 import type { Layout, Side } from "./layout";
 import type { Lines, Weights } from "./lines";
 
-/** Token of one side. */
+/** A query or a key. */
 export interface TokenAt {
   side: Side;
   index: number;
 }
 
-/** Line between two tokens. */
+/** Line from a query to a key. */
 export interface LineAt {
   series: number;
   query: number;
   key: number;
 }
 
-/** Contents of the drawn plot. */
+/** Everything that determines the drawn plot. */
 export interface LinePlot {
   layout: Layout;
   palette: Palette;
   queries: TokenList;
   keys: TokenList;
-  /** Images whose patches are tokens. */
+  /** Images of the record, whose patches are tokens. */
   images: Images;
   weights: Weights;
-  /** Kind of the numbers. */
+  /** Name and range of the drawn numbers. */
   quantity: Quantity;
   lines: Lines;
-  /** Weight that is drawn with full opacity. */
+  /** Absolute value that is drawn with full opacity. */
   scale: number;
-  /** Pinned query and key. */
+  /** Pinned query. */
   token: number | null;
+  /** Pinned key. */
   key: number | null;
+  /** Token under the pointer. */
   hovered: TokenAt | null;
+  /** Line under the pointer. */
   hoveredLine: LineAt | null;
-  /** Heads under the pointer in the head selector or in the legend. */
+  /** Heads of the button or legend entry under the pointer. Their lines are highlighted. */
   hoveredHeads: readonly number[];
   /** Token under the keyboard cursor. */
   cursor: TokenAt | null;
-  /** Whether the weights of the keys that are not left out are divided by their sum. */
+  /** Whether each row is divided by its sum over the keys that are not left out. */
   renormalized: boolean;
   leftOut: Uint8Array;
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
-  /** Strongest keys of the pinned query in the complete text, or null if they are not loaded. */
+  /** Strongest keys of the pinned query in the complete text, or null if not needed or loaded. */
   strongest: StrongestAnswer | null;
-  /** Effects of the keys, which are drawn as bars. */
+  /** Effects of the keys, which are drawn as bars beside the keys. */
   effects?: TokenEffects | null;
-  /** Function that returns whether a token matches the search, or null without a search. */
+  /** Return whether a token matches the search. Null without a search. */
   isFound: ((token: string) => boolean) | null;
 }
 
-/** Query and key whose lines are highlighted. */
+/** Query and key whose lines are highlighted. Null stands for none. */
 export interface Focus {
   query: number | null;
   key: number | null;
@@ -67,17 +75,18 @@ export interface Focus {
 
 export type Pointing = Pick<LinePlot, "hovered" | "cursor" | "token" | "key">;
 
-/** Return the token under the pointer, or else the token under the keyboard cursor. */
+/** Return the token under the pointer, otherwise the token at the keyboard cursor, or null. */
 export function pointedAt(linePlot: Pointing): TokenAt | null {
   return linePlot.hovered ?? linePlot.cursor;
 }
 
-/** Return the highlighted query or key: the one under pointer or cursor, or else the pins. */
+/** Return the highlight: the token under the pointer or cursor, otherwise the pins. */
 export function focusOf(linePlot: Pointing): Focus {
   const pointed = pointedAt(linePlot);
   const pins = { query: linePlot.token, key: linePlot.key };
   if (!pointed) return pins;
-  // Opposite a single pin, the pointer is on the bars of that pin, which must not disappear.
+  // If only a query (key) is pinned, its bars are beside the keys (queries). The bars must stay
+  // while the pointer is on them, so the pin stays highlighted.
   const across =
     pointed.side === "query"
       ? pins.key !== null && pins.query === null
@@ -88,10 +97,10 @@ export function focusOf(linePlot: Pointing): Focus {
     : { query: null, key: pointed.index };
 }
 
-/** Return the drawn weight of a series, or NaN if it is not loaded. */
+/** Return the weight in a series, or NaN if it is not loaded. */
 export function drawnValue(linePlot: LinePlot, series: number, query: number, key: number): number {
   const { rows, columns, numReached } = linePlot.weights;
-  // The causal mask excludes this key for all loaded queries.
+  // The causal mask excludes keys from `numReached` on for all loaded queries.
   if (key >= numReached) return 0;
   const drawn = linePlot.lines.series[series];
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1])
@@ -103,12 +112,15 @@ export function drawnValue(linePlot: LinePlot, series: number, query: number, ke
 export function seriesColor(linePlot: LinePlot, seriesIndex: number): string {
   const { series } = linePlot.lines;
   const only = series[seriesIndex];
-  // A mean or maximum over heads has no head's colour.
+  // A mean or maximum over heads does not have the colour of a head.
   if (!only || only.head === null) return linePlot.palette.neutral;
   return headColor(linePlot.palette, seriesIndex, series.length);
 }
 
-/** Whether colours show the sign, as for one series of signed numbers. Else they show the head. */
+/**
+ * Return whether the colours of lines and bars stand for signs instead of heads. This is the case
+ * for a single series of signed numbers.
+ */
 export function colorsSigns({ quantity, lines }: Pick<LinePlot, "quantity" | "lines">): boolean {
   return quantity.signed && lines.series.length === 1;
 }
@@ -119,19 +131,19 @@ export function valueColor(linePlot: LinePlot, seriesIndex: number, value: numbe
     : seriesColor(linePlot, seriesIndex);
 }
 
-/** Return the text colour of a series, which has more contrast than its lines. */
+/** Return the colour of a series for text. It has more contrast than the colour of its lines. */
 export function seriesTextColor(linePlot: LinePlot, seriesIndex: number): string {
   const { series } = linePlot.lines;
   if (series[seriesIndex]?.head == null || colorsSigns(linePlot)) return linePlot.palette.neutral;
   return headTextColor(linePlot.palette, seriesIndex, series.length);
 }
 
-/** Entry of the legend, with the heads that have its colour. */
+/** Entry of the legend: a colour or line style, and the heads that have this colour. */
 export interface LegendEntry {
   name: string;
   color: string;
   heads: number[];
-  /** Whether its lines are dashed. */
+  /** Whether the lines of this entry are dashed. */
   dashed?: boolean;
 }
 
@@ -143,7 +155,7 @@ function groupName(heads: readonly number[]): string {
   return heads.length > 2 && inTurn ? `heads ${first} to ${last}` : headsInWords(heads);
 }
 
-/** Return the entries of the legend. Heads that share a colour share an entry. */
+/** Return the entries of the legend. Heads with the same colour have a common entry. */
 export function legendOf(linePlot: LinePlot): LegendEntry[] {
   const { lines, quantity, palette } = linePlot;
   const { series } = lines;
@@ -171,7 +183,7 @@ export function legendOf(linePlot: LinePlot): LegendEntry[] {
   return quantity.signed ? [...named, ...signs] : named;
 }
 
-/** Whether the pointer is on the head in the head selector or in the legend. */
+/** Return whether the pointer is on the button or the legend entry of a head. */
 export function isHovered(linePlot: Pick<LinePlot, "hoveredHeads">, head: number | null): boolean {
   return head !== null && linePlot.hoveredHeads.includes(head);
 }

@@ -1,4 +1,4 @@
-/** Selection of the lines that are drawn, and their share of the weight. Pure functions. */
+/** Selection of the drawn lines, and computation of their share of the weight. Pure functions. */
 
 import type { Range } from "../../client/protocol";
 import { topKeys } from "../../client/requests/strongest";
@@ -10,19 +10,23 @@ export type LeaveOut = "special" | "first" | number;
 /** Weights of one layer, with one matrix per head. */
 export interface Weights {
   heads: number[];
-  /** Row-major, for the queries in `rows` and the keys in `columns`. */
+  /** One matrix per head in row-major order, of the queries `rows` and the keys `columns`. */
   matrices: Float32Array[];
+  /** Loaded queries. */
   rows: Range;
+  /** Loaded keys. */
   columns: Range;
-  /** Number of keys that these queries may attend to. Keys outside `columns` are not loaded. */
+  /** Number of keys that these queries may attend to, including keys that are not loaded. */
   numReached: number;
   /** Whether complete rows sum to 1. */
   normalized: boolean;
+  /** Largest possible absolute value. */
   maximum: number;
+  /** Largest absolute error of a weight. */
   error: number;
 }
 
-/** Whether the rows are complete: every key that may have weight is loaded. */
+/** Return whether rows are complete: all keys that may have a weight are loaded. */
 export function hasWholeRows({ columns, numReached }: Weights): boolean {
   return columns[0] === 0 && columns[1] >= numReached;
 }
@@ -30,76 +34,88 @@ export function hasWholeRows({ columns, numReached }: Weights): boolean {
 /** Options of `computeLines`. */
 export interface LineOptions {
   combine: Combine;
-  /** Number of strongest keys per query and matrix that are drawn, or null for all keys. */
+  /** Number of strongest keys that are drawn per query and series, or null for all keys. */
   topK: number | null;
-  /** Smallest weight that is drawn, in absolute value. */
+  /** Smallest absolute value that is drawn. */
   threshold: number;
   /** 1 for each key of the stack that is left out, and 0 for the others. */
   leftOut: Uint8Array;
-  /** 1 for each query and key that the choice of a sentence pair includes, and 0 for the others. */
+  /** 1 for each query in the chosen text of a pair of texts, and 0 for the others. */
   pairQueries: Uint8Array;
+  /** 1 for each key in the chosen text of a pair of texts, and 0 for the others. */
   pairKeys: Uint8Array;
+  /** Whether to divide each row by its sum over the keys that are not left out. */
   renormalize: boolean;
-  /** Queries and keys in the windows. */
+  /** Queries that the view shows. */
   queryWindow: Range;
+  /** Keys that the view shows. */
   keyWindow: Range;
 }
 
-/** Lines of one matrix. */
+/** Drawn lines of one head, or of the mean or maximum over several heads. */
 export interface Series {
   /** Number of the head, or null for the mean or maximum over several heads. */
   head: number | null;
   name: string;
+  /** Query of each line. */
   query: Int32Array;
+  /** Key of each line. */
   key: Int32Array;
+  /** Weight of each line. */
   weight: Float32Array;
-  /** Matrix of the lines, renormalised if the options require it. */
+  /** Loaded weights in row-major order, renormalised if the options say so. */
   matrix: Float32Array;
 }
 
 /**
- * Shares of the weight of the queries in the window, which sum to 1. For signed numbers they are
- * shares of the sum of absolute values.
+ * Shares of the total weight of all queries in the window. `drawn`, `leftOut`, `otherPair`,
+ * `outside` and `rest` sum to 1. For signed numbers, they are shares of the sum of absolute values.
  */
 export interface Shares {
+  /** Share of the drawn lines. */
   drawn: number;
   /** Share of the keys that are left out. */
   leftOut: number;
   /** Largest error of `leftOut`, or 0 if the weights are exact. */
   leftOutError: number;
-  /** Share of the keys that the choice of a sentence pair excludes. */
+  /** Share of the keys that are not in the chosen text of a pair of texts. */
   otherPair: number;
   /** Share of the keys outside the window. */
   outside: number;
-  /** Share of the keys in the window whose lines are not drawn. */
+  /** Share of the lines that are not drawn, although their keys are in the window. */
   rest: number;
 }
 
 export interface Lines {
   series: Series[];
   shares: Shares;
-  /** Number of lines before the limit `MAX_LINES` applies. */
+  /** Number of lines, including those that are not drawn because of `MAX_LINES`. */
   total: number;
-  /** Share of the weight in lines that are too faint to be visible. Part of `shares.rest`. */
+  /** Share of the lines that are not drawn because they are too faint. It is part of `rest`. */
   invisibleShare: number;
-  /** Largest absolute value of a drawn weight. */
+  /** Largest absolute value of the drawn lines. */
   largest: number;
-  /** Largest error of any displayed number of the queries in the window. */
+  /** Largest absolute error of the displayed weights, after renormalisation. */
   error: number;
-  /** Number of queries without any weight, such as masked rows. */
+  /** Number of rows without any weight, for example because all keys are masked. */
   emptyQueries: number;
-  /** Whether the weight of every key is loaded. */
+  /** Whether the weights of all keys are loaded, not only of keys in the window. */
   wholeRows: boolean;
   /** Whether the total weight of the keys outside the window is known. */
   outsideKnown: boolean;
 }
 
-/** Smallest visible weight, as a share of the maximum. Fainter lines are not drawn or counted. */
+/**
+ * Smallest visible weight, as a share of the maximum. Fainter lines are neither drawn nor counted.
+ */
 export const MIN_VISIBLE = 0.002;
-/** Maximum number of drawn lines. More lines could not be distinguished. */
+/** Maximum number of drawn lines, because more lines could not be distinguished. */
 export const MAX_LINES = 20_000;
 
-/** Return the mean of each cell over the matrices, or its value with the largest absolute value. */
+/**
+ * Combine matrices of equal shape element by element. "mean" returns the mean. "max" returns the
+ * element with the largest absolute value, with its sign.
+ */
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
   const [first = new Float32Array(0), ...others] = matrices;
   if (how === "max") {
@@ -116,12 +132,16 @@ export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): 
   return new Float32Array(sums.map((sum) => sum / matrices.length));
 }
 
-/** Return the name of a combination of heads: "mean of 12 heads". */
+/** Return the name of a combination of heads: "mean of 12 heads" or "maximum of 12 heads". */
 export function combinedName(how: "mean" | "max", heads: string): string {
   return `${how === "mean" ? "mean" : "maximum"} of ${heads}`;
 }
 
-/** Return the matrices to draw: one per head, or one combination of all heads. */
+/**
+ * Return the matrices to draw: one per head, or one combination of all heads.
+ *
+ * @param noneChosen whether no head is chosen. "separate" then stands for "mean".
+ */
 export function shownMatrices(
   weights: Weights,
   combine: Combine,
@@ -140,7 +160,10 @@ export function shownMatrices(
   return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
 }
 
-/** Collector of the strongest lines of all series. Typed arrays are much faster than objects. */
+/**
+ * Collector of the strongest `MAX_LINES` lines of all series. It stores lines in typed arrays,
+ * which are much faster than objects.
+ */
 class StrongestLines {
   /** Number of lines that were added. */
   total = 0;
@@ -150,9 +173,9 @@ class StrongestLines {
   readonly query = new Int32Array(2 * MAX_LINES);
   readonly key = new Int32Array(2 * MAX_LINES);
   readonly weight = new Float32Array(2 * MAX_LINES);
-  /** Weights before renormalisation. */
+  /** Weight of each line before renormalisation. */
   readonly share = new Float32Array(2 * MAX_LINES);
-  /** Absolute value up to which a weight is not among the strongest. */
+  /** Weights up to this absolute value are not among the strongest. */
   #tooWeak = 0;
 
   add(series: number, query: number, key: number, weight: number, share: number): void {
@@ -167,7 +190,7 @@ class StrongestLines {
     this.share[index] = share;
   }
 
-  /** Return the lines of one series. */
+  /** Return the stored lines of one series. */
   of(series: number): Pick<Series, "query" | "key" | "weight"> {
     const isOf = (_: number, i: number): boolean => this.series[i] === series;
     return {
@@ -177,7 +200,7 @@ class StrongestLines {
     };
   }
 
-  /** Remove all lines except the strongest. Among equal weights the first lines stay. */
+  /** Keep only the strongest `MAX_LINES` lines. Among equal weights, the first lines stay. */
   cut(): void {
     const { count } = this;
     if (count <= MAX_LINES) return;
@@ -196,7 +219,12 @@ class StrongestLines {
   }
 }
 
-/** Return the largest error of `Shares.leftOut`, which follows from the error of the weights. */
+/**
+ * Return the largest possible error of `Shares.leftOut`.
+ *
+ * @param sums sums of weights over all rows, and the number of rows with weight.
+ * @param sumToOne whether the rows of the exact weights sum to 1.
+ */
 function leftOutError(
   weights: Pick<Weights, "error" | "numReached">,
   options: Pick<LineOptions, "leftOut">,
@@ -207,7 +235,8 @@ function leftOutError(
   if (weights.error === 0 || sums.total === 0 || count === 0) return 0;
   const share = sums.leftOut / sums.total;
   const keyError = (count * weights.error * sums.rows) / sums.total;
-  // If true rows sum to 1, the error of a sum is known. Otherwise each key may add its error.
+  // If exact rows sum to 1, the error of the total is its distance from the number of rows.
+  // Otherwise the errors of all keys may add up.
   const sumError = sumToOne
     ? Math.abs(sums.rows / sums.total - 1)
     : (weights.numReached * weights.error * sums.rows) / sums.total;
@@ -215,8 +244,13 @@ function leftOutError(
 }
 
 /**
- * Return the largest error of weights that are divided by their sum. For a weight v with true value
- * w and a sum s with true value r, |v / s - w / r| is at most (|v - w| + (v / s) |s - r|) / r.
+ * Return the largest error of weights that are divided by their sum. Let v be a weight with exact
+ * value w, and s the sum with exact value r. Then
+ * |v / s - w / r| <= (|v - w| + (v / s) |s - r|) / r.
+ *
+ * @param largest largest weight (v).
+ * @param error largest |v - w|.
+ * @param sumError largest |s - r|.
  */
 function quotientError(largest: number, sum: number, error: number, sumError: number): number {
   if (error === 0) return 0;
@@ -224,7 +258,11 @@ function quotientError(largest: number, sum: number, error: number, sumError: nu
   return minSum > 0 ? Math.min(1, (error + (largest / sum) * sumError) / minSum) : 1;
 }
 
-/** Select the lines to draw, and compute their shares of the weight. */
+/**
+ * Select the lines to draw, and compute their share of the weight.
+ *
+ * @param shown result of `shownMatrices`.
+ */
 export function computeLines(
   weights: Weights,
   options: LineOptions,
@@ -257,7 +295,7 @@ export function computeLines(
       let [remaining, leftOut, otherPair, inSight, largestRemaining] = [0, 0, 0, 0, 0];
       for (let key = left; key < right; key++) {
         const size = Math.abs(row[key - left] as number);
-        // On a page, most weights of a long text are rounded to 0.
+        // Skip zeros quickly: on a page, most weights of a long text are rounded to 0.
         if (size === 0) continue;
         if (options.leftOut[key]) leftOut += size;
         else if (!options.pairKeys[key]) otherPair += size;
@@ -267,10 +305,12 @@ export function computeLines(
           if (size > largestRemaining) largestRemaining = size;
         }
       }
-      // The missing weight belongs to keys that are not loaded.
+      // If the loaded keys sum to less than 1, the keys that are not loaded have the missing
+      // weight.
       if (!wholeRows && sumToOne) remaining += Math.max(0, 1 - remaining - leftOut - otherPair);
       const total = remaining + leftOut + otherPair;
-      // A row that is not complete may have weight on keys that are not loaded.
+      // An incomplete row is not counted as empty, because keys that are not loaded may have
+      // weight.
       if (total === 0 && wholeRows) emptyQueries++;
       if (total > 0) sums.rows++;
       sums.total += total;
@@ -283,7 +323,8 @@ export function computeLines(
           drawnMatrix[start + key - left] = isIncluded(key)
             ? (row[key - left] as number) * factor
             : 0;
-        // If rows sum to 1, the error of `remaining` comes from the row's sum and the excluded keys.
+        // `remaining` is the sum of the row minus the excluded keys. If rows sum to 1, its error is
+        // the error of the row's sum plus the errors of the excluded keys.
         const sumError = sumToOne
           ? Math.abs(1 - total) + (numColumns - numIncluded) * weights.error
           : numIncluded * weights.error;
@@ -297,7 +338,8 @@ export function computeLines(
         const share = row[key - left] as number;
         const value = share * factor;
         const size = Math.abs(value);
-        // A weight of 0 has no line, even if the maximum is 0.
+        // A weight of 0 has no line. The comparison with `faintest` would not exclude it if the
+        // maximum is 0, too.
         if (value === 0 || size < options.threshold) return;
         if (size < faintest) sums.faint += Math.abs(share);
         else strongest.add(seriesIndex, query, key, value, share);

@@ -1,3 +1,5 @@
+/** Marks of the head view: lines, tokens, image patches and headings. Pure functions. */
+
 import type { TokenList } from "../../client/protocol";
 import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
@@ -18,35 +20,47 @@ import {
 import { focusOf, isHovered, type LinePlot, pointedAt, valueColor } from "./line-plot";
 import type { Series } from "./lines";
 
-/** Return the distance between the lines of different heads that connect the same tokens. */
+/**
+ * Return the distance in pixels between lines of neighbouring heads that connect the same tokens.
+ */
 function spreadOf(linePlot: LinePlot): number {
   const count = linePlot.lines.series.length;
   if (count < 2) return 0;
   return Math.min(2.6, (linePlot.layout.step * 0.62) / count);
 }
 
-/** Opacity below which lines are one pixel wide. */
+/** Lines with less opacity are one pixel wide. */
 const WEAK = 0.12;
-/** Token distance below which lines are one pixel wide, so that they do not cover each other. */
+/** If tokens are closer than this many pixels, lines are one pixel wide, to cover fewer others. */
 const NARROW_STEP = 6;
 
-/** Return the opacity and the width of a line. */
+/**
+ * Return the opacity and the width of a line.
+ *
+ * @param scale absolute value that is drawn with full opacity.
+ * @param step distance between neighbouring tokens in pixels.
+ */
 export function strength(
   weight: number,
   scale: number,
   step: number,
 ): { opacity: number; width: number } {
   const opacity = Math.min(1, Math.abs(weight) / scale);
-  // Browsers paint lines of exactly one pixel several times faster, and most lines are weak.
+  // Most lines are weak, and browsers paint lines of exactly one pixel several times faster.
   const thin = opacity < WEAK || step < NARROW_STEP;
   return { opacity, width: thin ? 1 : 0.9 + 1.7 * opacity };
 }
 
-/** Return the lines of a series. Negative numbers are dashed and lie below the others. */
+/**
+ * Draw the lines of a series. Lines of negative numbers are dashed and drawn first, below the
+ * others.
+ *
+ * @param wider pixels that are added to the width of each line.
+ */
 function curvesOf(
   linePlot: LinePlot,
   seriesIndex: number,
-  /** Filter, or null for all lines. */
+  /** Return whether to draw a line. Null for all lines. */
   filter: ((query: number, key: number) => boolean) | null,
   wider: number,
 ): CurvesMark[] {
@@ -56,6 +70,7 @@ function curvesOf(
     .filter((mark) => mark !== null);
 }
 
+/** Draw the lines of one sign, or of any sign if `sign` is null. Return null if there are none. */
 function curvesOfSign(
   linePlot: LinePlot,
   seriesIndex: number,
@@ -110,12 +125,14 @@ function curvesOfSign(
   };
 }
 
-/** Return all lines, as they look without a highlight. */
+/** Draw all lines without highlights. */
 export function backMarks(linePlot: LinePlot): Mark[] {
   return linePlot.lines.series.flatMap((_, index) => curvesOf(linePlot, index, null, 0));
 }
 
-/** Return the opacity of all lines below the highlighted ones. */
+/**
+ * Return the opacity of `backMarks`, which is lower while other lines are highlighted above them.
+ */
 export function backOpacity(linePlot: LinePlot): number {
   if (linePlot.lines.series.some((series) => isHovered(linePlot, series.head))) return 0.12;
   const focus = focusOf(linePlot);
@@ -153,7 +170,7 @@ function focusCurves(linePlot: LinePlot): Mark[] {
       1.2,
     );
     for (const mark of lines) {
-      // Even a faint line must be visible if the hint describes it.
+      // The tooltip describes this line, so it must be visible even if its weight is small.
       mark.opacity.fill(1);
       marks.push(mark);
     }
@@ -161,7 +178,7 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   return marks;
 }
 
-/** Return the tokens of one side with their highlights. */
+/** Draw the tokens of one side, with their highlights and the areas that respond to the pointer. */
 function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const { layout, palette } = linePlot;
   const query = column.side === "query";
@@ -205,7 +222,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
     const isOtherText = members[index] === 0;
     if (label.height) {
       const style = { lit, faded: isLeftOut || isOtherText, struck: isLeftOut };
-      // Highlighted patches may be larger than their row, so they are drawn above the others.
+      // A highlighted patch may be larger than its row. Draw it later, above its neighbours.
       const pile = lit ? texts : marks;
       pile.push(...patchMarks({ ...linePlot, tokens }, column, { label, index, middle }, style));
       return;
@@ -281,7 +298,10 @@ function labelBox(layout: Layout, column: Column, width: number, middle: number)
   return { x: middle - wide / 2, y, width: wide, height: length };
 }
 
-/** Return the area that responds to the pointer: the token's row from its bars to its lines. */
+/**
+ * Return the area of a token that responds to the pointer. It reaches from the ends of the lines to
+ * the end of the bars.
+ */
 function hitBox(layout: Layout, column: Column, middle: number): Box {
   const end = column.barStart + column.barReach;
   const low = Math.min(column.edge, end);
@@ -315,7 +335,7 @@ function headingMarks(linePlot: LinePlot): Mark[] {
   ];
 }
 
-/** Return a rule and the word "answer", which precede the tokens that the model generated. */
+/** Draw a rule and the word "answer" before the first token that the model generated. */
 function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
   const { layout, palette } = linePlot;
   if (column.answerIndex === null) return [];
@@ -339,7 +359,7 @@ function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
   ];
 }
 
-/** Return the highlighted lines, the tokens, and the bars of the highlight. */
+/** Draw everything above `backMarks`: highlighted lines, tokens, and bars. */
 export function frontMarks(linePlot: LinePlot): Mark[] {
   return [
     ...focusCurves(linePlot),
@@ -351,20 +371,21 @@ export function frontMarks(linePlot: LinePlot): Mark[] {
   ];
 }
 
-/** Appearance of a patch. */
+/** Appearance of an image patch. */
 export interface PatchLook {
-  /** Whether it is under the pointer, pinned or found. */
+  /** Whether the patch is highlighted: under the pointer, pinned, or a match of the search. */
   lit: boolean;
-  /** Whether it is left out or belongs to the other text of a pair. */
+  /** Whether the patch is left out or outside the chosen text of a pair of texts. */
   faded: boolean;
+  /** Whether to draw a line through the patch, because the key is left out. */
   struck: boolean;
 }
 
-/** Minimum height of a highlighted patch. */
+/** Minimum height in pixels of a highlighted patch. */
 const MIN_LIT = 22;
 const FADED = 0.35;
 
-/** Return a patch in a column, or a plain rectangle until its image is loaded. */
+/** Draw the patch of a token. Until its image is loaded, draw a plain rectangle. */
 export function patchMarks(
   of: { layout: Layout; palette: Palette; images: Images; tokens: TokenList },
   column: Column,

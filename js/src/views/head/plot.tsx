@@ -1,4 +1,4 @@
-/** Plot of the head view with its pointer and keyboard events. */
+/** Plot of the head view, and its pointer and keyboard events. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -27,7 +27,7 @@ interface PlotProps {
   onLeaveOut: (key: number) => void;
 }
 
-/** Token or line under the pointer, and the position of the pointer. */
+/** Token or line under the pointer, and the position of the pointer in the plot. */
 interface PointerTarget {
   token: TokenAt | null;
   line: LineAt | null;
@@ -35,7 +35,7 @@ interface PointerTarget {
   y: number;
 }
 
-/** Maximum number of heads in a hint. If there are more, the strongest are listed. */
+/** Maximum number of heads in a tooltip. If there are more, it lists those with most weight. */
 const MAX_HINT_ROWS = 8;
 
 function hintRows(
@@ -62,7 +62,7 @@ function hintRows(
   return shown;
 }
 
-/** Return the hint for the token or the line under the pointer. */
+/** Return the tooltip for the token or the line under the pointer, or null without either. */
 function hintOf(
   linePlot: LinePlot,
   token: TokenAt | null,
@@ -121,7 +121,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     const { x, y } = pointIn(plot.current, event);
     const scene = store.scene.peek();
     if (!scene) return { token: null, line: null, x, y };
-    // If some lines are highlighted, the others are too faint to be targets.
+    // If some lines are highlighted, the pointer selects only these. The others are very faint.
     const standsOut = scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
     const meaning = hitTest(standsOut ? scene.front : [...scene.back, ...scene.front], x, y);
     return {
@@ -138,7 +138,8 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     if (!same(store.hoveredLine.peek(), line)) store.hoveredLine.value = line;
     const linePlot = store.linePlot.peek();
     const text = linePlot && hintOf(linePlot, token, line);
-    // The hint lies outside the element that scrolls, which would clip it.
+    // `x` is a position in the scrolling element. The tooltip lies outside of it, or it would be
+    // clipped, so subtract the scroll position.
     hint.value = text ? { ...text, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
   };
 
@@ -170,7 +171,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     const window = side === "query" ? plan.queryWindow : plan.keyWindow;
     const from = current?.index ?? (by > 0 ? window[0] - 1 : window[1]);
     const { length } = (side === "query" ? plan.queries : plan.keys).text;
-    // A single step may leave the window, which then follows. Home and End stay inside.
+    // A step of one token may leave the window, which then moves. Home and End stay in the window.
     const [first, stop] = Math.abs(by) > 1 ? window : [0, length];
     const index = Math.max(first, Math.min(stop - 1, from + by));
     store.cursor.value = { side, index };
@@ -189,7 +190,8 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
     const plan = store.plan.peek();
     if (!plan) return false;
     const isHorizontal = state.orientation.peek() === "horizontal";
-    // One pair of arrow keys moves along the tokens, and the other pair changes the side.
+    // In a horizontal layout, left and right move along the tokens, and up and down change the
+    // side.
     const arrowKeys: Record<string, string> = isHorizontal
       ? {
           ArrowRight: "ArrowDown",

@@ -1,4 +1,4 @@
-/** Traits of the head view, and the weights that they require. */
+/** Traits of the head view, and the loading of the weights that they require. */
 
 import type { Range } from "../../client/protocol";
 import type { Source, WeightBlock } from "../../client/source";
@@ -7,7 +7,7 @@ import { same } from "../../ui/view/state";
 import type { Orientation, Side } from "./layout";
 import type { Combine, LeaveOut, Weights } from "./lines";
 
-/** Traits of the head view, under their Python names. */
+/** Traits of the head view, named as in Python. */
 export interface HeadState extends RecordState {
   combine: Combine;
   top_k: number | null;
@@ -31,7 +31,7 @@ export const HEAD_DEFAULTS: HeadState = {
   orientation: "vertical",
 };
 
-/** Return the default window: all of up to 100 tokens, or the first 64 of more tokens. */
+/** Return the default window: all tokens if there are at most 100, otherwise the first 64. */
 export function defaultWindow(count: number): Range {
   return count <= 100 ? [0, count] : [0, 64];
 }
@@ -39,7 +39,10 @@ export function defaultWindow(count: number): Range {
 /** Maximum number of tokens in a window. */
 const MAX_WINDOW = 2000;
 
-/** Clip a window to a list of `count` tokens. It has at least one token. */
+/**
+ * Clip a window to a list of `count` tokens. The result has at least one token, unless the list is
+ * empty. If `window` is null, return the default window.
+ */
 export function clipWindow(window: Range | null, count: number): Range {
   if (!window) return defaultWindow(count);
   const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
@@ -48,39 +51,42 @@ export function clipWindow(window: Range | null, count: number): Range {
   return [start, Math.min(stop, count)];
 }
 
-/** Selection with its token windows and the range of weights to load. */
+/** Selection with the displayed tokens and the weights to load. */
 export interface Plan extends Selection {
+  /** Queries that the view shows. */
   queryWindow: Range;
+  /** Keys that the view shows. */
   keyWindow: Range;
-  /** Ranges of queries and keys whose weights are loaded. */
+  /** Queries whose weights are loaded. */
   rows: Range;
+  /** Keys whose weights are loaded. */
   columns: Range;
   /** Number of keys that the loaded queries may attend to. A causal mask excludes later keys. */
   numReached: number;
 }
 
-/** Loaded weights of a plan. */
+/** Plan with its loaded weights. */
 export interface Loaded {
   plan: Plan;
   weights: Weights;
 }
 
-/** Maximum number of weights per load if a page loads all heads in advance. */
+/** Maximum number of weights for which a page loads all heads of a layer at once. */
 const MAX_PRELOADED = 1_000_000;
-/** Maximum number of weights per load of complete rows. */
+/** Maximum number of weights that are loaded in complete rows. */
 const MAX_COMPLETE = 4_000_000;
 /**
- * Maximum length of rows that are loaded completely. Pages round the smallest weights to 0, and in
- * longer rows these weights have a large sum.
+ * Maximum number of keys in rows that are loaded completely. Pages round the smallest weights to 0.
+ * In longer rows, the sum of these weights is too large to ignore.
  */
 const MAX_COMPLETE_KEYS = 2048;
-/** Multiple in which rows are loaded, so that a window can move without a request. */
+/** Rows are loaded in multiples of this number. A small move of the window needs no request. */
 const ROWS_AT_ONCE = 64;
 
-/** Traits that determine a plan. */
+/** Traits that determine the windows of a plan. */
 export type PlanState = Pick<HeadState, "query_window" | "key_window">;
 
-/** Return the windows of a selection and the range of weights to load. */
+/** Return the plan of a selection: its windows, and the queries and keys to load. */
 export function planOf(selection: Selection, state: PlanState): Plan {
   const { heads } = selection;
   const numQueries = selection.queries.text.length;
@@ -95,7 +101,8 @@ export function planOf(selection: Selection, state: PlanState): Plan {
   const numReached = causal && key_tokens === null ? rows[1] : numKeys;
   let columns: Range = [0, numReached];
   const tooLong = numKeys > MAX_COMPLETE_KEYS && keyWindow[1] - keyWindow[0] < numKeys;
-  // Complete rows show the weight outside the window, and the window can move without a request.
+  // Load only the window if complete rows would be too large. With complete rows, the weight
+  // outside the window is known and the window can move without a request.
   if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > MAX_COMPLETE) {
     rows = queryWindow;
     columns = keyWindow;
@@ -103,31 +110,37 @@ export function planOf(selection: Selection, state: PlanState): Plan {
   return { ...selection, queryWindow, keyWindow, rows, columns, numReached };
 }
 
-/** Whether the window shows only a part of the keys. */
+/** Return whether the window shows only a part of the keys. */
 export function isWindowed({ keyWindow, keys }: Pick<Plan, "keyWindow" | "keys">): boolean {
   return keyWindow[1] - keyWindow[0] < keys.text.length;
 }
 
-/** Move a window by `by` tokens, or less at the ends of the list. */
+/** Move a window by `by` tokens, or as far as the ends of the list of `count` tokens allow. */
 function moveWindow(window: Range, count: number, by: number): Range {
   const size = window[1] - window[0];
   const start = Math.max(0, Math.min(count - size, window[0] + by));
   return [start, start + size];
 }
 
-/** Change the size of a window. Its start moves only if its end would exceed the list. */
+/** Change the size of a window. Its start moves only if its end would be beyond the list. */
 export function resizeWindow(window: Range, count: number, size: number): Range {
   return moveWindow([window[0], window[0] + Math.min(size, count)], count, 0);
 }
 
-/** Return the window if it contains the token, or one of the same size centred on the token. */
+/**
+ * Return `window` if it contains the token `index`. Otherwise return a window of the same size that
+ * is centred on the token, or moved to fit the list of `count` tokens.
+ */
 export function windowAround(window: Range, count: number, index: number): Range {
   if (index >= window[0] && index < window[1]) return window;
   const size = window[1] - window[0];
   return moveWindow([0, size], count, index - Math.floor(size / 2));
 }
 
-/** Return window traits that show a token. Equal windows over the same tokens move together. */
+/**
+ * Return values of the window traits that make a token visible. If queries and keys are the same
+ * tokens and their windows are equal, both windows move.
+ */
 export function windowsShowing(
   plan: Plan,
   index: number,
@@ -135,7 +148,7 @@ export function windowsShowing(
 ): Partial<HeadState> {
   const { queryWindow, keyWindow, queries, keys } = plan;
   const window = side === "query" ? queryWindow : keyWindow;
-  // A window that does not move keeps its trait, which may be null.
+  // If no window moves, change no trait. A trait that is null must stay null.
   if (index >= window[0] && index < window[1]) return {};
   const query_window =
     side === "query" ? windowAround(queryWindow, queries.text.length, index) : queryWindow;
@@ -148,7 +161,7 @@ export function windowsShowing(
   return { query_window, key_window };
 }
 
-/** Return window traits that show a token of a selection, for views that embed the head view. */
+/** Return `windowsShowing` for views that embed the head view and have no plan. */
 export function windowsWith(
   selection: Selection,
   windows: PlanState,
@@ -159,8 +172,8 @@ export function windowsWith(
 }
 
 /**
- * Return the keys to leave out. Signed numbers leave out none: they are not shares of 1 that the
- * other keys could take over, so they are not renormalised either.
+ * Return the keys to leave out: `leaveOut`, or none if the numbers are signed. Signed numbers are
+ * not shares of 1, so they cannot be renormalised over the other keys.
  */
 export function leftOutOf(
   { stack }: Selection,
@@ -169,19 +182,19 @@ export function leftOutOf(
   return stack.signed ? [] : leaveOut;
 }
 
-/** Whether no head is chosen, so that all heads are shown as one combination. */
+/** Return whether all heads are shown as one combination, because no head is chosen. */
 export function isTogether(plan: Pick<Plan, "chosen">): boolean {
   return plan.chosen.length === 0;
 }
 
-/** Return the part of a plan that determines the requested weights and their plot. */
+/** Return the fields of a plan that determine the requested weights and the drawn lines. */
 export function partOf(plan: Plan) {
   const { layer, heads, rows, columns, queryWindow, keyWindow } = plan;
   const together = isTogether(plan);
   return { stack: plan.stack.name, layer, heads, together, rows, columns, queryWindow, keyWindow };
 }
 
-/** Whether two plans show the same weights. */
+/** Return whether two plans show the same weights, even if they load different ranges. */
 export function sameWeights(a: Plan, b: Plan): boolean {
   const part = (plan: Plan): unknown => ({ ...partOf(plan), rows: null, columns: null });
   return same(part(a), part(b));
@@ -200,10 +213,11 @@ function weightsOf(plan: Plan, piece: WeightBlock): Weights {
   };
 }
 
-/** Load the weights of a plan. */
+/** Load the weights of a plan. A page also loads the other heads of the layer if they are small. */
 export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
-  // A page loads all heads if they fit into one reply, so that choosing another head is instant.
+  // A page decodes all heads of the layer at once, unless they have too many weights. The reader
+  // can then choose another head without delay.
   const all = !source.transport.live && plan.allHeads.length * values <= MAX_PRELOADED;
   const heads = all ? plan.allHeads : plan.heads;
   const request = {

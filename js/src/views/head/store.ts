@@ -1,4 +1,4 @@
-/** Signals of the head view, from its traits to the drawn scene. */
+/** Signals of the head view. They compute the drawn scene and its captions from the traits. */
 
 import { batch, computed, signal, untracked } from "@preact/signals";
 import { tokenFilter } from "../../client/requests/strongest";
@@ -40,7 +40,7 @@ import {
 } from "./state";
 import { createStrongest } from "./strongest";
 
-/** Return the pins of a plan, whose changes load nothing. */
+/** Return the pins of a plan. They do not affect which weights are loaded. */
 export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key" | "asQuery"> {
   return { token, key, ...(asQuery !== undefined && { asQuery }) };
 }
@@ -52,7 +52,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const hoveredHeads = signal<readonly number[]>([]);
   const cursor = signal<TokenAt | null>(null);
   const search = signal("");
-  /** Windows and pinned key before the last jump, which `goBack` restores. */
+  /** Windows and pinned key before the last jump, or null. `goBack` restores them. */
   const before = signal<Partial<HeadState> | null>(null);
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
@@ -64,7 +64,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     return planOf(selection, windows);
   });
 
-  // The request contains no pins, because they change only the highlight.
+  // `partOf` leaves out the pins, because a change of a pin must not request weights again.
   const requestedPart = computed(() => plan.value && partOf(plan.value));
   const reply = record.answer(requestedPart, async (_, signal) => {
     const requestedPlan = untracked(() => plan.value) as Plan;
@@ -77,10 +77,11 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     const leaveOut = leftOutOf(drawn, state.leave_out.value);
     return tokenFilter(drawn, leaveOut, pairOf(drawn, state.pair.value));
   });
-  // Separate signals, because a plan of another layer must not redraw the lines before it is loaded.
+  // The pins have separate signals. If the plot depended on the plan, a change of the layer would
+  // redraw the old lines before the new weights are loaded.
   const pinnedToken = computed(() => plan.value?.token ?? null);
   const pinnedKey = computed(() => plan.value?.key ?? null);
-  /** Strongest keys of the pinned query in the complete text, or null if the window shows it all. */
+  /** Strongest keys of the pinned query in the complete text, or null (see `createStrongest`). */
   const strongest = createStrongest(context, plan);
 
   const options = computed(() => {
@@ -110,7 +111,10 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
   const ownLargest = computed(() => lines.value?.largest ?? 0);
   const largest = context.scale?.largest(ownLargest) ?? ownLargest;
-  /** Whether signed numbers determine the scale, unless several pictures share one scale. */
+  /**
+   * Return whether the end of the scale follows the drawn numbers. It does so if they are signed,
+   * unless several pictures share one scale.
+   */
   const ownScale = ({ stack }: Plan): boolean => stack.signed === true && !context.scale;
 
   const isInSight = (side: Side, index: number | null): index is number => {
@@ -122,7 +126,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     token: isInSight("query", pinnedToken.value) ? pinnedToken.value : null,
     key: isInSight("key", pinnedKey.value) ? pinnedKey.value : null,
   }));
-  // The window may have moved away from the cursor.
+  // The window may have moved, so that the cursor is no longer visible.
   const cursorInSight = computed(() => {
     const token = cursor.value;
     return token && isInSight(token.side, token.index) ? token : null;
@@ -153,7 +157,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   };
   const layout = computed(() => layoutOf(["query", "key"]));
 
-  /** Plot without pins and pointer. */
+  /** Plot without pins, pointer, cursor and search. */
   const basePlot = computed<LinePlot | null>(() => {
     const now = loaded.value;
     if (!now || !lines.value || !layout.value || !options.value) return null;
@@ -199,8 +203,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   });
 
   /**
-   * Return the plot for an export, without the pointer's highlights. A printed figure also has no
-   * room for the bars that the pointer would show.
+   * Return the plot for an export. It has pins and search matches, but no highlights of pointer and
+   * cursor. A figure of a given width reserves room only for the bars of its pins.
    */
   const exportPlot = (): LinePlot | null => {
     const plot = pinned.peek();
@@ -208,7 +212,6 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     const barSides: Side[] = [];
     if (plot.token !== null) barSides.push("key");
     if (plot.key !== null) barSides.push("query");
-    // On the screen, room is reserved for bars that the pointer may show, so that lines stay fixed.
     const layout = isPrinted(context.figure) ? layoutOf(barSides) : null;
     return { ...plot, layout: layout ?? plot.layout };
   };
@@ -224,7 +227,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       },
   );
 
-  // Independent of the pointer, so that the lines are computed again only when they change.
+  // `basePlot` does not depend on the pointer, so a movement of the pointer does not compute all
+  // lines again.
   const back = computed(() => (basePlot.value ? backMarks(basePlot.value) : []));
 
   const scene = computed(() => {
@@ -238,11 +242,11 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const caption = computed<Caption | null>(() => {
     const [drawnPlot, requested, drawn] = [linePlot.value, plan.value, loaded.value?.plan];
     if (!drawnPlot || !requested || !drawn) return null;
-    // The caption names the current pins even if new weights are still loading.
+    // While new weights load, the caption already names the new pins.
     return captionOf({ ...drawn, ...pinsOf(requested) }, drawnPlot, follow(state), true);
   });
 
-  /** Text for screen readers, which does not depend on the pointer. */
+  /** Text for screen readers. It does not depend on the pointer. */
   const summary = computed(() => {
     const [pinnedPlot, drawn] = [pinned.value, loaded.value?.plan];
     const requested = plan.value;
@@ -255,7 +259,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
       : "";
   });
 
-  /** Whether the drawn plot corresponds to the traits. */
+  /** Whether the drawn plot and its images belong to the current traits. */
   const current = computed(() => {
     const drawn = loaded.value?.plan;
     const isComplete = imagesDrawn(context) && loaded.value !== null;
@@ -284,7 +288,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     search,
     matches,
     before,
-    /** Store the windows and the pinned key before a jump. */
+    /** Store the windows and the pinned key for `goBack`. It is called before a jump. */
     leave: () => {
       const { queryWindow: query_window, keyWindow: key_window } = plan.peek() as Plan;
       before.value = { query_window, key_window, key: state.key.peek() };
@@ -295,7 +299,7 @@ export function createHeadStore(context: ViewContext<HeadState>) {
 
 export type HeadStore = ReturnType<typeof createHeadStore>;
 
-/** Pin a token, or unpin it if it is pinned. */
+/** Pin a token, or unpin it if it is pinned already. */
 export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): void {
   const field = at.side === "query" ? "token" : "key";
   assign(state, {
@@ -303,7 +307,10 @@ export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): 
   } as Partial<HeadState>);
 }
 
-/** Move the windows to a token. If the token is a key, only the window of the keys moves. */
+/**
+ * Move the windows so that they show a token. For a key, only the window of the keys moves. For a
+ * query, both windows move if they are equal.
+ */
 export function jumpTo(
   context: ViewContext<HeadState>,
   plan: Plan,
@@ -314,12 +321,15 @@ export function jumpTo(
   const moved = key
     ? { key_window: windowAround(plan.keyWindow, plan.keys.text.length, index) }
     : windowsShowing(plan, index, side);
-  // Both windows are set, so that the other one stays where it is.
+  // Set the traits of both windows, because a window that does not move must stay where it is.
   if (moved.key_window || moved.query_window)
     assign(context.state, { query_window: plan.queryWindow, ...moved });
 }
 
-/** Restore the windows from before the last jump. A second call reverts the first. */
+/**
+ * Restore the windows and the pinned key from before the last jump. A second call goes forward
+ * again.
+ */
 export function goBack(context: ViewContext<HeadState>, store: HeadStore): void {
   const before = store.before.peek();
   if (!before) return;
@@ -327,7 +337,7 @@ export function goBack(context: ViewContext<HeadState>, store: HeadStore): void 
   assign(context.state, before);
 }
 
-/** Create the image panel with a heat map per series of lines. */
+/** Create the image panel, with one heat map over the image for each series. */
 export function createHeadImage(context: ViewContext<HeadState>, store: HeadStore): ImagePanel {
   const series = computed(() => {
     const [ground, plan] = [store.basePlot.value, store.plan.value];
@@ -338,7 +348,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
       (item, index) =>
         ({
           name: item.name,
-          // Grey would be invisible over a grey image.
+          // The neutral grey of a combination would be invisible on a grey image.
           color: item.head === null ? palette.positive : seriesColor(ground, index),
           textColor: item.head === null ? palette.ink : seriesTextColor(ground, index),
           heads: item.head === null ? plan.heads : [item.head],
@@ -365,7 +375,7 @@ export function createHeadImage(context: ViewContext<HeadState>, store: HeadStor
     focus: computed(() => {
       const linePlot = store.linePlot.value;
       const selection = context.record.selection.value;
-      // The plot omits pins outside the windows.
+      // Use the selection's pins, because the plot does not contain pins outside the windows.
       const pins = { query: selection?.token ?? null, key: selection?.key ?? null };
       if (!linePlot || (!linePlot.hovered && !linePlot.cursor)) return pins;
       return focusOf({ ...linePlot, token: pins.query, key: pins.key });

@@ -1,4 +1,4 @@
-/** Strongest keys of the pinned query in the complete text, for windows that show a part of it. */
+/** Strongest keys of the pinned query in the complete text, if the window shows only some keys. */
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import type { StrongestRequest } from "../../client/protocol";
@@ -8,27 +8,29 @@ import type { ViewContext } from "../../ui/view/define-view";
 import { same } from "../../ui/view/state";
 import { type HeadState, isTogether, isWindowed, leftOutOf, type Plan } from "./state";
 
-/** Number of requested keys per matrix. */
+/** Number of requested keys per head, or per combination of heads. */
 const KEYS_PER_MATRIX = 12;
-/** Maximum number of heads that have a list. */
+/** Maximum number of heads whose strongest keys are requested. */
 export const MAX_LISTS = 4;
 
-/** Return how the heads of a plan are combined. */
+/** Return how the request combines the heads of a plan. */
 function combineOf(plan: Plan, combine: HeadState["combine"]): StrongestRequest["combine"] {
   if (plan.heads.length === 1) return "separate";
   return combine === "separate" && isTogether(plan) ? "mean" : combine;
 }
 
-/** Key with a large weight, and the matrix in which it has this weight. */
+/** Key with a large weight. */
 export interface StrongKey {
+  /** Index of the head or combination of heads in which the key has this weight. */
   series: number;
   key: number;
+  /** Weight, renormalised if requested. */
   value: number;
 }
 
 /**
- * Return the strongest keys of a query over all matrices in descending order, or null if they are
- * not loaded.
+ * Return the strongest keys of a query in all series, by decreasing absolute weight. A key may
+ * appear once per series. Return null if the keys of this query are not loaded.
  */
 export function strongestKeys(
   strongest: StrongestAnswer | null,
@@ -50,8 +52,8 @@ export function strongestKeys(
 }
 
 /**
- * Create the signal of the pinned query's strongest keys. It is null if no query is pinned, if the
- * window shows all keys, and while the reply is pending.
+ * Create a signal of the strongest keys of the pinned query. Its value is null if no query is
+ * pinned, if the window shows all keys, or if the reply has not arrived.
  */
 export function createStrongest(
   { source, state, record }: ViewContext<HeadState>,

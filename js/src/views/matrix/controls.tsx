@@ -1,4 +1,4 @@
-/** Controls of the matrix view: colours, pooling, zoom and windows. */
+/** Controls of the matrix view: colours, pooling, zoom, and windows of queries and keys. */
 
 import type { Range } from "../../client/protocol";
 import { Choice } from "../../ui/controls/fields";
@@ -145,7 +145,8 @@ function WindowField(props: {
     <fieldset class="av-field av-range" aria-label={label}>
       <span>{label}</span>
       {field("first", window[0], (first) => {
-        // If the new first token precedes the last one, the last one stays. Otherwise the window moves.
+        // The last token stays, unless the new first token is after it. Then the window moves and
+        // keeps its size.
         const moved = movedBy(axis, window, first - window[0]);
         set(first, first < window[1] ? window[1] : moved[0] + size);
       })}

@@ -1,4 +1,4 @@
-/** Export of the matrix view: a figure, and its cells as CSV. */
+/** Exports of the matrix view: a figure, and a CSV table of the visible cells. */
 
 import { type Captions, composeFigure, type FigureParts, namedColors } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
@@ -10,11 +10,11 @@ import { quantityInWords, scaleBox } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap, signsOf } from "../../ui/heat-map/marks";
 import { tokensOf } from "../../ui/heat-map/viewport";
 
-/** Compose the figure without the highlights of pointer, cursor and search. */
+/** Compose the figure. It highlights the pins, but not pointer, cursor and search matches. */
 export function figure(
   heatMap: HeatMap,
   captions: Captions,
-  /** Function that adds the image panel beside the picture. */
+  /** Add the image panel, if there is one, to the picture. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
   request?: FigureRequest,
 ): Scene {
@@ -42,13 +42,17 @@ export function figure(
 const CELL_COLUMNS = ["stack", "layer", "heads", "query", "query_token", "key", "key_token"];
 const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
 
-/** Return the visible cells as CSV, one per row. Pooled cells have the ranges that they cover. */
+/**
+ * Return a CSV table with one row per visible cell. If cells are pooled, `query` and `key` are the
+ * first tokens of a cell, and `query_stop` and `key_stop` the tokens after its last ones.
+ */
 export function cellsCsv(heatMap: HeatMap): string {
   const { grid, layout, queries, keys } = heatMap;
   const { viewport } = layout;
   const pooled = viewport.rows.level > 0 || viewport.columns.level > 0;
   const heads = viewport.heads.join(" ");
-  // An estimate has an unknown error. Its weights may all be small, as in a long text.
+  // The error of an estimate is unknown. Its weights may all be very small, so they are rounded to
+  // significant digits.
   const estimate = grid.every !== undefined;
   const error = estimate ? null : writtenError(grid.error);
   const rounded = (weight: number): number =>

@@ -1,6 +1,6 @@
 /**
- * Matrix view: a heat map of one head or of the mean of several heads, with queries as rows and keys
- * as columns. Its zoom reaches from the complete matrix to single weights.
+ * Matrix view: a heat map of one head or of the mean of several heads, with queries as rows and
+ * keys as columns. Its zoom reaches from the complete matrix to single weights.
  */
 
 import { useComputed } from "@preact/signals";
@@ -43,12 +43,19 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** Return the error of the cells, or null if they are an estimate or not yet at full resolution. */
+/**
+ * Return the largest error of the cells. Return null if the cells are an estimate, or if the full
+ * resolution is not loaded yet.
+ */
 function exactness(grid: Grid | undefined): number | null {
   return !grid?.fine || grid.every !== undefined ? null : grid.error;
 }
 
-/** Return the drawn heat map. Throw if nothing is drawn yet. */
+/**
+ * Return the heat map for an export.
+ *
+ * @throws Error if nothing is drawn yet.
+ */
 function drawnHeatMap(store: HeatMapStore): HeatMap {
   const heatMap = store.forExport();
   if (!heatMap) throw new Error("Nothing is drawn yet, so there is nothing to export.");
@@ -57,7 +64,7 @@ function drawnHeatMap(store: HeatMapStore): HeatMap {
 
 interface MatrixProps {
   context: ViewContext<HeatMapState>;
-  /** Function that returns the sentence below the picture. */
+  /** Return the sentence below the heat map. Views that embed the matrix view may replace it. */
   sentence?: typeof sentence;
 }
 
@@ -103,7 +110,7 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
       summary={spoken}
       exports={entries}
       keys={withImageKeys(KEYS, inner)}
-      // The windows are indices of the previous stack's tokens.
+      // Windows are ranges of token indices, which mean other tokens in another stack.
       onStack={() => ({ query_window: null, key_window: null })}
       onReveal={(query) => store.windowsAt("query", query)}
       options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}
@@ -122,7 +129,7 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
   );
 }
 
-/** Captions and colour scale. */
+/** Captions, legend and colour scale below the heat map. */
 function MatrixFooter({ store, sentenceOf }: { store: HeatMapStore; sentenceOf: typeof sentence }) {
   const captionInput = store.captionInput.value;
   const heatMap = store.base.value;
