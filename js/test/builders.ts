@@ -60,7 +60,8 @@ export function transportOf(
 /**
  * Return embedded weights.
  *
- * @param shape numbers of heads, queries and keys. @param codes one code (0 to 255) per weight.
+ * @param shape numbers of heads, queries and keys.
+ * @param codes one code (0 to 255) per weight.
  */
 export function pieceOf(
   shape: [number, number, number],

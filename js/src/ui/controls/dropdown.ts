@@ -9,8 +9,8 @@ import { useLayoutEffect, useRef } from "preact/hooks";
  * Return whether the box is open, refs for the box with its button and for the button alone, and a
  * function that closes the box and focuses the button.
  *
- * @param first selector of the element that gets the focus when the box opens. @param within
- *   selector of the element in which `first` is searched. Default: the whole box.
+ * @param first selector of the element that gets the focus when the box opens.
+ * @param within selector of the element in which `first` is searched. Default: the whole box.
  */
 export function useDropdown(first: string, within?: string) {
   const open = useSignal(false);

@@ -228,8 +228,8 @@ export function tokenEffectsSpoken(
 /**
  * Describe what the bars show, the direction of positive numbers and the value of a full bar.
  *
- * @param where position of the bars, for example "below heads". @param standing whether bars are
- *   vertical.
+ * @param where position of the bars, for example "below heads".
+ * @param standing whether bars are vertical.
  */
 export function effectsInWords(scale: EffectScale, where: string, standing = false): string {
   const none = scale.end === 0 ? ", all 0" : `. A full bar is ${endText(scale)}`;

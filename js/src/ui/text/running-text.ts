@@ -43,9 +43,10 @@ export function isDotted(vocabulary: readonly string[]): boolean {
 /**
  * Return the tokens of a running text.
  *
- * @param tokens tokens in order, with their names as in lists. Tokens may be omitted. @param dotted
- *   result of `isDotted`. @param first smallest possible position. Tokens that are omitted before
- *   the first one are counted from here.
+ * @param tokens tokens in order, with their names as in lists. Tokens may be omitted.
+ * @param dotted result of `isDotted`.
+ * @param first smallest possible position. Tokens that are omitted before the first one are counted
+ *   from here.
  */
 export function runningText(
   tokens: readonly { name: string; position: number; special: boolean; patch?: boolean }[],

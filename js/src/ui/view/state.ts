@@ -58,9 +58,10 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
 /**
  * Synchronize signals and traits in both directions until `ended` is aborted.
  *
- * @param onOutside called before a change that this view did not cause. @param isBehind whether the
- *   traits belong to a newer record than the drawn one. Changes of traits then wait. @returns a
- *   function that applies the waiting changes.
+ * @param onOutside called before a change that this view did not cause.
+ * @param isBehind whether the traits belong to a newer record than the drawn one. Changes of traits
+ *   then wait.
+ * @returns a function that applies the waiting changes.
  */
 export function bindModel<S extends object>(
   model: TraitModel,
