@@ -18,7 +18,7 @@ function fromTo(pair: Pair, queries: TokenList | undefined): string {
   return pair === "all" ? "all" : `${names[pair[0] as string]} to ${names[pair[2] as string]}`;
 }
 
-/** Return the values of the choice of a pair, with their labels. */
+/** Return the pairs that a reader can choose, with their labels. */
 export function pairChoices(queries: TokenList): [Pair, string][] {
   return PAIRS.map((pair) => [pair, fromTo(pair, queries)]);
 }

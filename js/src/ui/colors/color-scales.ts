@@ -10,10 +10,10 @@ import { type Palette, rgbOf, type ThemeName } from "./palette";
 export type ColorScale = "linear" | "log";
 
 /**
- * Colour stops for weights, from just above the background to the strongest contrast, after "mako"
- * of seaborn (Waskom 2021). Readers with any type of colour vision can distinguish the blue-green
- * hues (js/test/ui/colors/color-scales.test.ts). Only the weight 0 has the background colour, so a
- * masked pair does not look like a small weight.
+ * Colour stops for weights, from a colour close to the background to the colour with the strongest
+ * contrast. They follow "mako" of seaborn (Waskom 2021). Readers with any type of colour vision can
+ * distinguish the blue-green hues (js/test/ui/colors/color-scales.test.ts). Only the weight 0 has
+ * the background colour, so a masked pair does not look like a small weight.
  */
 const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = {
   light: [
@@ -73,8 +73,8 @@ function gamma(value: number): number {
 type Three = [number, number, number];
 
 /**
- * Return the OKLab coordinates (Ottosson 2020) of red, green and blue in 0 to 255. Equal steps in
- * OKLab look equal.
+ * Return the OKLab coordinates (Ottosson 2020) of a colour whose red, green and blue are from 0 to
+ * 255. Equal steps in OKLab look equal.
  */
 export function oklabOf([red, green, blue]: Three): Three {
   const [r, g, b] = [linear(red), linear(green), linear(blue)];
@@ -150,12 +150,12 @@ export function numberColors(theme: ThemeName): string[] {
   });
 }
 
-/** Return the colour for the sign of a number. Zero counts as positive. */
+/** Return the opaque colour that stands for the sign of a number. */
 export function signColor(value: number, palette: SignColors): string {
   return value < 0 ? palette.negative : palette.positive;
 }
 
-/** Colours of positive and negative numbers. Zero has the background colour. */
+/** Colours of positive and negative numbers. The colour of 0 is the background. */
 export type SignColors = Pick<Palette, "positive" | "negative">;
 
 /**

@@ -1,4 +1,7 @@
-/** Strip of the heads of a layer. Each head is a small map and a toggle button. */
+/**
+ * Strip of the heads of a layer. Each head is a toggle button with a small heat map of its weights,
+ * which is called its map here.
+ */
 
 import { useEffect, useRef } from "preact/hooks";
 import { type Ink, inkColor } from "../colors/color-scales";

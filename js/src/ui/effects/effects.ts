@@ -242,8 +242,8 @@ export function effectsInWords(scale: EffectScale, where: string, standing = fal
 }
 
 /**
- * Return the start and length of a bar, as shares of the full width from −`end` to +`end`. A value
- * of 0 and null have the length 0.
+ * Return the start and length of a bar, as shares of the full width from −`end` to +`end`. The
+ * length is 0 if the value is 0 or null.
  */
 export function barShares(value: number | null, end: number): { from: number; length: number } {
   const share = end > 0 && value !== null ? value / end : 0;

@@ -64,8 +64,8 @@ export function shortest(value: number): number {
 type Rows = readonly (readonly (string | number | null)[])[];
 
 /**
- * Return the name of the column with the numbers of a stack, for example "attention_difference".
- * The words of the measure are joined with "_" and follow the optional word `before`.
+ * Return the name of the column with the numbers of a stack, for example "weight" or, with
+ * `before`, "strongest_weight". The words of a measure are joined with "_".
  */
 export function columnName({ measure = "weight" }: { measure?: string }, before = ""): string {
   return [...(before ? [before] : []), ...measure.split(" ")].join("_");

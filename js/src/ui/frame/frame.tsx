@@ -45,7 +45,8 @@ export interface ViewFrameProps<S extends RecordState> {
   /** Description of the stack, its tokens and the precision. */
   subtitle: string;
   /**
-   * Description of the plot for screen readers. It changes with pins and with the keyboard cursor.
+   * Description of the plot for screen readers. It changes with the pinned tokens and the keyboard
+   * cursor.
    */
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
@@ -63,9 +64,11 @@ export interface ViewFrameProps<S extends RecordState> {
    * "none" hides the controls for layers and heads.
    */
   choose?: "heads" | "head" | "none";
-  /** Return the changes of the view's own state when the reader chooses another stack. */
+  /**
+   * Return the fields of the view's own state that change when the reader chooses another stack.
+   */
   onStack?: (stack: StackDescription) => Partial<S>;
-  /** Return the changes of the view's own state that make a query visible. */
+  /** Return the fields of the view's own state that must change to make a query visible. */
   onReveal?: (query: number) => Partial<S>;
   /** Called with the head under the pointer in the row of heads, or with null. */
   onHover?: (head: number | null) => void;
@@ -206,7 +209,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
     const next = stacks.find((other) => baseName(other) === name);
     if (!next) return;
     const layer = next.layers.includes(selection.layer) ? selection.layer : (next.layers[0] ?? 0);
-    // Remove the pins. Another stack has other tokens at the same positions.
+    // Remove the pinned tokens. Another stack has other tokens at the same positions.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
     if (selection.chosen.length === selection.allHeads.length)
       moved.heads = defaultHeads(headsOf(next, layer));
@@ -334,7 +337,10 @@ function SelectionControls<S extends RecordState>(
   );
 }
 
-/** Render the choice of the texts whose queries and keys are shown, or nothing without a pair. */
+/**
+ * Render the field that chooses from which of two texts the shown queries and keys come. Render
+ * nothing if the tokens do not belong to two texts.
+ */
 export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const { pair } = context.common;
   const selection = context.record.selection.value;
@@ -401,8 +407,8 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
 }
 
 /**
- * Render the choice of the scores that are drawn as bars of keys. Render nothing if the stack has
- * fewer than two.
+ * Render the field that chooses which scores are drawn as bars of keys. Render nothing if the stack
+ * has fewer than two scores.
  */
 export function TokenScoreControl<S extends RecordState>(props: { context: ViewContext<S> }) {
   const { common, embedded, record } = props.context;

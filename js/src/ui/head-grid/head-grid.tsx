@@ -1,6 +1,6 @@
 /**
- * Grid of heads of which only the visible part is in the document. The pictures of up to `CHUNK`
- * adjacent cells of a row are painted on one canvas.
+ * Grid of heads of which only the visible part is in the document. Up to `CHUNK` adjacent cells of
+ * a row are called a chunk. The pictures of a chunk are painted on one canvas.
  */
 
 // biome-ignore-all lint/a11y/useSemanticElements: a table cannot omit its invisible rows.
@@ -403,8 +403,8 @@ function Row(props: Inner & { row: number }) {
               id={cellId(store.id, cell)}
               role="gridcell"
               class={`av-grid-cell${at ? " av-grid-cursor" : ""}`}
-              // The first of several adjacent cells has an index, from which browsers count the
-              // next ones.
+              // Only the first of several adjacent cells has an index. Browsers number the
+              // following cells from there.
               aria-colindex={i === 0 || !present[i - 1] ? column + offset : undefined}
               aria-label={label}
               aria-selected={selected || undefined}

@@ -1,4 +1,7 @@
-/** State of a grid of heads: its visible part and the keyboard cursor. */
+/**
+ * State of a grid of heads: its visible part, the head that the view shows (the current head), and
+ * the head at the keyboard cursor.
+ */
 
 import { computed, type ReadonlySignal, signal, untracked } from "@preact/signals";
 import {

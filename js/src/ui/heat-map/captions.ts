@@ -110,7 +110,8 @@ export function pooledInWords(viewport: Viewport, row: number, column: number): 
 }
 
 /**
- * Return the largest value of a pinned line, with its token index. Return null if all values are 0.
+ * Return the largest of the weights of a pinned token, with the index of the other token. Return
+ * null if all weights are 0.
  */
 function strongestOf(line: Line): { index: number; weight: number } | null {
   let best: { index: number; weight: number } | null = null;
@@ -300,8 +301,8 @@ export function sumInSight(viewport: Viewport, grid: Grid): number | null {
 }
 
 /**
- * Count the queries whose weights are all 0. Return 0 unless all keys are visible, exactly and with
- * one query per row.
+ * Count the queries whose weights are all 0. Return 0 if some keys are hidden, if weights are
+ * estimated or missing, or if a row covers several queries.
  */
 export function emptyQueries(viewport: Viewport, grid: Grid): number {
   const { columns, rows } = viewport;
@@ -336,8 +337,8 @@ export function nothingInWords(
   stack: Pick<Viewport["stack"], "signed" | "embedded"> = {},
 ): string {
   if (grid.error === 0) return "0";
-  // Pages with signed numbers may contain only the largest absolute values. The bound of all others
-  // is the error.
+  // Pages with signed numbers may contain only the largest absolute values. The error is a bound
+  // for all other values.
   const isIncomplete = stack.signed && stack.embedded?.form === "strongest";
   const bound = isIncomplete ? grid.error : (grid.largest ?? grid.maximum) * smallest(stack);
   return `less than ${plainNumber(roundedUp(bound))}${stack.signed ? " in absolute value" : ""}`;

@@ -116,7 +116,10 @@ const MAX_PATCH = 32;
 const PART_LABEL = 64;
 const BELOW = 6;
 
-/** Widths of a token, in pixels, at which the labels of each direction are longest. */
+/**
+ * Widths of a column, in pixels, at which labels need the most height. The maximum for each
+ * direction of labels is at one of these widths.
+ */
 const LABEL_STEPS = [MIN_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, MAX_CELL];
 
 function sizeOf(step: number): number {

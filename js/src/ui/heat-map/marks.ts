@@ -120,8 +120,8 @@ export function signsOf({ layout, palette }: HeatMap): SignColors | undefined {
 }
 
 /**
- * Return the colour of the names of pinned tokens. If the heat map shows signed numbers, the pin
- * colour would look like the colour of negative numbers.
+ * Return the colour of the names of pinned tokens. With signed numbers, this is the text colour,
+ * because the pin colour would look like the colour of negative numbers.
  */
 function pinTextOf(heatMap: HeatMap): string {
   return signsOf(heatMap) ? heatMap.palette.ink : (heatMap.palette.headTexts[0] as string);

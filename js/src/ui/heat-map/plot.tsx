@@ -30,7 +30,10 @@ interface PlotProps {
   store: HeatMapStore;
 }
 
-/** Distance in pixels from which on a pressed pointer drags the heat map instead of clicking. */
+/**
+ * Distance, in pixels, that a pressed pointer must move to drag the heat map. With a smaller
+ * distance, releasing the pointer is a click.
+ */
 const DRAG = 4;
 /** Sum of the deltas of a wheel or trackpad that makes one zoom step. */
 const WHEEL_STEP = 40;
@@ -139,7 +142,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     const scrolled = plot.current?.scrollLeft ?? 0;
     const near = resting && Math.hypot(resting.x + scrolled - point.x, resting.y - point.y) < 1.5;
     const { x, y } = near ? { x: resting.x + scrolled, y: resting.y } : point;
-    // A layout that is requested but not drawn yet has its cells at the same position.
+    // A layout that is requested but not drawn yet has its cells at the same position, so the drawn
+    // layout gives the correct point.
     store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
   };
 

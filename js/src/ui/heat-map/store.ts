@@ -143,7 +143,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   });
   const viewport = computed(() => layout.value?.viewport ?? null);
 
-  // A page has no kernel that needs to order its work, so it requests only the visible tiles.
+  // Requests to a kernel are ordered, because other requests wait for the same kernel. A page
+  // requests only the visible tiles.
   const tilesIn = (now: Viewport): TileRequest[] =>
     source.transport.live ? wantedTiles(now) : tilesOf(now);
   const tileRequests = computed(() => viewport.value && tilesIn(viewport.value));
@@ -357,7 +358,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const windows = zoomed(now.viewport, now.room, nearer, point);
       if (windows) assign(state, windows);
     },
-    /** Whether it is not possible to zoom in further. */
+    /** Whether the heat map is at the largest zoom. */
     nearest: computed(() => {
       const now = layout.value;
       return !now || zoomed(now.viewport, now.room, true, { right: 0, down: 0 }) === null;

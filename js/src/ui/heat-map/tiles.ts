@@ -12,14 +12,14 @@ import type { Selection } from "../view/record";
 import type { Axis, Viewport } from "./viewport";
 
 /**
- * Maximum difference between the levels of the two sides of a cell at which the tiles have the
- * level of the finer side.
+ * Rows and columns of a heat map may have different levels, but a tile has one level. It is the
+ * smaller level, unless the two levels differ by more than this number.
  */
 const MAX_FINER_LEVELS = 3;
 
 /**
- * Return the level of the tiles for a viewport: the level of the finer side of its cells, but at
- * most `MAX_FINER_LEVELS` below the level of the coarser side.
+ * Return the level of the tiles for a viewport: the smaller of the levels of its rows and columns,
+ * but at least the larger level minus `MAX_FINER_LEVELS`.
  */
 export function tileLevel(viewport: Viewport): number {
   const [rows, columns] = [viewport.rows.level, viewport.columns.level];

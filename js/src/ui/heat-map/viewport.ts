@@ -16,8 +16,8 @@ export interface Axis {
   /** Queries or keys that can be shown: all, or those of the chosen text of a pair. */
   extent: Range;
   /**
-   * Visible tokens. It may be larger than the requested window, because all cells have the full
-   * number of tokens.
+   * Range of the visible tokens. It may be larger than the requested window, because it contains
+   * only whole cells.
    */
   window: Range;
   /** Level of the cells: a cell covers 2^level tokens. */
@@ -226,7 +226,8 @@ export function pixelOf(axis: Axis, token: number): number {
 }
 
 /**
- * Return a window of the size of `next` in which the same token as in `now` is below `pixel`.
+ * Return a window of the size of `next`. The token that `now` shows at `pixel` is at the same pixel
+ * in this window.
  *
  * @param next axis with the size and level of the result. The start of its window is ignored.
  */

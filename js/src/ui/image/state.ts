@@ -21,7 +21,7 @@ export interface ImageRoom {
   beside: ReadonlySignal<boolean>;
   plotWidth: ReadonlySignal<number>;
   panelWidth: ReadonlySignal<number>;
-  /** Whether the panel is drawn. It is ignored without a panel. */
+  /** Whether the panel is drawn. The value has no meaning if the panel is not shown. */
   drawn: Signal<boolean>;
 }
 
@@ -35,7 +35,7 @@ export interface HeatSeries {
   how: "mean" | "max";
 }
 
-/** Tokens whose weights are shown over the image. null in a field means that it has no token. */
+/** Tokens whose weights are shown over the image. A field is null without such a token. */
 export interface Focus {
   query: number | null;
   key: number | null;

@@ -51,7 +51,7 @@ export function barLength(value: number, end: number, full: number): number {
 interface Bar {
   zero: number;
   length: number;
-  /** Position of the edge and size of the bar, in the direction across the bar. */
+  /** Start and size of the bar across its length. For a horizontal bar, these are vertical. */
   from: number;
   thick: number;
   standing?: boolean;

@@ -49,14 +49,15 @@ export function ScenePlot(props: ScenePlotProps) {
   const frontCanvas = useRef<HTMLCanvasElement>(null);
 
   // A layout effect runs before the browser paints the new controls. If the data is loaded, plot
-  // and controls thus change together.
+  // and controls then change together.
   useLayoutEffect(() => {
     const [back, front] = [backCanvas.current, frontCanvas.current];
     if (!back || !front) return undefined;
     let painted: Mark[] | null = null;
     let shown: Scene | null = null;
     let size = "";
-    // One effect draws and then calls `onDrawn`, so the order is certain.
+    // A single effect draws and then calls `onDrawn`, so `onDrawn` is never called before the last
+    // draw call.
     return effect(() => {
       const scene = props.scene.value;
       const drawnId = props.drawnId.value;

@@ -19,7 +19,7 @@ export function laterInWords({
 }: ReplyProgress): string {
   const parts = [doing, `${Math.floor(100 * progress)}%`];
   if (secondsLeft !== null) {
-    // Estimates of more than 20 seconds are not more precise than 10 seconds.
+    // Round estimates above 20 seconds up to a multiple of 10. They are not more precise.
     const seconds = secondsLeft > 20 ? 10 * Math.ceil(secondsLeft / 10) : Math.ceil(secondsLeft);
     parts.push(
       seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(secondsLeft / 60)} min left`,

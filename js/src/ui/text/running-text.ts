@@ -105,8 +105,8 @@ export function shadeOf(weight: number, end: number): number {
 const SAME_LINE = 6;
 
 /**
- * Return the index of the token nearest to a token on the next line below (`down`) or above. On the
- * last or first line, return the same index.
+ * Return the index of the nearest token on the line below (`down`) or above a token. If the token
+ * is on the last or first line, return its own index.
  */
 export function acrossLines(
   boxes: readonly { left: number; right: number; top: number }[],

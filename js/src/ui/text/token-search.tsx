@@ -73,9 +73,9 @@ export function findTokens(
 }
 
 /**
- * Return the position in `indices` of the first match from the index `from` on or, if `by` is
- * negative, of the last match up to `from`. Continue at the other end after the last match. Return
- * -1 without matches.
+ * Return the position of a match in `indices`: the first match at or after the token `from` or, if
+ * `by` is negative, the last match at or before it. If no match is in this direction, return the
+ * one at the other end. Return -1 without matches.
  */
 export function nextMatch(indices: readonly number[], from: number, by: number): number {
   const after = indices.findIndex((index) => (by > 0 ? index >= from : index > from));

@@ -49,7 +49,7 @@ export interface ViewContext<S extends RecordState> {
   width: ReadonlySignal<number>;
   /** Settings of a figure, if a script opened the page to export a figure. Otherwise undefined. */
   figure?: FigureRequest | undefined;
-  /** Form of the controls, without "auto". */
+  /** Current form of the controls. */
   controls: ReadonlySignal<ControlsForm>;
   /**
    * Whether the view shares a frame with other views. The frame then shows the title and the
@@ -129,7 +129,7 @@ declare const BUNDLE_FOR: "widget" | "page" | undefined;
 const PADDING = 48;
 /**
  * Height of a window or frame, in pixels, below which a page has compact controls. The plot is then
- * visible.
+ * visible without scrolling.
  */
 const LOW_FRAME = 600;
 /** Width of a window or frame, in pixels, below which a page has compact controls. */

@@ -586,7 +586,7 @@ export function createRecordStore(
       source.transport.retry();
       attempt.value += 1;
     },
-    /** Cancel the computation of the kernel that takes long. */
+    /** Cancel the long computation that the kernel is running. */
     stop: () => source.transport.stop?.(),
   };
 }

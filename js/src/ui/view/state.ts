@@ -166,8 +166,9 @@ function partText(value: unknown): string {
 }
 
 /**
- * Return the fields as a URL fragment without "#". Omitted are null, fields that are false or equal
- * to `off` now and when the page opened, and undefined.
+ * Return the fields as a URL fragment without "#". Fields that are null or undefined are omitted.
+ * Fields that are false or equal to `off` are omitted, unless they had another value when the page
+ * opened.
  */
 export function writeHash<S extends object>(
   values: S,

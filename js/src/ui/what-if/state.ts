@@ -1,4 +1,7 @@
-/** Changes of the attention that a reader can choose, and their descriptions. */
+/**
+ * Changes of the attention that a reader can choose, and their descriptions. One of them cuts an
+ * edge, which is a query and a key: the query no longer attends to the key.
+ */
 
 import type { RequestedChange } from "../../client/protocol";
 import { quoted } from "../text/captions";
