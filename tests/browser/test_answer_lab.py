@@ -46,6 +46,7 @@ def answers(root: Locator) -> Locator:
     return root.get_by_role("group", name="Answer")
 
 
+@pytest.mark.slow
 def test_the_walk_goes_both_ways(notebook: Notebook) -> None:
     def are_at(said: str, token: int | None, prediction: int | None, *, as_query: bool) -> None:
         for root in (head, matrix):

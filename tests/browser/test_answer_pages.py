@@ -75,6 +75,7 @@ def expected(prediction: Prediction) -> list[tuple[str, str, bool]]:
     return [(each.text, written(each.probability), flag) for each, flag in items]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_a_walk_by_keyboard(show: Show, name: str, page: Page, record: Any) -> None:
     view = getattr(av, name)(record, layer=2)

@@ -44,6 +44,7 @@ def notebook(lab: JupyterLab) -> Notebook:
     return notebook
 
 
+@pytest.mark.slow
 def test_traits_and_links_go_both_ways(notebook: Notebook) -> None:
     view, head = view_in(notebook, 1), view_in(notebook, 2)
     drawn(head, "head:self:1")
@@ -63,6 +64,7 @@ def test_traits_and_links_go_both_ways(notebook: Notebook) -> None:
     expect(view.locator(".av-atlas-roles")).to_contain_text("none")
 
 
+@pytest.mark.slow
 def test_an_edge_opens_the_tokens_around_it(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     notebook.execute("view.layer, view.heads, view.edges = 1, [0], 'strongest'")
@@ -82,6 +84,7 @@ def test_an_edge_opens_the_tokens_around_it(notebook: Notebook) -> None:
     notebook.becomes("(view.text, view.edge)", (None, None))
 
 
+@pytest.mark.slow
 def test_a_text_of_which_nothing_is_kept_says_so(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     notebook.execute("view.text = 600")

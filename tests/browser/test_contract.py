@@ -118,6 +118,7 @@ PLACES = """(root) => [...root.querySelectorAll(".av-plot, .av-grid-box")].map((
 })"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 860, 400])
 @pytest.mark.parametrize(
     "view", [each for each in VIEWS if not each.several and each.pin], ids=lambda v: v.class_name
@@ -203,6 +204,7 @@ def test_the_menu_prints_the_picture_alone_on_one_page(
     )
 
 
+@pytest.mark.slow
 @each_view
 def test_the_figure_of_python_has_the_texts_of_the_page(
     page: Page, view: HostedView, root: Locator, tmp_path: Path

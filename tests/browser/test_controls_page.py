@@ -59,6 +59,7 @@ def top(root: Locator, name: str) -> float:
     return box["y"]
 
 
+@pytest.mark.slow
 @each_view
 def test_in_a_low_frame_the_picture_is_in_sight(page: Page, tmp_path: Path, name: str) -> None:
     root = opened(page, tmp_path, name)
@@ -188,6 +189,7 @@ def test_the_list_of_keys_names_the_arrows_of_the_layout(
     assert query == following
 
 
+@pytest.mark.slow
 @each_view
 def test_without_controls_the_picture_and_its_words_stay(
     page: Page, tmp_path: Path, name: str

@@ -51,6 +51,7 @@ def notebook(lab: JupyterLab) -> Notebook:
     return notebook
 
 
+@pytest.mark.slow
 def test_all_heads_and_into_one(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     drawn(view, "embedding:self:all")
@@ -65,6 +66,7 @@ def test_all_heads_and_into_one(notebook: Notebook) -> None:
     expect(view).to_contain_text("Layer 1, head 2: 28 queries and 28 keys")
 
 
+@pytest.mark.slow
 def test_a_point_that_is_chosen_is_known_to_python(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     page = notebook.lab.page
@@ -88,6 +90,7 @@ def test_a_point_that_is_chosen_is_known_to_python(notebook: Notebook) -> None:
     expect(view).to_contain_text(f"({strongest}):")
 
 
+@pytest.mark.slow
 def test_links_with_a_head_view_go_both_ways(notebook: Notebook) -> None:
     view, head = view_in(notebook, 1), view_in(notebook, 2)
     drawn(head, "head:self:1")
@@ -103,6 +106,7 @@ def test_links_with_a_head_view_go_both_ways(notebook: Notebook) -> None:
     notebook.becomes("view.token", None)
 
 
+@pytest.mark.slow
 def test_the_texts_own_view_leaves_keys_out_and_renormalises(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     notebook.execute("view.layer, view.heads, view.text, view.token = 1, [2], 1, 8")
@@ -119,6 +123,7 @@ def test_the_texts_own_view_leaves_keys_out_and_renormalises(notebook: Notebook)
     notebook.execute("view.leave_out, view.renormalize = [], False")
 
 
+@pytest.mark.slow
 def test_texts_that_change_quickly_leave_the_last(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     notebook.execute(
@@ -130,6 +135,7 @@ def test_texts_that_change_quickly_leave_the_last(notebook: Notebook) -> None:
     expect(pane).to_contain_text("Pinned: query “did”")
 
 
+@pytest.mark.slow
 def test_a_projection_runs_apart_and_can_be_cancelled(notebook: Notebook) -> None:
     view = view_in(notebook, 3)
     drawn(view, "embedding:self:0")

@@ -74,6 +74,7 @@ def mean_of(own: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(np.mean(own, axis=0, dtype=np.float64), np.float32)
 
 
+@pytest.mark.slow
 def test_cells_bars_captions_and_table_of_the_matrix_are_one_number(
     notebook: Notebook, own: NDArray[np.float32]
 ) -> None:
@@ -99,6 +100,7 @@ def test_cells_bars_captions_and_table_of_the_matrix_are_one_number(
     notebook.execute("matrix.token = None")
 
 
+@pytest.mark.slow
 def test_bars_and_table_of_the_head_view_are_one_number(
     notebook: Notebook, own: NDArray[np.float32]
 ) -> None:
@@ -117,6 +119,7 @@ def test_bars_and_table_of_the_head_view_are_one_number(
     notebook.execute("head.token = None")
 
 
+@pytest.mark.slow
 def test_the_model_view_names_the_strongest_weight_of_a_head_exactly(
     notebook: Notebook, own: NDArray[np.float32]
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_sandbox_without_downloads_offers_the_text(
     expect(offer).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_sandbox_without_downloads_offers_the_picture(
     tab: Page, tmp_path: Path, exported: str
 ) -> None:

@@ -178,6 +178,7 @@ def records(
     return {"minilm": minilm, "pair": pair, "picture": picture, "answer": answer, "long": long}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VIEWS)
 def test_at_the_width_of_a_column_all_texts_are_legible(
     page: Page, tmp_path: Path, records: Records, name: str
@@ -212,6 +213,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["HeadView", "MatrixView", "ModelView"])
 def test_names_of_any_kind_stay_in_the_figure(page: Page, tmp_path: Path, kind: str) -> None:
     count = len(HOSTILE)
@@ -229,6 +231,7 @@ def test_names_of_any_kind_stay_in_the_figure(page: Page, tmp_path: Path, kind: 
     assert "<b>“&”" in printed.extract_text()
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_with_the_width_that_it_needs(
     tmp_path: Path, minilm: av.AttentionRecord
 ) -> None:
@@ -371,6 +374,7 @@ def test_a_scale_of_colours_and_a_heat_map_have_no_seams(tmp_path: Path) -> None
     assert len(list(root.iter(f"{SVG}linearGradient"))) == 1
 
 
+@pytest.mark.slow
 def test_texts_and_legends_can_be_left_out_and_the_file_still_says_it(
     minilm: av.AttentionRecord,
 ) -> None:
@@ -391,6 +395,7 @@ def test_texts_and_legends_can_be_left_out_and_the_file_still_says_it(
     ]
 
 
+@pytest.mark.slow
 def test_colours_themes_fonts_and_grounds_are_as_asked_for(minilm: av.AttentionRecord) -> None:
     view = av.HeadView(minilm, layer=3, heads=[1, 7], token=10)
     svg = view.to_svg(

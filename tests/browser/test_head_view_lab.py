@@ -137,6 +137,7 @@ def test_an_error_in_the_kernel_is_shown_in_the_view(notebook: Notebook) -> None
     expect(broken).to_contain_text("NaN or infinite")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "pattern"), [("360px", "previous token"), ("100%", "first token")]
 )

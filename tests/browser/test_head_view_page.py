@@ -106,6 +106,7 @@ def test_the_svg_has_a_line_for_every_weight_and_real_text(tmp_path: Path) -> No
     assert "exact to 0.004" in " ".join(texts(svg))
 
 
+@pytest.mark.slow
 def test_of_very_many_lines_the_strongest_are_drawn_and_exported(
     page: Page, tmp_path: Path
 ) -> None:

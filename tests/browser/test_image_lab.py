@@ -31,6 +31,7 @@ def view(lab: JupyterLab) -> tuple[Notebook, Locator]:
     return notebook, root
 
 
+@pytest.mark.slow
 def test_the_kernel_sends_the_image_and_its_weights(view: tuple[Notebook, Locator]) -> None:
     notebook, root = view
     panel = root.locator(".av-image .av-plot")
@@ -43,6 +44,7 @@ def test_the_kernel_sends_the_image_and_its_weights(view: tuple[Notebook, Locato
     )
 
 
+@pytest.mark.slow
 def test_a_patch_is_chosen_both_ways(view: tuple[Notebook, Locator]) -> None:
     notebook, root = view
     panel = root.locator(".av-image .av-plot")

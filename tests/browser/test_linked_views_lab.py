@@ -29,6 +29,7 @@ def notebook(lab: JupyterLab) -> Notebook:
     return notebook
 
 
+@pytest.mark.slow
 def test_a_layer_follows_in_the_browser_and_a_pin_through_python(notebook: Notebook) -> None:
     roots = notebook.output(1).locator(".attnviz")
     head, matrix = roots.nth(0), roots.nth(1)
@@ -42,6 +43,7 @@ def test_a_layer_follows_in_the_browser_and_a_pin_through_python(notebook: Noteb
     expect(head).to_contain_text(f"Pinned: query “{token}”")
 
 
+@pytest.mark.slow
 def test_a_dashboard_is_one_widget_whose_panes_move_together(notebook: Notebook) -> None:
     root = notebook.output(2).locator(".attnviz")
     notebook.root.locator(".jp-Cell").nth(2).scroll_into_view_if_needed()
@@ -55,6 +57,7 @@ def test_a_dashboard_is_one_widget_whose_panes_move_together(notebook: Notebook)
     expect(root.locator(".av-pane-head")).to_contain_text(f"Pinned: query “{token}”")
 
 
+@pytest.mark.slow
 def test_all_panes_of_a_dashboard_are_in_sight_at_once(notebook: Notebook) -> None:
     root = notebook.output(2).locator(".attnviz")
     drawn(root, "dashboard:self:1")

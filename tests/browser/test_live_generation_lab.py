@@ -92,6 +92,7 @@ def test_other_views_follow_to_the_end(notebook: Notebook) -> None:
     assert notebook.evaluate("is_that_of_extract(40)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", ["head"], indirect=True)
 def test_an_error_of_the_model_is_said_and_the_text_stays(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")

@@ -62,6 +62,7 @@ def estimate(view: Locator) -> None:
     expect(view).to_have_attribute("data-attnviz-estimate", ESTIMATE, timeout=DRAWN)
 
 
+@pytest.mark.slow
 def test_the_whole_is_an_estimate_and_says_so(view: Locator) -> None:
     estimate(view)
     every = (view.get_attribute("data-attnviz-estimate") or "").removeprefix("1/")
@@ -104,6 +105,7 @@ def test_pan_and_zoom_always_have_something_to_show(notebook: Notebook, view: Lo
     estimate(view)
 
 
+@pytest.mark.slow
 def test_a_pinned_key_has_its_bars_where_all_is_exact(notebook: Notebook, view: Locator) -> None:
     notebook.execute("view.token, view.key = 30000, 8000")
     estimate(view)

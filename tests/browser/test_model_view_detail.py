@@ -87,6 +87,7 @@ def apart(one: Rect, other: Rect) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", [0, 11])
 def test_a_head_opens_on_the_right_and_all_thumbnails_stay_in_sight(
     page: Page, file: Path, head: int
@@ -174,6 +175,7 @@ def test_a_head_that_no_person_opened_scrolls_nothing(phone: Page, tmp_path: Pat
     assert phone.evaluate("() => scrollY") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, slow(420)])
 def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, width: int) -> None:
     phone.set_viewport_size({"width": width, "height": 740})

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
@@ -141,6 +142,7 @@ def test_the_detail_stands_beside_the_grid_or_below_it(show: Show, page: Page) -
     expect(grid).to_be_focused()
 
 
+@pytest.mark.slow
 def test_numbers_of_the_detail_are_the_weights(show: Show, page: Page) -> None:
     record = ragged_record()
     root = show(ModelView(record, layer=0, heads=[1]))

@@ -19,6 +19,7 @@ from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
 from colab import with_link
+from marks import slow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -40,8 +41,8 @@ NAMES = (
 )
 # Notebooks that train a model and assert their own numbers, which differ between machines.
 TRAINED = {"fine_tuning", "three_tasks"}
-# Each run starts a kernel and loads a model: `make test` runs only the fastest one.
-EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "from_bertviz")) for name in NAMES]
+# Each run starts a kernel and loads a model.
+EACH = [slow(name) for name in NAMES]
 MAX_STORED_BYTES = 300_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 # Printed numbers may differ by one in the last digit between machines.
@@ -371,6 +372,7 @@ def text_of(output: Any) -> str:
     return " ".join((output.get("text") or output.get("data", {}).get("text/plain", "")).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_reader_without_a_kernel_sees_every_view(name: str, page: Page, tmp_path: Path) -> None:
     notebook = stored(name)

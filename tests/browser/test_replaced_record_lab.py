@@ -32,6 +32,7 @@ def notebook(lab: JupyterLab, request: pytest.FixtureRequest) -> Iterator[Notebo
     notebook.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notebook", ["head"], indirect=True)
 def test_the_picture_follows_and_the_reader_stays(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")

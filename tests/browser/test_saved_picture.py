@@ -42,6 +42,7 @@ def test_a_live_view_hides_its_picture(notebook: Notebook) -> None:
         expect(output.locator(".attnviz-saved img")).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_reopened_notebook_shows_pictures(lab: JupyterLab) -> None:
     made = lab.open([RECORD, HEAD, MODEL], own_kernel=True)
     made.run_all()
@@ -61,6 +62,7 @@ def test_a_reopened_notebook_shows_pictures(lab: JupyterLab) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_untrusted_notebook_shows_pictures(lab: JupyterLab) -> None:
     made = lab.open([RECORD, HEAD, MODEL], own_kernel=True)
     made.run_all()
@@ -83,6 +85,7 @@ def executed(request: pytest.FixtureRequest) -> tuple[nbformat.NotebookNode, boo
     return notebook, request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", ["lab", "classic"])
 @pytest.mark.parametrize("scripts", [True, False])
 def test_nbconvert_shows_pictures(
@@ -110,6 +113,7 @@ def test_nbconvert_shows_pictures(
 PAGE = "av.options.snapshot = 'page'\nview = av.HeadView(record, layer=1)\nview"
 
 
+@pytest.mark.slow
 def test_a_saved_page_is_hidden_while_the_view_is_alive(lab: JupyterLab) -> None:
     made = lab.open([RECORD, PAGE], own_kernel=True)
     made.run_all()

@@ -99,6 +99,7 @@ def notebook(lab: JupyterLab) -> Iterator[Notebook]:
     lab.page.set_viewport_size(LAB_VIEWPORT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("box", BOXES)
 def test_no_view_collapses_in_a_box_of_ipywidgets(

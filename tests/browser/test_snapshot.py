@@ -36,6 +36,7 @@ def notebook(lab: JupyterLab) -> Notebook:
     return notebook
 
 
+@pytest.mark.slow
 def test_the_frame_takes_the_pictures_place_live(notebook: Notebook) -> None:
     outputs = [output["data"] for output in notebook.outputs() if "data" in output]
     assert [next(iter(data)) for data in outputs] == ["image/png", "text/html"]
@@ -46,6 +47,7 @@ def test_the_frame_takes_the_pictures_place_live(notebook: Notebook) -> None:
     expect(frame.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:1")
 
 
+@pytest.mark.slow
 def test_an_untrusted_notebook_without_a_kernel_shows_the_picture(
     lab: JupyterLab, notebook: Notebook
 ) -> None:
@@ -57,6 +59,7 @@ def test_an_untrusted_notebook_without_a_kernel_shows_the_picture(
     assert untrusted.output(0).locator("iframe").count() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", ["lab", "classic"])
 @pytest.mark.parametrize("scripts", [True, False])
 def test_nbconvert_shows_the_page_or_the_picture(
@@ -151,6 +154,7 @@ def notebook_file(lab: JupyterLab, notebook: Notebook, tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_without_a_browser_a_small_picture_stands_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

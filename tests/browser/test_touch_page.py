@@ -52,6 +52,7 @@ def scrolled(page: Page) -> float:
     return found
 
 
+@pytest.mark.slow
 def test_one_finger_moves_a_matrix_that_is_zoomed_in(phone: Page, tmp_path: Path) -> None:
     root = matrix(phone, tmp_path, (10, 20))
     plot = root.locator(".av-plot")
@@ -73,6 +74,7 @@ def test_one_finger_moves_a_matrix_that_is_zoomed_in(phone: Page, tmp_path: Path
     assert in_sight(root) == windows
 
 
+@pytest.mark.slow
 def test_one_finger_scrolls_the_page_over_a_matrix_that_is_whole(
     phone: Page, tmp_path: Path
 ) -> None:
@@ -87,6 +89,7 @@ def test_one_finger_scrolls_the_page_over_a_matrix_that_is_whole(
     assert "Pinned" not in root.locator(".av-words").inner_text()
 
 
+@pytest.mark.slow
 def test_one_finger_scrolls_rows_of_tokens_that_are_wider_than_the_screen(
     phone: Page, tmp_path: Path
 ) -> None:
@@ -105,6 +108,7 @@ def test_one_finger_scrolls_rows_of_tokens_that_are_wider_than_the_screen(
     phone.wait_for_function("before => window.scrollY > before + 50", arg=before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["across", "down"])
 def test_two_fingers_zoom_a_matrix_and_not_the_page(phone: Page, tmp_path: Path, way: str) -> None:
     root = matrix(phone, tmp_path)
@@ -134,6 +138,7 @@ def test_two_fingers_zoom_a_matrix_and_not_the_page(phone: Page, tmp_path: Path,
     assert "Pinned" not in root.locator(".av-words").inner_text()
 
 
+@pytest.mark.slow
 def test_fingers_zoom_and_move_points_and_draw_a_lasso(phone: Page, tmp_path: Path) -> None:
     root = open_view(phone, tmp_path, one_head(prose()))
     plot = root.locator(".av-plot")

@@ -42,6 +42,7 @@ def chosen(root: Locator, *heads: int) -> None:
         expect(button).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.slow
 def test_undo_writes_the_traits(notebook: Notebook, root: Locator) -> None:
     root.get_by_role("button", name="Head 3", exact=True).click()
     chosen(root, 1, 3)
@@ -80,6 +81,7 @@ def bound(lab: JupyterLab) -> Iterator[None]:
     lab.page.evaluate("() => window.bound.dispose()")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bound")
 def test_the_notebooks_own_undo_does_not_run(notebook: Notebook, root: Locator) -> None:
     cells = notebook.root.locator(".jp-Cell")

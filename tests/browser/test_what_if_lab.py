@@ -145,6 +145,7 @@ def unchanged_model_view(notebook: Notebook) -> tuple[Locator, Locator]:
     return root, what_if
 
 
+@pytest.mark.slow
 def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     _, what_if = unchanged_model_view(notebook)
     notebook.execute("model_view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 0}]")
@@ -198,6 +199,7 @@ def test_a_head_that_is_open_in_the_model_view_is_left_out(notebook: Notebook) -
     notebook.execute("model_view.run = 'before'")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("output", "panels"),
     [(1, 0), (2, 1), (3, 0), (5, 0), (6, 0), (7, 0)],

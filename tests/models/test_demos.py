@@ -445,6 +445,7 @@ def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
     assert tried >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", demos.NAMES)
 def test_the_training_script_writes_a_model_that_loads(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -291,6 +291,7 @@ def test_no_notebook_of_bertviz_is_missing() -> None:
     assert named == {*NOTEBOOKS, *NEURON_NOTEBOOKS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("row", "tokenizer", "name"), cells())
 def test_cells_of_notebooks_draw_the_same(
     row: Row,

@@ -113,6 +113,7 @@ def test_a_head_that_forms_appears_in_pages_and_metrics(tmp_path: Path) -> None:
     assert scores[80, "attention/previous token"] == pytest.approx(best, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_training_is_not_affected(tmp_path: Path) -> None:
     callback = AttentionCallback([TEXT, "1 2 3"], every=1, to=tmp_path, tokenizer=tokenizer())
     _, watched = train(tmp_path, 3, callback)
@@ -166,6 +167,7 @@ def test_other_processes_keep_the_last_step_only(tmp_path: Path) -> None:
     assert not (tmp_path / "log").exists()
 
 
+@pytest.mark.slow
 def test_without_an_active_run_it_warns_once_and_keeps_the_records(tmp_path: Path) -> None:
     callback = AttentionCallback(TEXT, every=1, tokenizer=tokenizer())
     with pytest.warns(UserWarning, match="no tracker has an active run") as caught:
@@ -174,6 +176,7 @@ def test_without_an_active_run_it_warns_once_and_keeps_the_records(tmp_path: Pat
     assert sorted(callback.records) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_an_error_at_the_first_step_ends_the_training_and_later_ones_warn(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="tokens"):
         train(tmp_path, 1, AttentionCallback("1 " * 30, to=tmp_path, tokenizer=tokenizer()))

@@ -116,6 +116,7 @@ def counting_backend(counts: list[int]) -> Callable[..., Any]:
     return backend
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["whole", "in place", "a layer", "its forward"])
 def test_a_compiled_model(how: str) -> None:
     model = make_model("llama")

@@ -37,6 +37,7 @@ def test_lines_of_figures_are_merged() -> None:
     assert run(statement, Limits(30, ROOM)) == ({"a": {"x": 1, "y": 2}, "b": 8}, None)
 
 
+@pytest.mark.slow
 def test_output_before_a_failure_is_kept() -> None:
     statement = """print('{"drawn_s": 2}', flush=True); import time; time.sleep(60)"""
     figures, fault = run(statement, Limits(30, ROOM, more_seconds=1))
@@ -49,10 +50,12 @@ def test_a_process_over_the_memory_limit_is_ended() -> None:
     assert run(statement, Limits(50, 1 << 29)) == ({}, "needs more than 0.5 GB")
 
 
+@pytest.mark.slow
 def test_a_process_over_the_time_limit_is_ended() -> None:
     assert run("import time; time.sleep(600)", Limits(1, ROOM)) == ({}, "not within 1 s")
 
 
+@pytest.mark.slow
 def test_child_processes_end_with_their_parent() -> None:
     statement = (
         "import subprocess, sys, time;"
@@ -72,6 +75,7 @@ def test_the_error_of_a_failed_process_is_reported() -> None:
     assert "no_such_module" in outcome.fault
 
 
+@pytest.mark.slow
 def test_the_cpu_time_of_child_processes_is_counted() -> None:
     # Seconds of CPU time, because a busy machine takes more seconds by the clock.
     statement = "import time; [0 for _ in iter(lambda: time.process_time() < 1, False)]"

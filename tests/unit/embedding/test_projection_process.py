@@ -77,6 +77,7 @@ def running() -> tuple[Job, psutil.Process]:
     return job, process
 
 
+@pytest.mark.slow
 def test_the_process_returns_the_result_of_project() -> None:
     job = Job(POINTS, TSNE)
     assert job.wait() == "done", job.problem
@@ -87,6 +88,7 @@ def test_the_process_returns_the_result_of_project() -> None:
     assert np.array_equal(frame.coordinates, project(POINTS, TSNE))
 
 
+@pytest.mark.slow
 def test_frames_arrive_until_the_job_is_cancelled(temporary: Path) -> None:
     job, process = running()
     first = job.frame
@@ -108,6 +110,7 @@ def test_frames_arrive_until_the_job_is_cancelled(temporary: Path) -> None:
     assert job.state == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_reported() -> None:
     job, process = running()
     process.kill()

@@ -155,6 +155,7 @@ view
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "texts"),
     [

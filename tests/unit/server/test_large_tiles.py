@@ -152,6 +152,7 @@ def test_all_tiles_together_are_the_matrix(kind: str, heads: tuple[int, ...]) ->
             np.testing.assert_allclose(tiles, expected, rtol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pairs", [1, 5000, 40_000])
 @pytest.mark.parametrize("heads", [(0,), (1, 3, 2)])
 @pytest.mark.parametrize("kind", ATTENTIONS)

@@ -113,6 +113,7 @@ BOUND = "view = noted(av.HeadView(record())); display(view)"
 LAST = "noted(av.show_head_view(record()))"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [BOUND, LAST, f"view = {LAST}\nview", f"{LAST}; None"])
 def test_runs_hold_one_record(kernel: Kernel, code: str) -> None:
     # More often than the number of results that IPython stores.

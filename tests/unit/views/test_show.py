@@ -168,6 +168,7 @@ CELLS = {
 }
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_each_view_exactly_once(tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     client = NotebookClient(

@@ -336,6 +336,7 @@ def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPa
     assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
 
 
+@pytest.mark.slow
 @NEEDS_TSNE
 @pytest.mark.timeout(900)
 def test_a_projection_runs_in_the_background_and_is_kept() -> None:
