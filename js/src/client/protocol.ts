@@ -123,33 +123,41 @@ export interface CorpusPoints {
   grids?: CorpusGrid[];
 }
 
-/** Logit of an attention sink, and its weight in a row. */
+/** Attention sink of a head: its learned logit, and the weight that it takes from a row. */
 export interface SinkOfRow {
   logit: number;
   weight: number;
 }
 
-/** Properties of a complete row, independent of the requested keys. */
+/** Properties of the weights of one query on all keys, independent of the requested keys. */
 export interface RowHeader {
   scale: number;
   softcap: number | null;
   has_bias: boolean;
   sink: SinkOfRow | null;
-  /** Log-sum-exp of all logits and the sink, or null if no key is allowed. */
+  /**
+   * Log-sum-exp of the logits of all allowed keys and of the sink, or null if no key is allowed.
+   */
   log_sum_exp: number | null;
   head: number;
   num_heads: number;
-  /** Key head that this head uses. */
+  /** Index of the key head that this head uses. Several heads can share a key head. */
   key_head: number;
   num_key_heads: number;
-  /** Number of keys in the complete row that the mask allows. */
+  /** Number of keys that the mask allows for this query. */
   num_allowed: number;
-  /** Strongest keys of the complete row, with their weights. */
+  /** Positions and weights of the strongest keys among all keys. */
   strongest: [number, number][];
-  /** Largest absolute error of a weight and of a logit. */
+  /**
+   * Largest absolute error of a weight, and of a logit. Both are 0 in live views. In exported
+   * pages, the embedded vectors are rounded.
+   */
   error: number;
   logit_error: number;
-  /** Number of queries per head on which the errors were measured. Omitted if on all queries. */
+  /**
+   * Number of queries per head for which the errors were measured. Omitted if they were measured
+   * for all queries.
+   */
   measured?: number;
 }
 
@@ -157,13 +165,13 @@ export interface RowHeader {
 export interface ReplyProgress {
   /** Name of the current task. */
   doing: string;
-  /** Finished share of the task, 0 to 1. */
+  /** Finished share of the current task, from 0 to 1. */
   progress: number;
-  /** Estimated remaining time of the task, or null without an estimate. */
+  /** Estimated remaining time of the current task, or null if it cannot be estimated yet. */
   seconds_left: number | null;
 }
 
-/** Header of a reply that is not finished. Sending the same request again continues it. */
+/** Header with the progress of an unfinished reply. Sending the request again continues it. */
 export interface PendingHeader {
   pending: ReplyProgress;
 }
@@ -258,16 +266,16 @@ export interface AtlasEdges {
 }
 
 /**
- * Description of the record.
+ * Request for the description of the record.
  *
- * The header of the reply contains it. The description of a long text is deflated instead, and each
- * request returns one part of it.
+ * The description of a short text is the header of the reply. The description of a long text is
+ * compressed and divided into parts. The buffer of the reply then has the part `part`.
  */
 export interface DescribeRequest {
   part?: number;
 }
 
-/** Size of the image in a reply's buffer, which has three bytes per pixel. */
+/** Height and width in pixels of the image in a reply's buffer, with three bytes per pixel. */
 export interface ImageHeader {
   height: number;
   width: number;
@@ -296,31 +304,38 @@ export interface Prediction {
 /** Displayed tokens of the queries or keys of a stack. */
 export interface TokenList {
   text: string[];
-  /** Indices of special tokens. */
+  /** Positions of the special tokens. */
   special: number[];
-  /** 0 for the first sequence of a pair, 1 for the second, null for special tokens. */
+  /**
+   * For each token, 0 if it belongs to the first text of a pair, 1 if it belongs to the second
+   * text, null if it is a special token.
+   */
   sequence: (number | null)[];
-  /** Patch grids, in token order. Omitted if there are none. */
+  /** Rows and columns of the patches of each image among the tokens. Omitted without images. */
   grids?: PatchGrid[];
-  /** Tokens that the model generated, in order. Omitted if there are none. */
+  /** Tokens that the model generated, in order. Omitted if the model generated none. */
   predictions?: Prediction[];
 }
 
 export type PageForm = "all" | "vectors" | "strongest";
 
-/** Form in which an exported page embeds weights, and the share that it embeds. */
+/** Form of the weights that are embedded in an exported page, and their share of all weights. */
 export interface EmbeddedShare {
   /**
-   * Every weight, or the queries and keys from which weights are computed, or the strongest keys.
+   * "all": the page has every weight. "vectors": it has queries and keys, from which it computes
+   * the weights. "strongest": it has only the largest weights of each query.
    */
   form: PageForm;
-  /** Embedded share of the sum of all weights, or of all absolute values if numbers are signed. */
+  /**
+   * Sum of the embedded weights divided by the sum of all weights. For signed numbers, the sums are
+   * of absolute values.
+   */
   covered: number;
-  /** Largest measured absolute error of a weight. */
+  /** Largest absolute error of a weight, as measured during the export. */
   error: number;
 }
 
-/** One stack of attention layers: "self", "encoder", "decoder", "cross", ... */
+/** Properties and tokens of one stack of attention layers, such as "self" or "cross". */
 export interface StackDescription {
   name: string;
   layers: number[];
@@ -334,30 +349,33 @@ export interface StackDescription {
   patterns: string[];
   sampled?: number;
   query_tokens: TokenList;
-  /** null if the keys are the same tokens as the queries. */
+  /** Key tokens, or null if they are the same tokens as the queries. */
   key_tokens: TokenList | null;
-  /** Share of the weights that an exported page embeds. Omitted in live views. */
+  /** Form and share of the weights in an exported page. Omitted in live views. */
   embedded?: EmbeddedShare;
 }
 
 /** Description of a record. */
 export interface Description {
   model: string;
-  /** Model name in a form fit for file names. Omitted if the model has no name. */
+  /**
+   * Model name without characters that file names cannot have. Omitted if the model has no name.
+   */
   file?: string;
+  /** Sentences about the record for readers of the view. */
   notes: string[];
-  /** Sizes of the images in the model's input. Omitted if there are none. */
+  /** Sizes of the images in the model's input. Omitted without images. */
   images?: ImageHeader[];
   stacks: StackDescription[];
 }
 
-/** Header of a reply that is sent in parts. */
+/** Header of a reply that has one part of a long content. */
 export interface PartHeader {
-  /** Number of parts. */
+  /** Number of parts of the content. */
   parts: number;
 }
 
-/** Weights of the given heads, rows and columns of a layer. */
+/** Request for the weights of some heads, rows (queries) and columns (keys) of a layer. */
 export interface BlockRequest {
   stack: string;
   layer: number;
@@ -368,48 +386,53 @@ export interface BlockRequest {
 
 export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflated";
 
-/** Description of the numbers in a reply's buffer. */
+/** Header of a reply with encoded weights in its buffer. */
 export interface PieceHeader {
-  /** Numbers of heads, rows (queries) and columns (keys), in row-major order. */
+  /** Number of heads, of rows (queries) and of columns (keys). The buffer is in row-major order. */
   shape: [number, number, number];
   encoding: Encoding;
   /**
-   * Value of the largest code: 1 for normalized weights. For signed numbers, the smallest code has
-   * the value `-maximum`.
+   * Value that the largest code means, which is 1 for normalized weights. For signed numbers, the
+   * smallest code means `-maximum`.
    */
   maximum: number;
-  /** Largest absolute error of a value. */
+  /** Upper bound of the absolute error of a value. */
   error: number;
 }
 
 /**
- * Max-pooled maps of heads, with at most `size` rows and columns.
+ * Request for maps of heads with at most `size` rows and columns.
  *
- * Signed numbers are pooled by absolute value and keep their sign.
+ * Each cell of a map has the largest of its weights. For signed numbers, it has the number with the
+ * largest absolute value, including its sign.
  */
 export interface MapsRequest {
   stack: string;
   layer: number;
   size: number;
-  /** Default: all heads, all queries and all keys. */
+  /** Numbers of the heads. By default all heads. */
   heads?: number[];
+  /** Half-open ranges of queries and of keys. By default all queries and all keys. */
   rows?: Range;
   columns?: Range;
 }
 
-/** Description of the maps in a reply's buffer. */
+/** Header of a reply with maps of heads in its buffer. */
 export interface MapsHeader {
   shape: [number, number, number];
   encoding: Encoding;
   maximum: number;
   error: number;
+  /** "max", because each cell of a map has the largest of its weights. */
   pooled: string;
   /**
-   * Flat index (row-major) and exact value of the largest cell of each map. Signed numbers are
-   * compared by absolute value.
+   * For each map, the index of its largest cell in the flattened map (row-major), and the exact
+   * value of this cell. Signed numbers are compared by absolute value.
    */
   largest?: [number, number][];
-  /** Sampled queries, one per row of the map. Omitted if all queries were used. */
+  /**
+   * Positions of the sampled queries, one for each row of a map. Omitted if all queries were used.
+   */
   sampled?: number[];
 }
 
@@ -418,39 +441,49 @@ export type Combine = "separate" | "mean" | "max";
 export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 
 /**
- * Strongest keys of the given queries among all keys of the text.
+ * Request for the keys with the largest weights of some queries.
  *
- * Signed numbers are compared by absolute value and keep their sign. Sums add absolute values.
+ * Signed numbers are compared by absolute value. Their weights are returned with their signs, but
+ * the sums of weights are sums of absolute values.
  */
 export interface StrongestRequest {
   stack: string;
   layer: number;
   heads: number[];
+  /** Half-open range of queries. */
   rows: Range;
   /** Number of keys per query. */
   k: number;
-  /** Whether each head has a matrix, or one matrix combines all heads. */
+  /**
+   * "separate" returns the keys of each head. "mean" and "max" first combine the weights of all
+   * heads to one matrix.
+   */
   combine: Combine;
-  /** Keys to leave out: "special", "first", or their position. */
+  /** Keys to leave out: "special" for special tokens, "first" for the first token, or positions. */
   leave_out: (string | number)[];
-  /** Texts of a pair, such as "a-b": only keys in the second one are included. */
+  /**
+   * Which keys to include if the input is a pair of texts a and b. "a-b" includes only keys in text
+   * b. "all" includes all keys.
+   */
   pair: Pair;
 }
 
-/** Description of the strongest keys in a reply's buffer. */
+/** Header of a reply with strongest keys in its buffer. */
 export interface StrongestHeader {
-  /** Number of matrices, of rows, and of keys per row. */
+  /** Number of matrices, of rows (queries), and of strongest keys per row. */
   shape: [number, number, number];
 }
 
 export type Pooled = "mean" | "max";
 
 /**
- * Square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several heads.
+ * Request for a tile of a head's matrix of weights, or of the mean of several heads.
  *
- * At level l, a cell covers 2^l by 2^l weights, and tile (row, column) begins at query `row * TILE
- * * 2^l` and key `column * TILE * 2^l`. Tiles at the edges are smaller. Positive and negative
- * numbers are pooled separately, and a cell shows the larger of the two results.
+ * A tile has `TILE` by `TILE` cells. At level l, a cell covers 2^l by 2^l weights. Tile (row,
+ * column) begins at query `row * TILE * 2^l` and key `column * TILE * 2^l`. The last tiles of a row
+ * or column can be smaller. A cell shows the mean or maximum of its weights. For signed numbers,
+ * positive and negative numbers are pooled separately, and a cell shows the result with the larger
+ * absolute value.
  */
 export interface TileRequest {
   stack: string;
@@ -462,49 +495,52 @@ export interface TileRequest {
   pooled: Pooled;
 }
 
-/** Description of the cells of a tile. */
+/** Header of a reply with the cells of a tile in its buffer. */
 export interface TileHeader {
   shape: [number, number, number];
   encoding: Encoding;
   maximum: number;
   error: number;
-  /** Number of queries of which one was sampled. Omitted if all queries were used. */
+  /**
+   * Sampling interval n, if one of n successive queries was used. Omitted if all queries were used.
+   */
   sampling_interval?: number;
 }
 
 /**
- * Score of every head of a stack for a pattern.
+ * Request for the score of each head of a stack for a pattern, such as "previous token".
  *
- * Scores of long texts are estimated from sampled queries.
+ * For long texts, scores are estimated from sampled queries.
  */
 export interface ScoresRequest {
   stack: string;
   pattern: string;
 }
 
-/** Scores of the heads for a pattern. */
+/** Header of a reply with the score of each head for a pattern. */
 export interface ScoresHeader {
-  /** Score of every head of a stack, by layer. null if a score is undefined. */
+  /** For each layer, the score of each head, or null if the score is undefined. */
   scores: (number | null)[][];
 }
 
-/** One row of a head: its query, the given keys, and the logits and weights between them. */
+/** Request for the vectors of a query and some keys of a head, with their logits and weights. */
 export interface VectorsRequest {
   stack: string;
   layer: number;
   head: number;
   /** Position of the query. */
   token: number;
+  /** Half-open range of keys. */
   keys: Range;
 }
 
-/** Name and shape of the next array in the buffer. */
+/** Name and shape of one array in the buffer of a reply. */
 export interface VectorsPart {
   name: string;
   shape: number[];
 }
 
-/** Description of a reply's buffer. */
+/** Header of a reply with a query and the requested keys in its buffer. */
 export interface VectorsHeader {
   scale: number;
   softcap: number | null;
@@ -521,118 +557,148 @@ export interface VectorsHeader {
   logit_error: number;
   measured?: number;
   /**
-   * Arrays of the buffer: `query` (head_dim), `keys` (keys, head_dim), and with one entry per key
-   * `bias`, `allowed` (0 or 1), `logits` (minus infinity if not allowed) and `weights`.
+   * Names and shapes of the arrays in the buffer, in their order: `query` (head_dim,), `keys`
+   * (keys, head_dim), and with one entry per key `bias`, `allowed` (0 or 1), `logits` (minus
+   * infinity if not allowed) and `weights`.
    */
   parts: VectorsPart[];
   /** Sum of the weights of the requested keys. */
   weight_in_range: number;
 }
 
-/** Image of the record, averaged down to the size of a reply if it is larger. */
+/** Request for an image of the record. An image that exceeds a reply is reduced. */
 export interface ImageRequest {
   index: number;
 }
 
-/** Change of the attention: cut a pair of query and key, ablate a head, or hide a token. */
+/** Change of the attention in a run of the model. */
 export interface RequestedChange {
+  /**
+   * "knockout" removes the attention of a query to a key. "ablate" sets the output of a head to 0.
+   * "hide" removes the attention of all queries to a key.
+   */
   kind: "knockout" | "ablate" | "hide";
   stack: string;
-  /** null means all. */
+  /** Numbers of the layer and the head. null means all layers or all heads. */
   layer: number | null;
   head: number | null;
-  /** "knockout" needs both, "hide" needs the key, "ablate" needs neither. */
+  /**
+   * Positions of the query and the key. "knockout" needs both, "hide" needs only the key, and
+   * "ablate" needs neither.
+   */
   query: number | null;
   key: number | null;
-  /** Whether a pair is cut before the softmax, so that the other keys get its weight. */
+  /**
+   * Whether "knockout" removes a pair before the softmax, so that its weight is distributed among
+   * the other keys. If False, the weight is set to 0 after the softmax.
+   */
   renormalize: boolean;
 }
 
-/** Run of the view's model with changed attention, or unchanged if `changes` is empty. */
+/** Request for the effect of changes on the answer, which runs the model. */
 export interface InterveneRequest {
+  /** Changes, which are made together. If empty, the model runs without changes. */
   changes: RequestedChange[];
   /**
-   * Answer to measure: a token or two tokens, or empty for the default. By default the view's
-   * `answer`, which may be a function.
+   * Answer to measure: one token for its logit, or two tokens for the difference of their logits.
+   * An empty list means the default of `attnviz.intervene`. null means the `answer` of the view,
+   * which can be a function.
    */
   measured?: (number | string)[];
 }
 
-/** Token among the most probable answers, with its id and probability. */
+/** One of the most probable tokens or classes of the output, with its id and probability. */
 export interface AnswerToken {
   text: string;
   id: number;
   probability: number;
 }
 
-/** Effect of changes on the model's answer. */
+/**
+ * Header of a reply with the effect of changes on the answer.
+ *
+ * The answer is the number that is measured, for example the logit of a token. The noise is the
+ * change of the answer if the attention is recomputed without a change. Smaller effects are not
+ * significant.
+ */
 export interface OutcomeHeader {
-  /** Answer before and after the changes, with the noise, in words. */
+  /** Sentence with the answer before and after the changes, and the noise. */
   sentence: string;
-  /** Description of each change. */
+  /** Sentence about each change. */
   described: string[];
-  /** Effect in numbers. */
+  /** Effect in numbers, as text. */
   effect: string;
+  /** Name of the answer. */
   measure: string;
+  /** Answer before and after the changes, and the noise. */
   before: number;
   after: number;
   noise: number;
+  /**
+   * Kullback-Leibler divergence of the probabilities after the changes from those before, in nats.
+   * null if the model has no logits.
+   */
   divergence: number | null;
+  /** Most probable tokens or classes before and after the changes. */
   candidates_before: AnswerToken[];
   candidates_after: AnswerToken[];
 }
 
-/** Stacks of the run with the given changes. */
+/** Request for the stacks of the run with the given changes. */
 export interface ChangedRequest {
   changes: RequestedChange[];
 }
 
-/** One stack of attention layers, without its tokens. */
+/** Properties of one stack of attention layers, without its tokens. */
 export interface StackNumbers {
   name: string;
-  /** The model's own layer numbers. */
+  /** Numbers of the layers in the model. */
   layers: number[];
   /** Number of heads of each layer, in the order of `layers`. */
   heads_per_layer: number[];
-  /** Whether rows sum to one. */
+  /** Whether the weights of each query sum to 1. */
   normalized: boolean;
-  /** Whether numbers may be negative. Omitted if they cannot. */
+  /** Whether numbers may be negative. Omitted if False. */
   signed?: boolean;
-  /** Name of the quantity. Omitted for weights. */
+  /** Name of the quantity that the stack contains, such as "difference". Omitted for weights. */
   measure?: string;
   /**
-   * Largest weight that can occur, which is 1 if `normalized`. Largest absolute value if `signed`.
+   * Largest possible weight, which is 1 if `normalized`. If `signed`, largest possible absolute
+   * value.
    */
   maximum: number;
+  /** Whether queries can attend only to keys at the same or an earlier position. */
   causal: boolean;
-  /** Whether queries and keys are available, not only weights. */
+  /** Whether the stack has queries and keys, and not only weights. */
   vectors: boolean;
-  /** Names of the patterns by which the heads can be scored. */
+  /** Names of the patterns, such as "previous token", for which heads can be scored. */
   patterns: string[];
   /**
-   * Number of queries from which head scores are estimated. Present only if complete maps of all
-   * heads take too long. Maps then show a sample of the queries as well.
+   * Number of sampled queries from which head scores are estimated, if computing the weights of all
+   * queries would take too long. In this case maps also show only sampled queries. Omitted if all
+   * queries are used.
    */
   sampled?: number;
 }
 
-/** Stack of a changed run, and its difference from the unchanged run. */
+/** Stack of a run with changed attention, and its difference from the unchanged run. */
 export interface ChangedStack {
-  /** Name of the stack of the unchanged run. */
+  /** Name of the same stack in the unchanged run. */
   stack: string;
-  /** Stack of the changed run, and that stack less the unchanged one. */
+  /** Stack of the changed run. */
   after: StackNumbers;
+  /** Weights of the changed run minus weights of the unchanged run. */
   difference: StackNumbers;
   /** Tokens that the model generated in the changed run. */
   predictions: Prediction[];
 }
 
-/** Stacks of a changed run. */
+/** Header of a reply with the stacks of a run with changed attention. */
 export interface ChangedHeader {
   stacks: ChangedStack[];
 }
 
-/** Value norm and effects of a pair of query and key in one head. */
+/** Request for the contribution of a key to a query, and the effects of cutting the pair. */
 export interface EdgeRequest {
   stack: string;
   layer: number;
@@ -641,38 +707,42 @@ export interface EdgeRequest {
   key: number;
 }
 
-/** Effect on the answer of cutting a pair of query and key. */
+/** Effect of a cut on the answer. A cut removes the attention of a query to a key. */
 export interface Cut {
-  /** Description of the cut, and the answer before and after. */
+  /** Description of the cut, with the answer before and after. */
   description: string;
-  /** Answer that was measured, in words. */
+  /** Name of the answer that was measured, for example the logit of a token. */
   measure: string;
 }
 
-/** Value norm of a pair of query and key, and the effects of cutting it. */
+/** Header of a reply about a query-key pair: its contribution, and the effects of cutting it. */
 export interface EdgeHeader {
-  /** "waits" if the model has not run yet, "ready" if it has. */
+  /** Whether the model has run ("ready") or not ("waits"). */
   model: "waits" | "ready";
-  /** Norm of what the pair adds to the output, as a share of the norms of the row. */
+  /**
+   * Contribution of the key to the output of the query. It is the norm of weight times value vector
+   * times output projection, divided by the sum of these norms over all keys. null if it is not
+   * known.
+   */
   share: number | null;
-  /** Reason why `share` is null. "" if it is not null, or if the model has not run. */
+  /** Reason why `share` is null. "" if `share` is known, or if the model has not run. */
   share_problem: string;
-  /** Cuts of this pair that were run. */
+  /** Effects of the cuts of this pair in earlier runs. */
   cuts: Cut[];
-  /** Largest noise of the cuts. "" if there are none. */
+  /** Largest noise of these cuts, as text. "" if the pair was not cut. */
   noise: string;
 }
 
-/** Part of the exported page of a view with the given state. */
+/** Request for one part, counted from 0, of the exported page of a view with this state. */
 export interface PageRequest {
   part: number;
   state: object;
 }
 
-/** Header of a part of a page. */
+/** Header of a reply with one part of an exported page in its buffer. */
 export interface PageHeader {
   parts: number;
-  /** File name. */
+  /** File name of the page. */
   name: string;
 }
 

@@ -1,1 +1,1 @@
-"""Server for the requests of live views, with small binary replies."""
+"""Server that answers the requests of live views in the browser with small binary replies."""

@@ -14,9 +14,11 @@ _Value = TypeVar("_Value")
 
 
 class ByteCache(Generic[_Value]):
-    """Thread-safe cache that drops the least recently used values above `most_bytes`.
+    """Thread-safe cache with a maximum total size of its values, `max_bytes`.
 
-    The newest value is kept even if it alone exceeds the limit.
+    If the size is exceeded, the least recently used values are dropped. A value that alone exceeds
+    the maximum is kept as the only value. `size` is a function that returns the size of a value in
+    bytes.
 
     Examples
     --------
@@ -28,14 +30,14 @@ class ByteCache(Generic[_Value]):
 
     def __init__(self, max_bytes: int, size: Callable[[_Value], int]) -> None:
         self._lock = threading.Lock()
-        # cachetools refuses a value larger than the cache, so such a value counts as the limit.
+        # Count at most `max_bytes` for a value, because cachetools rejects larger values.
         self._values: LRUCache[Hashable, _Value] = LRUCache(
             max_bytes, lambda value: min(max_bytes, size(value))
         )
 
     @property
     def num_bytes(self) -> int:
-        """Size of the cached values in bytes."""
+        """Total size of the cached values in bytes, where a value counts at most `max_bytes`."""
         return int(self._values.currsize)
 
     def get(self, key: Hashable) -> _Value | None:

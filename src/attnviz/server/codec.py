@@ -1,6 +1,8 @@
-"""Encoding of weights for the browser: bytes, and a header with their shape and encoding.
+"""Encoding of weights for the browser, as bytes and a header with their shape and encoding.
 
-``js/src/client/codec.ts`` decodes them. The tests of both sides read ``tests/fixtures/codec.json``.
+With one byte per weight, the byte is called the code of the weight. ``js/src/client/codec.ts``
+decodes the bytes. The tests of this module and of that file use the same examples in
+``tests/fixtures/codec.json``.
 """
 
 from __future__ import annotations
@@ -30,38 +32,40 @@ __all__ = [
 Precision = Literal["uint8", "float32"]
 Encoding = Literal["uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"]
 
-#: Code of the largest weight that can occur.
+#: Code of the largest possible weight.
 TOP_CODE = 255
-#: Code of the largest absolute value of signed numbers.
+#: Code of the largest possible absolute value of signed numbers.
 TOP_SIGNED_CODE = 127
-# Factor by which weights may exceed the maximum because a softmax or bfloat16 rounds.
+# Factor by which weights may exceed the maximum, because the softmax or bfloat16 was rounded.
 _ROUNDING = 1.005
-# Smallest share of zeros for which float32 weights are deflated. A causal mask exceeds it. Weights
-# with fewer zeros hardly shrink.
+# Float32 weights are deflated only if at least this share of them is zero. Otherwise deflating
+# hardly reduces their size. Weights with a causal mask have about 50 % zeros.
 _DEFLATED_ZEROS = 0.25
-# Smallest size in bytes for which float32 weights are deflated.
+# Float32 weights are deflated only if they have at least this size in bytes.
 _DEFLATED_FROM = 4096
-# Maximum length of cells for which maxima are computed in a loop instead of with `reduceat`.
+# Maximum number of entries of a cell for which a loop computes the maxima. For longer cells,
+# numpy's `reduceat` is faster.
 _SHORT_CELL = 8
 
-# Most weights are near zero, where the square root makes the codes dense. The error is largest
-# between the two highest codes: (255^2 - 254.5^2) / 255^2 of the largest weight.
+# Largest error of a code, as a share of the largest weight. The code is proportional to the square
+# root of the weight, because most weights are near zero: there, neighbouring codes differ little.
+# The error is largest halfway between the two highest codes: (255^2 - 254.5^2) / 255^2.
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
 
 
 class PieceHeader(TypedDict):
-    """Description of the numbers in a reply's buffer.
+    """Header of a reply with encoded weights in its buffer.
 
     Attributes
     ----------
     shape : list of int
-        Numbers of heads, rows (queries) and columns (keys), in row-major order.
+        Number of heads, of rows (queries) and of columns (keys). The buffer is in row-major order.
     maximum : float
-        Value of the largest code: 1 for normalized weights. For signed numbers, the smallest code
-        has the value ``-maximum``.
+        Value that the largest code means, which is 1 for normalized weights. For signed numbers,
+        the smallest code means ``-maximum``.
     error : float
-        Largest absolute error of a value.
+        Upper bound of the absolute error of a value.
     """
 
     shape: tuple[int, int, int]
@@ -77,17 +81,18 @@ class Encoded:
     Attributes
     ----------
     shape : tuple of int
-        (heads, rows, columns).
+        Number of heads, of rows (queries) and of columns (keys).
     encoding : {"uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"}
         ``"uint8-sqrt"``: one byte per weight, ``round(255 sqrt(weight / maximum))``.
         ``"int8-sqrt"``: one byte per signed number, in two's complement,
         ``sign(number) * round(127 sqrt(abs(number) / maximum))``.
-        ``"float32"``: four bytes per weight, little endian. ``"float32-deflated"``: the first bytes
-        of all float32 weights, then all second bytes and so on, deflated by zlib.
+        ``"float32"``: four bytes per weight, little endian. ``"float32-deflated"``: the same bytes
+        in another order, compressed by zlib. The first bytes of all weights are followed by the
+        second bytes of all weights, and so on.
     maximum : float
-        Value of the highest code: 1 for normalized weights.
+        Value that the largest code means, which is 1 for normalized weights.
     error : float
-        Largest absolute error of a weight.
+        Upper bound of the absolute error of a weight.
     data : bytes
         Encoded weights in row-major order.
     """
@@ -99,7 +104,7 @@ class Encoded:
     data: bytes
 
     def header(self) -> PieceHeader:
-        """Return all fields except `data`, as JSON values."""
+        """Return all fields except `data`, as a dict of JSON values."""
         return {
             "shape": self.shape,
             "encoding": self.encoding,
@@ -109,7 +114,10 @@ class Encoded:
 
 
 def not_finite_error(label: str, which: str) -> ValueError:
-    """Return the error for weights that are NaN or infinite."""
+    """Create the error for weights that are NaN or infinite.
+
+    `label` names the weights, and `which` says which of them are not finite.
+    """
     return ValueError(
         f"{label}: some weights are NaN or infinite ({which}). The model's queries or keys are NaN "
         "or infinite, or the record was changed. Run the model in float32, or leave the layer out "
@@ -120,14 +128,14 @@ def not_finite_error(label: str, which: str) -> ValueError:
 def check_weights(
     weights: NDArray[np.float32], maximum: float = 1.0, *, signed: bool = False, label: str
 ) -> None:
-    """Raise ValueError if weights are not finite, negative or too large.
+    """Raise ValueError if a weight is NaN, infinite, negative or too large.
 
     Parameters
     ----------
     weights : ndarray
-        float32, (heads, rows, columns).
+        Weights to check, float32, (heads, rows, columns).
     maximum : float, default 1.0
-        Largest weight, or largest absolute value, that can occur.
+        Largest possible weight. If `signed`, largest possible absolute value.
     signed : bool, default False
         Whether weights may be negative.
     label : str
@@ -139,7 +147,7 @@ def check_weights(
     Traceback (most recent call last):
     ValueError: these: some weights are negative. Attention weights must not be negative.
     """
-    # Both are NaN if any weight is NaN.
+    # If a weight is NaN, both numbers are NaN.
     smallest, largest = weights.min(initial=0.0), weights.max(initial=0.0)
     if not (np.isfinite(smallest) and np.isfinite(largest)):
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
@@ -174,12 +182,12 @@ def encode(
     Parameters
     ----------
     weights : ndarray
-        float32, (heads, rows, columns), at most `maximum` except for rounding, and nonnegative
-        unless `signed`.
+        Weights to encode, float32, (heads, rows, columns). None may exceed `maximum`, except by
+        rounding.
     precision : {"uint8", "float32"}
-        One byte per weight, or exact.
+        "uint8" encodes each weight as one byte. "float32" keeps the exact weights.
     maximum : float, default 1.0
-        Largest weight, or largest absolute value, that can occur.
+        Largest possible weight. If `signed`, largest possible absolute value.
     signed : bool, default False
         Whether weights may be negative.
     label : str
@@ -188,7 +196,8 @@ def encode(
     Raises
     ------
     ValueError
-        If a weight is NaN, infinite, negative or larger than `maximum`, or `precision` is unknown.
+        If a weight is NaN, infinite or larger than `maximum`. If a weight is negative and `signed`
+        is False. If `precision` is unknown.
 
     Examples
     --------
@@ -217,9 +226,9 @@ def encode(
 def encode_bytes(
     weights: NDArray[np.float32], maximum: float, *, signed: bool = False
 ) -> tuple[NDArray[np.uint8], float]:
-    """Return one byte per weight (see `Encoded`) and the largest absolute error.
+    """Encode each weight as one byte (see `Encoded`). Return the bytes and their error bound.
 
-    The weights must have passed `check_weights`.
+    The caller must check the weights with `check_weights`.
 
     >>> encode_bytes(np.array([0.0, 0.25, 1.0], np.float32), 1.0)[0]
     array([  0, 128, 255], dtype=uint8)
@@ -227,7 +236,7 @@ def encode_bytes(
     error = (INT8_SQRT_ERROR if signed else UINT8_SQRT_ERROR) * maximum
     if maximum <= 0:
         return np.zeros(weights.shape, np.uint8), error
-    # Work in place, so that the numbers stay in the processor's cache.
+    # Use `out=`, because new arrays would not be in the processor's cache.
     sizes = np.abs(weights) if signed else weights
     roots = np.clip(sizes if maximum == 1 else sizes / maximum, 0.0, 1.0)
     np.sqrt(roots, out=roots)
@@ -266,24 +275,28 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
 
 
 def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArray[np.float32]:
-    """Shrink maps by max pooling, so that a single large weight stays visible.
+    """Reduce weights to smaller maps. Each cell of a map has the maximum of its weights.
+
+    With the maximum, a single large weight remains visible.
 
     Parameters
     ----------
     weights : ndarray
-        float32, (heads, rows, columns).
+        Weights of the heads, float32, (heads, rows, columns).
     size : int or tuple of int
-        Maximum number of rows and of columns, at least 1. One number applies to both.
+        Maximum number of rows and of columns of a map, at least 1. A single number is the maximum
+        of both.
 
     Returns
     -------
     ndarray
-        float32, (heads, min(rows, size), min(columns, size)). Cell a of r covers the rows from
-        ``a * rows // r`` up to but excluding ``(a + 1) * rows // r``, and the same holds for
-        columns. `weights` are returned unchanged if they have at most `size` rows and columns.
+        Maps, float32, (heads, min(rows, size), min(columns, size)). If a map has r rows, its row a
+        has the maxima of the rows from ``a * rows // r`` up to but excluding
+        ``(a + 1) * rows // r``. The same holds for columns. If `weights` have at most `size` rows
+        and columns, they are returned unchanged.
     """
     rows, columns = size if isinstance(size, tuple) else (size, size)
-    # Pool along the contiguous axis first.
+    # Start with the last axis, because its entries are contiguous in memory.
     for axis, max_cells in ((2, columns), (1, rows)):
         count = weights.shape[axis]
         if count > max_cells:
@@ -294,13 +307,17 @@ def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArr
 def _max_of_cells(
     weights: NDArray[np.float32], starts: NDArray[np.int64], axis: int
 ) -> NDArray[np.float32]:
-    """Return the maximum of each cell along `axis`. Cell i begins at ``starts[i]``."""
+    """Return the maximum of each cell along `axis`.
+
+    Cell i begins at index ``starts[i]`` and ends before ``starts[i + 1]``.
+    """
     last = np.append(starts[1:], weights.shape[axis]) - 1
     longest = int((last - starts).max()) + 1
     if longest > _SHORT_CELL:
         return np.maximum.reduceat(weights, starts, axis=axis)
-    # Take the maximum over the first entries of all cells, then the second entries, and so on.
-    # `reduceat` takes as long for cells of 4 entries as for cells of 40.
+    # Compare the first entries of all cells with their second entries, then with their third
+    # entries, and so on. This is faster than `reduceat`, whose time hardly depends on the length of
+    # cells.
     maxima = np.take(weights, starts, axis)
     for offset in range(1, longest):
         np.maximum(maxima, np.take(weights, np.minimum(starts + offset, last), axis), out=maxima)

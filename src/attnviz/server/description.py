@@ -1,8 +1,11 @@
-"""Description of a record for a view, without weights.
+"""Description of a record for a view: tokens and properties of the stacks, without weights.
 
-Some hosts close the connection when a message is as large as the tokens of a long text. A long
-description is therefore deflated and sent in parts. ``Source.describe`` in
-``js/src/client/source.ts`` requests and unpacks it.
+The description of a long text is compressed and sent in several messages, because some hosts close
+the connection after a message of this size. ``Source.describe`` in ``js/src/client/source.ts``
+requests and decompresses the description.
+
+Functions that return `Steps` are generators. They yield their progress after each step of the
+computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -41,13 +44,14 @@ class TokenList(TypedDict):
     Attributes
     ----------
     special : list of int
-        Indices of special tokens.
+        Positions of the special tokens.
     sequence : list of (int or None)
-        0 for the first sequence of a pair, 1 for the second, null for special tokens.
+        For each token, 0 if it belongs to the first text of a pair, 1 if it belongs to the second
+        text, null if it is a special token.
     grids : list of PatchGrid
-        Patch grids, in token order. Omitted if there are none.
+        Rows and columns of the patches of each image among the tokens. Omitted without images.
     predictions : list of Prediction
-        Tokens that the model generated, in order. Omitted if there are none.
+        Tokens that the model generated, in order. Omitted if the model generated none.
     """
 
     text: list[str]
@@ -58,17 +62,18 @@ class TokenList(TypedDict):
 
 
 class EmbeddedShare(TypedDict):
-    """Form in which an exported page embeds weights, and the share that it embeds.
+    """Form of the weights that are embedded in an exported page, and their share of all weights.
 
     Attributes
     ----------
     form : {"all", "vectors", "strongest"}
-        Every weight, or the queries and keys from which weights are computed, or the strongest
-        keys.
+        "all": the page has every weight. "vectors": it has queries and keys, from which it computes
+        the weights. "strongest": it has only the largest weights of each query.
     covered : float
-        Embedded share of the sum of all weights, or of all absolute values if numbers are signed.
+        Sum of the embedded weights divided by the sum of all weights. For signed numbers, the sums
+        are of absolute values.
     error : float
-        Largest measured absolute error of a weight.
+        Largest absolute error of a weight, as measured during the export.
     """
 
     form: PageForm
@@ -77,30 +82,33 @@ class EmbeddedShare(TypedDict):
 
 
 class StackNumbers(TypedDict):
-    """One stack of attention layers, without its tokens.
+    """Properties of one stack of attention layers, without its tokens.
 
     Attributes
     ----------
     layers : list of int
-        The model's own layer numbers.
+        Numbers of the layers in the model.
     heads_per_layer : list of int
         Number of heads of each layer, in the order of `layers`.
     normalized : bool
-        Whether rows sum to one.
+        Whether the weights of each query sum to 1.
     signed : bool
-        Whether numbers may be negative. Omitted if they cannot.
+        Whether numbers may be negative. Omitted if False.
     measure : str
-        Name of the quantity. Omitted for weights.
+        Name of the quantity that the stack contains, such as "difference". Omitted for weights.
     maximum : float
-        Largest weight that can occur, which is 1 if `normalized`. Largest absolute value if
-        `signed`.
+        Largest possible weight, which is 1 if `normalized`. If `signed`, largest possible absolute
+        value.
+    causal : bool
+        Whether queries can attend only to keys at the same or an earlier position.
     vectors : bool
-        Whether queries and keys are available, not only weights.
+        Whether the stack has queries and keys, and not only weights.
     patterns : list of str
-        Names of the patterns by which the heads can be scored.
+        Names of the patterns, such as "previous token", for which heads can be scored.
     sampled : int
-        Number of queries from which head scores are estimated. Present only if complete maps of
-        all heads take too long. Maps then show a sample of the queries as well.
+        Number of sampled queries from which head scores are estimated, if computing the weights of
+        all queries would take too long. In this case maps also show only sampled queries. Omitted
+        if all queries are used.
     """
 
     name: str
@@ -117,14 +125,14 @@ class StackNumbers(TypedDict):
 
 
 class StackDescription(StackNumbers):
-    """One stack of attention layers: "self", "encoder", "decoder", "cross", ...
+    """Properties and tokens of one stack of attention layers, such as "self" or "cross".
 
     Attributes
     ----------
     key_tokens : TokenList or None
-        null if the keys are the same tokens as the queries.
+        Key tokens, or null if they are the same tokens as the queries.
     embedded : EmbeddedShare
-        Share of the weights that an exported page embeds. Omitted in live views.
+        Form and share of the weights in an exported page. Omitted in live views.
     """
 
     query_tokens: TokenList
@@ -138,9 +146,11 @@ class Description(TypedDict):
     Attributes
     ----------
     file : str
-        Model name in a form fit for file names. Omitted if the model has no name.
+        Model name without characters that file names cannot have. Omitted if the model has no name.
+    notes : list of str
+        Sentences about the record for readers of the view.
     images : list of ImageHeader
-        Sizes of the images in the model's input. Omitted if there are none.
+        Sizes of the images in the model's input. Omitted without images.
     """
 
     model: str
@@ -150,7 +160,8 @@ class Description(TypedDict):
     stacks: list[StackDescription]
 
 
-# Up to this length, the description is sent as JSON, which the browser's developer tools show.
+# Maximum length of a description that is sent as JSON. Longer descriptions are compressed, and the
+# browser's developer tools cannot show them.
 _MAX_CHARACTERS = 100_000
 
 
@@ -160,7 +171,7 @@ def describe(record: AttentionRecord) -> Description:
 
 
 def describe_in_steps(record: AttentionRecord) -> Steps[Description]:
-    """Return the description of a record in steps: finding the largest weight can take long."""
+    """Compute the description of a record. Finding the largest weight can take long."""
     stacks: list[dict[str, Any]] = []
     for stack in record.stacks.values():
         described = yield from _describe_stack(stack)
@@ -188,7 +199,7 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
 
 
 def describe_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
-    """Return the description of a stack without its tokens, in steps."""
+    """Compute the description of a stack without its tokens."""
     maximum = yield from find_maximum(stack)
     sampled = num_scored_queries(stack)
     described: dict[str, Any] = {
@@ -218,7 +229,11 @@ def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
 
 
 def pack_description(description: Description) -> bytes | None:
-    """Return the deflated JSON of a description, or None if it is short enough to send as JSON."""
-    # `json.dumps` escapes non-ASCII characters: a token may hold one half of a surrogate pair.
+    """Return the JSON of a description, compressed with zlib.
+
+    Return None if the JSON has at most `_MAX_CHARACTERS` and can be sent without compression.
+    """
+    # `json.dumps` escapes non-ASCII characters. UTF-8 could not encode them all: a token may
+    # contain only one half of a surrogate pair.
     text = json.dumps(description, separators=(",", ":"))
     return None if len(text) <= _MAX_CHARACTERS else zlib.compress(text.encode("ascii"))

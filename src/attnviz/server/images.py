@@ -1,6 +1,10 @@
-"""Encoding of a record's images for the browser. Images too large for a reply are averaged down.
+"""Encoding of a record's images for the browser.
 
-``js/src/client/requests/images.ts`` reads them.
+If an image is too large for a reply, it is reduced by averaging pixels.
+``js/src/client/requests/images.ts`` reads the images.
+
+Functions that return `Steps` are generators. They yield their progress after each step of the
+computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -17,27 +21,27 @@ __all__ = ["ImageHeader", "average_image", "encode_image"]
 
 
 class ImageHeader(TypedDict):
-    """Size of the image in a reply's buffer, which has three bytes per pixel."""
+    """Height and width in pixels of the image in a reply's buffer, with three bytes per pixel."""
 
     height: int
     width: int
 
 
 def average_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[NDArray[np.uint8]]:
-    """Shrink an image to at most `max_bytes`, in steps. Each new pixel is the mean of a square.
+    """Reduce an image to at most `max_bytes`. Each new pixel is the mean of a square of pixels.
 
     Parameters
     ----------
     image : ndarray
-        uint8, (height, width, 3).
+        Image, uint8, (height, width, 3).
     max_bytes : int
-        Maximum size in bytes, at least 3.
+        Maximum size of the result in bytes, at least 3.
 
     Returns
     -------
     ndarray
-        uint8, (height, width, 3). Height and width are divided by the same integer and rounded up.
-        An image that already fits is returned unchanged.
+        Reduced image, uint8, (new height, new width, 3). Height and width are divided by the same
+        integer and rounded up. If the image already fits, it is returned unchanged.
 
     Examples
     --------
@@ -53,7 +57,7 @@ def average_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[NDArray[np.
         factor += 1
     if factor == 1:
         return image
-    # The last square of a row may be narrower.
+    # Widths of the squares in a row. The last square may be narrower than the others.
     widths = np.diff(np.append(np.arange(0, width, factor), width))
     means = np.empty((-(-height // factor), len(widths), 3), np.uint8)
     pace = Pace("image", image.size)
@@ -67,19 +71,19 @@ def average_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[NDArray[np.
 
 
 def encode_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[tuple[ImageHeader, bytes]]:
-    """Return the header and pixels of an image for a reply, in steps.
+    """Encode an image for a reply, after reducing it to at most `max_bytes`.
 
     Parameters
     ----------
     image : ndarray
-        uint8, (height, width, 3).
+        Image, uint8, (height, width, 3).
     max_bytes : int
-        Maximum size in bytes.
+        Maximum size of `data` in bytes, at least 3.
 
     Returns
     -------
     header : ImageHeader
-        ``height`` and ``width`` of the image that is sent.
+        Height and width of the image that is sent.
     data : bytes
         Red, green and blue of each pixel, row by row from the top left.
     """

@@ -1,7 +1,10 @@
-"""Kernel side of the request channel: receives a widget's custom messages and sends replies.
+"""Channel in the kernel that receives the requests of a view in the browser and sends replies.
 
-``js/src/client/kernel.ts`` is the browser side. It decides how long to wait for a reply and how
-many requests to send at once.
+Requests and replies are custom messages of a widget. ``js/src/client/kernel.ts`` is the browser
+side of the channel. It decides how long to wait for a reply and how many requests to send at once.
+
+A reply to a request can be unfinished: it has only the progress, or one of several parts. The
+browser then sends further requests with the same id until the reply is complete.
 """
 
 from __future__ import annotations
@@ -20,22 +23,25 @@ __all__ = ["KernelChannel", "Server"]
 
 _logger = logging.getLogger(__name__)
 
-# Maximum number of stored ids of cancelled and of continuing requests. A browser has far fewer
-# requests in progress.
+# Maximum number of ids of cancelled requests that are stored, and of requests with unfinished
+# replies. A browser has far fewer requests at the same time.
 _MAX_IDS = 256
-# Maximum length of an error message, which may quote the request.
+# Maximum length of an error message. The message may quote long arguments of the request.
 _MAX_CHARACTERS = 2_000
 
 
 class Server(Protocol):
-    """Interface of an object that answers requests, about one record or several."""
+    """Interface of an object that answers requests about a record or a corpus."""
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Return the answer, or a progress report if the request has to be sent again."""
+        """Return the answer. If it is not finished, return its progress.
+
+        In that case the browser must send the request again.
+        """
         ...
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop the work on an answer."""
+        """Stop the work on the answer to a request with this name and these arguments."""
         ...
 
 
@@ -49,8 +55,9 @@ class KernelChannel:
     send : callable
         Function that sends a message (a dict) and its buffers (a list of bytes) to the browser.
     record : int, default 0
-        Number of the record that this channel serves. Requests for other records are ignored: the
-        browser drops them when it learns of this one.
+        Number of the record that the view shows. It increases when the view shows another record.
+        Requests with another number are ignored, because the browser drops them when it receives
+        the new number.
     """
 
     def __init__(
@@ -64,21 +71,22 @@ class KernelChannel:
         self._record = record
         self._cancelled: deque[str] = deque(maxlen=_MAX_IDS)
         self._pending: LRUCache[str, tuple[str, Any]] = LRUCache(_MAX_IDS)
-        # JupyterLab's subshells may call from several threads, and the server has state.
+        # The lock is needed because subshells of JupyterLab may call `receive` from several
+        # threads.
         self._lock = threading.Lock()
 
     def receive(self, message: Any) -> None:
-        """Handle one message.
+        """Handle one message from the browser.
 
-        ``{"attnviz": "request", "id", "name", "arguments", "record"}`` is answered with a reply or
-        an error. ``{"attnviz": "cancel", "id"}`` drops a request that has not begun, or stops the
-        work on a request that is not completely answered. Other messages are ignored.
+        Answer ``{"attnviz": "request", "id", "name", "arguments", "record"}`` with a reply or an
+        error. For ``{"attnviz": "cancel", "id"}``, stop the work on the request with this id, and
+        do not answer the request if it arrives later. Ignore other messages.
         """
         if not isinstance(message, dict):
             return
         if message.get("attnviz") == "cancel":
             self._cancelled.append(str(message.get("id")))
-            # Do not wait for the lock: the thread that holds it drops cancelled requests itself.
+            # Do not wait for the lock: the thread that has the lock will call `_drop_cancelled`.
             if self._lock.acquire(blocking=False):
                 try:
                     self._drop_cancelled()
@@ -90,7 +98,7 @@ class KernelChannel:
                 self._drop_cancelled()
 
     def _drop_cancelled(self) -> None:
-        """Stop the continuing answers whose requests were cancelled."""
+        """Stop the work on unfinished replies whose requests were cancelled."""
         for identifier in set(self._pending) & set(self._cancelled):
             self._server.cancel(*self._pending.pop(identifier))
 
@@ -101,17 +109,17 @@ class KernelChannel:
         name, arguments = str(message.get("name")), message.get("arguments") or {}
         try:
             reply = self._server.reply(name, arguments)
-        # Report it, so that the user sees that the interrupt stopped a view and not a cell.
+        # Send the interrupt to the view, so that the user sees that no cell was interrupted.
         except KeyboardInterrupt:
             message_text = "The kernel was interrupted. Nothing was changed."
             self._send({"attnviz": "error", "id": identifier, "message": message_text}, [])
             return
-        # The view must receive every error.
+        # Catch every exception, because the view waits for a reply or an error.
         except Exception as error:
             _logger.debug("request %r failed", message.get("name"), exc_info=True)
             self._send({"attnviz": "error", "id": identifier, "message": _error_message(error)}, [])
             return
-        # The remaining parts of a reply can be cancelled as well.
+        # Store unfinished replies, so that they can be cancelled.
         if "pending" in reply.header or "parts" in reply.header:
             self._pending[identifier] = (name, arguments)
         buffers = [] if reply.data is None else [reply.data]
@@ -119,7 +127,8 @@ class KernelChannel:
 
 
 def _error_message(error: Exception) -> str:
-    # str() of a KeyError is the repr of its message, which is only the key if the key is missing.
+    # Do not use str() of a KeyError, which puts the message in quotes. If the KeyError has no
+    # message but only the missing key, create a message.
     if isinstance(error, KeyError) and error.args:
         key = str(error.args[0])
         return _shorten(key if " " in key else f"{key!r} is missing")

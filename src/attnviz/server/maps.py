@@ -1,4 +1,11 @@
-"""Small maps of complete heads, made by max pooling so that large weights stay visible."""
+"""Maps of complete heads with a limited size.
+
+A cell of a map covers several queries and keys. It shows their largest weight (max pooling), so
+that single large weights remain visible.
+
+Functions that return `Steps` are generators. They yield their progress after each step of the
+computation, and return the result at the end. Between two steps other requests can be answered.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +35,13 @@ class Maps(NamedTuple):
     Attributes
     ----------
     encoded : Encoded
-        Cells of the maps, one byte per cell.
+        Cells of the maps, with one byte per cell.
     sampled : list of int or None
-        Sampled queries, one per row of the map, or None if all queries were used.
+        Positions of the sampled queries, one for each row of a map, or None if all queries were
+        used.
     largest : list of tuple
-        Flat index (row-major) and exact value of the largest cell of each map. Signed numbers are
-        compared by absolute value.
+        For each map, the index of its largest cell in the flattened map (row-major), and the exact
+        value of this cell. Signed numbers are compared by absolute value.
     """
 
     encoded: Encoded
@@ -50,10 +58,11 @@ def encode_maps(
     rows: slice | None = None,
     columns: slice | None = None,
 ) -> Steps[Maps]:
-    """Return max-pooled maps of heads, in steps. Signed numbers are pooled by absolute value.
+    """Compute maps of heads with at most `size` rows and columns.
 
-    If computing every weight would take too long (see `can_compute_maps`), each row of a map shows
-    one query, sampled from the queries that the row covers.
+    Each cell has the largest weight of its queries and keys. For signed numbers, it has the number
+    with the largest absolute value. If computing every weight would take too long (see
+    `can_compute_maps`), each row of a map shows only one of its queries.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -66,7 +75,7 @@ def encode_maps(
     for side in (rows, columns):
         num_cells *= min(side.stop - side.start, size)
     if num_cells > MAX_REPLY_BYTES:
-        # Fail before the computation, which can take minutes.
+        # Raise the error before the computation, which can take minutes.
         raise ValueError(
             f"size={size} needs {num_cells} bytes, more than the {MAX_REPLY_BYTES} of a reply. "
             "Request smaller maps."
@@ -86,7 +95,7 @@ def encode_maps(
             maps.append(pool_on_device(vectors, head, rows, columns, size)[None])
             yield from pace.advance(STEP)
             continue
-        # Update the maxima tile by tile, so that only one tile of weights is in memory.
+        # Compute one block of weights at a time and update the maxima, to limit the memory.
         tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
         maxima = np.full((1 + stack.signed, len(tops), len(lefts)), -np.inf, np.float32)
         for part in row_tiles(slice(0, num_rows), attention.num_keys):
@@ -101,7 +110,7 @@ def encode_maps(
             for part_maxima, numbers in zip(
                 maxima, split_signs(weights, signed=stack.signed), strict=True
             ):
-                # Pool along the contiguous axis first.
+                # Start with the last axis, because its entries are contiguous in memory.
                 pooled = np.maximum.reduceat(numbers, lefts - columns.start, axis=1)
                 pooled = np.maximum.reduceat(pooled, firsts, axis=0)
                 part_maxima[touched] = np.maximum(part_maxima[touched], pooled)
@@ -119,15 +128,15 @@ def encode_maps(
 def pool_on_device(
     vectors: QueryKeyAttention, head: int, rows: slice, columns: slice, size: int
 ) -> NDArray[np.float32]:
-    """Return the max-pooled map of a head, computed on the device of its queries and keys.
+    """Compute the map of a head on the device of its queries and keys, for example a GPU.
 
-    Only the map is copied from the device. The weights are computed tile by tile: those of 32,768
-    queries and keys take four gigabytes.
+    Only the map is copied from the device. The weights are computed in blocks, because all weights
+    of 32,768 queries and keys need four gigabytes.
 
     Returns
     -------
     ndarray
-        float32, with the cells of `attnviz.server.codec.pool_max`.
+        Map, float32, with the same cells as the result of `attnviz.server.codec.pool_max`.
     """
     tops, lefts = _edges(rows, size), _edges(columns, size)
     maxima = torch.zeros(len(tops) - 1, len(lefts) - 1, device=vectors.queries.device)
@@ -148,7 +157,10 @@ def pool_on_device(
 
 
 def _edges(side: slice, size: int) -> list[int]:
-    """Return the first index of each cell of a map, and the end of the last cell."""
+    """Divide the range `side` into at most `size` cells of about equal length.
+
+    Return the start of each cell, followed by the end of the last cell.
+    """
     count = side.stop - side.start
     cells = min(count, size)
     return [side.start + cell * count // cells for cell in range(cells + 1)]

@@ -1,9 +1,10 @@
-"""Replies that take longer than `REPLY_SECONDS`, which are computed over several requests.
+"""Pending replies: unfinished replies to requests whose computation takes long.
 
 If a reply is not finished after `REPLY_SECONDS`, the kernel returns only its progress
 (`PendingHeader`). ``js/src/client/kernel.ts`` then sends the same request again, and the kernel
-continues the work. Nothing runs between two requests, so the kernel can answer other requests and
-run the user's cells. If the browser does not send the request again, the work has stopped.
+continues the computation. Between these two requests the computation is paused, so the kernel can
+answer other requests and run the user's cells. If the browser does not send the request again, the
+computation does not continue.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from attnviz.utils.progress import Steps, Work
 
 __all__ = ["MAX_PENDING", "REPLY_SECONDS", "PendingHeader", "PendingReplies", "ReplyProgress"]
 
-#: Maximum seconds of work per request. Other requests and the user's cells wait up to this long.
+#: Time in seconds after which the computation for one request is paused. Other requests and the
+#: user's cells wait about this long.
 REPLY_SECONDS = 0.2
-#: Maximum number of pending replies: as many as a browser requests at once. Each takes a few MB.
+#: Maximum number of pending replies. A browser sends no more requests at once. Each pending reply
+#: needs a few megabytes of memory.
 MAX_PENDING = 4
-# A pending reply may be dropped after this many requests for other replies.
+# A pending reply may be dropped if its request was not repeated among this many requests.
 _MAX_OTHER_REQUESTS = 64
 
 
@@ -33,9 +36,9 @@ class ReplyProgress(TypedDict):
     doing : str
         Name of the current task.
     progress : float
-        Finished share of the task, 0 to 1.
+        Finished share of the current task, from 0 to 1.
     seconds_left : float or None
-        Estimated remaining time of the task, or None without an estimate.
+        Estimated remaining time of the current task, or None if it cannot be estimated yet.
     """
 
     doing: str
@@ -44,7 +47,7 @@ class ReplyProgress(TypedDict):
 
 
 class PendingHeader(TypedDict):
-    """Header of a reply that is not finished. Sending the same request again continues it."""
+    """Header with the progress of an unfinished reply. Sending the request again continues it."""
 
     pending: ReplyProgress
 
@@ -57,7 +60,7 @@ class _PendingReply:
 
 
 class PendingReplies:
-    """Pending replies of a server, by request.
+    """Unfinished replies of a server.
 
     Examples
     --------
@@ -75,14 +78,18 @@ class PendingReplies:
     def __init__(self) -> None:
         self._replies: list[_PendingReply] = []
         self._count = 0
-        # A cancel may come from another thread than the requests.
+        # The lock is needed because `cancel` may be called from another thread than `reply`.
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._replies)
 
     def reply(self, request: object, steps: Steps[Reply], seconds: float | None = None) -> Reply:
-        """Continue the reply to `request`, or begin it with `steps` if it is not pending."""
+        """Compute the reply to `request` for up to `seconds`, by default `REPLY_SECONDS`.
+
+        If the reply is pending, continue it, and ignore `steps`. Otherwise begin it with the
+        generator `steps`. Return the reply, or its progress if it is not finished.
+        """
         pending = self._find_or_begin(request, steps)
         if pending is None:
             return _progress_reply(
@@ -92,7 +99,7 @@ class PendingReplies:
         try:
             done = pending.work.run_for(REPLY_SECONDS if seconds is None else seconds)
         except BaseException:
-            # A generator that raised cannot continue.
+            # Drop the reply, because a generator cannot continue after it has raised.
             self._drop(pending)
             raise
         if done:
@@ -110,7 +117,7 @@ class PendingReplies:
         )
 
     def cancel(self, request: object) -> None:
-        """Stop the pending reply to `request`, if any, and free its memory."""
+        """If the reply to `request` is pending, stop its computation and free its memory."""
         with self._lock:
             cancelled = [pending for pending in self._replies if _same(pending.request, request)]
             self._replies = [pending for pending in self._replies if pending not in cancelled]
@@ -118,7 +125,10 @@ class PendingReplies:
             pending.work.cancel()
 
     def _find_or_begin(self, request: object, steps: Steps[Reply]) -> _PendingReply | None:
-        """Return the pending reply to `request`, or a new one, or None if too many are pending."""
+        """Return the pending reply to `request`, or begin a pending reply with `steps`.
+
+        Return None if `MAX_PENDING` other replies are pending and none of them may be dropped.
+        """
         with self._lock:
             self._count += 1
             for pending in self._replies:

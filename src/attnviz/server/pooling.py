@@ -1,8 +1,9 @@
-"""Pooling of signed numbers.
+"""Pooling of signed numbers in the cells of a map.
 
-Positive and negative numbers would cancel in a cell, which would hide large changes. They are
-pooled separately, and a cell shows the larger of the two results, with its sign.
-``js/src/client/page/tiles.ts`` does this for pages. The tests of both read
+In the mean of a cell, positive and negative numbers would cancel, which would hide large changes.
+Therefore positive and negative numbers are pooled separately. The cell shows the result with the
+larger absolute value, with its sign. In exported pages, ``js/src/client/page/tiles.ts`` does the
+same. The tests of this module and of that file use the same examples in
 ``tests/fixtures/tiles.json``.
 """
 
@@ -17,17 +18,19 @@ _Number = TypeVar("_Number", np.float32, np.float64)
 
 __all__ = ["join_signs", "split_signs"]
 
-# A cell shows its negative part only if this part exceeds the positive one by this fraction. Each
-# row of a difference sums to 0, so both parts of a cell with complete rows have equal sums. Without
-# this margin, rounding errors would determine the sign.
+# A cell shows the result of its negative numbers only if its absolute value exceeds the result of
+# the positive numbers by this fraction. Each row of a difference sums to 0. Therefore both results
+# are equal in a cell with complete rows. Without this margin, rounding errors would determine the
+# sign.
 _TIE = 1e-3
 
 
 def split_signs(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
-    """Return the nonnegative arrays that are pooled separately, stacked to (parts, ...).
+    """Separate positive and negative numbers into two arrays, stacked along a new first axis.
 
-    Unsigned numbers are a single part. Signed numbers become two parts: the positive numbers, and
-    the absolute values of the negative numbers, each with zeros elsewhere.
+    The first array has the positive numbers and 0 for negative numbers. The second array has the
+    absolute values of the negative numbers and 0 for positive numbers. If `signed` is False, the
+    result has only one array, the numbers themselves.
 
     >>> split_signs(np.array([0.5, -0.25]), signed=True).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
@@ -38,7 +41,10 @@ def split_signs(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:
 
 
 def join_signs(parts: NDArray[_Number]) -> NDArray[_Number]:
-    """Combine the pooled parts, (parts, ...): return the larger of two parts, with its sign.
+    """Combine the pooled arrays of `split_signs`, stacked along the first axis.
+
+    For each cell, return the larger of the two numbers. It is negative if it comes from the second
+    array. If only one array was pooled, return this array.
 
     >>> join_signs(np.array([[0.5, 0.1, 0.2], [0.25, 0.4, 0.2]])).tolist()
     [0.5, -0.4, 0.2]

@@ -1,6 +1,8 @@
-"""Requests as dataclasses: validation of their arguments, and limits on replies.
+"""Base of the request protocol: requests are dataclasses, and replies have a limited size.
 
-``scripts/protocol.py`` writes their TypeScript types to ``js/src/client/protocol.ts``.
+A request arrives as a name and JSON arguments, and is converted to the dataclass with this name.
+The fields of the dataclass are the arguments. ``scripts/protocol.py`` writes the TypeScript types
+of requests and replies to ``js/src/client/protocol.ts``.
 """
 
 from __future__ import annotations
@@ -32,11 +34,12 @@ __all__ = [
     "range_slice",
 ]
 
-#: Maximum size of a reply. Databricks limits widget messages to 5 MB, and other hosts slow down
-#: well below that. One megabyte takes about 40 ms, and other messages are sent in between.
+#: Maximum size of the buffer of a reply in bytes. Databricks limits widget messages to 5 MB, and
+#: other hosts are slow with much smaller messages. One megabyte takes about 40 ms. Other messages
+#: can be sent between two replies.
 MAX_REPLY_BYTES = 1_000_000
 
-#: Maximum length of a list in a request: more than the number of heads of any model.
+#: Maximum length of a list in a request. No model has as many heads.
 MAX_ENTRIES = 100_000
 
 Range = tuple[int, int]
@@ -48,39 +51,41 @@ _Class = TypeVar("_Class")
 
 @dataclass(frozen=True)
 class Reply:
-    """Reply to a request: a header of JSON values and at most one buffer."""
+    """Reply to a request: a header with JSON values, and optionally a buffer of bytes."""
 
     header: Mapping[str, Any]
     data: bytes | None = None
 
 
 class PartHeader(TypedDict):
-    """Header of a reply that is sent in parts.
+    """Header of a reply that has one part of a long content.
 
     Attributes
     ----------
     parts : int
-        Number of parts.
+        Number of parts of the content.
     """
 
     parts: int
 
 
 class Request(Protocol[_AnyServer_contra]):
-    """Interface of a request: a frozen dataclass whose fields are the arguments."""
+    """Interface of a request, which is a frozen dataclass. Its fields are the arguments."""
 
     def answer(self, server: _AnyServer_contra) -> Reply | Steps[Reply]:
-        """Return the reply, or a generator that computes it in steps."""
+        """Return the reply, or a generator that computes it and can be paused after each step."""
         ...
 
 
 class Requests(Generic[_Server]):
-    """Registry of the requests of a server class, by name.
+    """Registry of the requests that a class of servers answers.
 
     Attributes
     ----------
-    classes, headers : dict
-        Dataclass of each request, and the possible types of its reply's header.
+    classes : dict
+        Dataclass of each request. The keys are the names of the requests.
+    headers : dict
+        Possible types of the header of each request's reply. The keys are the names.
     """
 
     def __init__(self) -> None:
@@ -88,7 +93,10 @@ class Requests(Generic[_Server]):
         self.headers: dict[str, tuple[type, ...]] = {}
 
     def add(self, name: str, *headers: type) -> Callable[[_Class], _Class]:
-        """Return a class decorator that registers a request under `name`."""
+        """Return a class decorator that registers the dataclass of a request as `name`.
+
+        `headers` are the possible types of the reply's header.
+        """
 
         def register(request: _Class) -> _Class:
             self.classes[name] = typing.cast("type[Request[_Server]]", request)
@@ -98,12 +106,15 @@ class Requests(Generic[_Server]):
         return register
 
     def request(self, name: str, arguments: Mapping[str, Any]) -> Request[_Server]:
-        """Return a request after checking the types of its arguments."""
+        """Create the request `name`. Raise TypeError or ValueError if an argument is invalid."""
         return parse_dataclass(self.classes[name], arguments)
 
 
 def parse_dataclass(kind: type[_Class], arguments: Mapping[str, Any], prefix: str = "") -> _Class:
-    """Create a dataclass from JSON arguments. Ignore arguments that it has no field for."""
+    """Create a dataclass from JSON arguments.
+
+    Arguments without a field are ignored. `prefix` precedes the names of fields in error messages.
+    """
     if not isinstance(arguments, Mapping):
         raise TypeError(f"{prefix[:-1] or 'arguments'}={reprlib.repr(arguments)} must be a mapping")
     values: dict[str, Any] = {}
@@ -125,7 +136,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _parse_value(name: str, kind: Any, value: Any) -> Any:
-    """Return an argument converted to its declared type."""
+    """Convert an argument to the declared type `kind` of its field. Raise if this is impossible."""
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _parse_union(name, options, value)
@@ -166,7 +177,7 @@ def _parse_tuple(name: str, options: tuple[Any, ...], value: Any) -> tuple[Any, 
             f"{name} has {len(values):,} entries, but at most {MAX_ENTRIES:,} are allowed"
         )
     if options == (int, Ellipsis) and all(type(item) is int for item in values):
-        # Fast path for long lists, such as heads.
+        # Return long lists of integers, such as heads, without checking each item again.
         return values
     if options[-1] is Ellipsis:
         return tuple(_parse_value(name, options[0], item) for item in values)
@@ -200,7 +211,10 @@ def _join_options(options: typing.Iterable[str]) -> str:
 
 
 def range_slice(name: str, value: Range, size: int) -> slice:
-    """Return a range of queries or keys as a slice. Raise ValueError if it is out of bounds."""
+    """Convert a half-open range of queries or keys to a slice.
+
+    Raise ValueError if the range is empty or not within ``range(size)``.
+    """
     start, stop = value
     if not 0 <= start < stop <= size:
         raise ValueError(f"{name}=[{start}, {stop}] must satisfy 0 <= start < stop <= {size}")
@@ -208,9 +222,10 @@ def range_slice(name: str, value: Range, size: int) -> slice:
 
 
 def check_heads(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[int, list[int]]:
-    """Return the numbers of a layer and its heads.
+    """Resolve negative numbers of a layer and its heads, and return the resulting numbers.
 
-    Raise ValueError if `heads` is empty or has duplicates.
+    Raise ValueError if `heads` is empty or has duplicates, and IndexError if the layer or a head
+    does not exist.
     """
     layer_number = stack.layer_number(layer)
     if not heads:
@@ -222,7 +237,10 @@ def check_heads(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tupl
 
 
 def check_reply_size(what: str, size: int, hint: str) -> None:
-    """Raise ValueError if an answer of `size` bytes exceeds a reply."""
+    """Raise ValueError if `size` exceeds `MAX_REPLY_BYTES`.
+
+    In the error message, `what` names the content, and `hint` says how to request less.
+    """
     if size > MAX_REPLY_BYTES:
         raise ValueError(
             f"{what} have {size} bytes, more than the {MAX_REPLY_BYTES} of a reply. {hint}"
@@ -230,7 +248,10 @@ def check_reply_size(what: str, size: int, hint: str) -> None:
 
 
 def get_part(content: bytes, part: int, label: str) -> tuple[bytes, int]:
-    """Return part number `part` (from 0) of `content`, and the number of parts."""
+    """Return part `part` of `content`, counted from 0, and the number of parts.
+
+    A part has at most `MAX_REPLY_BYTES`. In an error message, `label` names the content.
+    """
     parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
     if not 0 <= part < parts:
         raise ValueError(f"part={part} of {label} must be from 0 to {parts - 1}")

@@ -1,4 +1,11 @@
-"""Cache of the softmax normalizers of attention rows."""
+"""Cache of the softmax normalizers of attention rows.
+
+A row has the weights of one query. Its softmax normalizer is the logarithm of the sum by which the
+softmax divides (log-sum-exp of the logits).
+
+Functions that return `Steps` are generators. They yield their progress after each step of the
+computation, and return the result at the end. Between two steps other requests can be answered.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +25,20 @@ from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["CACHE_BYTES", "RowNormalizers", "slice_rows", "softmax_sides"]
 
-# Default size of the cache. A head with 131,072 tokens takes half a megabyte (4 bytes per query).
+# Default maximum size of the cache in bytes. A head needs 4 bytes per query, which is half a
+# megabyte for 131,072 tokens.
 CACHE_BYTES = 48_000_000
-# Up to this many keys, recomputing a row is as fast as a cache lookup.
+# The cache is not used for texts with at most this many keys, because computing a complete row is
+# fast enough.
 _MAX_RECOMPUTED_KEYS = 4096
 
 
 def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
-    """Return the attentions from whose queries and keys a layer's weights are computed.
+    """Return the attention objects from whose queries and keys the weights of a layer are computed.
 
-    These are both sides of a difference (the subtrahend first), the base of scaled weights, or the
-    attention itself. The tuple is empty if queries and keys are not available.
+    For a difference ``b - a``, they are `a` and `b`. For scaled weights, the only item is the
+    attention before scaling. Otherwise the only item is `attention`. The tuple is empty if one of
+    them has no queries and keys.
     """
     sides: tuple[LayerAttention, ...] = (attention,)
     if isinstance(attention, DifferenceAttention):
@@ -41,13 +51,14 @@ def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
 class RowNormalizers:
     """Cache of softmax normalizers, with methods that compute weights from them.
 
-    The softmax divides each row by a sum over all keys. With the cached sum, the cost of a small
-    block depends on the size of the block and not on the length of the text.
+    The softmax divides each row by a sum over all keys. If this sum is cached, the time to compute
+    a small block of weights depends on the size of the block and not on the length of the text.
 
     Parameters
     ----------
     max_bytes : int
-        Maximum size in bytes. The least recently used heads are dropped first.
+        Maximum size of the cached normalizers in bytes. The normalizers of the least recently used
+        heads are dropped first.
 
     Examples
     --------
@@ -77,12 +88,12 @@ class RowNormalizers:
         columns: slice,
         pace: Pace | None = None,
     ) -> Steps[NDArray[np.float32]]:
-        """Compute weights of `rows` and a range of keys, in steps.
+        """Compute the weights of the queries `rows` on the keys `columns`.
 
         Returns
         -------
         ndarray
-            float32, (rows, columns).
+            Weights, float32, (rows, columns).
         """
         count = len(rows) if isinstance(rows, torch.Tensor) else rows.stop - rows.start
         block = np.zeros((count, columns.stop - columns.start), np.float32)
@@ -96,7 +107,10 @@ class RowNormalizers:
     def _part(
         self, stack: AttentionStack, layer: int, head: int, rows: Rows, columns: slice
     ) -> tuple[NDArray[np.float32], int]:
-        """Return weights of `rows` and a range of keys, and the number of weights computed."""
+        """Return the weights of `rows` and `columns`, and the number of computed logits.
+
+        More logits than weights are computed if normalizers are not cached.
+        """
         attention, num_keys = stack.attention(layer), len(stack.key_tokens)
         head = stack.head_number(layer, head)
         sides = softmax_sides(attention)
@@ -124,12 +138,12 @@ class RowNormalizers:
     def whole_rows(
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice
     ) -> torch.Tensor:
-        """Compute complete rows of weights and cache their normalizers.
+        """Compute the weights of the queries `rows` on all keys, and cache their normalizers.
 
         Returns
         -------
         Tensor
-            float32, (rows, keys), on the device of the queries.
+            Weights, float32, (rows, keys), on the device of the queries.
         """
         attention = stack.attention(layer)
         head = stack.head_number(layer, head)
@@ -169,14 +183,15 @@ class RowNormalizers:
     def log_normalizers(
         self, stack: AttentionStack, layer: int, head: int, side: int = 0
     ) -> torch.Tensor:
-        """Return the cached log-sum-exp of each query of a head, for reading and writing.
+        """Return the cached normalizers of a head. The caller may fill in missing values.
 
-        `side` is the index of the attention in `softmax_sides`.
+        `side` is the index of the attention in the result of `softmax_sides`.
 
         Returns
         -------
         Tensor
-            float32, (queries,), on the CPU. NaN for queries whose value is not cached.
+            Log-sum-exp of the logits of each query, float32, (queries,), on the CPU. NaN for
+            queries whose value is missing.
         """
         key = (stack.name, layer, head, side)
         normalizers = self._cache.get(key)
@@ -186,19 +201,19 @@ class RowNormalizers:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the cached values in bytes."""
+        """Total size of the cached normalizers in bytes."""
         return self._cache.num_bytes
 
 
 def slice_rows(rows: Rows, part: slice) -> Rows:
-    """Return ``rows[part]``, also if `rows` is a slice."""
+    """Return ``rows[part]``, where `rows` can be a tensor of positions or a slice."""
     if isinstance(rows, torch.Tensor):
         return rows[part]
     return slice(rows.start + part.start, rows.start + part.stop)
 
 
 def _require_vectors(attention: LayerAttention) -> QueryKeyAttention:
-    """Return the queries and keys of `attention`. Raise ValueError if it has none."""
+    """Return the queries and keys of `attention`. Raise ValueError if it has only weights."""
     vectors = attention.vectors
     if vectors is None:
         raise ValueError("this attention has weights, but no queries and keys")
@@ -212,9 +227,9 @@ def _combine_sides(
     rows: Rows,
     columns: slice,
 ) -> torch.Tensor:
-    """Combine the weights of the `softmax_sides` to a block of the layer.
+    """Compute the weights of `attention` from those of its `softmax_sides`: scale or subtract.
 
-    A difference is 0 for queries that have no allowed key on one of its sides.
+    A difference is 0 for queries that have no allowed key in one of the two attention objects.
     """
     if isinstance(attention, ScaledAttention):
         return attention.scaled(sides[0], head, rows, columns)

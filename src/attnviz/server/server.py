@@ -1,14 +1,17 @@
-"""Server for the requests of the views of a record.
+"""Server that answers the requests of the views of a record.
 
-A view never gets the complete tensor. It requests the description once, and then the blocks and
-maps that it draws. Each request is a class in this module, with a method that answers it. For each
-request:
+A view never receives all weights of a record. It requests the description of the record once, and
+then only the weights that it draws. Each kind of request is a class in this module. Its fields are
+the arguments, and its method `answer` computes the reply. For all requests:
 
-- Its arguments are checked against the record before anything is computed.
-- A reply has at most one megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`).
-- A reply is computed for a fraction of a second. Longer work continues when the browser sends the
+- The arguments are checked before the computation starts.
+- The buffer of a reply has at most one megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`).
+- A computation is paused after a fraction of a second. It continues when the browser sends the
   request again (`attnviz.server.pending_replies`).
-- Caches for later requests have a limit in bytes.
+- The size of caches is limited.
+
+Functions that return `Steps` are generators. They yield their progress after each step of the
+computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -76,24 +79,26 @@ __all__ = [
     "finite_scores",
 ]
 
-#: Function that returns the name and text of a page for a view's state, at once or in steps.
+#: Function that makes the exported page of a view. It takes the state of the view, and returns the
+#: file name and the HTML text, or a generator that computes them.
 MakePage = Callable[[Mapping[str, Any]], tuple[str, str] | Steps[tuple[str, str]]]
 
 
 class RecordServer:
-    """Server for the requests about one record.
+    """Server that answers requests about one record.
 
     Parameters
     ----------
     record : AttentionRecord
-        Record to serve.
+        Record that the requests are about.
     page : callable, optional
-        Function that makes the exported page from a view's state. Without it, views have no HTML
-        export.
+        Function that makes the exported page from the state of a view. If omitted, the page cannot
+        be exported from the browser.
     interventions : Interventions, optional
-        Runs of the model with changed attention. Without it, the view has no model.
+        Object that runs the model with changed attention. If omitted, requests that need the model
+        raise an error.
     share : int
-        Number of servers among which the cache size is divided.
+        Number of servers that share the default cache size `CACHE_BYTES`.
 
     Examples
     --------
@@ -120,7 +125,7 @@ class RecordServer:
         self.pending_replies = PendingReplies()
 
     def stack(self, name: str) -> AttentionStack:
-        """Return a stack of the record, or of a run with changed attention."""
+        """Return a stack of the record, or of a cached run of the model with changed attention."""
         if self.interventions is not None and name not in self.record.stacks:
             changed = self.interventions.stack(name)
             if changed is not None:
@@ -128,14 +133,17 @@ class RecordServer:
         return self.record.stack(name)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one of `RECORD_REQUESTS`. The arguments are JSON values."""
+        """Answer the request `name`, one of `RECORD_REQUESTS`, with JSON arguments.
+
+        If the computation takes too long, return its progress instead.
+        """
         request = self._request(name, arguments)
         check_mapped(self.record.mapped_files)
         answer = request.answer(self)
         return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop a pending reply and free its memory."""
+        """If the reply to this request is unfinished, stop its computation and free its memory."""
         request = self._request(name, arguments)
         self.pending_replies.cancel(request)
         if isinstance(request, PageRequest):
@@ -151,7 +159,7 @@ class RecordServer:
         return RECORD_REQUESTS.request(name, arguments)
 
 
-# Maximum length of a float in JSON, with its separator.
+# Maximum number of bytes of a score in JSON, including the separator.
 _SCORE_BYTES = 22
 
 RECORD_REQUESTS: Requests[RecordServer] = Requests()
@@ -160,10 +168,10 @@ RECORD_REQUESTS: Requests[RecordServer] = Requests()
 @RECORD_REQUESTS.add("describe", Description, PartHeader)
 @dataclass(frozen=True)
 class DescribeRequest:
-    """Description of the record.
+    """Request for the description of the record.
 
-    The header of the reply contains it. The description of a long text is deflated instead, and
-    each request returns one part of it.
+    The description of a short text is the header of the reply. The description of a long text is
+    compressed and divided into parts. The buffer of the reply then has the part `part`.
     """
 
     part: int = 0
@@ -181,7 +189,7 @@ class DescribeRequest:
 @RECORD_REQUESTS.add("block", PieceHeader)
 @dataclass(frozen=True)
 class BlockRequest:
-    """Weights of the given heads, rows and columns of a layer."""
+    """Request for the weights of some heads, rows (queries) and columns (keys) of a layer."""
 
     stack: str
     layer: int
@@ -209,15 +217,18 @@ class BlockRequest:
 
 
 class MapsHeader(PieceHeader):
-    """Description of the maps in a reply's buffer.
+    """Header of a reply with maps of heads in its buffer.
 
     Attributes
     ----------
+    pooled : str
+        "max", because each cell of a map has the largest of its weights.
     largest : list
-        Flat index (row-major) and exact value of the largest cell of each map. Signed numbers are
-        compared by absolute value.
+        For each map, the index of its largest cell in the flattened map (row-major), and the exact
+        value of this cell. Signed numbers are compared by absolute value.
     sampled : list of int
-        Sampled queries, one per row of the map. Omitted if all queries were used.
+        Positions of the sampled queries, one for each row of a map. Omitted if all queries were
+        used.
     """
 
     pooled: str
@@ -228,14 +239,17 @@ class MapsHeader(PieceHeader):
 @RECORD_REQUESTS.add("maps", MapsHeader)
 @dataclass(frozen=True)
 class MapsRequest:
-    """Max-pooled maps of heads, with at most `size` rows and columns.
+    """Request for maps of heads with at most `size` rows and columns.
 
-    Signed numbers are pooled by absolute value and keep their sign.
+    Each cell of a map has the largest of its weights. For signed numbers, it has the number with
+    the largest absolute value, including its sign.
 
     Attributes
     ----------
-    heads, rows, columns : optional
-        Default: all heads, all queries and all keys.
+    heads : list of int, optional
+        Numbers of the heads. By default all heads.
+    rows, columns : range, optional
+        Half-open ranges of queries and of keys. By default all queries and all keys.
     """
 
     stack: str
@@ -263,20 +277,25 @@ class MapsRequest:
 @RECORD_REQUESTS.add("strongest", StrongestHeader)
 @dataclass(frozen=True)
 class StrongestRequest:
-    """Strongest keys of the given queries among all keys of the text.
+    """Request for the keys with the largest weights of some queries.
 
-    Signed numbers are compared by absolute value and keep their sign. Sums add absolute values.
+    Signed numbers are compared by absolute value. Their weights are returned with their signs, but
+    the sums of weights are sums of absolute values.
 
     Attributes
     ----------
+    rows : range
+        Half-open range of queries.
     k : int
         Number of keys per query.
     combine : {"separate", "mean", "max"}
-        Whether each head has a matrix, or one matrix combines all heads.
+        "separate" returns the keys of each head. "mean" and "max" first combine the weights of all
+        heads to one matrix.
     leave_out : list
-        Keys to leave out: "special", "first", or their position.
-    pair : str
-        Texts of a pair, such as "a-b": only keys in the second one are included.
+        Keys to leave out: "special" for special tokens, "first" for the first token, or positions.
+    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
+        Which keys to include if the input is a pair of texts a and b. "a-b" includes only keys in
+        text b. "all" includes all keys.
     """
 
     stack: str
@@ -308,11 +327,13 @@ class StrongestRequest:
 @RECORD_REQUESTS.add("tile", TileHeader)
 @dataclass(frozen=True)
 class TileRequest:
-    """Square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several heads.
+    """Request for a tile of a head's matrix of weights, or of the mean of several heads.
 
-    At level l, a cell covers 2^l by 2^l weights, and tile (row, column) begins at query
-    `row * TILE * 2^l` and key `column * TILE * 2^l`. Tiles at the edges are smaller. Positive and
-    negative numbers are pooled separately, and a cell shows the larger of the two results.
+    A tile has `TILE` by `TILE` cells. At level l, a cell covers 2^l by 2^l weights. Tile (row,
+    column) begins at query `row * TILE * 2^l` and key `column * TILE * 2^l`. The last tiles of a
+    row or column can be smaller. A cell shows the mean or maximum of its weights. For signed
+    numbers, positive and negative numbers are pooled separately, and a cell shows the result with
+    the larger absolute value.
     """
 
     stack: str
@@ -340,12 +361,12 @@ class TileRequest:
 
 
 class ScoresHeader(TypedDict):
-    """Scores of the heads for a pattern.
+    """Header of a reply with the score of each head for a pattern.
 
     Attributes
     ----------
-    scores : list of list of float
-        Score of every head of a stack, by layer. None if a score is undefined.
+    scores : list of list of (float or None)
+        For each layer, the score of each head, or null if the score is undefined.
     """
 
     scores: list[list[float | None]]
@@ -354,9 +375,9 @@ class ScoresHeader(TypedDict):
 @RECORD_REQUESTS.add("scores", ScoresHeader)
 @dataclass(frozen=True)
 class ScoresRequest:
-    """Score of every head of a stack for a pattern.
+    """Request for the score of each head of a stack for a pattern, such as "previous token".
 
-    Scores of long texts are estimated from sampled queries.
+    For long texts, scores are estimated from sampled queries.
     """
 
     stack: str
@@ -376,12 +397,14 @@ class ScoresRequest:
 @RECORD_REQUESTS.add("vectors", VectorsHeader)
 @dataclass(frozen=True)
 class VectorsRequest:
-    """One row of a head: its query, the given keys, and the logits and weights between them.
+    """Request for the vectors of a query and some keys of a head, with their logits and weights.
 
     Attributes
     ----------
     token : int
         Position of the query.
+    keys : range
+        Half-open range of keys.
     """
 
     stack: str
@@ -406,7 +429,7 @@ class VectorsRequest:
 @RECORD_REQUESTS.add("image", ImageHeader)
 @dataclass(frozen=True)
 class ImageRequest:
-    """Image of the record, averaged down to the size of a reply if it is larger."""
+    """Request for an image of the record. An image that exceeds a reply is reduced."""
 
     index: int
 
@@ -421,16 +444,21 @@ class ImageRequest:
 
 @dataclass(frozen=True)
 class RequestedChange:
-    """Change of the attention: cut a pair of query and key, ablate a head, or hide a token.
+    """Change of the attention in a run of the model.
 
     Attributes
     ----------
+    kind : {"knockout", "ablate", "hide"}
+        "knockout" removes the attention of a query to a key. "ablate" sets the output of a head
+        to 0. "hide" removes the attention of all queries to a key.
     layer, head : int or None
-        None means all.
+        Numbers of the layer and the head. None means all layers or all heads.
     query, key : int or None
-        "knockout" needs both, "hide" needs the key, "ablate" needs neither.
+        Positions of the query and the key. "knockout" needs both, "hide" needs only the key, and
+        "ablate" needs neither.
     renormalize : bool
-        Whether a pair is cut before the softmax, so that the other keys get its weight.
+        Whether "knockout" removes a pair before the softmax, so that its weight is distributed
+        among the other keys. If False, the weight is set to 0 after the softmax.
     """
 
     kind: Literal["knockout", "ablate", "hide"]
@@ -443,7 +471,7 @@ class RequestedChange:
 
 
 class AnswerToken(TypedDict):
-    """Token among the most probable answers, with its id and probability."""
+    """One of the most probable tokens or classes of the output, with its id and probability."""
 
     text: str
     id: int
@@ -451,16 +479,29 @@ class AnswerToken(TypedDict):
 
 
 class OutcomeHeader(TypedDict):
-    """Effect of changes on the model's answer.
+    """Header of a reply with the effect of changes on the answer.
+
+    The answer is the number that is measured, for example the logit of a token. The noise
+    is the change of the answer if the attention is recomputed without a change. Smaller effects are
+    not significant.
 
     Attributes
     ----------
     sentence : str
-        Answer before and after the changes, with the noise, in words.
-    described : list
-        Description of each change.
+        Sentence with the answer before and after the changes, and the noise.
+    described : list of str
+        Sentence about each change.
     effect : str
-        Effect in numbers.
+        Effect in numbers, as text.
+    measure : str
+        Name of the answer.
+    before, after, noise : float
+        Answer before and after the changes, and the noise.
+    divergence : float or None
+        Kullback-Leibler divergence of the probabilities after the changes from those before, in
+        nats. null if the model has no logits.
+    candidates_before, candidates_after : list of AnswerToken
+        Most probable tokens or classes before and after the changes.
     """
 
     sentence: str
@@ -476,14 +517,16 @@ class OutcomeHeader(TypedDict):
 
 
 class ChangedStack(TypedDict):
-    """Stack of a changed run, and its difference from the unchanged run.
+    """Stack of a run with changed attention, and its difference from the unchanged run.
 
     Attributes
     ----------
     stack : str
-        Name of the stack of the unchanged run.
-    after, difference : StackNumbers
-        Stack of the changed run, and that stack less the unchanged one.
+        Name of the same stack in the unchanged run.
+    after : StackNumbers
+        Stack of the changed run.
+    difference : StackNumbers
+        Weights of the changed run minus weights of the unchanged run.
     predictions : list of Prediction
         Tokens that the model generated in the changed run.
     """
@@ -495,20 +538,20 @@ class ChangedStack(TypedDict):
 
 
 class ChangedHeader(TypedDict):
-    """Stacks of a changed run."""
+    """Header of a reply with the stacks of a run with changed attention."""
 
     stacks: list[ChangedStack]
 
 
 class Cut(TypedDict):
-    """Effect on the answer of cutting a pair of query and key.
+    """Effect of a cut on the answer. A cut removes the attention of a query to a key.
 
     Attributes
     ----------
     description : str
-        Description of the cut, and the answer before and after.
+        Description of the cut, with the answer before and after.
     measure : str
-        Answer that was measured, in words.
+        Name of the answer that was measured, for example the logit of a token.
     """
 
     description: str
@@ -516,20 +559,22 @@ class Cut(TypedDict):
 
 
 class EdgeHeader(TypedDict):
-    """Value norm of a pair of query and key, and the effects of cutting it.
+    """Header of a reply about a query-key pair: its contribution, and the effects of cutting it.
 
     Attributes
     ----------
-    model : str
-        "waits" if the model has not run yet, "ready" if it has.
+    model : {"waits", "ready"}
+        Whether the model has run ("ready") or not ("waits").
     share : float or None
-        Norm of what the pair adds to the output, as a share of the norms of the row.
+        Contribution of the key to the output of the query. It is the norm of weight times value
+        vector times output projection, divided by the sum of these norms over all keys. null if it
+        is not known.
     share_problem : str
-        Reason why `share` is None. "" if it is not None, or if the model has not run.
+        Reason why `share` is null. "" if `share` is known, or if the model has not run.
     cuts : list of Cut
-        Cuts of this pair that were run.
+        Effects of the cuts of this pair in earlier runs.
     noise : str
-        Largest noise of the cuts. "" if there are none.
+        Largest noise of these cuts, as text. "" if the pair was not cut.
     """
 
     model: Literal["waits", "ready"]
@@ -540,24 +585,27 @@ class EdgeHeader(TypedDict):
 
 
 class Interventions(Protocol):
-    """Interface of an object that runs the view's model with changed attention."""
+    """Interface of an object that runs the model of a view with changed attention.
+
+    All methods except `stack` raise ValueError if the view has no model.
+    """
 
     def outcome(
         self, changes: tuple[RequestedChange, ...], measured: tuple[int | str, ...] | None
     ) -> Steps[OutcomeHeader]:
-        """Return the joint effect of changes on an answer. Raise ValueError without a model."""
+        """Run the model with all `changes` together, and return their effect on the answer."""
         ...
 
     def changed(self, changes: tuple[RequestedChange, ...]) -> Steps[ChangedHeader]:
-        """Describe the stacks of the changed run, and store them for `stack`."""
+        """Describe the stacks of the run with `changes`. Cache them for the method `stack`."""
         ...
 
     def stack(self, name: str) -> AttentionStack | None:
-        """Return a stack of a changed run, or None if it is not stored."""
+        """Return the stack `name` of a cached run, or None if it is not cached."""
         ...
 
     def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
-        """Describe a pair without running the model. Raise ValueError without a model."""
+        """Describe a query-key pair from earlier runs, without running the model."""
         ...
 
 
@@ -567,13 +615,16 @@ _NO_MODEL = "this view has no model"
 @RECORD_REQUESTS.add("intervene", OutcomeHeader)
 @dataclass(frozen=True)
 class InterveneRequest:
-    """Run of the view's model with changed attention, or unchanged if `changes` is empty.
+    """Request for the effect of changes on the answer, which runs the model.
 
     Attributes
     ----------
-    measured : tuple of int or str, or None
-        Answer to measure: a token or two tokens, or empty for the default. By default the view's
-        `answer`, which may be a function.
+    changes : list of RequestedChange
+        Changes, which are made together. If empty, the model runs without changes.
+    measured : list of (int or str), or None
+        Answer to measure: one token for its logit, or two tokens for the difference of their
+        logits. An empty list means the default of `attnviz.intervene`. null means the `answer` of
+        the view, which can be a function.
     """
 
     changes: tuple[RequestedChange, ...]
@@ -588,12 +639,12 @@ class InterveneRequest:
 @RECORD_REQUESTS.add("changed", ChangedHeader)
 @dataclass(frozen=True)
 class ChangedRequest:
-    """Stacks of the run with the given changes."""
+    """Request for the stacks of the run with the given changes."""
 
     changes: tuple[RequestedChange, ...]
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Describe the stacks. Run the model if the run is not stored."""
+        """Describe the stacks. Run the model if the run is not cached."""
         if server.interventions is None:
             raise ValueError(_NO_MODEL)
         return Reply((yield from server.interventions.changed(self.changes)))
@@ -602,7 +653,7 @@ class ChangedRequest:
 @RECORD_REQUESTS.add("edge", EdgeHeader)
 @dataclass(frozen=True)
 class EdgeRequest:
-    """Value norm and effects of a pair of query and key in one head."""
+    """Request for the contribution of a key to a query, and the effects of cutting the pair."""
 
     stack: str
     layer: int
@@ -611,7 +662,7 @@ class EdgeRequest:
     key: int
 
     def answer(self, server: RecordServer) -> Steps[Reply]:
-        """Describe the pair without running the model."""
+        """Describe the pair from earlier runs, without running the model."""
         stack = server.record.stack(self.stack)
         check_heads(stack, self.layer, (self.head,))
         for name, value, tokens in (
@@ -629,7 +680,9 @@ class EdgeRequest:
 
 
 class Pages:
-    """Pages that are being sent, by state. Several browser tabs may export at the same time.
+    """Exported pages that are being sent to browsers in parts, by the state of the view.
+
+    Several browser tabs may export pages with different states at the same time.
 
     Examples
     --------
@@ -641,11 +694,11 @@ class Pages:
 
     def __init__(self) -> None:
         self._by_state: LRUCache[str, tuple[str, bytes]] = LRUCache(MAX_PENDING)
-        # A cancel may come from another thread than the requests.
+        # The lock is needed because `drop` may be called from another thread than `get`.
         self._lock = threading.Lock()
 
     def get(self, state: Mapping[str, Any]) -> tuple[str, bytes] | None:
-        """Return the name and content of the page of a state, or None."""
+        """Return the file name and the content of the page, or None if it is not stored."""
         with self._lock:
             return self._by_state.get(_key_of(state))
 
@@ -654,7 +707,7 @@ class Pages:
             self._by_state[_key_of(state)] = page
 
     def drop(self, state: Mapping[str, Any]) -> None:
-        """Drop the page of a state, if any."""
+        """Remove the page of a state, if it is stored."""
         with self._lock:
             self._by_state.pop(_key_of(state), None)
 
@@ -664,12 +717,12 @@ def _key_of(state: Mapping[str, Any]) -> str:
 
 
 class HasPage(Protocol):
-    """Interface of a server whose view can be exported, for a record or a corpus.
+    """Interface of a server from which a browser can export the page of a view.
 
     Attributes
     ----------
     make_page : callable or None
-        Function that makes the page of a state.
+        Function that makes the page for the state of a view. If None, there is no export.
     pages : Pages
         Pages that are being sent.
     """
@@ -679,12 +732,12 @@ class HasPage(Protocol):
 
 
 class PageHeader(PartHeader):
-    """Header of a part of a page.
+    """Header of a reply with one part of an exported page in its buffer.
 
     Attributes
     ----------
     name : str
-        File name.
+        File name of the page.
     """
 
     name: str
@@ -693,13 +746,13 @@ class PageHeader(PartHeader):
 @RECORD_REQUESTS.add("page", PageHeader)
 @dataclass(frozen=True)
 class PageRequest:
-    """Part of the exported page of a view with the given state."""
+    """Request for one part, counted from 0, of the exported page of a view with this state."""
 
     part: int
     state: Mapping[str, Any]
 
     def answer(self, server: HasPage) -> Steps[Reply]:
-        """Return a part of the page, which is made for the first part."""
+        """Return a part of the page. Make the page if it is not stored yet."""
         if server.make_page is None:
             raise ValueError("this view has no HTML export")
         if self.part < 0:
@@ -716,12 +769,12 @@ class PageRequest:
         return Reply({"parts": parts, "name": name}, piece)
 
     def cancel(self, server: HasPage) -> None:
-        """Drop the page: no further part is needed."""
+        """Remove the stored page, because the browser will not request further parts."""
         server.pages.drop(self.state)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:
-    """Return scores by layer and head as JSON values, with None for scores that are not finite."""
+    """Convert the scores of each layer to lists. Replace NaN and infinite scores by None."""
     return [
         [score if math.isfinite(score) else None for score in layer.tolist()] for layer in scores
     ]

@@ -1,7 +1,11 @@
-"""Strongest keys of queries among all keys of a text.
+"""Strongest keys of queries: the keys with the largest weights among all keys of a text.
 
-They show where the weight goes that a query gives to keys outside a view's token window.
-``js/src/client/requests/strongest.ts`` reads the replies, and computes the same results in pages.
+They show to which tokens a query attends outside the part of the text that a view shows.
+``js/src/client/requests/strongest.ts`` reads the replies. In exported pages, it computes the same
+results.
+
+Functions that return `Steps` are generators. They yield their progress after each step of the
+computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -36,17 +40,17 @@ Combine = Literal["separate", "mean", "max"]
 Pair = Literal["all", "a-a", "a-b", "b-a", "b-b"]
 LeaveOut = Sequence[str | int]
 
-# Maximum number of weights in memory (16 MB of float32). They stay there between two steps.
+# Maximum number of weights of a matrix that are computed at a time (16 MB of float32).
 _MAX_WEIGHTS = 1 << 22
 
 
 class StrongestHeader(TypedDict):
-    """Description of the strongest keys in a reply's buffer.
+    """Header of a reply with strongest keys in its buffer.
 
     Attributes
     ----------
     shape : list of int
-        Number of matrices, of rows, and of keys per row.
+        Number of matrices, of rows (queries), and of strongest keys per row.
     """
 
     shape: tuple[int, int, int]
@@ -54,22 +58,23 @@ class StrongestHeader(TypedDict):
 
 @dataclass(frozen=True)
 class Strongest:
-    """Strongest keys of each query. A matrix is one head, or several heads combined.
+    """Strongest keys of each query, for one or several matrices of weights.
 
-    Signed numbers are ordered by absolute value. `weights` keep their signs, and `sums` add
-    absolute values.
+    A matrix has the weights of one head, or the combined weights of several heads. Signed numbers
+    are sorted by absolute value. `weights` have their signs, but `sums` are of absolute values.
 
     Attributes
     ----------
     keys : ndarray
-        int32, (matrices, rows, k). The strongest key comes first, and -1 fills up rows with fewer
-        than k keys.
+        Positions of the keys, int32, (matrices, rows, k). The strongest key of a row is first. If a
+        row has fewer than k keys, the remaining entries are -1.
     weights : ndarray
-        float32, (matrices, rows, k). Weights of `keys`, or 0 if the key is -1.
+        Weights of `keys`, float32, (matrices, rows, k). 0 if the key is -1.
     sums : ndarray
-        float32, (matrices, rows, 3). Sums over the included keys, the keys in `leave_out`, and the
-        other keys that `pair` excludes. The first is computed as a sum: the difference between 1
-        and the others would be mostly rounding error if `leave_out` has a strong key.
+        Three sums of weights for each row, float32, (matrices, rows, 3). They are over the included
+        keys, over the keys in `leave_out`, and over the other keys, which `pair` excludes. The
+        first sum is not computed as 1 minus the others: if a key in `leave_out` is strong, this
+        difference would be mostly rounding error.
     """
 
     keys: NDArray[np.int32]
@@ -90,9 +95,10 @@ def find_strongest_keys(
     row_normalizers: RowNormalizers | None = None,
     max_bytes: int | None = None,
 ) -> Steps[Strongest]:
-    """Find the strongest keys of each query, and sum the weights of all keys, in steps.
+    """Find the k strongest keys of each query, and compute sums of its weights.
 
-    Raise ValueError before computing anything if the result has more than `max_bytes` bytes.
+    The arguments are those of `attnviz.server.server.StrongestRequest`. Raise ValueError before the
+    computation if the result would exceed `max_bytes`.
 
     Examples
     --------
@@ -143,7 +149,8 @@ def find_strongest_keys(
             signs = torch.sign(weights) if stack.signed else None
             weights = weights if signs is None else weights.abs()
             excluded_sums = [_sum_columns(weights, left_out), _sum_columns(weights, other_text)]
-            # Multiply instead of masking: 0 times NaN or infinity is NaN, which raises below.
+            # Set excluded weights to 0 by multiplication: 0 times NaN or infinity is NaN, so that
+            # such weights raise the error below. A mask would hide them.
             weights *= (~(left_out | other_text)).to(weights)
             sums = torch.stack([weights.sum(dim=1), *excluded_sums], dim=1)
             if not bool(sums.isfinite().all()):
@@ -163,7 +170,10 @@ def find_strongest_keys(
 def encode_strongest(
     stack: AttentionStack, *, max_bytes: int, **arguments: Any
 ) -> Steps[tuple[StrongestHeader, bytes]]:
-    """Return header and buffer of `find_strongest_keys`: keys, weights and sums, little endian."""
+    """Find the strongest keys, and return the header and the buffer of the reply.
+
+    The buffer has the keys, the weights and the sums of `Strongest`, in little endian.
+    """
     strongest = yield from find_strongest_keys(stack, max_bytes=max_bytes, **arguments)
     parts = (strongest.keys, strongest.weights, strongest.sums)
     data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
@@ -179,10 +189,10 @@ def _combine_heads(
     *,
     signed: bool,
 ) -> Steps[torch.Tensor]:
-    """Return rows of one head, or the mean or maximum over several, in steps.
+    """Compute rows of one head, or the mean or maximum of the rows of several heads.
 
     The maximum of signed numbers is the number with the largest absolute value. At most two heads
-    are in memory.
+    are in memory at the same time.
     """
     weights = compute_rows(head=heads[0])
     yield from pace.advance(weights.numel())
@@ -224,7 +234,11 @@ def _left_out_keys(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
 
 
 def _keys_of_pair(tokens: Tokens, pair: str) -> NDArray[np.bool_]:
-    """Return a mask of the keys in the text that `pair` names. "all" has every key."""
+    """Return flags of the keys that `pair` includes, (keys,).
+
+    They are all keys for "all", and otherwise the keys in the second text of `pair`, such as the
+    keys in text b for "a-b". Special tokens belong to neither text.
+    """
     if pair == "all":
         return np.ones(len(tokens), np.bool_)
     number = "ab".index(pair[2])

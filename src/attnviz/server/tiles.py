@@ -1,6 +1,13 @@
-"""Square tiles of a matrix of weights, pooled to the resolution that a view shows.
+"""Square tiles of a matrix of weights at different zoom levels.
 
-``js/src/client/page/tiles.ts`` computes the same tiles from the weights in an exported page.
+The rows of the matrix are queries and its columns are keys. A tile has `TILE` rows and columns of
+cells. At level l, a cell has the mean or maximum of 2^l by 2^l weights. In exported pages,
+``js/src/client/page/tiles.ts`` computes the same tiles.
+
+A tile that covers many weights is computed from a sample of its queries, which is faster.
+
+Functions that return `Steps` are generators. They yield their progress after each step of the
+computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -25,31 +32,33 @@ from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["TILE", "Pooled", "TileHeader", "encode_tile"]
 
-# Rows and columns of a tile. A tile takes 64 kB with one byte per cell, or 256 kB of float32.
+# Number of rows of cells in a tile, and of columns. The cells of a tile need 256 kB as float32.
 TILE = 256
-# Maximum zoom level: a larger matrix does not fit into memory.
+# Maximum zoom level. A matrix that needs a higher level does not fit into memory.
 _MAX_LEVEL = 24
-# Maximum number of weights of a matrix, or of a tile, that is computed without sampling queries.
+# If a matrix or a tile has at most this many weights, all queries of the tile are used.
 MAX_EXACT_PAIRS = 1 << 24
-# Maximum number of weights that are computed for a tile with sampled queries.
+# Approximate maximum number of weights that are computed for a tile with sampled queries.
 _MAX_SAMPLED_PAIRS = 1 << 26
-# Maximum number of sampled queries per row of cells: more would hardly change the picture.
+# Maximum number of sampled queries per row of cells. More queries would hardly change the picture.
 _MAX_QUERIES_PER_ROW = 16
 # Minimum number of sampled queries per tile.
 _MIN_QUERIES_PER_TILE = 64
-# Maximum number of weights of words that a tile is computed from, which takes about 15 seconds.
+# Maximum number of weights from which a tile of merged words is computed. It takes about 15
+# seconds.
 _MAX_WORD_PAIRS = 1 << 32
 
 Pooled = Literal["mean", "max"]
 
 
 class TileHeader(PieceHeader):
-    """Description of the cells of a tile.
+    """Header of a reply with the cells of a tile in its buffer.
 
     Attributes
     ----------
     sampling_interval : int
-        Number of queries of which one was sampled. Omitted if all queries were used.
+        Sampling interval n, if one of n successive queries was used. Omitted if all queries were
+        used.
     """
 
     sampling_interval: NotRequired[int]
@@ -65,35 +74,36 @@ def encode_tile(
     position: tuple[int, int],
     pooled: Pooled,
 ) -> Steps[tuple[Encoded, int | None]]:
-    """Compute one tile of a head's matrix, or of the mean of several heads, in steps.
+    """Compute one tile of a head's matrix, or of the mean of several heads.
 
     Parameters
     ----------
     stack : AttentionStack
-        The stack.
+        Stack of the heads.
     row_normalizers : RowNormalizers
         Cache of softmax normalizers.
     layer : int
-        Layer number in the model.
+        Number of the layer in the model.
     heads : sequence of int
-        Heads to average.
+        Numbers of the heads whose weights are averaged.
     level : int
         Zoom level. A cell covers ``2**level`` by ``2**level`` weights.
     position : tuple of int
-        Row and column of the tile, which begins at query ``row * TILE * 2**level`` and key
-        ``column * TILE * 2**level``.
+        Index (row, column) of the tile among all tiles of the level. The tile begins at query
+        ``row * TILE * 2**level`` and key ``column * TILE * 2**level``.
     pooled : {"mean", "max"}
-        Pooling of the weights of a cell. Signed numbers are pooled twice: with the negative numbers
-        set to 0, and with the positive numbers set to 0. The result with the larger absolute value
-        is returned.
+        Whether a cell shows the mean or the maximum of its weights. For signed numbers, the result
+        is computed twice: with the negative numbers set to 0, and with the positive numbers set to
+        0. The cell shows the result with the larger absolute value.
 
     Returns
     -------
     cells : Encoded
-        Cells of the tile, as one matrix.
+        Cells of the tile, (1, rows of cells, columns of cells).
     interval : int or None
-        Sampling interval: one of `interval` queries is used, with all its keys in the tile. None if
-        all queries are used. It depends only on the level and the numbers of tokens and heads.
+        Sampling interval: one of `interval` successive queries is used, with all keys of the tile.
+        None if all queries are used. The interval depends only on the level and on the numbers of
+        tokens and heads, so it is the same for all tiles of a level.
     """
     layer, heads = check_heads(stack, layer, heads)
     rows, columns = _check_tile(stack, level, position, pooled)
@@ -107,14 +117,15 @@ def encode_tile(
     if interval is not None:
         numbers = _sample_queries(rows, interval)
         queries = torch.from_numpy(numbers)
-    # With less than one sampled query per row of cells, several rows share a query.
+    # If there are fewer sampled queries than rows of cells, several rows show the same query.
     row_height = max(cell, interval or 1)
     row = (numbers - rows.start) // row_height
     pace = Pace("weights", len(heads) * len(row) * attention.num_keys)
     starts = np.arange(0, columns.stop - columns.start, cell)
     num_rows = -(-(rows.stop - rows.start) // cell)
     cells = np.zeros((1 + stack.signed, int(row[-1]) + 1, len(starts)))
-    # A row of cells of a long text covers many queries, so their weights are computed in parts.
+    # Compute the weights of a limited number of queries at a time, because a tile of a long text
+    # covers many queries.
     for part in row_tiles(slice(0, len(row)), attention.num_keys):
         part_queries = slice_rows(queries, part)
         key_range = attention.key_range(part_queries)
@@ -144,20 +155,26 @@ def encode_tile(
 
 
 def _is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
-    """Whether a matrix is too large to be computed completely."""
+    """Whether the complete matrices of `heads` have too many weights to use all queries."""
     pairs = len(stack.query_tokens) * len(stack.key_tokens)
     return pairs * _num_matrices(stack, layer, heads) > MAX_EXACT_PAIRS
 
 
 def _num_matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> int:
-    """Return the number of softmax matrices to compute for `heads`: 0 if weights are given."""
+    """Return the number of softmax matrices that are computed for `heads`.
+
+    It is 0 if the weights are stored, and two per head for a difference.
+    """
     return len(heads) * len(softmax_sides(stack.attention(layer)))
 
 
 def _sampling_interval(
     stack: AttentionStack, layer: int, heads: Sequence[int], cell: int
 ) -> int | None:
-    """Return the sampling interval of a tile, a power of two, or None to use all queries."""
+    """Return the sampling interval of tiles whose cells cover `cell` queries and keys.
+
+    It is a power of 2, or None if all queries are used.
+    """
     matrices, side = _num_matrices(stack, layer, heads), TILE * cell
     if not _is_large(stack, layer, heads) or matrices * side**2 <= MAX_EXACT_PAIRS:
         return None
@@ -168,7 +185,7 @@ def _sampling_interval(
 
 
 def _sample_queries(rows: slice, interval: int) -> NDArray[np.int64]:
-    """Return one query from each group of `interval` queries, in ascending order."""
+    """Return one position from each group of `interval` successive queries of `rows`."""
     count = -(-(rows.stop - rows.start) // interval)
     numbers = rows.start + sample_queries(count * interval, count)
     queries: NDArray[np.int64] = np.minimum(numbers, rows.stop - 1)
@@ -178,7 +195,7 @@ def _sample_queries(rows: slice, interval: int) -> NDArray[np.int64]:
 def _check_tile(
     stack: AttentionStack, level: int, position: tuple[int, int], pooled: str
 ) -> tuple[slice, slice]:
-    """Return the queries and keys of a tile. Raise ValueError if it does not exist."""
+    """Return the ranges of queries and keys of a tile. Raise ValueError if it does not exist."""
     if pooled not in {"mean", "max"}:
         raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
     if not 0 <= level <= _MAX_LEVEL:
@@ -190,9 +207,9 @@ def _check_tile(
 
 
 def _check_word_pairs(stack: AttentionStack, layer: int, heads: Sequence[int], rows: slice) -> None:
-    """Raise ValueError if a tile of merged words would take minutes.
+    """Raise ValueError if the tokens are merged into words and the tile would take minutes.
 
-    Words have no queries and keys, so their tiles cannot be computed from sampled queries.
+    Words have no queries and keys. Therefore their tiles cannot be computed from sampled queries.
     """
     if not stack.attention(layer).merged:
         return
@@ -206,7 +223,10 @@ def _check_word_pairs(stack: AttentionStack, layer: int, heads: Sequence[int], r
 
 
 def _cell_sizes(side: slice, cell: int) -> NDArray[np.int64]:
-    """Return the number of queries or keys that each cell covers."""
+    """Return the number of queries or keys in the range `side` that each cell covers.
+
+    Only the last cell can cover fewer than `cell`.
+    """
     count = side.stop - side.start
     return np.diff(np.append(np.arange(0, count, cell), count))
 

@@ -1,7 +1,9 @@
-"""Computation of one row of attention: its query, keys, bias, mask, logits and weights.
+"""Replies that show how the weights of one row are computed from queries and keys.
 
-``js/src/client/requests/vectors.ts`` reads the replies. ``js/src/client/attention.ts`` computes the
-same results in exported pages.
+A row has the weights of one query on all keys. A reply has the query vector, and for some keys the
+key vectors, the bias, the mask, the logits and the weights.
+``js/src/client/requests/vectors.ts`` reads the replies. In exported pages,
+``js/src/client/attention.ts`` computes the same results.
 """
 
 from __future__ import annotations
@@ -17,36 +19,38 @@ from attnviz.record.stack import AttentionStack
 
 __all__ = ["NUM_STRONGEST", "RowHeader", "VectorsHeader", "encode_vectors", "require_vectors"]
 
-#: Number of strongest keys of the complete row in a reply.
+#: Number of strongest keys in a reply. They are chosen from all keys of the row.
 NUM_STRONGEST = 5
 
 _FLOAT_BYTES = 4
 
 
 class SinkOfRow(TypedDict):
-    """Logit of an attention sink, and its weight in a row."""
+    """Attention sink of a head: its learned logit, and the weight that it takes from a row."""
 
     logit: float
     weight: float
 
 
 class RowHeader(TypedDict):
-    """Properties of a complete row, independent of the requested keys.
+    """Properties of the weights of one query on all keys, independent of the requested keys.
 
     Attributes
     ----------
     log_sum_exp : float or None
-        Log-sum-exp of all logits and the sink, or null if no key is allowed.
+        Log-sum-exp of the logits of all allowed keys and of the sink, or null if no key is allowed.
     key_head : int
-        Key head that this head uses.
+        Index of the key head that this head uses. Several heads can share a key head.
     num_allowed : int
-        Number of keys in the complete row that the mask allows.
+        Number of keys that the mask allows for this query.
     strongest : list
-        Strongest keys of the complete row, with their weights.
+        Positions and weights of the strongest keys among all keys.
     error, logit_error : float
-        Largest absolute error of a weight and of a logit.
+        Largest absolute error of a weight, and of a logit. Both are 0 in live views. In exported
+        pages, the embedded vectors are rounded.
     measured : int
-        Number of queries per head on which the errors were measured. Omitted if on all queries.
+        Number of queries per head for which the errors were measured. Omitted if they were measured
+        for all queries.
     """
 
     scale: float
@@ -66,20 +70,21 @@ class RowHeader(TypedDict):
 
 
 class VectorsPart(TypedDict):
-    """Name and shape of the next array in the buffer."""
+    """Name and shape of one array in the buffer of a reply."""
 
     name: str
     shape: list[int]
 
 
 class VectorsHeader(RowHeader):
-    """Description of a reply's buffer.
+    """Header of a reply with a query and the requested keys in its buffer.
 
     Attributes
     ----------
     parts : list
-        Arrays of the buffer: `query` (head_dim), `keys` (keys, head_dim), and with one entry per
-        key `bias`, `allowed` (0 or 1), `logits` (minus infinity if not allowed) and `weights`.
+        Names and shapes of the arrays in the buffer, in their order: `query` (head_dim,), `keys`
+        (keys, head_dim), and with one entry per key `bias`, `allowed` (0 or 1), `logits` (minus
+        infinity if not allowed) and `weights`.
     weight_in_range : float
         Sum of the weights of the requested keys.
     """
@@ -102,7 +107,11 @@ def require_vectors(stack: AttentionStack, layer: int) -> QueryKeyAttention:
 def encode_vectors(
     stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, max_bytes: int
 ) -> tuple[VectorsHeader, bytes]:
-    """Return header and buffer for a query and the requested keys (float32, little endian)."""
+    """Return the header and the buffer of a reply about one query and the requested keys.
+
+    `token` is the position of the query. The arrays of the buffer are float32 in little endian.
+    Raise ValueError if the buffer would exceed `max_bytes`.
+    """
     attention = require_vectors(stack, layer)
     for name, index, count in (
         ("head", head, attention.num_heads),
