@@ -307,8 +307,8 @@ export interface TokenList {
   /** Positions of the special tokens. */
   special: number[];
   /**
-   * For each token, 0 if it belongs to the first text of a pair, 1 if it belongs to the second
-   * text, null if it is a special token.
+   * Text to which each token belongs: 0 for a single text or the first text of a pair, 1 for the
+   * second text of a pair, null for a special token.
    */
   sequence: (number | null)[];
   /** Rows and columns of the patches of each image among the tokens. Omitted without images. */
@@ -426,8 +426,8 @@ export interface MapsHeader {
   /** "max", because each cell of a map has the largest of its weights. */
   pooled: string;
   /**
-   * For each map, the index of its largest cell in the flattened map (row-major), and the exact
-   * value of this cell. Signed numbers are compared by absolute value.
+   * Largest cell of each map: its index in the flattened map (row-major), and its exact value.
+   * Signed numbers are compared by absolute value.
    */
   largest?: [number, number][];
   /**
@@ -519,7 +519,7 @@ export interface ScoresRequest {
 
 /** Header of a reply with the score of each head for a pattern. */
 export interface ScoresHeader {
-  /** For each layer, the score of each head, or null if the score is undefined. */
+  /** Scores of the heads, as one list for each layer. null if a score is undefined. */
   scores: (number | null)[][];
 }
 

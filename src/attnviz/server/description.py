@@ -46,8 +46,8 @@ class TokenList(TypedDict):
     special : list of int
         Positions of the special tokens.
     sequence : list of (int or None)
-        For each token, 0 if it belongs to the first text of a pair, 1 if it belongs to the second
-        text, null if it is a special token.
+        Text to which each token belongs: 0 for a single text or the first text of a pair, 1 for the
+        second text of a pair, null for a special token.
     grids : list of PatchGrid
         Rows and columns of the patches of each image among the tokens. Omitted without images.
     predictions : list of Prediction

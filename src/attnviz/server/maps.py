@@ -40,8 +40,8 @@ class Maps(NamedTuple):
         Positions of the sampled queries, one for each row of a map, or None if all queries were
         used.
     largest : list of tuple
-        For each map, the index of its largest cell in the flattened map (row-major), and the exact
-        value of this cell. Signed numbers are compared by absolute value.
+        Largest cell of each map: its index in the flattened map (row-major), and its exact value.
+        Signed numbers are compared by absolute value.
     """
 
     encoded: Encoded

@@ -224,8 +224,8 @@ class MapsHeader(PieceHeader):
     pooled : str
         "max", because each cell of a map has the largest of its weights.
     largest : list
-        For each map, the index of its largest cell in the flattened map (row-major), and the exact
-        value of this cell. Signed numbers are compared by absolute value.
+        Largest cell of each map: its index in the flattened map (row-major), and its exact value.
+        Signed numbers are compared by absolute value.
     sampled : list of int
         Positions of the sampled queries, one for each row of a map. Omitted if all queries were
         used.
@@ -366,7 +366,7 @@ class ScoresHeader(TypedDict):
     Attributes
     ----------
     scores : list of list of (float or None)
-        For each layer, the score of each head, or null if the score is undefined.
+        Scores of the heads, as one list for each layer. null if a score is undefined.
     """
 
     scores: list[list[float | None]]
