@@ -1,6 +1,6 @@
 """Extraction of attention: a model and its inputs become a record.
 
-Besides this package, only `attnviz.demos` and the callback for the Trainer import transformers.
+Only this package, `attnviz.demos` and the callback for transformers' Trainer import transformers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def extract(
 ) -> list[AttentionRecord]: ...
 
 
-# For other types, only a run shows whether they are one example or several.
+# Other inputs, such as an encoded batch, may be one example or several.
 @overload
 def extract(
     model: Any,
@@ -84,9 +84,9 @@ def extract(
 ) -> AttentionRecord | list[AttentionRecord]:
     """Run a model once and return a record of its attention.
 
-    The record keeps each layer's queries and keys, as the model's attention received them. Weights
-    are computed on request and equal the model's own. The model's configuration, mode and hooks
-    are the same before and after the call, even if it raises an error.
+    The record keeps the queries and keys of each layer, as the model's attention received them.
+    Weights are computed on request and equal the model's own. The call does not change the model's
+    configuration, mode and hooks, even if it raises an error.
 
     Parameters
     ----------
@@ -97,70 +97,76 @@ def extract(
         messages, the output of a tokenizer or processor, a tensor of ids, or an image if the model
         takes images.
     tokenizer, processor : object, optional
-        Required only for text or images. Default: those saved with the model's weights.
+        Required only for text or images. The default is the tokenizer or processor that was saved
+        with the model's weights.
     target : str or list of str, optional
-        Text that the model is forced to produce. It is shifted into the decoder of an
-        encoder-decoder model, or appended to the prompt of a decoder-only model. Pass a list for a
-        list of texts. A class that labels a text (BART's for classification) passes the text itself
-        to its decoder.
+        Text that the model is forced to produce. An encoder-decoder model gets it as the input of
+        its decoder, shifted by one token. For a decoder-only model it is appended to the prompt.
+        If `inputs` is a list of texts, pass a list. An encoder-decoder model that classifies texts
+        needs no target, because its decoder gets the input text.
     generate : int, mapping or GenerationConfig, optional
-        Let the model generate a text, and record its attention. An int is the maximum number of
-        tokens, chosen greedily. A mapping has keyword arguments of the model's ``generate``, for
-        example ``{"max_new_tokens": 40, "do_sample": True, "top_p": 0.9}``, and uses torch's seed.
-        The text is generated as usual and then read in one forward, whose rows equal those of the
-        steps.
+        Let the model generate a text, and record the attention over the prompt and this text. An
+        int is the maximum number of new tokens, which are chosen greedily. A mapping has keyword
+        arguments of the model's ``generate``, for example
+        ``{"max_new_tokens": 40, "do_sample": True, "top_p": 0.9}``. Sampling uses torch's seed. The
+        text is generated as usual. Then the model reads it in one forward, which gives the same
+        weights as the steps of the generation.
     decoder_input_ids : Tensor or sequence of int, optional
-        Ids for the decoder of an encoder-decoder model, instead of `target`. With `generate`, the
-        ids that the decoder starts with.
+        Ids of the decoder's input tokens in an encoder-decoder model. Pass them instead of
+        `target`. With `generate`, the decoder starts with these ids.
     truncation : bool or int, default False
-        Truncate a text that is too long instead of raising an error: to the number of tokens that
-        the model takes (True), or to this number. The text leaves room for the tokens of `target`
-        or `generate`. A note in the record states the truncation.
+        Truncate a text that is too long instead of raising an error. True truncates it to the
+        maximum number of tokens of the model, an int to this number of tokens. The truncated text
+        leaves room for the tokens of `target` or `generate`. A note in the record states the
+        truncation.
     name : str, optional
-        Title of every picture. Default: the last part of the model's hub id or folder.
+        Title of every picture. The default is the last part of the model's hub id or folder.
     layers : int, iterable of int or "all", optional
-        Layers to keep, by the model's own numbers. Each stack keeps those that it has. Negative
-        numbers count from the end of each stack, as in Python: ``layers=-1`` keeps the last layer.
-        Other layers are not copied. Default: all layers.
+        Layers to keep, by the model's own numbers. If there are several stacks, each of them keeps
+        its layers with these numbers. Negative numbers count from the end of each stack, as in
+        Python: ``layers=-1`` keeps the last layer. Other layers are not copied. The default is all
+        layers.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
-        Dtype of the kept queries and keys (or weights, if queries and keys are not known). The
-        effect of rounding on the weights is measured on a few queries of each head and stated in a
-        note of the record. Default: the dtype that the model's attention received.
+        Dtype of the kept queries and keys, or of the weights if queries and keys are not known. The
+        effect of rounding on the weights is measured for a few queries of each head and stated in a
+        note of the record. The default is the dtype that the model's attention received.
     device : str, device or None
-        Device of the kept queries and keys. None keeps them where the model computed them, which
-        takes memory of that device as long as the record exists.
+        Device of the kept queries and keys. None keeps them on the device where the model computed
+        them. They take memory of this device as long as the record exists.
     spool : path-like, optional
-        Folder to which queries and keys are written while the model runs, one file per layer, if
-        they would not fit into memory. It is created and must be empty. The record maps the files
-        and reads only what is used. `attnviz.load` opens the folder again. Several examples use
-        the folders ``0``, ``1``, ... inside of it.
+        Folder to which queries and keys are written while the model runs, one file per layer. Pass
+        it if they would not fit into memory. The folder is created if it does not exist, and must
+        be empty. The record maps the files into memory and reads only the parts that are used.
+        `attnviz.load` opens the folder again. Several examples are written to the folders ``0``,
+        ``1``, ... inside of it.
     progress : bool
         Whether to show a progress bar for a list of texts and for long generations.
 
     Returns
     -------
     AttentionRecord or list of AttentionRecord
-        One record for one example. A list with one record per example for a list of texts or an
-        encoded batch of at least two. Padding is removed. If the model produced a text (`target`,
-        `generate`), `Tokens.predictions` of the query tokens has its predictions. For a model
-        without a language head there are none, and a note says so.
+        One record for one example. For a list of texts, or an encoded batch of at least two
+        examples, a list with one record per example. The records do not contain padding. If the
+        model produced a text (`target` or `generate`), `Tokens.predictions` of the query tokens has
+        the predictions of the model. A record of a model without a language head has no
+        predictions, and a note says so.
 
     Raises
     ------
     TypeError
-        If an argument has a type that cannot be read.
+        If an argument has an invalid type.
     ValueError
         If an argument is empty, does not fit the model (ids out of range, too many tokens, no
-        target for a decoder, no such layer) or contradicts another argument, the device is not
-        available, or the model has no attention.
+        target for a decoder, unknown layer) or contradicts another argument, if the device is not
+        available, or if the model has no attention.
     MemoryError
-        If the queries and keys would exceed the free memory of their device. It is raised before
-        the model runs and names the arguments that reduce the memory. Layers that run several
-        times are counted once, and only attention over the tokens of a text is counted.
+        If the queries and keys would exceed the free memory of their device. The error is raised
+        before the model runs. It names arguments that reduce the memory. The check counts only
+        attention over the tokens of a text, and counts a layer that runs several times once.
     OSError
         If a hub id or folder cannot be read, or if `spool` is not empty, cannot be written or has
-        too little space, which is checked before the model runs if possible. An incomplete record
-        is removed.
+        too little space. If possible, the space is checked before the model runs. An incomplete
+        record is removed.
     NotImplementedError
         If the model's attention cannot be captured yet, or if its heads, layers or tokens are
         split across processes.
@@ -199,7 +205,7 @@ def extract(
         if settings is not None:
             batches = split_examples(batch)
             for single in batches:
-                # Check before a long generation that its record will fit into memory.
+                # Check the memory for the record before the generation, which may take long.
                 check_capture(
                     loaded,
                     single,
@@ -225,7 +231,7 @@ def extract(
     decoder_ids = values_per_example("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
-    # Run each text alone: no padding, and no more memory than for the longest text.
+    # Run each text separately. This needs no padding, and the memory of the longest text only.
     for example, one_target, ids in zip(bar, targets, decoder_ids, strict=True):
         records += record_one(example, one_target, ids)
     return records
@@ -240,7 +246,7 @@ def _record_batch(
     options: CaptureOptions,
     folders: SpoolFolders | None,
 ) -> list[AttentionRecord]:
-    """Run one forward and return a record of each example, in memory or on disk."""
+    """Run one forward and return a record of each example. Use spools if `folders` is not None."""
     if folders is None:
         return _capture_batch(loaded, encoder, batch, title=title, options=options)
     with Cleanup() as undo, undo:
@@ -248,7 +254,8 @@ def _record_batch(
         records = _capture_batch(
             loaded, encoder, batch, title=title, options=options, spools=spools
         )
-        # There are fewer records than spools if the rows are one example.
+        # If all rows of the batch form one example, there is only one record, and the other spools
+        # are not used.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
 
 

@@ -1,4 +1,7 @@
-"""Virtual tokens, or only virtual keys, that PEFT's adapters and CPM-Ant put before a text."""
+"""Learned vectors that adapters of PEFT and the model CPM-Ant put before a text.
+
+They are virtual tokens (queries and keys) or virtual keys only.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
 # PEFT's names of adapters whose keys and values come before those of the text, in every layer.
 _AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
 _OWN_PROMPT = "CPM-Ant"
-# Adapters whose forward cannot be captured or shown.
+# Adapters whose forward cannot be captured or shown, with the reason.
 _REFUSED = {
     "ADAPTION_PROMPT": "attends to learned keys by a separate softmax",
     "CPT": "puts a separate prompt before the text",
@@ -36,7 +39,7 @@ class VirtualTokens:
     count : int
         Number of vectors.
     only_keys : bool
-        Whether they are only keys and values, not queries.
+        Whether the vectors are keys and values but not queries.
     kind : str
         PEFT's name of the adapter, or ``"CPM-Ant"`` for a prompt of the model itself.
     """
@@ -47,7 +50,7 @@ class VirtualTokens:
 
     @property
     def note(self) -> str:
-        """Note for the reader of a record."""
+        """Note on these vectors for the reader of a record."""
         if self.kind == _OWN_PROMPT:
             return (
                 f"The model puts {self.count} learned vectors before the text, [virtual0] and "
@@ -64,9 +67,10 @@ class VirtualTokens:
         )
 
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:
-        """Return the token sequences with the virtual tokens, as attention has them.
+        """Return the token sequences of a text with the virtual tokens before the text.
 
-        If the keys differ from the queries, their sequence is named ``"input keys"``.
+        If the vectors are only keys, ``"input"`` does not change, and the longer sequence of keys
+        is added as ``"input keys"``.
         """
         if "input" not in sequences:
             return dict(sequences)
@@ -83,9 +87,9 @@ class VirtualTokens:
 
 
 def virtual_tokens(model: Any) -> VirtualTokens | None:
-    """Return the virtual tokens of a model or its active adapter, or None without any.
+    """Return the virtual tokens of a model or its active adapter.
 
-    A disabled adapter has none.
+    Return None if they have no virtual tokens, or if the adapter is disabled.
     """
     if getattr(getattr(model, "config", None), "model_type", None) == "cpmant":
         return VirtualTokens(int(model.config.prompt_length), only_keys=False, kind=_OWN_PROMPT)
@@ -97,13 +101,13 @@ def virtual_tokens(model: Any) -> VirtualTokens | None:
 
 
 def base_of(model: Any) -> Any:
-    """Return the model inside of an adapter with virtual tokens, or `model` itself."""
+    """Return the model inside of an adapter with virtual tokens, and any other model as it is."""
     inside = getattr(model, "get_base_model", None)
     return model if inside is None or virtual_tokens(model) is None else inside()
 
 
 def check_adapter(model: Any) -> None:
-    """Raise NotImplementedError if a model's adapter does what a record cannot show."""
+    """Raise NotImplementedError if a record cannot show the effect of a model's adapter."""
     config = _config(model)
     if config is None:
         return
@@ -122,7 +126,10 @@ def check_adapter(model: Any) -> None:
 
 
 def _config(model: Any) -> Any:
-    """Return the configuration of the active adapter of a PEFT model, or None."""
+    """Return the configuration of the active adapter of a PEFT model.
+
+    Return None for other models, and if the adapter is disabled.
+    """
     if not any(base.__module__.startswith("peft.") for base in type(model).__mro__):
         return None
     if getattr(model, "_adapters_disabled", False):

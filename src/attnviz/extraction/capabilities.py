@@ -33,9 +33,9 @@ class Capabilities:
     Attributes
     ----------
     name : str
-        The model's class.
+        Name of the model's class.
     takes_text, takes_images, takes_sounds : bool
-        Whether it takes ids of a text, images, sounds.
+        Whether the model takes token ids of a text, images, and sounds.
     """
 
     name: str
@@ -48,7 +48,11 @@ class Capabilities:
         return " and ".join(kind for kind, takes in kinds.items() if takes) or "unknown inputs"
 
     def refuse(self, kind: str, valid: str | None = None) -> TypeError:
-        """Return the error for inputs that the model does not take."""
+        """Return the error for inputs that the model does not take.
+
+        `kind` describes the inputs, and `valid` inputs that the model takes. By default these are
+        the kinds of this object.
+        """
         if valid is None:
             kinds = {
                 "a text": self.takes_text,
@@ -60,7 +64,8 @@ class Capabilities:
         return TypeError(f"inputs: {self.name} takes {self}; got {kind}. Pass {valid}.")
 
 
-# Cache by forward function: reading a signature takes longer than running a small layer.
+# Cached names of arguments by forward function. Reading a signature takes longer than running a
+# small layer.
 _accepted: WeakKeyDictionary[Any, frozenset[str]] = WeakKeyDictionary()
 
 
@@ -74,10 +79,10 @@ def accepted_arguments(model: Any) -> frozenset[str]:
 
 
 def shortens_logits(model: PreTrainedModel) -> bool:
-    """Whether a model can skip the logits of positions by ``logits_to_keep``.
+    """Whether a model can compute logits for the final positions only (``logits_to_keep``).
 
-    This holds for language heads of transformers. Some classifiers have the argument and fail
-    without the other logits, and code outside of transformers may take only integers.
+    Only language models of transformers count. Some classifiers have the argument but fail if
+    logits are missing, and code outside of transformers may not accept a slice as its value.
     """
     module = str(getattr(base_of(model).forward, "__module__", ""))
     return (
@@ -97,7 +102,6 @@ def capabilities_of(model: PreTrainedModel) -> Capabilities:
 
     takes_text = "input_ids" in accepted
     takes_images = takes(*IMAGES)
-    # Time series have the same name as sounds, and no frames.
     return Capabilities(type(model).__name__, takes_text, takes_images, takes(*SOUNDS))
 
 
@@ -106,9 +110,10 @@ class TooManyTokensError(ValueError):
 
 
 def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
-    """Raise ValueError if `ids` is empty, or an id has no embedding (another model's tokenizer).
+    """Raise ValueError if `ids` is empty, or if the model has no embedding for one of the ids.
 
-    `argument` is the argument that the ids come from.
+    An id without an embedding comes from the tokenizer of another model. `argument` is the name of
+    the argument with the ids, for the error.
     """
     if ids.numel() == 0:
         raise ValueError(f"{argument} contains no tokens. Pass some text.")
@@ -128,9 +133,10 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
 
 
 def check_length(model: PreTrainedModel, length: int, argument: str, bound: int | None) -> None:
-    """Raise TooManyTokensError if a model has fewer positions than `length`, padding included.
+    """Raise TooManyTokensError if `length` (with padding) is larger than `bound`.
 
-    `bound` is the result of `num_positions`. Rotary and relative positions have no bound.
+    `bound` is the result of `num_positions`. It is None for rotary and relative positions, which
+    have no limit. `argument` is the name of the argument with the text, for the error.
     """
     if bound is not None and length > bound:
         raise TooManyTokensError(
@@ -141,9 +147,11 @@ def check_length(model: PreTrainedModel, length: int, argument: str, bound: int 
 
 
 def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
-    """Return the number of positions in the table of a model or its decoder, or None without one.
+    """Return the number of tokens for which a model has position embeddings.
 
-    Positions used by an adapter's virtual tokens are not counted.
+    For an encoder-decoder model, `decoder` selects its decoder or its encoder. Positions that an
+    adapter's virtual tokens use are not counted. Return None if the model has no table of position
+    embeddings.
     """
     virtual = None if decoder else virtual_tokens(model)
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -155,7 +163,8 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
             continue
         if encoder_decoder and any(part.endswith("decoder") for part in parts[:-1]) != decoder:
             continue
-        # Some tables begin with unused entries: BART's offset, RoBERTa's padding.
+        # Some tables begin with entries that no token uses: in BART because of an offset, in
+        # RoBERTa because of the padding id.
         unused = int(getattr(module, "offset", 0))
         if type(module) is nn.Embedding and module.padding_idx is not None:
             unused += module.padding_idx + 1

@@ -1,7 +1,7 @@
 """Names in transformers' models, and properties of single model families.
 
-This module contains every name of an argument, configuration attribute, parameter, module or model
-type that the package uses.
+The names of arguments, configuration attributes, parameters, modules and model types that
+`attnviz.extraction` looks for are collected here.
 """
 
 from __future__ import annotations
@@ -63,15 +63,16 @@ __all__ = [
 ]
 
 # Arguments of a model.
-#: Names, or beginnings of names, under which a model takes images.
+#: Arguments with images, or beginnings of their names.
 IMAGES = ("pixel_values", "flattened_patches")
-#: Names, or beginnings of names, under which a model takes sounds.
+#: Arguments with sounds, or beginnings of their names.
 SOUNDS = ("input_values", "input_features", "audio_values")
-#: Frames, rows and columns of patches of each image or film. Names with ``_hw`` have no frames.
+#: Arguments with the size of each image or film in patches: (frames, rows, columns), or
+#: (rows, columns) if the name contains ``_hw``.
 IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
-#: Rows (and columns) of patches that become one token of the text, passed with the images.
+#: Arguments with the merge size n of each image: n x n patches become one token of the text.
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
-#: Masks of the features of a sound that are not padding.
+#: Arguments with a mask that is True for the frames of a sound that are not padding.
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
 #: Arguments that contain a cache of earlier tokens.
 CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
@@ -87,42 +88,43 @@ TOKENIZER_EXTRAS = {
 }
 
 # Attributes of a configuration.
-#: Attributes with the ids of tokens that stand for patches of images, or for frames of sounds.
+#: Id of the token in a text whose embedding is replaced by the patches of an image or film.
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+#: Id of the token in a text whose embedding is replaced by the frames of a sound.
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
-# Configurations with one of these have stages, whose patches become coarser.
+# A model with one of these attributes has stages, and its patches become larger in each stage.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
 _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
 _NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 _WIDTH = ("hidden_size", "d_model")
-# Attribute of a tower: rows and columns of patches that become one token of the text.
+# Attribute of an image or sound encoder ("tower"): n x n patches become one token of the text.
 _MERGE_SIZE = "spatial_merge_size"
 
-# Names of modules and their classes, and names that their code refers to.
+# Names of modules and of their classes, and names in their code.
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
-#: Names in code that computes attention itself. Linear attention has none of them.
+#: Names in the code of modules that compute a softmax. Linear attention contains none of them.
 SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
 CROSS_MODULE = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
-#: Name of the part that reads text in models with several kinds of input.
+#: Name of the language model inside of a model with several kinds of input.
 LANGUAGE_MODEL = "language_model"
 VISION_MODULE = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
 AUDIO_MODULE = re.compile(r"audio|speech", re.IGNORECASE)
-#: Modules that turn patches or frames into tokens of a text.
+#: Names of modules that turn patches or frames into tokens of a text.
 CONNECTOR_MODULE = re.compile(
     r"q_?former|resampler|perceiver|connector|projector|abstractor", re.IGNORECASE
 )
-#: Modules whose queries are not the patches of an image.
+#: Names of modules in image models whose queries are not patches.
 NOT_PATCHES = re.compile("decoder|mask_head")
 POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
-#: Names of modules whose position tables are not those of a text.
+#: Names of modules whose position embeddings are not those of a text.
 NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
 
-# Parameters that become tokens beside the patches, in the order of those tokens, with the display
-# text of the tokens.
+# Parameters that a model adds to the patches as tokens before them, and the text shown for each
+# token. They are in the order of the tokens.
 TOKENS_BEFORE_PATCHES = {
     "cls_token": "CLS",
     "class_token": "CLS",
@@ -130,31 +132,33 @@ TOKENS_BEFORE_PATCHES = {
     "distillation_token": "DIST",
     "register_tokens": "REG",
 }
+# Parameters that a model adds to the patches as tokens after them.
 TOKENS_AFTER_PATCHES = {"detection_tokens": "DET"}
 
 
 @dataclass(frozen=True)
 class Family:
-    """Properties of the models of one type that differ from others of their kind.
+    """Properties of all models of one type (``config.model_type``) that other models do not have.
 
     Attributes
     ----------
     bidirectional_prompt : bool
-        Whether attention is bidirectional in the prompt and causal after it. ``token_type_ids``
-        are 1 for the generated text.
+        Whether attention is bidirectional in the prompt and causal in the generated text. Then
+        ``token_type_ids`` must be 1 for the tokens of the generated text.
     class_token_last : bool
         Whether the class token comes after the patches.
     custom_patch_order : bool
-        Whether only the model's code defines the order of patches.
+        Whether patches are in an order that only the model's code defines.
     colours_last : bool
-        Whether flattened patches store the colours of each pixel side by side.
+        Whether the colours are the last axis of the pixels in a flattened patch.
     image_first : bool or None
-        Whether an image's tokens come before the text in their common attention. None if the model
-        has no such attention, or the order is not known.
+        Whether the tokens of the image come before the text in layers that attend over both. None
+        if the model has no such layers, or if the order is not known.
     unmasked_with_cache : bool
-        Whether a forward with a cache masks nothing in the decoder, because it expects one token.
+        Whether a forward with a cache masks nothing in the decoder. The model then expects a single
+        new token.
     pools_queries : bool
-        Whether layers have fewer queries than the text has tokens, because the model pools.
+        Whether layers pool tokens, so that they have fewer queries than the text has tokens.
     """
 
     bidirectional_prompt: bool = False
@@ -186,7 +190,7 @@ _FAMILIES = {
 
 
 def family_of(config: Any) -> Family:
-    """Return the family of a configuration. Unknown types and None have the default family."""
+    """Return the family of a configuration. The default is a family without special properties."""
     return _FAMILIES.get(getattr(config, "model_type", None) or "", _COMMON)
 
 
@@ -196,7 +200,7 @@ def families_in(config: Any) -> list[Family]:
 
 
 def _configs_in(config: Any) -> Iterator[Any]:
-    """Yield a configuration and its nested configurations."""
+    """Yield a configuration and all configurations nested in it."""
     yield config
     for value in vars(config).values():
         if isinstance(value, PreTrainedConfig):
@@ -204,24 +208,24 @@ def _configs_in(config: Any) -> Iterator[Any]:
 
 
 def class_prefixes(config: Any) -> list[str]:
-    """Return the prefixes of class names in models of a configuration, the longest first."""
+    """Return the prefixes of the class names of a model, such as "Llama", the longest first."""
     names = {type(nested).__name__.removesuffix("Config") for nested in _configs_in(config)}
     names |= {name.removesuffix("Text") for name in names}
     return sorted(names, key=len, reverse=True)
 
 
 def config_values(config: Any, name: str) -> set[Any]:
-    """Return the values of an attribute in a configuration and its nested configurations."""
+    """Return the values of an attribute in a configuration and its nested ones, maybe with None."""
     return {getattr(nested, name, None) for nested in _configs_in(config)}
 
 
 def has_stages(config: Any) -> bool:
-    """Whether patches become coarser from stage to stage."""
+    """Whether a model has stages in which its patches become larger."""
     return any(getattr(nested, name, None) for nested in _configs_in(config) for name in _STAGES)
 
 
 def patch_sizes(config: Any) -> list[tuple[int, int]]:
-    """Return heights and widths of a patch in pixels in a configuration and nested ones."""
+    """Return the possible (height, width) of a patch in pixels, from all nested configurations."""
     sizes = []
     for settings in _configs_in(config):
         size = getattr(settings, "patch_size", None)
@@ -236,7 +240,7 @@ def patch_sizes(config: Any) -> list[tuple[int, int]]:
 
 
 def frames_per_patch(config: Any) -> int:
-    """Return the number of frames of a film that a patch covers."""
+    """Return the number of consecutive frames of a film that form one patch."""
     for settings in _configs_in(config):
         size = getattr(settings, "tubelet_size", None)
         if size is not None:
@@ -245,37 +249,43 @@ def frames_per_patch(config: Any) -> int:
 
 
 def frames_in_pixels(config: Any) -> int:
-    """Return the number of frames in a row of pixel values, if patches are rows."""
+    """Return the number of frames in one row of the argument ``pixel_values``.
+
+    This applies to models that take each patch as a row.
+    """
     settings = getattr(config, "vision_config", config)
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 
 
 def samples_per_frame(config: Any) -> int | None:
-    """Return the number of samples between frames of a convolutional sound encoder."""
+    """Return the number of samples per frame in a convolutional sound encoder, or None."""
     strides = getattr(config, "conv_stride", None)
     return prod(strides) if strides else None
 
 
 def has_codebooks(config: Any) -> bool:
-    """Whether a token may be several ids, one for each codebook of an audio codec."""
+    """Whether a token may consist of several ids, one for each codebook of an audio codec."""
     parts = (config, getattr(config, "decoder", None), getattr(config, "decoder_config", None))
     names = ("num_codebooks", "num_channels")
     return any(hasattr(part, name) for part in parts for name in names)
 
 
 def feature_widths(config: Any, extractor: Any) -> set[int]:
-    """Return the possible sizes of a sound's feature, from a model or its extractor."""
+    """Return the possible sizes of a sound's feature vectors.
+
+    They are read from the configuration of a model and from its feature extractor.
+    """
     stride = getattr(extractor, "stride", None) or 1
     parts = (extractor, config, getattr(config, "audio_config", None))
     values = {getattr(part, name, None) for part in parts for name in _BINS}
     widths = {value for value in values if isinstance(value, int)}
-    # Some extractors stack neighbouring features.
+    # Some extractors concatenate `stride` neighbouring features.
     return widths | {width * stride for width in widths}
 
 
 @dataclass(frozen=True)
 class AttentionSize:
-    """Number of heads, number of key heads, and dimension of a head."""
+    """Number of query heads, number of key heads, and size of the queries and keys of a head."""
 
     num_heads: int
     num_key_heads: int
@@ -283,7 +293,7 @@ class AttentionSize:
 
 
 def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
-    """Return the size of the attention module at a path, or None if it is not defined."""
+    """Return the size of the attention module at path `name`, or None if it is not known."""
     module, config = model.get_submodule(name), _config_of(model, name)
     num_heads = _first_size(module, _NUM_HEADS) or _first_size(config, _NUM_HEADS)
     head_dim, width = (
@@ -310,12 +320,12 @@ def _first_size(source: Any, names: Iterable[str]) -> int | None:
 
 
 def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
-    """Return the innermost module around a path that has an attribute, or None."""
+    """Return the innermost module that contains the path `name` and has an attribute, or None."""
     return next((module for module in _enclosing(model, name) if hasattr(module, attribute)), None)
 
 
 def _enclosing(model: nn.Module, name: str) -> Iterator[nn.Module]:
-    """Yield the module at a path and those around it, the innermost first."""
+    """Yield the module at path `name` and all modules that contain it, the innermost first."""
     while name:
         yield model.get_submodule(name)
         name = name.rpartition(".")[0]
@@ -323,20 +333,20 @@ def _enclosing(model: nn.Module, name: str) -> Iterator[nn.Module]:
 
 
 def merge_size(owner: Any) -> int:
-    """Return the rows (and columns) of patches that a tower merges into one token of the text."""
+    """Return the merge size n of an encoder or image processor: n x n patches become one token."""
     return int(getattr(owner, _MERGE_SIZE, 1))
 
 
 def tower_of(model: nn.Module, name: str) -> Any:
-    """Return the tower around a path that merges blocks of patches, or None."""
+    """Return the encoder that contains the path `name` and merges blocks of patches, or None."""
     return _owner_of(model, name, _MERGE_SIZE)
 
 
 @dataclass(frozen=True)
 class ShiftedWindows:
-    """Rows and columns of a layer's windows, and the shift of the windows.
+    """Size of the windows of a layer, and their shift by (rows, columns).
 
-    `size` is a number, a pair, or None if it is unknown.
+    `size` is a number for square windows, a pair (rows, columns), or None if it is unknown.
     """
 
     size: Any
@@ -344,8 +354,8 @@ class ShiftedWindows:
 
 
 def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
-    """Return the windows in which the module at a path attends (Swin, SAM)."""
-    # The shift is an attribute of the module around the attention, which also has the window size.
+    """Return the windows in which the module at path `name` attends (Swin, SAM)."""
+    # The module that contains the attention has the shift as an attribute, and the window size.
     owner = _owner_of(model, name, "shift_size") or _owner_of(model, name, "window_size")
     shift = getattr(owner, "shift_size", 0)
     # timm has separate shifts for rows and columns.
@@ -354,9 +364,10 @@ def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """Return the order of a tower's blocks of patches if they are sorted by window.
+    """Return the indices of an encoder's blocks of patches in the order of its windows.
 
-    Return None if the tower has no windows, or if transformers does not define their order.
+    `grid` has the frames, rows and columns of each image. A block has `size` x `size` patches.
+    Return None if the encoder has no windows, or if transformers does not define their order.
     """
     window = getattr(getattr(tower, "config", None), "window_size", None)
     if tower is None or not window:
@@ -373,9 +384,9 @@ def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | No
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Return whether the model, a module in it or one of their ``forward`` methods is compiled."""
+    """Whether a model, one of its modules, or one of their ``forward`` methods is compiled."""
     return any(
-        # Compare by name: importing the class's module takes seconds.
+        # Compare the name of the class, because importing the class takes seconds.
         type(module).__name__ == "OptimizedModule"
         or getattr(module, "_compiled_call_impl", None) is not None
         or hasattr(module.forward, "_torchdynamo_orig_callable")
@@ -383,16 +394,17 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-# Types of rotary positions whose frequencies depend on the longest text of a batch.
+# Types of rotary position embeddings whose frequencies depend on the longest text of a batch.
 _ROPES_OF_LENGTH = ("dynamic", "longrope")
 
 
 def max_batched_length(config: PreTrainedConfig) -> float:
-    """Return the maximum length of texts whose attention in a batch is the same as alone.
+    """Return the maximum number of tokens up to which texts may run in a batch.
 
-    It is infinity for most models, and 0 if texts of a batch compete (experts with a capacity for
-    the whole batch). For some rotary positions it is the length up to which they do not depend on
-    the batch.
+    Longer texts must run alone, because their attention would depend on the other texts. The result
+    is infinity for most models. It is 0 if the experts of a model have a capacity for the whole
+    batch. For some rotary position embeddings, it is the length from which on their frequencies
+    depend on the longest text.
     """
     text: Any = config.get_text_config()
     if getattr(text, "expert_capacity", None) is not None:

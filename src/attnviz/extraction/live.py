@@ -1,4 +1,4 @@
-"""Extraction of the text so far while a generation runs."""
+"""Generation of a text during which records of the text so far are extracted."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from attnviz.record.record import AttentionRecord
 
 __all__ = ["extract_live"]
 
-# Minimum number of seconds between two extractions, and maximum share of the generation's time for
-# all extractions, with the last one at the end.
+# Minimum number of seconds between two extractions.
 _MIN_PAUSE = 1.0
+# Maximum time of all extractions, including the final one, divided by the time of the generation.
 _MAX_SHARE = 0.4
 
 
@@ -45,11 +45,13 @@ def extract_live(
 ) -> AttentionRecord:
     """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
-    `show` is called with a record of the text so far, at most once per second, and the maximum
-    number of new tokens, which is None if only the total length is limited. It is not called if the
-    text is finished soon, or if an extraction would take too long compared with the generation. The
-    generation ends after the token at which `is_stopped` returns True. Beam search has no text
-    before its end. The other arguments are those of `attnviz.extract`.
+    `show` is called at most once per second. Its arguments are a record of the text so far and the
+    maximum number of new tokens (None if only the total length is limited). It is not called if the
+    generation takes less than a second, or if extractions would take too long compared with the
+    generation. With beam search it is never called, because the text is known only at the end.
+
+    The generation ends after the token at which `is_stopped` returns True. The other arguments are
+    those of `attnviz.extract`. Return the record of the complete text.
     """
     loaded = load(model, tokenizer, processor)
     settings = read_generation_settings(generate, loaded.model)
@@ -98,7 +100,8 @@ def extract_live(
         nonlocal latest, last_shown, extracting, last_duration
         now = time.monotonic()
         generating = now - started - extracting
-        # The first estimate is the time of the first token, which includes the prompt's forward.
+        # Before the first extraction, its time is estimated by the time of the first token, because
+        # both include a forward of the prompt.
         last_duration = last_duration or generating
         if (
             now - last_shown >= _MIN_PAUSE

@@ -38,10 +38,11 @@ class Loaded:
     Attributes
     ----------
     model : PreTrainedModel
-        The model, ready to run. If an adapter of PEFT adds virtual tokens, it is the model of PEFT
-        that contains the transformers model.
+        The model, ready to run. If an adapter of PEFT adds virtual tokens, this is PEFT's model,
+        which contains the transformers model.
     tokenizer, processor : object or None
-        Those that the caller passed, or that a passed object contains, such as a pipeline.
+        The tokenizer and processor that the caller passed, or that an object passed by the caller
+        (such as a pipeline) contains.
     """
 
     model: PreTrainedModel
@@ -50,15 +51,16 @@ class Loaded:
 
     @property
     def virtual(self) -> VirtualTokens | None:
-        """Virtual tokens that an adapter puts before a text, or None."""
+        """Virtual tokens that the model or its adapter puts before a text, or None."""
         return virtual_tokens(self.model)
 
 
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
-    """Return the model of a caller's argument: a model, a hub id, a folder or a pipeline.
+    """Load a model with its tokenizer and processor.
 
-    A string as tokenizer or processor is a hub id or a folder. Raise TypeError for anything else,
-    OSError if a folder or hub id cannot be read, ValueError if transformers cannot load it, and
+    `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A string
+    as tokenizer or processor is a hub id or a folder. Raise TypeError for other types, OSError if a
+    folder or hub id cannot be read, ValueError if transformers cannot load it, and
     NotImplementedError if heads, layers or tokens are split across processes.
     """
     if isinstance(model, transformers.Pipeline):
@@ -101,9 +103,10 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
 
 
 def _unwrapped(model: Any) -> Any:
-    """Return the model inside of a compiled, distributed or adapted one, with the same weights.
+    """Return the model inside of a wrapper for compilation, distribution or an adapter.
 
-    An adapter with virtual tokens is kept, because the model inside runs without them.
+    The models share their weights. A wrapper that adds virtual tokens is returned as it is, because
+    the model inside would run without these tokens.
     """
     while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
         inner = getattr(model, "_orig_mod", None)
@@ -112,22 +115,23 @@ def _unwrapped(model: Any) -> Any:
         check_adapter(model)
         if virtual_tokens(model) is not None:
             return model
-        # Take the base model of other adapters of PEFT: it contains their layers.
+        # Other adapters of PEFT put their layers into the base model, so the base model is enough.
         adapted = getattr(model, "get_base_model", None)
         if inner is None and adapted is not None:
             inner = adapted()
         if inner is None or inner is model:
             return model
         model = inner
-    # In some versions PEFT's models are PreTrainedModels.
+    # In some versions a wrapper is a PreTrainedModel itself, so the loop does not unwrap it.
     return getattr(model, "_orig_mod", model)
 
 
 def _model_inside(wrapper: Any) -> PreTrainedModel:
-    """Return the only transformers model inside of an object of another library.
+    """Return the transformers model inside of an object of another library.
 
-    A SentenceTransformer, CrossEncoder, Trainer, LightningModule or DeepSpeedEngine has one. A
-    model of timm is put into transformers' wrapper.
+    Such objects are SentenceTransformer, CrossEncoder, Trainer, LightningModule and
+    DeepSpeedEngine. A model of timm is put into transformers' wrapper. Raise TypeError if the
+    object does not contain exactly one model.
     """
     if type(wrapper).__module__.partition(".")[0] == "timm" and isinstance(wrapper, nn.Module):
         return _wrapped_timm_model(wrapper)
@@ -145,7 +149,10 @@ def _model_inside(wrapper: Any) -> PreTrainedModel:
 
 
 def _models_inside(wrapper: Any) -> Iterator[PreTrainedModel]:
-    """Yield the outermost transformers models among the modules of an object."""
+    """Yield the transformers models in the attributes of an object, or in a module.
+
+    Models inside of another transformers model are not yielded.
+    """
     modules = isinstance(wrapper, nn.Module)
     parts = wrapper.children() if modules else getattr(wrapper, "__dict__", {}).values()
     for part in parts:
@@ -165,14 +172,14 @@ def _tokenizer_inside(wrapper: Any) -> PreTrainedTokenizerBase | None:
 
 
 def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
-    """Return a timm model in transformers' wrapper, with the same parameters."""
+    """Put a timm model into transformers' wrapper. Both share their parameters."""
     architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
     if architecture is None:
         raise TypeError(
             f"model: {type(model).__name__} of timm does not contain its architecture. Create "
             "it with timm.create_model, or load it with transformers.AutoModel."
         )
-    # The wrapper creates a model first, which takes no memory on this device.
+    # The wrapper first creates another model. On the meta device that model takes no memory.
     with torch.device("meta"):
         wrapper = transformers.TimmWrapperModel(
             transformers.TimmWrapperConfig(architecture=architecture)
@@ -186,7 +193,7 @@ def _source(argument: str, value: str | PathLike[str]) -> str:
     if path.is_dir():
         return str(path)
     text = str(value)
-    # A hub id is "name" or "owner/name": anything else can only be a path.
+    # A hub id is "name" or "owner/name". All other strings are paths, and no folder has this path.
     if not isinstance(value, str) or text.count("/") > 1 or text[:1] in (".", "/", "~"):
         raise FileNotFoundError(f"{argument}: the folder {text!r} does not exist")
     return text
@@ -194,7 +201,7 @@ def _source(argument: str, value: str | PathLike[str]) -> str:
 
 def _load_pretrained(reader: Callable[..., Any], argument: str, source: str) -> Any:
     try:
-        # Only the caller may run remote code. False also keeps transformers from asking on stdin.
+        # Do not run code from the hub. With None, transformers would ask on stdin.
         return reader(source, trust_remote_code=False)
     except OSError as error:
         kind = "folder" if Path(source).is_dir() else "hub id"
@@ -228,7 +235,7 @@ def _load_model(source: str) -> PreTrainedModel:
 
 @contextmanager
 def without_loading_bar() -> Iterator[None]:
-    """Hide transformers' bar for loading weights. Downloads keep their bars."""
+    """Hide the progress bar of transformers for loading weights. Downloads still show bars."""
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -249,17 +256,17 @@ def without_loading_bar() -> Iterator[None]:
             disable_progress_bars()
 
 
-# Generic names of folders with saved models.
+# Folder names that do not identify a model, such as "checkpoint-500".
 _NAME_OF_MANY = re.compile(
     r"((final|best|last|trained|saved|my)[-_]?)?(model|checkpoint|ckpt|output|weights)s?([-_]?\d+)?"
 )
 
 
 def name_of(model: PreTrainedModel) -> str:
-    """Return a display name of a model: the last part of its hub id or folder, else its class.
+    """Return the display name of a model: the last part of its hub id or folder.
 
-    A generic folder name, such as ``checkpoint-500`` or ``model``, is preceded by the name of its
-    parent folder.
+    If this part is generic, such as ``checkpoint-500`` or ``model``, the name of the parent folder
+    is put before it. A model without hub id and folder has the name of its class.
     """
     parts = str(getattr(model, "name_or_path", "") or "").replace("\\", "/").rstrip("/").split("/")
     if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
@@ -269,7 +276,8 @@ def name_of(model: PreTrainedModel) -> str:
     return parts[-1] or type(model).__name__
 
 
-# Modules that are switched from training to evaluation mode, with the calls that need it.
+# Modules that were switched from training to evaluation mode. The values are the uses of `evaluate`
+# that still need evaluation mode.
 _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 
@@ -277,14 +285,14 @@ _evaluating_lock = fork_safe_lock()
 def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     """Keep a model in evaluation mode, without gradients, until the block of `undo` ends.
 
-    In training mode the model's weights are after dropout, which no formula gives. Several threads
-    may use the same model, or models that share modules: each module returns to its own mode after
-    the last thread. Gradients are a setting of each thread.
+    In training mode, dropout changes attention weights randomly. Several threads may use the same
+    model, or models that share modules. A module returns to its own mode after the last of them has
+    ended. Gradients are disabled only in this thread.
 
     Returns
     -------
     bool
-        Whether any of its modules was in training mode.
+        Whether any module of the model was in training mode.
     """
     undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
     torch.set_grad_enabled(False)
@@ -311,10 +319,10 @@ def _release(holder: object, modules: Sequence[nn.Module]) -> None:
 
 
 def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a hook that calls `function` in this thread and does nothing in others.
+    """Return a hook that calls `function` in this thread and does nothing in other threads.
 
-    Other threads may run the same model. If this thread adds or removes the hook at that moment,
-    torch also calls it there without its keyword arguments.
+    Other threads may run the same model, so torch also calls the hook there. If this thread adds or
+    removes the hook at the same time, torch may then omit the keyword arguments.
     """
     thread = threading.get_ident()
 
@@ -325,10 +333,11 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
-    """Remove hooks when the block of `undo` ends. Iterating over `handles` registers them."""
+    """Register hooks by iterating over `handles`. Remove them when the block of `undo` ends."""
     registered: list[RemovableHandle] = []
     undo.add(partial(_remove, registered))
-    # `extend` adds each handle before Python can handle an interrupt.
+    # `extend` adds each handle immediately, so an interrupt cannot come between registration and
+    # addition, and no hook is left.
     registered.extend(handles)
 
 

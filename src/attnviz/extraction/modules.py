@@ -1,7 +1,7 @@
-"""Attention modules of a model, with their stack and layer.
+"""Search for the attention modules of a model, with their stacks and layer numbers.
 
-transformers has no list of attention modules: they are recognised by their code, and their stack
-and layer number are read from their names.
+transformers has no list of attention modules. They are recognised by their code, and their stack
+and layer number are read from their path in the model.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class AttentionModule:
     Attributes
     ----------
     name : str
-        Its path in the model.
+        Path of the module in the model.
     module : Module
         The module itself.
     dispatches : bool
-        Whether its code calls transformers' dispatcher.
+        Whether the module's code calls transformers' attention dispatcher.
     softmax : bool
-        Whether its code (or the dispatcher) computes a softmax.
+        Whether the module's code or the dispatcher computes a softmax.
     """
 
     name: str
@@ -56,11 +56,11 @@ class _Scan:
     Attributes
     ----------
     modules : list of (str, weakref)
-        All modules of the model at that time, in order.
+        Path and module of all modules that were searched.
     code : dict of type to code
-        The code of their forwards.
+        Code of the ``forward`` method of each module class.
     attending : list of (str, bool, bool)
-        Name, `dispatches` and `softmax` of the attention modules.
+        `name`, `dispatches` and `softmax` of each attention module.
     """
 
     modules: list[tuple[str, weakref.ref[nn.Module]]]
@@ -68,7 +68,7 @@ class _Scan:
     attending: list[tuple[str, bool, bool]]
 
     def is_of(self, modules: Sequence[tuple[str, nn.Module]]) -> bool:
-        """Whether the modules are the same, and their code was not replaced."""
+        """Whether these modules were searched, and their code was not replaced since then."""
         return (
             len(modules) == len(self.modules)
             and all(
@@ -86,15 +86,16 @@ def _code(modules: Iterable[tuple[str, nn.Module]]) -> dict[type[nn.Module], obj
     return {kind: getattr(kind.forward, "__code__", None) for kind in kinds}
 
 
-# Results by model. Keys and references are weak, so that no module is kept alive.
+# Cached results by model. Keys and references are weak, so the cache keeps no model in memory.
 _scans: weakref.WeakKeyDictionary[nn.Module, _Scan] = weakref.WeakKeyDictionary()
 
 
 def attention_modules(model: nn.Module) -> list[AttentionModule]:
-    """Return the attention modules of a model, in order.
+    """Return the attention modules of a model, in the order of `named_modules`.
 
-    These are the modules whose code calls the dispatcher, and outside of those the innermost ones
-    that are called attention or are torch's own. The result is cached until a module changes.
+    They are all modules whose code calls the dispatcher. Outside of these, modules of torch's
+    ``nn.MultiheadAttention`` and modules with "attention" in the name of their class are added,
+    but only if they contain no other such module. The result is cached until a module changes.
     """
     modules = list(model.named_modules())
     scan = _scans.get(model)
@@ -118,7 +119,7 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
     names_of_kinds: dict[type[nn.Module], frozenset[str]] = {}
     for name, module in modules:
         kind = type(module)
-        # A model has a few classes and hundreds of modules.
+        # Read each class only once: a model has hundreds of modules of a few classes.
         if kind not in names_of_kinds:
             names_of_kinds[kind] = _names_in_code(kind)
         names = names_of_kinds[kind]
@@ -139,7 +140,7 @@ def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[At
 
 
 def _inside(name: str, entries: Mapping[str, AttentionModule]) -> bool:
-    """Whether the module is a part of one that calls the dispatcher."""
+    """Whether a module is inside of another module that calls the dispatcher."""
     return any(entries[parent].dispatches for parent in _parents(name) if parent in entries)
 
 
@@ -159,7 +160,10 @@ def _has_parameters(module: nn.Module) -> bool:
 
 
 def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
-    """Return every name in the methods of a class, without torch's base classes."""
+    """Return the names that a class uses in its methods and in the functions that they call.
+
+    Base classes of torch are skipped, and so are functions of other files.
+    """
     names: set[str] = set()
     for base in kind.__mro__:
         if base.__module__.startswith("torch.nn."):
@@ -175,7 +179,7 @@ def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
 
 
 def _names_of_helpers(code: CodeType, namespace: Mapping[str, object]) -> Iterator[str]:
-    """Yield the names in functions of the model's own file that a method calls."""
+    """Yield the names used in the functions that a method calls, if they are in the same file."""
     for name in code.co_names:
         helper = namespace.get(name)
         if isinstance(helper, FunctionType) and helper.__module__ == namespace.get("__name__"):
@@ -195,10 +199,12 @@ def stack_of(
     """Return the stack of an attention module from its path in the model.
 
     The result is ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"``, ``"audio"``,
-    ``"connector"`` (from patches or frames to tokens of a text), ``"pooling"`` (an attention beside
-    the layers of a tower) or ``"self"``. `vision` says that the model's main input is an image.
-    If the model contains a language model, `beside_text` is the stack of the modules outside of it
-    whose names do not show their stack.
+    ``"connector"`` (turns patches or frames into tokens of a text), ``"pooling"`` (in an image or
+    sound encoder, but not in one of its layers) or ``"self"``.
+
+    `encoder_decoder` is whether the model has an encoder and a decoder, and `vision` whether its
+    main input is an image. If the model contains a language model, `beside_text` is the stack of
+    modules outside of the language model whose path does not show their stack.
 
     Examples
     --------
@@ -207,11 +213,11 @@ def stack_of(
     """
     parts = name.split(".")
     numbered = any(part.isdigit() for part in parts)
-    # The path up to the layer's number, or the whole path without a number.
+    # The part of the path before the layer number, or the whole path if it has no number.
     before = parts[: _first_number(parts)] if numbered else parts
     if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"
-    # Only the part after the layer's number distinguishes cross-attention from self-attention.
+    # The name of cross-attention comes after the layer number.
     if any(CROSS_MODULE.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
     is_tower = any(VISION_MODULE.search(part) for part in before)
@@ -236,9 +242,10 @@ def _first_number(parts: Sequence[str]) -> int:
 
 
 def layer_numbers(names: Iterable[str]) -> list[int] | None:
-    """Return the layer numbers of one stack's modules, from their paths.
+    """Return the layer number of each module of a stack, from the paths of the modules.
 
-    Return None if no number in the paths is different for all modules.
+    The layer number is the first number in the paths that differs between all modules. Return None
+    if no number does.
 
     Examples
     --------

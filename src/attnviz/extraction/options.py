@@ -1,4 +1,4 @@
-"""Options of `extract`, and the layers, dtype and device that they select."""
+"""Arguments of `extract` that select the layers, dtype and device of the kept attention."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Layers = int | Iterable[int] | Literal["all"] | None
 
 
 class RecordOptions(TypedDict, total=False):
-    """Arguments of `attnviz.extract` that may be shared by many texts."""
+    """Arguments of `attnviz.extract` that also apply to many texts of a corpus."""
 
     tokenizer: Any
     processor: Any
@@ -47,7 +47,7 @@ class ExtractOptions(RecordOptions, total=False):
     progress: bool
 
 
-# Other dtypes are integers, or too coarse for meaningful weights (float8).
+# Valid dtypes. Integers and float8 are too coarse for meaningful weights.
 _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,
@@ -63,14 +63,14 @@ class CaptureOptions:
     Attributes
     ----------
     device : device or None
-        Device of queries and keys. None leaves them where they were computed.
+        Device of queries and keys. None keeps them on the device where they were computed.
     dtype : dtype or None
         Dtype of queries and keys. None keeps the dtype that the attention received.
     layers : tuple of int or None
-        The model's numbers of the layers, or negative numbers from the end of each stack. None is
-        all layers.
+        Layers to keep, by the model's numbers. Negative numbers count from the end of each stack.
+        None keeps all layers.
     outline : bool
-        Whether only shapes are kept: layers, heads and tokens.
+        Whether only the numbers of layers, heads and tokens are kept, and no attention.
     """
 
     device: torch.device | None = None
@@ -79,7 +79,7 @@ class CaptureOptions:
     outline: bool = False
 
     def of_stack(self, numbers: Sequence[int]) -> CaptureOptions:
-        """Return the options without negative layers, for a stack with these ascending numbers.
+        """Replace negative layers by the layer numbers of a stack, which are `numbers`, ascending.
 
         >>> CaptureOptions(layers=(-1, 0)).of_stack([0, 4, 8]).layers
         (8, 0)
@@ -90,9 +90,9 @@ class CaptureOptions:
         return replace(self, layers=tuple(layers))
 
     def keeps(self, layer: int) -> bool:
-        """Whether a layer is kept.
+        """Whether the layer with a number is kept.
 
-        The options must be a result of `of_stack` if they have negative layers.
+        Call it on a result of `of_stack` if `layers` may contain negative numbers.
 
         Examples
         --------
@@ -103,7 +103,9 @@ class CaptureOptions:
 
 
 def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
-    """Whether floating-point numbers of one dtype are rounded or overflow in another.
+    """Whether numbers of dtype `received` may be rounded or overflow when converted to `dtype`.
+
+    False if `dtype` is None, which means no conversion.
 
     Examples
     --------
@@ -116,10 +118,10 @@ def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
 def read_capture_options(
     layers: Any = None, dtype: Any = None, device: Any = "cpu"
 ) -> CaptureOptions:
-    """Convert arguments of `attnviz.extract` into options, with ascending layers.
+    """Convert arguments of `attnviz.extract` into options. Layers are sorted.
 
-    Raise TypeError if one has a wrong type, and ValueError if `layers` is empty or has a number
-    twice, a dtype cannot hold queries and keys, or a device is not available.
+    Raise TypeError if an argument has an invalid type. Raise ValueError if `layers` is empty or has
+    a number twice, if `dtype` is not valid for queries and keys, or if the device is not available.
     """
     everything = layers is None or (isinstance(layers, str) and layers == "all")
     numbers = None if everything else _read_layers(layers)
@@ -162,7 +164,7 @@ def _read_device(device: Any) -> torch.device | None:
         kept_on = torch.device(device)
         if kept_on.type == "meta":
             raise RuntimeError("it stores no numbers")  # noqa: TRY301 - reported like all others
-        # Allocating a tensor tests every kind of device.
+        # This fails if the device is not available.
         torch.empty(1, device=kept_on)
     except TypeError:
         raise TypeError(
