@@ -1,6 +1,6 @@
-"""Check for models that are split across processes so that each has a part of the heads or tokens.
+"""Check for models whose heads, layers or tokens are split across processes.
 
-Data parallel models (DDP, FSDP) have all heads and tokens in every process, and are read as usual.
+Data parallel models (DDP, FSDP) are not affected: every process has all heads and tokens.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHOLE_MODEL = (
 
 
 def check_parallel(model: nn.Module) -> None:
-    """Raise NotImplementedError if this process has a part of the tokens, layers or heads."""
+    """Raise NotImplementedError if this process has only a part of the tokens, layers or heads."""
     distributed = torch.distributed
     if not distributed.is_available() or not distributed.is_initialized():
         return
@@ -48,8 +48,8 @@ def check_parallel(model: nn.Module) -> None:
 
 
 def _in_context_parallel(model: nn.Module) -> bool:
-    """Whether torch has replaced attention by its ring attention."""
-    # `context_parallel` replaces the function, and `parallelize_module` sets hooks.
+    """Whether torch has replaced attention by ring attention, which splits the tokens."""
+    # `context_parallel` replaces the attention function. `parallelize_module` adds hooks instead.
     hooks = (hook for module in model.modules() for hook in module._forward_pre_hooks.values())
     return _is_ring(functional.scaled_dot_product_attention) or any(map(_is_ring, hooks))
 
@@ -61,7 +61,7 @@ def _is_ring(function: Any) -> bool:
 
 
 def _processes_of_heads(model: nn.Module) -> int:
-    """Return the number of processes that the heads are split across, at least 1."""
+    """Return the number of processes across which the heads are split, or 1 if they are not."""
     from torch.distributed.tensor import DTensor
 
     by_fsdp = _parameters_of_fsdp(model)
@@ -74,13 +74,14 @@ def _processes_of_heads(model: nn.Module) -> int:
                     for axis, placement in enumerate(parameter.placements)
                     if not placement.is_replicate()
                 ]
-                # FSDP splits parameters along a separate first axis, and gathers them before use.
+                # Ignore the first axis of the mesh for parameters of FSDP: FSDP splits them along
+                # this axis, but gathers them before use.
                 split_axes = [
                     axis for axis in divided[id(parameter) in by_fsdp :] if mesh.size(axis) > 1
                 ]
                 if split_axes:
                     return mesh.size(split_axes[-1])
-    # Older versions of transformers have plain tensors in each process.
+    # In older versions of transformers, the parts are plain tensors, and `_tp_size` has the number.
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
         return 1
     return getattr(model, "_tp_size", None) or 1
@@ -89,7 +90,7 @@ def _processes_of_heads(model: nn.Module) -> int:
 def _parameters_of_fsdp(model: nn.Module) -> set[int]:
     from torch.distributed import fsdp
 
-    # FSDPModule exists since torch 2.6.
+    # torch before 2.6 does not have FSDPModule.
     kind = getattr(fsdp, "FSDPModule", ())
     return {
         id(parameter)

@@ -1,4 +1,4 @@
-"""Predictions of a model where it produced a text, from its logits."""
+"""Predictions of the tokens of a produced text, from the logits of the model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _ROWS = 16
 
 _NOT_FINITE = "The model's logits contain NaN: its predictions are not known."
 
-# Maximum difference between the probabilities of the steps and of one forward. They are rounded in
-# another order, which matters in half precision.
+# Maximum difference between the probabilities in the steps of a generation and in one forward. A
+# larger difference is stated in a note. Half precision has a larger limit, because its rounding
+# errors depend on the order of the computation.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _TOLERANCE_HALF = 0.05
 
 
 def num_logits(batch: Batch) -> int:
-    """Return the number of final positions whose logits are needed, at least 1."""
+    """Return the number of final positions whose logits predict produced texts, at least 1."""
     first = [
         _position(batch, index, produced.first)
         for index, produced in enumerate(batch.produced)
@@ -42,9 +43,10 @@ def num_logits(batch: Batch) -> int:
 
 
 def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:
-    """Add the predictions at each token of the produced texts to the tokens.
+    """Add the predictions for each token of the produced texts to ``batch.tokens``.
 
-    `batch` is changed. Without a tokenizer a candidate is shown as ``#id``.
+    `outputs` are the outputs of the model. If `tokenizer` is None, a candidate is shown as ``#id``.
+    If the model has no language head, only a note is added to the batch.
     """
     if not any(produced is not None for produced in batch.produced):
         return
@@ -64,7 +66,7 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     for index, produced in enumerate(batch.produced):
         if produced is None:
             continue
-        # There may be logits of the last positions only.
+        # The model may have computed logits for the final positions only.
         skipped = batch.sequences[sequence].length - logits.shape[1]
         positions = [
             _position(batch, index, produced.first + step) - skipped
@@ -86,11 +88,12 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
 
 @dataclass
 class _Probabilities:
-    """Probabilities at the positions of a produced text.
+    """Probabilities of the tokens of a produced text.
 
-    `candidates` has the ids of the most probable tokens of each position with their probabilities.
-    `of_produced` has the probability of each produced token. `difference` is the largest change of
-    the probability of the most probable token since the generation.
+    `candidates` has the most probable ids for each token, with their probabilities. `of_produced`
+    has the probability of each produced token. `difference` compares each step of the generation
+    with the forward: it is the largest difference of the probability of the id that was most
+    probable in the step.
     """
 
     candidates: list[list[tuple[int, float]]]
@@ -104,7 +107,7 @@ def _probabilities_of(
     result = _Probabilities([], [])
     for start in range(0, len(positions), _ROWS):
         part = slice(start, start + _ROWS)
-        # In float32, because half precision has at most three digits.
+        # Compute probabilities in float32, because half precision has only two or three digits.
         rows = logits[torch.tensor(positions[part], device=logits.device)].float()
         probabilities = torch.softmax(rows, dim=-1).cpu()
         if not bool(torch.isfinite(probabilities).all()):
@@ -135,7 +138,7 @@ def _predictions(
     ):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
-        # Use the text among its neighbours: a part of a character needs them.
+        # Use the text of the token next to its neighbours: a token may be a part of a character.
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)
@@ -152,6 +155,6 @@ def _sequence_name(batch: Batch) -> str:
 
 
 def _position(batch: Batch, index: int, position: int) -> int:
-    """Return the index with padding of a token without padding."""
+    """Convert the index of a token without padding into its index with padding."""
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
     return position if unpadded is None else int(unpadded[position])

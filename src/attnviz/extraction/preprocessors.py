@@ -1,4 +1,7 @@
-"""Tokenizers and processors, which are read once per model and used by one thread at a time."""
+"""Cache of tokenizers and processors, which are read once per model.
+
+They are called by one thread at a time.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ from attnviz.utils.cleanup import fork_safe_lock
 
 __all__ = ["call_reader", "find_processor", "find_tokenizer"]
 
-# Seconds until the hub is queried again for a missing tokenizer or processor.
+# Minimum number of seconds between two queries of the hub for a missing tokenizer or processor.
 _HUB_PAUSE = 10.0
 
-# Path, size, modification time and inode of each file.
+# Path, size, modification time in nanoseconds and inode of each file.
 _Files = frozenset[tuple[str, int, int, int]]
 
 
@@ -36,11 +39,11 @@ class _Reading:
     source : str
         Folder or hub id.
     files : frozenset
-        The files in the folder at that time.
+        Files of the folder when it was read.
     reader : object or None
-        The tokenizer or processor, or None if the files contain none.
+        The tokenizer or processor, or None if the folder does not contain any.
     failed_at : float or None
-        Time of the last failed query of the hub.
+        Time of the last failed query of the hub, in seconds (``time.monotonic()``).
     """
 
     source: str
@@ -49,17 +52,19 @@ class _Reading:
     failed_at: float | None = None
 
 
-# Tokenizers and processors of each model. Models of the same folder do not share them.
+# Cached tokenizers and processors of each model object. Two models from the same folder have
+# separate entries.
 _readings: WeakKeyDictionary[PreTrainedModel, dict[str, _Reading]] = WeakKeyDictionary()
 _reading_lock = fork_safe_lock()
 _calling_lock = fork_safe_lock()
 
 
 def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
-    """Return the caller's tokenizer, else the one saved with the model's weights, or None.
+    """Return the tokenizer that the caller passed, or else the one saved with the model's weights.
 
-    The tokenizer is read once per model, and again after its files have changed. `from_hub` queries
-    the hub if no tokenizer is on this machine, which takes time without a network.
+    A saved tokenizer is read once per model, and again after its files have changed. If it is not
+    on this machine, `from_hub` is whether to query the hub, which takes time without a network.
+    Return None if no tokenizer is found.
     """
     if loaded.tokenizer is not None:
         return loaded.tokenizer
@@ -69,10 +74,11 @@ def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
 def find_processor(
     loaded: Loaded, of: Literal["of both", "of images", "of sounds"] = "of images"
 ) -> Any:
-    """Return the processor of images, sounds, or either with texts ("of both"), or None.
+    """Return the processor that the caller passed, or else the one saved with the model's weights.
 
-    This is the caller's processor, else the one saved with the model's weights, which is read once
-    per model and again after its files have changed.
+    `of` is the kind of a saved processor: for images, for sounds, or for images or sounds with
+    texts ("of both"). It is read once per model, and again after its files have changed. Return
+    None if no processor is found.
     """
     if loaded.processor is not None:
         return loaded.processor
@@ -80,10 +86,10 @@ def find_processor(
 
 
 def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
-    """Return the output of a tokenizer or processor (or its chat template).
+    """Call a tokenizer, a processor or a chat template in only one thread at a time.
 
-    A tokenizer stores the truncation and padding of a call until the next call. A second thread
-    would change them in between, so only one thread at a time calls.
+    A tokenizer stores the settings for truncation and padding during a call, so calls in other
+    threads would change them.
     """
     with _calling_lock:
         return reader(*inputs, **options)
@@ -97,9 +103,9 @@ def _saved_with(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:
         readings = _readings.setdefault(model, {})
         files = _files_of(source)
         reading = readings.get(kind)
-        # A reader is kept if its files are gone: the model may come from a temporary folder.
+        # If the files were deleted, keep the cached object: the folder may have been temporary.
         if reading is None or reading.source != source or (files and files != reading.files):
-            # Try this machine first: it needs no network and no waiting.
+            # Look on this machine first, which needs no network.
             reader = _from_pretrained(kind, source, local_files_only=True)
             reading = readings[kind] = _Reading(source, files, reader)
     if reading.reader is not None or not from_hub or Path(source).is_dir():
@@ -115,7 +121,7 @@ def _saved_with(model: PreTrainedModel, kind: str, *, from_hub: bool) -> Any:
 
 
 def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
-    """Return a tokenizer or processor, or None if there is none."""
+    """Load a tokenizer or processor. Return None if it does not exist or cannot be loaded."""
     reader: Any = {
         "tokenizer": transformers.AutoTokenizer,
         "of both": transformers.AutoProcessor,
@@ -126,16 +132,16 @@ def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
         result = reader.from_pretrained(source, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, TypeError, ImportError):
         return None
-    # For a folder without a tokenizer, transformers 5 creates an empty one of the model's type.
+    # If the folder has no tokenizer, transformers 5 returns a tokenizer with special tokens only.
     if kind == "tokenizer" and result.vocab_size <= len(result.all_special_ids):
         return None
     return result
 
 
 def _files_of(source: str) -> _Files:
-    """Return path, size, time of change and inode of the files of a folder or cached hub id.
+    """Return path, size, modification time and inode of the files of a folder or cached hub id.
 
-    The set is empty if the model has none of these files.
+    The set is empty if neither exists on this machine.
     """
     folder = Path(source)
     if not folder.is_dir():

@@ -29,7 +29,7 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["records_of_forward"]
 
-# The token sequence of each stack's queries.
+# Name of the token sequence whose tokens are the queries of each stack.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -42,14 +42,15 @@ def records_of_forward(
     title: str,
     options: CaptureOptions,
 ) -> list[AttentionRecord]:
-    """Return a record of each example of a forward, with patches sorted row by row.
+    """Return a record of each example of a forward. Patches of images are sorted row by row.
 
-    The predictions of the model are added to `batch`.
+    The predictions of the model are added to the tokens of `batch`. `title` is the title of the
+    records.
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
     add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(required=False))
-    # The encoder and the decoder may give the same note.
+    # Encoding the inputs of the encoder and of the decoder may add the same note twice.
     notes = [
         *dict.fromkeys(batch.notes),
         *forward.notes,
@@ -88,12 +89,11 @@ def records_of_forward(
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
     """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
 
-    Such a layer lacks rows: the model, or the way it was called, computed only a part of its
-    attention.
+    Rows are missing in such a layer, because only a part of the attention was computed.
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return
-    # Images, sounds or their features.
+    # Float arguments other than masks and embeddings are images, sounds or their features.
     has_media = any(
         isinstance(value, torch.Tensor)
         and value.is_floating_point()
@@ -106,7 +106,8 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
             continue
         num_queries, num_keys = run.shape
         length = len(batch.tokens[side][0])
-        # With media, attention whose keys are not the text's attends to the media.
+        # If the inputs have media and the number of keys is not that of the text, the layer may
+        # attend to the media.
         if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
                 f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends "
@@ -137,7 +138,7 @@ class _RecordMaker:
         self._images, self._notes = pictures(batch.arguments, model.config, processor, block=block)
         num_pictures, remainder = divmod(len(self._images), batch.size)
         if remainder:
-            # The assignment of pictures to examples is unclear.
+            # It is unclear which pictures belong to which example, so show no pictures.
             self._images, num_pictures = [], 0
         self._num_pictures = num_pictures
         self._token_names = TokenNames(
@@ -174,7 +175,7 @@ class _RecordMaker:
         )
 
     def _pictures(self, index: int) -> list[NDArray[np.uint8]]:
-        """Return an example's pictures without their padding."""
+        """Return the pictures of an example, without padding."""
         images = self._images[index * self._num_pictures : (index + 1) * self._num_pictures]
         sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
         if sizes is None:

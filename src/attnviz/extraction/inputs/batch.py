@@ -29,14 +29,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """List of tokens of a batch: the input of the model or of its decoder.
+    """Length and padding of the token lists that are the input of the model or of its decoder.
 
     Attributes
     ----------
     length : int
-        Number of positions, with padding.
+        Number of positions of each example, with padding.
     unpadded : list of (Tensor or None)
-        For each example the positions that are not padding, int64, or None for all positions.
+        For each example, the positions that are not padding, int64, or None without padding.
     """
 
     length: int
@@ -45,20 +45,20 @@ class TokenSequence:
 
 @dataclass(frozen=True)
 class ProducedText:
-    """Text that the model produces, or is forced to produce.
+    """Text that the model generated, or that it was forced to produce.
 
     Attributes
     ----------
     sequence : str
-        The list of tokens that it belongs to: ``"input"`` or ``"decoder"``.
+        Name of the token sequence that contains the text: ``"input"`` or ``"decoder"``.
     first : int
-        Index, without padding, of the token that predicts the first token of the text. The tokens
-        after it predict the others.
+        Index, without padding, of the token that predicts the first token of the text. Each
+        following token predicts one more token of the text.
     ids : tuple of int
-        Its vocabulary ids.
+        Vocabulary ids of the text.
     most_probable : tuple of (int, float)
-        For each token of a generated text the most probable id in that step, and its probability.
-        Empty if it is not known.
+        For each step of a generation, the most probable id and its probability. Empty if they are
+        not known.
     """
 
     sequence: str
@@ -74,21 +74,21 @@ class Batch:
     Attributes
     ----------
     arguments : dict
-        The model's keyword arguments.
+        Keyword arguments for the model.
     size : int
         Number of examples.
     sequences : dict of str to TokenSequence
-        Lists of tokens with their padding: ``"input"`` and ``"decoder"``.
+        Token sequences by name: ``"input"`` and ``"decoder"``.
     tokens : dict of str to list of Tokens
-        The same lists without padding, one entry per example.
+        Tokens of each sequence without padding, one entry per example.
     notes : list of str
-        Notes for the reader of the records.
+        Notes for the records of all examples.
     produced : list of (ProducedText or None)
-        The text that each example produces. Empty if no example produces any.
+        Text that the model produces for each example. Empty if it produces no text.
     processor : object or None
-        The processor that made pixel values of images, or features of a sound.
+        Processor that computed the pixel values of images, or the features of a sound.
     example_notes : list of list of str
-        Notes for the reader of one example, one entry per example. Empty if there are none.
+        Notes for the record of each example. Empty if no example has notes of its own.
     """
 
     arguments: dict[str, Any]
@@ -102,10 +102,13 @@ class Batch:
 
 
 def moved_to_model(model: Any, value: Any) -> Any:
-    """Return a value on the model's device and, if it is a float tensor, in the model's dtype."""
+    """Move a tensor to the model's device, and a float tensor also to the model's dtype.
+
+    Other values are returned as they are.
+    """
     if not isinstance(value, torch.Tensor):
         return value
-    # Weights on disk are loaded when they are needed, and inputs are moved with them.
+    # The device is "meta" if weights are offloaded to disk. accelerate then moves the inputs.
     device = value.device if model.device.type == "meta" else model.device
     if value.is_floating_point():
         return value.to(device=device, dtype=model.dtype)
@@ -113,10 +116,10 @@ def moved_to_model(model: Any, value: Any) -> Any:
 
 
 def split_examples(batch: Batch) -> list[Batch]:
-    """Split a batch into its examples, without the padding of the input.
+    """Split a batch into batches of one example, without the padding of the input.
 
-    Raise ValueError if it is unclear which part belongs to which example. An example may have
-    several images.
+    Raise ValueError if it is unclear which part of an argument belongs to which example. For
+    example, several images may belong to one example.
     """
     ids = batch.arguments.get("input_ids")
     singles = []
@@ -160,8 +163,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# Arguments with a number for each token of a sequence, and their padding. Ids use the model's
-# padding id.
+# Arguments that have a number for each token of a sequence, and the number for padding. None stands
+# for the padding id of the model.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -169,11 +172,11 @@ _OF_TOKENS = {
 
 
 def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] | None:
-    """Return a key that examples must share to run in one forward, or None for a separate forward.
+    """Return the kind of an example. Only examples of the same kind may run in one forward.
 
-    `accepted` are the model's arguments. Only examples that are one text (with the text of a
-    decoder) get a key: padding of images, sounds and other arguments could not be removed
-    afterwards.
+    Return None if the example must run alone. These are all examples except texts (for a model, or
+    for its encoder and decoder), because the padding of images, sounds and other arguments could
+    not be removed from the captured attention. `accepted` are the arguments that the model takes.
     """
     if batch.size != 1 or "input" not in batch.sequences:
         return None
@@ -194,10 +197,10 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
 
 
 def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
-    """Join examples of one kind into a batch, padded at the end with the id `padding`.
+    """Join examples of the same kind into a batch. Texts are padded at the end with id `padding`.
 
-    Tokens after a text change neither its positions nor, in a causal model, the tokens that it
-    attends to.
+    Padding at the end does not change the positions of the text. In a causal model, the text does
+    not attend to this padding either.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}
@@ -236,7 +239,10 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
-    """Return the tensor of a value that a tokenizer or processor returned under a name."""
+    """Convert an argument with this name, which a tokenizer or processor returned, into a tensor.
+
+    Raise TypeError or ValueError if it cannot be converted.
+    """
     if isinstance(value, torch.Tensor):
         return value
     if not isinstance(value, np.ndarray | list | tuple | int | float):
@@ -254,10 +260,10 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 
 
 def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
-    """Return the text that labels force a decoder to produce, or None without labels.
+    """Return the text that labels force a decoder to produce, or None if all labels are padding.
 
-    `labels` are int64, (labels,), and `unpadded` is bool of that shape. Each label is predicted by
-    the token at its position.
+    `labels` are int64, (labels,). `unpadded` is bool, (labels,), and False for padding. The decoder
+    predicts each label at the position of the label.
     """
     ids = tuple(labels[unpadded.to(labels.device)].tolist())
     return ProducedText("decoder", 0, ids) if ids else None
@@ -266,10 +272,11 @@ def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedTe
 def unpadded_positions(
     ids: torch.Tensor, mask: torch.Tensor | None, argument: str
 ) -> list[torch.Tensor | None]:
-    """Return for each example the positions that are not padding, int64, or None for all.
+    """Return the positions of each example that are not padding, int64, or None without padding.
 
-    `ids` and `mask` are (examples, tokens), with 0 in the mask for padding. A mask with another
-    number of axes has no information on padding. `argument` is the mask's name, for errors.
+    `ids` and `mask` are (examples, tokens), and the mask is 0 for padding. A mask with another
+    number of axes is ignored, because it does not describe padding. `argument` is the name of the
+    mask, for errors. Raise ValueError if the shapes differ, or if an example is all padding.
     """
     if mask is None or mask.dim() != 2:
         return [None] * ids.shape[0]
@@ -289,13 +296,16 @@ def unpadded_positions(
 
 
 def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
-    """Return the number of the text in a pair that each token of an example belongs to, or None."""
+    """Return for each token of an example whether it belongs to the first (0) or second text (1).
+
+    The numbers are the ``token_type_ids``. Return None if `arguments` do not contain them.
+    """
     types = arguments.get("token_type_ids")
     return None if types is None else [int(number) for number in types[index]]
 
 
 def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:
-    """Return the tokens at ascending positions, int64, without grids and predictions."""
+    """Return the tokens at `positions`, int64, ascending. Grids and predictions are dropped."""
     indices = positions.tolist()
     return Tokens(
         text=tuple(tokens.text[position] for position in indices),

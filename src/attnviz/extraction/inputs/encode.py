@@ -1,4 +1,4 @@
-"""Conversion of a caller's inputs into examples, and of an example into a batch."""
+"""Conversion of the argument `inputs` into examples, and of each example into a batch."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ _IDS = ("input_ids", "decoder_input_ids")
 
 
 class Encoder:
-    """Encoder of examples for one model, with the caller's tokenizer and processor.
+    """Encoder of examples for one model. It uses the model's tokenizer and processor.
 
-    `truncation` is a result of `read_truncation` and cuts texts that are too long.
+    `truncation` is a result of `read_truncation`: whether, or to how many tokens, texts are
+    truncated.
     """
 
     def __init__(self, loaded: Loaded, *, truncation: bool | int = False) -> None:
@@ -73,7 +74,7 @@ class Encoder:
         self._tokenizer: Any = loaded.tokenizer
         self._searched: set[str] = set()
         self._positions: dict[str, int | None] = {}
-        #: Arguments that the model takes.
+        #: Names of the arguments that the model takes.
         self.accepted = accepted_arguments(self._model)
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
 
@@ -86,11 +87,11 @@ class Encoder:
         generating: bool = False,
         num_new_tokens: int = 0,
     ) -> Batch:
-        """Encode one example of `examples_of`, or one batch that is already encoded.
+        """Convert an example of `examples_of`, or a batch that is already encoded, into a batch.
 
         `target` is a text that the model is forced to produce, and `decoder_input_ids` are the
-        inputs of its decoder. With `generating` the model will produce up to `num_new_tokens`
-        tokens. Errors name the argument, its value and a valid one.
+        inputs of its decoder. If `generating` is True, the model will generate up to
+        `num_new_tokens` tokens, for which a truncated text leaves room.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         if isinstance(target, str):
@@ -115,7 +116,11 @@ class Encoder:
         return batch
 
     def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
-        """Encode one example according to its type."""
+        """Encode an example according to its type. The input of a decoder is not added.
+
+        `expects_answer` is whether the model will answer: a chat then ends with the beginning of an
+        answer.
+        """
         is_text = isinstance(example, str) or _kind(example) in ("pair", "chat")
         if self._truncation and not (is_text or _is_message(example)):
             raise TypeError(
@@ -140,14 +145,14 @@ class Encoder:
         return self._encode_ids(example)
 
     def add_generated(self, batch: Batch, generated: Generated, method: str) -> None:
-        """Append generated ids to a batch of one example.
+        """Add a generated text to a batch of one example, with a note.
 
-        `method` describes the generation in words.
+        `method` describes the generation for the note, such as "greedily".
         """
         added = generated.ids[generated.prefix :]
         tokenizer = self.tokenizer(required=False)
         if self.encoder_decoder:
-            # The last token is predicted but not read.
+            # The decoder predicts the last token but does not read it.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
             batch.arguments.pop("decoder_attention_mask", None)
             self._add_sequence(batch, "decoder", "generate", None)
@@ -165,7 +170,10 @@ class Encoder:
         batch.notes.append(note)
 
     def tokenizer(self, *, required: bool) -> Any:
-        """Return the tokenizer. Raise ValueError if it is needed and none is found."""
+        """Return the tokenizer, or None if it is not found.
+
+        If it is `required`, search also on the hub, and raise ValueError if it is not found.
+        """
         scope = "hub" if required else "here"
         if self._tokenizer is None and scope not in self._searched:
             self._tokenizer = find_tokenizer(self._loaded, from_hub=required)
@@ -210,8 +218,8 @@ class Encoder:
                 "inputs: chat messages were passed, but the tokenizer has no chat template. "
                 "Set tokenizer.chat_template, or pass the text."
             )
-        # Encode the template directly: its text may already contain the first token, and encoding
-        # the text would add that token again.
+        # Let the template return ids. If the tokenizer encoded the text of the template, it could
+        # add a second start token to the one that the template contains.
         return self._truncated_batch(
             lambda verbose=True, **options: call_reader(
                 tokenizer.apply_chat_template,
@@ -227,7 +235,7 @@ class Encoder:
         )
 
     def _truncated_batch(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
-        """Return the batch of a text, truncated if requested and too long."""
+        """Encode a text with `encode`, and truncate it if requested. Return it as a batch."""
         tokenizer = self.tokenizer(required=True)
         encoded, note = self._truncation.encode_truncated(
             encode, tokenizer, "inputs", num_new_tokens=num_new_tokens
@@ -237,7 +245,7 @@ class Encoder:
         return batch
 
     def _batch_of_tokenized(self, encoded: Any) -> Batch:
-        """Return the batch of a tokenizer's output, without arguments that the model ignores."""
+        """Convert the output of a tokenizer into a batch. Drop arguments unknown to the model."""
         for name in list(encoded):
             if name not in ("input_ids", "attention_mask") and name not in self.accepted:
                 del encoded[name]
@@ -260,7 +268,7 @@ class Encoder:
             (arguments[name] for name in self._main_names() if name in arguments),
             next(iter(arguments.values()), None),
         )
-        # A forward with only `*args, **kwargs` names no input.
+        # If the model's forward has only `*args, **kwargs`, its inputs have no known names.
         names_inputs = not self.accepted.isdisjoint(self._main_names())
         is_unknown = names_inputs and self.accepted.isdisjoint(arguments)
         if main is None or main.dim() == 0 or is_unknown:
@@ -277,9 +285,9 @@ class Encoder:
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
         check_finite(arguments)
         check_length_of_sound(self._model, arguments)
-        # The patches of all images of a vision tower are in one row.
+        # Models with a grid argument get the patches of all images as one long list.
         in_a_row = grid_of(arguments) is not None
-        # The frames of a sound with the shape (bins, frames) are in one row too.
+        # Features with the shape (bins, frames) are one sound, or several in one list.
         joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
         batch = Batch(
             arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]
@@ -318,7 +326,7 @@ class Encoder:
         return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
 
     def _processor(self, of: Literal["of both", "of images", "of sounds"]) -> Any:
-        """Return the processor of images or sounds, or None if none is found."""
+        """Return the processor of a kind (see `find_processor`), or None if none is found."""
         return find_processor(self._loaded, of)
 
     def _batch_of_processed(self, processed: Processed) -> Batch:
@@ -333,12 +341,16 @@ class Encoder:
     def _add_sequence(
         self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None
     ) -> None:
-        """Add a list of tokens to a batch: its padding, and the texts of its tokens."""
+        """Add a token sequence (positions without padding) and its tokens to a batch.
+
+        `name` is ``"input"`` or ``"decoder"``. `argument` is the name of the caller's argument, for
+        errors. `encodings` are those of a fast tokenizer, one per example, or None.
+        """
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
         has_several_ids = ids.dim() == 3 or ids.shape[0] != batch.size
         if has_several_ids and has_codebooks(self._model.config):
-            # Audio codecs: a token has several ids, along an axis or in several rows.
+            # In models of audio codecs, a token has several ids, in a third axis or in more rows.
             batch.notes.append("A token has several ids: tokens are shown by their position.")
             return
         if ids.dim() != 2:
@@ -393,8 +405,8 @@ class Encoder:
             batch.notes += [note] if note else []
             check_ids(self._model, encoded["input_ids"], "target")
             batch.arguments["decoder_input_ids"] = shift_labels(self._model, encoded["input_ids"])
-            # The decoder reads one token before each token of the target, so the padding has the
-            # same length.
+            # The decoder's input has the same length as the target, because it is shifted by one
+            # token. Therefore the mask of the target also fits the decoder's input.
             batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
             batch.produced = [
                 produced_text_of(row, mask != 0)
@@ -410,7 +422,10 @@ class Encoder:
         )
 
     def _decoder_reads_input(self, batch: Batch) -> bool:
-        """Whether the decoder reads the encoder's text, because the class does not generate."""
+        """Whether the model passes the encoder's text to its decoder.
+
+        This is so for encoder-decoder models that do not generate, if no decoder ids are passed.
+        """
         return (
             "input_ids" in batch.arguments
             and "decoder_input_ids" in self.accepted
@@ -420,7 +435,10 @@ class Encoder:
 
 
 def _replaces_tokens(name: str, value: Any) -> bool:
-    """Whether an argument could replace tokens. Raise ValueError if it does."""
+    """Whether an argument would replace tokens (a cache or an encoder output) but is None.
+
+    Raise ValueError if it is such an argument and not None.
+    """
     if name not in (*CACHES, "encoder_outputs"):
         return False
     if value is None:
@@ -444,9 +462,10 @@ _KINDS = (
 
 
 def examples_of(inputs: Any) -> tuple[list[Any], bool]:
-    """Return the examples in `inputs`, one per forward, and whether `inputs` was a list.
+    """Return the examples in `inputs`, and whether `inputs` is a list of examples.
 
-    Raise ValueError if it is empty, and TypeError if it is a mixture or of an unknown type.
+    Chat messages and a list of ids are one example. Raise ValueError if `inputs` is empty, and
+    TypeError if it contains examples of different kinds or has an invalid type.
     """
     if inputs is None:
         raise ValueError(f"inputs must not be None. Pass {_KINDS}.")
@@ -481,7 +500,7 @@ def _is_message(entry: object) -> bool:
 
 
 def _kind(entry: object) -> str | None:
-    """Return the kind of an entry of a list, or None if it is unknown. Kinds reveal mixtures."""
+    """Return the kind of an example, such as "text" or "pair", or None if it is unknown."""
     filled = isinstance(entry, list) and bool(entry)
     parts = entry if isinstance(entry, list | tuple) else ()
     is_kind = {
@@ -500,7 +519,7 @@ def _kind(entry: object) -> str | None:
 
 
 def _integer_ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return ids as integers that models can look up. Raise TypeError unless they are integers."""
+    """Convert ids into int32 or int64. Raise TypeError unless they are a dense integer tensor."""
     if tensor.layout != torch.strided or tensor.dtype == torch.bool or tensor.is_floating_point():
         kind = str(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout)
         raise TypeError(f"inputs: {name} must be integers in a dense tensor; got {kind}")
@@ -508,7 +527,7 @@ def _integer_ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _check_characters(name: str, text: str) -> None:
-    """Raise ValueError if a text has half of a surrogate pair, which no tokenizer reads."""
+    """Raise ValueError if a text contains half of a surrogate pair, which no tokenizer encodes."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -520,7 +539,10 @@ def _check_characters(name: str, text: str) -> None:
 
 
 def values_per_example(argument: str, values: Any, count: int) -> Sequence[Any]:
-    """Return an argument's entries, one per example. Raise ValueError if their number differs."""
+    """Return the entries of an argument, one for each of `count` examples.
+
+    The entries are None if `values` is None. Raise ValueError if their number is not `count`.
+    """
     if values is None:
         return [None] * count
     if isinstance(values, str) or len(values) != count:

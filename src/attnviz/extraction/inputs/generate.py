@@ -1,8 +1,8 @@
-"""Generation of text by the model, after a prompt or in its decoder.
+"""Generation of text by a model, after a prompt or in its decoder.
 
-The text is generated as usual and then read in one forward. The rows of that forward equal those of
-the steps, because a step only attends to the tokens before it. So nothing has to be kept of the
-steps.
+The text is generated as usual. Afterwards the model reads the whole text in one forward, and only
+the attention of this forward is captured. Its rows equal the attention in the steps of the
+generation, because a token only attends to earlier tokens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _HOW_TO_GIVE_IT = (
     "as in generate={'max_new_tokens': 40, 'do_sample': True}."
 )
 
-# Arguments that would change the method's inputs or results.
+# Arguments of the model's generate method that users may not pass: they would change the inputs or
+# the result.
 _RESERVED = {
     "inputs",
     "input_ids",
@@ -52,8 +53,8 @@ _RESERVED = {
     "return_dict_in_generate",
 }
 
-# With only a number, generate greedily and ignore the model's configuration. Temperature and
-# similar settings are not passed: Whisper samples if it gets a temperature.
+# Settings for greedy generation, used if `generate` is only a number. They override the model's
+# configuration. The temperature is not among them, because Whisper samples if it gets one.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
 
@@ -68,9 +69,9 @@ class GenerationSettings:
     max_new_tokens : int or None
         Maximum number of new tokens, or None if only the total length is limited.
     method : str
-        The choice of a token, in words.
+        Description of how tokens are chosen, such as "greedily".
     quiet : bool
-        Whether only a number was passed, so that warnings about settings are suppressed.
+        Whether to suppress warnings about settings. True if `generate` was only a number.
     max_length : int or None
         Maximum total number of tokens, or None if only the number of new tokens is limited.
     """
@@ -82,7 +83,7 @@ class GenerationSettings:
     max_length: int | None = None
 
     def max_tokens(self, before: int) -> int:
-        """Return the maximum final number of tokens, given the number before the generation."""
+        """Return the maximum number of tokens after a generation from `before` tokens."""
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
         return max(before + 1, self.max_length or 0)
@@ -95,12 +96,12 @@ class Generated:
     Attributes
     ----------
     ids : Tensor
-        (tokens,), int64, on the CPU: the initial ids and the generated ones.
+        Initial and generated ids: (tokens,), int64, on the CPU.
     prefix : int
-        Number of initial ids: the prompt, or the first ids of the decoder.
+        Number of initial ids: those of the prompt, or the first ids of the decoder.
     most_probable : list of (int, float)
-        For each step the most probable id and its probability. Empty if a step did not return one
-        row of logits.
+        For each step, the most probable id and its probability. Empty if they are not known for all
+        steps, for example in beam search.
     """
 
     ids: torch.Tensor
@@ -111,8 +112,8 @@ class Generated:
 def read_generation_settings(generate: Any, model: PreTrainedModel) -> GenerationSettings:
     """Convert the argument `generate` into settings.
 
-    Raise TypeError or ValueError if it cannot be read, requests no tokens or several answers, or if
-    the model cannot generate.
+    Raise TypeError if it has an invalid type. Raise ValueError if it requests less than one token
+    or several answers, if the number of tokens is missing, or if the model cannot generate.
     """
     options = _options(generate)
     _check_model(model)
@@ -191,22 +192,40 @@ def generate_text(
 ) -> Generated:
     """Generate text for one example without padding, with the model in evaluation mode.
 
-    A progress bar appears if it takes longer than a second. `watch` changes the model until the
-    block of its argument ends. `on_token` is called with the text so far after each token, unless
-    there are several rows. It may run the model, and ends the generation if it returns True. Raise
-    ValueError if the tokens exceed the model's positions, and NotImplementedError if the model
-    produces anything but one row of tokens.
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model.
+    batch : Batch
+        The example.
+    settings : GenerationSettings
+        Settings of the generation.
+    progress : bool
+        Whether to show a progress bar after a second.
+    watch : callable, optional
+        Function that changes the model or its attention during the generation. It must undo the
+        change when the block of its argument ends.
+    on_token : callable, optional
+        Function that is called after each token with the text so far. The generation ends if it
+        returns True. It may run the model. It is not called in beam search.
+
+    Raises
+    ------
+    ValueError
+        If the tokens would exceed the model's positions.
+    NotImplementedError
+        If the model does not produce a single row of tokens.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
     if not encoder_decoder:
-        # Without a mask transformers guesses from the ids which tokens are padding.
+        # If the mask is missing, transformers guesses which ids are padding.
         arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
     _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
-    # The bar appears after a second, because fast generations need none. Without `progress`, tqdm
-    # is not used at all: an interrupt inside tqdm may leave its lock held forever.
+    # Fast generations need no progress bar, so it appears after a second. If `progress` is False,
+    # tqdm is not even called, because an interrupt inside of tqdm may leave its lock acquired.
     progress_bar = (
         tqdm(total=settings.max_new_tokens, desc="generate", unit="token", leave=False, delay=1.0)
         if progress
@@ -222,7 +241,7 @@ def generate_text(
             options |= _min_length(model, batch, settings)
             _suppress_warnings(undo)
         if watch is not None:
-            # Compiled code does not call the dispatcher.
+            # `watch` may observe attention through the dispatcher, which compiled code bypasses.
             options |= {"disable_compile": True}
             watch(undo)
         criteria.append(watcher)
@@ -233,7 +252,7 @@ def generate_text(
             f"generate: the tokens of {type(model).__name__} cannot be observed during its "
             "generation. Generate the text yourself and pass it as target=."
         )
-    # Beam search has several rows and returns the best one at the end.
+    # In beam search `watcher.ids` has several rows, and `sequences` has the best of them.
     ids = watcher.ids[0] if watcher.ids.shape[0] == 1 else sequences[0]
     generated = watcher.generated(ids)
     count = generated.ids.shape[0] - generated.prefix
@@ -246,7 +265,11 @@ def generate_text(
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Observer of the tokens of a generation."""
+    """Observer of the tokens and the logits of a generation.
+
+    `before` is the number of initial tokens. If it is None, the tokens at the first call without
+    the last one are the initial tokens.
+    """
 
     def __init__(
         self, bar: Any, before: int | None, on_token: Callable[[Generated], bool] | None
@@ -261,8 +284,8 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         self._reads = False
 
     def record_step(self, _module: Any, _inputs: Any, output: Any) -> None:
-        """Record the most probable token of a step."""
-        # Another thread may run the same model, and `on_token` may run it too.
+        """Record the most probable token of a step, as a hook after the model's forward."""
+        # Ignore runs of the model in other threads and in `on_token`.
         if self._reads or threading.get_ident() != self._thread:
             return
         logits = getattr(output, "logits", None)
@@ -271,10 +294,10 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
             self.most_probable.append((int(token), float(probability)))
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
-        """Record all tokens so far. Return whether to stop."""
+        """Record all tokens so far. Return for each row whether the generation ends."""
         width = input_ids.shape[1]
         if self.ids is None or width <= self.ids.shape[1]:
-            # Some models restart if they reject an answer (Whisper).
+            # The generation starts, or starts again: Whisper may reject an answer and restart.
             self.prefix = width - 1
             self.most_probable = self.most_probable[-1:]
         self.ids = input_ids
@@ -290,7 +313,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
 
     def generated(self, ids: torch.Tensor) -> Generated:
-        """Return the text with these ids, (tokens,), and the most probable tokens of its steps."""
+        """Combine ids, (tokens,), with the most probable tokens of their steps."""
         ids = ids.detach().cpu()
         prefix = self.prefix if self._before is None else self._before
         most_probable = self.most_probable if len(self.most_probable) == len(ids) - prefix else []
@@ -305,7 +328,7 @@ def _check_positions(
         return
     name = "decoder_input_ids" if encoder_decoder else "input_ids"
     before = batch.arguments[name].shape[1] if name in batch.arguments else 1
-    # The last token of a decoder is predicted but never read.
+    # A decoder does not read its last token, so that token needs no position.
     free = bound - before + encoder_decoder
     if settings.max_new_tokens > free:
         raise ValueError(
@@ -317,7 +340,10 @@ def _check_positions(
 def _min_length(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings
 ) -> dict[str, int]:
-    """Return the option that limits the model's minimum length to the requested length."""
+    """Return an option that lowers the model's minimum length if it exceeds the requested length.
+
+    Return no options if it does not.
+    """
     min_length = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
     before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
@@ -326,7 +352,7 @@ def _min_length(
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
-    """Suppress this thread's warnings of transformers about settings until `undo` ends."""
+    """Suppress transformers' warnings about generation in this thread until `undo` ends."""
     current_thread = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:

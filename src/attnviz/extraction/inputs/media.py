@@ -1,4 +1,4 @@
-"""Images and sounds, alone or with a text: validation, and encoding by a model's processor."""
+"""Validation of images and sounds, alone or with a text, and encoding with a model's processor."""
 
 from __future__ import annotations
 
@@ -31,12 +31,15 @@ __all__ = [
 
 
 def is_image(entry: object) -> bool:
-    """Whether an entry is an image of PIL, which need not be installed."""
+    """Whether an object is an image of PIL. PIL need not be installed."""
     return type(entry).__module__.partition(".")[0] == "PIL"
 
 
 def is_media_and_text(entry: object) -> bool:
-    """Whether an entry is a text with an image (of PIL, or an array) or a sound, in any order."""
+    """Whether an object is a pair of a text and an image or a sound, in any order.
+
+    An image is one of PIL, or an array with two or three axes.
+    """
     if not isinstance(entry, tuple) or len(entry) != 2:
         return False
     texts = [part for part in entry if isinstance(part, str)]
@@ -51,7 +54,7 @@ def is_media_and_text(entry: object) -> bool:
 
 
 def is_sound(entry: object) -> bool:
-    """Whether an entry is a sound: a float array of one axis, or a mapping with its rate."""
+    """Whether an object is a sound: a float array of one axis, or a mapping with key "array"."""
     if isinstance(entry, Mapping):
         return "array" in entry
     if isinstance(entry, np.ndarray):
@@ -73,11 +76,11 @@ class Processed:
     Attributes
     ----------
     encoded : mapping
-        The model's arguments.
+        Arguments for the model.
     processor : object or None
-        The processor that made them, or None if the caller passed them.
+        Processor that computed the arguments, or None if the caller passed pixel values.
     samples : int
-        Number of samples of a sound.
+        Number of samples of a sound without a text, else 0.
     """
 
     encoded: Mapping[str, Any]
@@ -94,9 +97,10 @@ def encode_media(
 ) -> Processed | None:
     """Encode an image or a sound, alone or with a text. Return None if the example is neither.
 
-    `find` returns the processor for the kind of example, or None. `expects_answer` says whether an
-    answer follows. Raise TypeError if the model does not take such an example, and ValueError if
-    the example is empty or no processor is found.
+    `find` returns the processor of a kind (see `find_processor`), or None. `expects_answer` is
+    whether the model will answer: a chat message is then followed by the beginning of an answer.
+    Raise TypeError if the model does not take such an example, and ValueError if the example is
+    empty or no processor is found.
     """
     capabilities = capabilities_of(model)
     if is_media_and_text(example):
@@ -155,7 +159,11 @@ def _encode_image(
 def _encode_with_text(
     model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, expects_answer: bool
 ) -> Mapping[str, Any]:
-    """Encode a text with an image or a sound, as a chat message if the processor has a template."""
+    """Encode a pair of a text and an image or a sound.
+
+    If the processor has a chat template, and the text does not contain a token for the image or
+    sound, the pair becomes a chat message.
+    """
     media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     sound = is_sound(media_input)
     kind = "audio" if sound else "image"
@@ -179,7 +187,7 @@ def _encode_with_text(
 
 
 def _sampling_rate(processor: Any) -> int | None:
-    """Return the sampling rate of the sounds that a processor takes."""
+    """Return the sampling rate (samples per second) that a processor requires, or None."""
     rate = getattr(getattr(processor, "feature_extractor", processor), "sampling_rate", None)
     return None if rate is None else int(rate)
 
@@ -189,8 +197,9 @@ def encode_chat(
 ) -> Mapping[str, Any]:
     """Encode chat messages with images or sounds by the processor's chat template.
 
-    `expects_answer` says whether an answer follows. Raise TypeError if the model does not take such
-    messages, and ValueError if the processor or its chat template is missing.
+    `expects_answer` is whether the model will answer: the chat then ends with the beginning of an
+    answer. Raise TypeError if the model does not take such messages, and ValueError if the
+    processor or its chat template is missing.
     """
     capabilities = capabilities_of(model)
     if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
@@ -236,17 +245,21 @@ def _encode_sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping
 
 
 def checked_image(model: PreTrainedModel, image: Any) -> Any:
-    """Return an image as an image processor takes it: three colours from 0 to 255.
+    """Check an image, and convert it into a form that image processors take.
 
-    The image is one of PIL, or an array: (height, width), or with 1, 3 or 4 colours as the last or
-    first axis. Its values are integers from 0 to 255, or floats from 0 to 1. The result has one
-    colour if the model takes one. Raise TypeError or ValueError if it is anything else, or empty.
+    `image` is an image of PIL or an array. The shape of an array is (height, width),
+    (height, width, colours) or (colours, height, width), with 1, 3 or 4 colours. Its values are
+    integers from 0 to 255, or floats from 0 to 1.
+
+    The result is an image of PIL, or an array (height, width, colours) with values from 0 to 255.
+    It has three colours, or its own colours if the model takes images with one colour. Raise
+    TypeError or ValueError if the image is empty or invalid.
     """
     one_colour = 1 in config_values(model.config, "num_channels")
     if is_image(image):
         if 0 in image.size:
             raise ValueError(f"inputs: the image is empty, {image.size[0]} x {image.size[1]}")
-        # Processors cannot take an alpha channel.
+        # Image processors do not accept an alpha channel.
         return image if one_colour or image.mode == "RGB" else image.convert("RGB")
     array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
     if array.ndim not in (2, 3) or (array.ndim == 3 and not {1, 3, 4} & {*array.shape[::2]}):
@@ -287,11 +300,11 @@ def _as_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
-    """Return a sound as a feature extractor takes it: samples of one channel, float32.
+    """Check a sound, and convert it into samples of one channel: float32, (samples,).
 
-    The sound is an array of floats, (samples,), or ``{"array": ..., "sampling_rate": ...}``. `rate`
-    is the model's sampling rate. Raise TypeError or ValueError if the sound is anything else, is
-    empty, or has another rate.
+    `sound` is an array of floats, (samples,), or ``{"array": ..., "sampling_rate": ...}``. `rate`
+    is the model's sampling rate in samples per second, or None. Raise TypeError or ValueError if
+    the sound is empty or invalid, or has another sampling rate.
     """
     if isinstance(sound, Mapping):
         given_rate = sound.get("sampling_rate")
@@ -327,7 +340,7 @@ def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) 
         try:
             num_frames = int(frames(torch.tensor(values.shape[1])))
         except AttributeError:
-            # transformers' method reads attributes that some encoders' configurations lack.
+            # The method fails for encoders whose configurations have no convolutions.
             return
         if num_frames < 1:
             raise ValueError(
@@ -337,7 +350,7 @@ def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) 
 
 
 def check_finite(arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError if pixel values, or features of a sound, are empty or not finite."""
+    """Raise ValueError if pixel values, samples or features of a sound are empty or not finite."""
     for name, value in arguments.items():
         if name.startswith((*IMAGES, *SOUNDS)) and isinstance(value, torch.Tensor):
             if not value.numel():

@@ -42,8 +42,8 @@ def check_target(
 ) -> None:
     """Raise ValueError if the text to produce is passed twice, is missing, or cannot be used.
 
-    `target` and `decoder_input_ids` are None if they were not passed. With `generating` the model
-    chooses the text.
+    `target` and `decoder_input_ids` are None if they were not passed. `generating` is whether the
+    model will generate the text itself.
     """
     name = type(model).__name__
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -70,8 +70,8 @@ def check_target(
     has_text = generating or labelled or target is not None or decoder_input_ids is not None
     if isinstance(example, Mapping):
         has_text = has_text or "decoder_input_ids" in example
-    # Decoders that take no ids, such as those for objects in an image or for time series, need no
-    # text.
+    # Some decoders take no ids and need no text. They detect objects in images or predict time
+    # series.
     reads = "decoder_input_ids" in accepted_arguments(model)
     if generates and reads and not has_text:
         raise _missing_target(model)
@@ -85,14 +85,14 @@ def _missing_target(model: PreTrainedModel) -> ValueError:
 
 
 class _ReachedError(Exception):
-    """Signal that ends a forward at its decoder."""
+    """Exception that ends a forward when it reaches the decoder."""
 
 
 def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
     """Return the ids that a model passes to its decoder by default.
 
-    Classes that label a text (BART's for classification and for questions) shift the encoder's text
-    by one token. Raise ValueError if the model makes no ids.
+    Models that classify a text or answer questions about it (such as those of BART) pass the text
+    of the encoder, shifted by one token. Raise ValueError if the model has no default ids.
     """
     decoder_ids: list[Any] = []
 
@@ -120,12 +120,15 @@ def _is_causal(model: PreTrainedModel) -> bool:
     ]
     if family_of(model.config).bidirectional_prompt:
         return True
-    # Some attention modules do not have the flag: BLOOM's, GPT-J's.
+    # Without the flag (BLOOM, GPT-J), a model that can generate counts as causal.
     return any(flags) if flags else bool(model.can_generate())
 
 
 def target_texts(target: Any, count: int) -> list[str]:
-    """Convert the argument `target` into one text for each of `count` examples."""
+    """Convert the argument `target` into a list of one text for each of `count` examples.
+
+    Raise TypeError or ValueError if it has another type or number of texts, or an empty text.
+    """
     texts = [target] if isinstance(target, str) else target
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise TypeError(
@@ -139,11 +142,12 @@ def target_texts(target: Any, count: int) -> list[str]:
 
 
 def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
-    """Return decoder inputs for labels, (examples, tokens) with -100 as padding, one step later.
+    """Return the decoder's input ids for labels: the labels, shifted by one token to the right.
 
-    The first id is the decoder's start token. Raise ValueError if the model does not define it.
+    Both are (examples, tokens). Labels of -100 are padding. The first id is the start token of the
+    decoder. Raise ValueError if the model does not define this token.
     """
-    # Some models start differently (mBART with the language) and have a method for it.
+    # Models with another start (in mBART it depends on the language) have a method for the ids.
     prepare: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if prepare is not None:
         ids: torch.Tensor = prepare(labels=labels.to(model.device)).cpu()
@@ -163,10 +167,10 @@ def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
 
 
 def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: Any) -> None:
-    """Append the target to a prompt, as the text that a decoder-only model produces.
+    """Append the target to the prompt in `batch`, as the text that a decoder-only model produces.
 
-    Raise TypeError or ValueError if `target` is not one text, or `batch` is not one prompt without
-    padding.
+    Raise TypeError or ValueError if `target` is not one text, or if `batch` is not one prompt
+    without padding.
     """
     (text,) = target_texts(target, 1)
     if (
@@ -178,8 +182,8 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
             f"target needs one prompt of ids without padding; got {batch.size} encoded "
             "examples. Pass a list of texts and a list of targets."
         )
-    # Encode the target alone, as the model would produce it. Joining the texts first could change
-    # the prompt's last token.
+    # Encode the target separately. Encoding prompt and target as one text could change the last
+    # token of the prompt.
     encoded = call_reader(tokenizer, text, add_special_tokens=False, return_tensors="pt")
     added = encoded["input_ids"]
     check_ids(model, added, "target")
@@ -190,10 +194,13 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
 
 
 def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
-    """Append ids, (1, tokens), to a prompt without padding, as a second text that it predicted."""
+    """Append ids, (1, tokens), to the prompt in `batch`, which must not have padding.
+
+    The appended tokens belong to the text with number 1, and become the produced text.
+    """
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
-        # Masks and token types continue with the last value of the prompt.
+        # Masks and token types repeat the last value of the prompt for the new tokens.
         if isinstance(value, torch.Tensor) and value.shape == ids.shape:
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":
@@ -211,7 +218,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Join two lists of tokens, with ids and words if both have them, and with all grids."""
+    """Join two lists of tokens, with all grids. Ids and words are kept if both lists have them."""
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
     special, sequence = first.special + second.special, first.sequence + second.sequence
     words = None

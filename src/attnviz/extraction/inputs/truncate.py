@@ -1,4 +1,4 @@
-"""Truncation of a text to the number of tokens that a model takes."""
+"""Truncation of texts to the maximum number of tokens of a model."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from attnviz.extraction.capabilities import num_positions
 
 __all__ = ["Truncation", "read_truncation"]
 
-# Tokenizers without a limit report 10**30.
+# A larger `model_max_length` means no limit: tokenizers without a limit have about 10**30.
 _NO_LIMIT = 10**9
 
 
 def read_truncation(value: Any) -> bool | int:
-    """Convert the argument `truncation`: False, True, or a maximum number of tokens.
+    """Convert the argument `truncation` into False, True, or a maximum number of tokens.
 
-    None is False.
+    None becomes False. Raise TypeError for other types, and ValueError for numbers below 1.
     """
     if value is None or isinstance(value, bool):
         return bool(value)
@@ -34,7 +34,10 @@ def read_truncation(value: Any) -> bool | int:
 
 
 class Truncation:
-    """Maximum number of tokens of a text. `limit` is a result of `read_truncation`."""
+    """Truncation of texts for one model. It is false if texts are not truncated.
+
+    `limit` is a result of `read_truncation`.
+    """
 
     def __init__(self, model: PreTrainedModel, limit: bool | int) -> None:  # noqa: FBT001 - a union
         self._model = model
@@ -53,10 +56,12 @@ class Truncation:
         decoder: bool = False,
         num_new_tokens: int = 0,
     ) -> tuple[Any, str | None]:
-        """Encode a text, truncated if it is too long, and return it with a note on the truncation.
+        """Encode a text and truncate it if it is too long.
 
-        `encode` is called with further arguments for the tokenizer. `num_new_tokens` is the number
-        of tokens that will follow. Raise ValueError if nothing of the text would be left.
+        `encode` encodes the text, with additional keyword arguments for the tokenizer. `argument`
+        is the name of the argument with the text. `decoder` is whether the text is for the decoder.
+        `num_new_tokens` is the number of tokens that will be appended. Return the encoded text, and
+        a note on the truncation or None. Raise ValueError if only special tokens would be left.
         """
         encoded = encode(verbose=False) if self else encode()
         num_tokens = len(encoded["input_ids"][0])
@@ -81,7 +86,7 @@ class Truncation:
         )
 
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
-        """Return the maximum number of tokens, or None without a limit."""
+        """Return the maximum number of tokens that a text may have, or None without a limit."""
         if not self:
             return None
         if decoder not in self._positions:
@@ -99,7 +104,8 @@ class Truncation:
         if room is not None:
             limits.append(room)
         elif not limits:
-            # Rotary positions have no table. Use the length that the model was trained with.
+            # Models with rotary position embeddings have no table of positions. Use the maximum
+            # length in their configuration.
             config: Any = self._model.config.get_text_config()
             trained = getattr(config, "max_position_embeddings", None)
             limits += [trained - num_new_tokens] if isinstance(trained, int) else []

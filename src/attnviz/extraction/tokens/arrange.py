@@ -1,4 +1,4 @@
-"""Arrangement of patches row by row, from the order in which a model keeps them."""
+"""Sorting of image patches row by row, if a model has them in another order."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ __all__ = ["ImageLayout", "arrange_patches"]
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """Layout of a stack's tokens in images.
+    """Positions of a stack's tokens in images. The tokens are patches, row by row, then padding.
 
     Attributes
     ----------
     grids : list of tuple of int
-        Rows and columns of each image, in the order of the images.
+        Number of rows and columns of patches of each image.
     padding : int
-        Number of tokens after the patches that only fill windows or a batch.
+        Number of padding tokens after the patches.
     sizes : list of tuple of int, or None
-        Height and width of each image in pixels if the rest of its pixels is padding.
+        Height and width of each image in pixels, without padding. None if images have no padding.
     block : int
-        Rows and columns of the blocks of patches in the model's input.
+        Size n of the blocks of n x n patches in the model's input.
     """
 
     grids: list[tuple[int, int]]
@@ -49,10 +49,11 @@ class ImageLayout:
 def arrange_patches(
     model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
 ) -> ImageLayout | None:
-    """Sort a vision stack's tokens row by row, in place, and return their layout.
+    """Sort the tokens of a vision stack row by row, and return their layout.
 
-    `layers` is changed if the model keeps patches in windows or blocks. `arguments` are the
-    model's. Return None if the order of the patches is unknown.
+    If the model has patches in the order of windows or blocks, the attention in `layers` is
+    replaced. `arguments` are the arguments of the model. Return None if the order of the patches is
+    unknown.
     """
     grid = grid_of(arguments)
     if grid is not None:
@@ -82,7 +83,11 @@ def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> Im
 def _layout_in_pages(
     model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
 ) -> ImageLayout | None:
-    """Return the layout of images of any shape, each in the corner of a padded page (Pixtral)."""
+    """Return the layout of images that are padded to a common size (Pixtral).
+
+    Each image is at the top left of its padded picture. Return None if the sizes of the images do
+    not give the number of tokens.
+    """
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
     has_sizes = isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2)
@@ -108,7 +113,7 @@ def _reorder(layers: StackLayers, layer: int, order: torch.Tensor) -> None:
 
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
-    """Return the rows and columns of a block if an argument contains them, else None."""
+    """Return the size n of blocks of n x n patches from the arguments, or None if unknown."""
     for name in IMAGE_MERGE_SIZES:
         sizes = arguments.get(name)
         if isinstance(sizes, torch.Tensor) and len(sizes.unique()) == 1:
@@ -119,7 +124,11 @@ def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
 def _arrange_blocks(
     model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
 ) -> ImageLayout | None:
-    """Sort patches that the model keeps in blocks, one block per token of the text (Qwen2-VL)."""
+    """Sort patches that are in the order of blocks of `size` x `size` patches (Qwen2-VL).
+
+    Each block becomes one token of the text. `grid` has the frames, rows and columns of patches of
+    each image. Return None if it does not fit the tokens.
+    """
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
     if queries != keys or queries != sum(height * width for height, width in images):
@@ -145,7 +154,7 @@ def _arrange_blocks(
 
 
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
-    """Return the row-by-row index of each patch, in the order of blocks of patches."""
+    """Return the row-by-row indices of an image's patches, in the order of blocks of patches."""
     numbers = torch.arange(height * width)
     blocks = numbers.reshape(height // size, size, width // size, size)
     return blocks.transpose(1, 2).flatten()
@@ -154,7 +163,11 @@ def _block_order(height: int, width: int, size: int) -> torch.Tensor:
 def _arrange_windows(
     model: Any, layers: StackLayers, image_size: tuple[int, int]
 ) -> ImageLayout | None:
-    """Sort patches of square windows, which some models shift in every other layer (Swin, SAM)."""
+    """Sort patches that are in the order of square windows (Swin, SAM).
+
+    Some models shift the windows in every second layer. Return None if the windows of a layer are
+    not known.
+    """
     queries, keys = layers.shape()
     if queries != keys:
         return None
@@ -165,7 +178,7 @@ def _arrange_windows(
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage_shape(model.config, side, image_size, queries)
         module_windows = shifted_windows(model, name)
-        # Require that the module defines these windows: other models cut differently.
+        # Other models form windows in other ways, so require that the module has this window size.
         if stage is None or (
             windows and module_windows.size not in (side, (side, side), [side, side])
         ):
@@ -181,7 +194,11 @@ def _arrange_windows(
 def _window_order(
     shape: tuple[int, int], padded: tuple[int, int], side: int, shift: tuple[int, int]
 ) -> torch.Tensor:
-    """Return the index in the windows of each patch, row by row, then of the padding."""
+    """Return for each patch, row by row, its index in the order of windows. Padding comes last.
+
+    `shape` and `padded` are the numbers of rows and columns without and with padding. `side` is the
+    number of rows of a window, and `shift` the shift of the windows.
+    """
     rows, columns = padded
     numbers = torch.arange(rows * columns).reshape(rows, columns)
     shifted = torch.roll(numbers, (-shift[0], -shift[1]), (0, 1))
@@ -195,10 +212,13 @@ def _window_order(
 def _stage_shape(
     config: Any, side: int, image_size: tuple[int, int], count: int
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return the rows and columns of a stage's patches, and those of its padded windows."""
+    """Return the rows and columns of patches of the stage with `count` tokens, or None.
+
+    The second pair includes the padding that fills windows of `side` x `side` patches.
+    """
     for patch in patch_sizes(config):
         shape = (-(-image_size[0] // patch[0]), -(-image_size[1] // patch[1]))
-        # From stage to stage the patches double in height and width.
+        # In each stage, the height and width of a patch are twice those of the stage before.
         while True:
             padded = shape
             if side:

@@ -1,4 +1,4 @@
-"""Tokens of a sound: its frames, named by their time."""
+"""Tokens of a sound: its frames, which are named by their time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from attnviz.record.tokens import Tokens
 
 __all__ = ["frame_tokens", "length_note", "with_sound_runs"]
 
-# Defaults of speech models without a processor: 16 kHz, 10 ms per feature.
+# Sampling rate (samples per second) and samples per feature (10 ms) of speech models. They are used
+# if the processor does not define them.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
 
 
 @dataclass(frozen=True)
 class _Sound:
-    """Sounds among a model's arguments.
+    """Lengths of the sounds in a model's arguments.
 
-    `lengths` has the number of features (or samples) of each sound, `longest` the number with
-    padding, and `seconds` the duration of one feature (or sample).
+    `lengths` has the number of features of each sound without padding. `longest` is the number with
+    padding, and `seconds` the duration of one feature. If the model takes samples, they count
+    instead of features.
     """
 
     lengths: tuple[int, ...]
@@ -46,7 +48,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
     if not isinstance(features, torch.Tensor) or features.dim() != 3:
         return None
     hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
-    # Some extractors stack neighbouring features.
+    # Some extractors concatenate `stride` neighbouring features.
     hop *= getattr(extractor, "stride", None) or 1
     longest = features.shape[_time_axis(features, config, extractor)]
     lengths = (longest,) * len(features)
@@ -59,23 +61,27 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
 
 
 def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
-    """Return the time axis of (examples, bins, features) or (examples, features, bins)."""
+    """Return the axis of time: 2 for (examples, bins, time), 1 for (examples, time, bins).
+
+    Bins are the frequencies of a feature.
+    """
     widths = feature_widths(config, extractor)
     fitting = [axis for axis in (1, 2) if features.shape[axis] in widths]
     if len(fitting) == 1:
         return 3 - fitting[0]
-    # There are usually more features than bins.
+    # The longer axis is usually the time.
     return 1 if features.shape[1] > features.shape[2] else 2
 
 
 def frame_tokens(
     arguments: Mapping[str, Any], config: Any, processor: Any, count: int
 ) -> Tokens | None:
-    """Return `count` frames of a sound, named by the time at which they begin, such as ``0.04s``.
+    """Return tokens for the `count` frames of a sound, named by their start, such as ``0.04s``.
 
-    `arguments` contain ``input_values`` (examples, samples), or ``input_features`` (examples, bins,
-    features) or (examples, features, bins). The processor has the sampling rate and the number of
-    samples of a feature. Return None without a sound.
+    `arguments` are the arguments of the model. The sound is ``input_values``, (examples, samples),
+    or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` defines the
+    sampling rate and the number of samples of a feature. Return None if `arguments` contain no
+    sound.
 
     Examples
     --------
@@ -85,7 +91,8 @@ def frame_tokens(
     sound = _sound_of(arguments, config, processor)
     if sound is None:
         return None
-    # Convolutions drop some samples at the ends, so their strides are more exact than the length.
+    # Convolutions drop some samples at the end of a sound. Therefore the number of samples per
+    # frame follows more exactly from their strides than from the length of the sound.
     step = sound.longest / count
     if "input_values" in arguments:
         step = samples_per_frame(config) or step
@@ -102,8 +109,10 @@ def with_sound_runs(
 ) -> Tokens:
     """Name the tokens of a text that stand for a sound by their time, such as ``0.04s``.
 
-    With several sounds the name is ``2: 0.04s`` if there are as many runs as sounds, otherwise
-    ``sound 1``. Return the same object if no token stands for a sound.
+    Consecutive tokens of this kind are one sound. If there are several sounds, a name starts with
+    the number of the sound: ``2: 0.04s``. If the number of sounds in the text and in `arguments`
+    differs, a token is named ``sound 1`` instead. Return the same object if no token stands for a
+    sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:
@@ -115,7 +124,7 @@ def with_sound_runs(
         )
     names: dict[int, str] = {}
     for number, (run, length) in enumerate(zip(runs, sound.lengths, strict=True), 1):
-        # Each token stands for the same number of features, rounded.
+        # Each token stands for the same number of features. Round it to a whole number.
         times = _times(len(run), max(round(length / len(run)), 1) * sound.seconds)
         prefix = f"{number}: " if len(runs) > 1 else ""
         names.update((position, prefix + time) for position, time in zip(run, times, strict=True))
@@ -125,9 +134,10 @@ def with_sound_runs(
 def length_note(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> str | None:
-    """Return a note on the end of a sound if the model's input is longer than the sound.
+    """Return a note on the end of a sound if the model's input is longer than the sound, else None.
 
-    `samples` is the number of samples at the processor's sampling rate, or 0 without a sound.
+    `samples` is the number of samples of the sound at the processor's sampling rate. It is 0 if the
+    number is not known.
     """
     sound = _sound_of(arguments, config, processor)
     extractor = getattr(processor, "feature_extractor", processor)

@@ -1,4 +1,4 @@
-"""Labels of the tokens of each stack: of a text, of pictures, of a sound, or of the model."""
+"""Tokens of each stack: those of a text, patches of pictures, frames of a sound, or numbers."""
 
 from __future__ import annotations
 
@@ -28,17 +28,19 @@ from attnviz.record.tokens import Tokens
 
 __all__ = ["TokenNames"]
 
-# Stacks whose queries may be media, and stacks that may read a text.
+# Stacks whose queries may be patches of pictures or frames of a sound.
 _SEEING = ("vision", "encoder", "audio", "self")
+# Stacks whose queries may be tokens of a text.
 _READING = ("self", "encoder", "decoder", "cross")
 
 
 class TokenNames:
-    """Names of the tokens of a forward's stacks.
+    """Finder of the tokens that are the queries and keys of each stack of a forward.
 
-    `layouts` has the layouts of stacks whose tokens lie in images, `num_pictures` is the number of
-    known pictures of each example, and `processor` made the pixel values of images or the features
-    of a sound. `virtual` are the tokens that an adapter puts before the text.
+    `layouts` has the layout of each stack whose tokens are patches in a known order.
+    `num_pictures` is the number of pictures of each example that the record contains. `processor`
+    computed the pixel values of images or the features of a sound. `virtual` are the tokens that an
+    adapter puts before the text.
     """
 
     def __init__(
@@ -61,9 +63,13 @@ class TokenNames:
         self._virtual = virtual
 
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
-        """Return the queries and keys of an example's stacks. Equal ones are the same object."""
+        """Return the tokens that are the queries and keys of each stack, for one example.
+
+        If the keys are the same tokens as the queries, both are the same object.
+        """
         queries: dict[str, Tokens] = {}
-        # Towers come first: image tokens of a text have the same grids as the images.
+        # Name the tokens of images before those of a text: image tokens in the text get the rows
+        # and columns of the patches.
         for name in sorted(
             self._stacks, key=lambda stack: self._own_text(stack, index) is not None
         ):
@@ -78,7 +84,7 @@ class TokenNames:
         return stack_tokens
 
     def _own_text(self, name: str, index: int) -> Tokens | None:
-        """Return the text that a stack's queries are, or None if they are anything else."""
+        """Return the text whose tokens are the queries of a stack, or None if they are not text."""
         layers = self._stacks[name]
         if layers.stack not in _READING:
             return None
@@ -107,7 +113,10 @@ class TokenNames:
         return _numbered_tokens(count) if tokens is None else tokens
 
     def _with_image(self, name: str, index: int) -> Tokens | None:
-        """Return a text and an image in one attention, if their order is known."""
+        """Return the tokens of a stack over both the text and an image.
+
+        Return None if the stack does not attend over both, or if their order is not known.
+        """
         layers = self._stacks[name]
         text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")
         first = family_of(self._model.config).image_first
@@ -127,7 +136,7 @@ class TokenNames:
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
         if layers.stack == "cross" and any(layers.windows):
-            # In windows the keys may belong to another picture than the queries.
+            # If attention is in windows, it is not known which picture the keys belong to.
             return _numbered_tokens(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
@@ -143,7 +152,7 @@ class TokenNames:
                 and input_text is not None
                 and len(text) + len(input_text) == count
             ):
-                # The decoder attends to its own tokens and the input's in one attention.
+                # The keys of this decoder are its own tokens and those of the input.
                 return joined_tokens(text, self._named_tokens(input_text, index, named))
         towers = [named[stack] for stack in named if self._stacks[stack].stack in _SEEING]
         fitting = next((tokens for tokens in towers if len(tokens) == count), None)
@@ -152,7 +161,7 @@ class TokenNames:
         return _numbered_tokens(count) if fitting is None else fitting
 
     def _named_tokens(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
-        """Name the tokens of a text that stand for patches or frames by their position or time."""
+        """Rename the tokens of a text that stand for patches (row, column) or frames (time)."""
         config = self._model.config
         runs = image_positions(tokens, config)
         if runs:
@@ -162,14 +171,18 @@ class TokenNames:
     def _shapes(
         self, runs: Sequence[Sequence[int]], index: int, named: Mapping[str, Tokens]
     ) -> list[tuple[int, int]] | None:
-        """Return the rows and columns of the patches that became the image tokens of a text."""
+        """Return the rows and columns of patches of each image in a text, or None if unknown.
+
+        `runs` are the positions of each image's tokens in the text, and `named` the tokens of other
+        stacks.
+        """
         grid = grid_of(self._batch.arguments)
         if grid is not None:
             return [
                 (rows, columns) for frames, rows, columns in grid.tolist() for _ in range(frames)
             ]
         if any(_is_resampler(layers, index) for layers in self._stacks.values()):
-            # Each token of a resampler stands for the whole image, not for a position.
+            # Each token of a resampler stands for the whole image, so it has no row and column.
             return None
         towers = [
             tokens
@@ -180,14 +193,14 @@ class TokenNames:
             return [(grid.rows, grid.columns) for grid in towers[-1].grids]
         if any(layers.stack == "vision" for layers in self._stacks.values()):
             return None
-        # Without an attending tower (Chameleon) images are squares.
+        # If patches are not encoded with attention (Chameleon), all images are squares.
         sides = [isqrt(len(run)) for run in runs]
         squares = all(side * side == len(run) for side, run in zip(sides, runs, strict=True))
         fits = squares and len(runs) == self._num_pictures
         return [(side, side) for side in sides] if fits else None
 
     def _media_tokens(self, name: str, count: int) -> Tokens | None:
-        """Return tokens of pictures or of a sound, or None if the kind is unknown."""
+        """Return `count` tokens of pictures or of a sound in a stack, or None if unknown."""
         layers = self._stacks[name]
         arguments = self._batch.arguments
         are_queries = layers.shape()[0] == count
@@ -198,7 +211,8 @@ class TokenNames:
             return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
         windows = set(layers.windows)
         if are_queries and windows != {()}:
-            # Layers with different orders of tokens have no common names for them.
+            # If the windows of the layers differ, so does the order of their tokens. Then no names
+            # fit all layers.
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor):
@@ -211,7 +225,7 @@ class TokenNames:
         )
 
     def _shows_patches(self, layers: StackLayers) -> bool:
-        """Whether a stack's tokens may be patches: not in a decoder, and not without pictures."""
+        """Whether the tokens of a stack may be patches of pictures in the model's input."""
         pixels = self._batch.arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor) or pixels.dim() < 4:
             return False
@@ -219,7 +233,11 @@ class TokenNames:
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
     def _picture_of_runs(self, pixels: torch.Tensor) -> list[int | None]:
-        """Return the index of each run's picture: one picture, or each shown frame of a film."""
+        """Return the index of the record's picture for each image of patches.
+
+        The images are one picture, or the first frame of each group of frames that share patches in
+        a film. An index is None if the record does not have all pictures.
+        """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
         frame_numbers = range(0, frames, step) if frames % step == 0 else range(frames)
@@ -227,7 +245,7 @@ class TokenNames:
         return [number if are_known else None for number in frame_numbers]
 
     def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
-        """Name tokens in windows, which are whole pictures, or have a known order only."""
+        """Name tokens in windows by their picture, or by window number and index in the window."""
         layers = self._stacks[name]
         if len(windows) == self._num_pictures and self._shows_patches(layers):
             pixels = self._batch.arguments["pixel_values"]
@@ -264,13 +282,14 @@ def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
 
 
 def _is_resampler(layers: StackLayers, index: int) -> bool:
-    """Whether a stack turns all patches of an image into a few tokens."""
+    """Whether the queries of a stack are a few tokens that summarise all patches of an image."""
     num_queries, num_keys = layers.shape(index)
-    # In windows a pooling head makes one token of each of several images.
+    # Each window of a pooling head is a separate image. A single query per image is not a
+    # resampler.
     window_size = max(layers.windows[0] or (num_queries,))
     return layers.stack == "connector" or (layers.stack == "pooling" and 1 < window_size < num_keys)
 
 
 def _numbered_tokens(count: int) -> Tokens:
-    """Return tokens that are named by their position only."""
+    """Return tokens that are named by their index, such as ``[0]``."""
     return Tokens.of([f"[{position}]" for position in range(count)], words=range(count))

@@ -1,4 +1,4 @@
-"""Images as a model receives them: pictures, patches, and the tokens that represent them."""
+"""Images in a model's input: their pictures, and the tokens that stand for their patches."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ __all__ = [
 
 
 def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
-    """Return the frames, rows and columns of patches of each image or film, int64, (images, 3).
+    """Return the size of each image or film in patches: frames, rows and columns.
 
-    Return None if no argument has them, or if there are both images and films.
+    The result is int64, (images, 3). An image has one frame. Return None if no argument contains
+    the sizes, or if the arguments contain both images and films.
     """
     grids = [
         arguments[name] for name in IMAGE_GRIDS if isinstance(arguments.get(name), torch.Tensor)
@@ -67,12 +68,13 @@ def patch_tokens(
     *,
     images: Sequence[int | None] = (None,),
 ) -> Tokens | None:
-    """Return the `count` tokens that the tower around the module `name` makes of an image.
+    """Return the tokens of an image in the encoder that contains the attention module `name`.
 
-    `image_size` is height and width in pixels, as the model received it. `images` are the indices
-    of the record's images that the patches belong to, in order. Class token and registers are
-    special tokens. Each patch is ``row,column``, counted from 0 at the top left. Return None if
-    these are not exactly `count` tokens: the position in an image is never guessed.
+    `image_size` is the height and width in pixels, as the model received the image. `images` are
+    the indices of the record's images to which the patches belong, in order. Class token and
+    registers are special tokens. Each patch is named ``row,column``, counted from 0 at the top
+    left. Return None if no patch size of the model gives exactly `count` tokens. The position of a
+    token is never guessed.
     """
     config: Any = model.config
     if any(family.custom_patch_order for family in families_in(config)):
@@ -84,7 +86,7 @@ def patch_tokens(
     if has_stages(config):
         grids += _coarser(image_size, sizes)
     for rows, columns in grids:
-        # Only some stages of a tower have the tokens beside the patches.
+        # Special tokens may be added in some stages of the encoder only, so try without them, too.
         for first, last in ((before, after), ((), ())):
             patches = rows * columns * len(images)
             if patches and patches + len(first) + len(last) == count:
@@ -94,7 +96,10 @@ def patch_tokens(
 
 
 def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
-    """Return heights and widths of patches in timm, whose configurations do not contain them."""
+    """Return the height and width of patches in models of timm, from their first convolution.
+
+    Their configurations do not contain the patch size.
+    """
     return [
         (module.kernel_size[0], module.kernel_size[1])
         for name, module in model.named_modules()
@@ -103,7 +108,10 @@ def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
 
 
 def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the tokens before and after the patches for which a module's tower has parameters."""
+    """Return the names of special tokens before and after the patches.
+
+    They are found by the names of their parameters in the modules that contain `name`.
+    """
     counts: dict[str, int] = {}
     while name and not counts:
         name = name.rpartition(".")[0]
@@ -139,7 +147,10 @@ def _numbered(mark: str, count: int | None) -> list[str]:
 def _coarser(
     image_size: tuple[int, int], sizes: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield grids of patches that double in height and width from stage to stage."""
+    """Yield the rows and columns of patches in each stage of a model.
+
+    In each stage, the height and width of a patch are twice those of the stage before.
+    """
     for height, width in sizes or [(1, 1)]:
         for doubled in range(_MAX_DOUBLINGS):
             step = 2**doubled
@@ -153,11 +164,13 @@ def grid_tokens(
     after: Sequence[str] = (),
     images: Sequence[int | None] | None = None,
 ) -> Tokens:
-    """Name the patches of images, by rows and columns, one image after the other.
+    """Return tokens for the patches of images, row by row, one image after the other.
 
-    `before` and `after` are special tokens around the patches. `images` has for each image its
-    index in the record, or None if the picture is not known. Patches are named ``row,column``, or
-    ``image: row,column`` counted from 1 if there are several images.
+    `grids` has the number of rows and columns of each image. `before` and `after` are special
+    tokens before and after all patches. `images` has the index of each image in the record, or None
+    if the record does not have its picture. A patch is named ``row,column``, counted from 0. If
+    there are several images, the name starts with the number of the image, counted from 1:
+    ``1: row,column``.
 
     Examples
     --------
@@ -181,14 +194,16 @@ def grid_tokens(
         text=tuple(text),
         special=tuple(special),
         sequence=tuple(None if flag else 0 for flag in special),
-        # Each patch is its own word, so that merging words keeps it.
+        # Each patch is a separate word, so that it is not merged if a record merges words.
         words=tuple(None if special[position] else position for position in range(count)),
         grids=tuple(patch_grids),
     )
 
 
 def joined_images(parts: Sequence[Tokens]) -> Tokens:
-    """Join tokens of several images into one list, each with its image's number, counted from 1.
+    """Join the tokens of several images into one list.
+
+    The name of each token then starts with the number of its image, counted from 1.
 
     Examples
     --------
@@ -211,12 +226,18 @@ def joined_images(parts: Sequence[Tokens]) -> Tokens:
 
 
 def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
-    """Return the runs of a text's tokens that stand for image patches, each as its positions."""
+    """Return the positions of the tokens of a text that stand for patches of images.
+
+    Each list in the result has consecutive positions, which usually are one image.
+    """
     return runs_of(tokens, config, IMAGE_TOKEN_IDS)
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return runs of tokens whose ids `config` has under `names`. A run is a list of positions."""
+    """Return the positions of tokens whose ids are attributes of `config` with these `names`.
+
+    Each list in the result is a run: it has consecutive positions.
+    """
     identifiers = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
     for position, identifier in enumerate(tokens.ids or ()):
@@ -232,12 +253,13 @@ def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]
 def with_image_runs(
     tokens: Tokens, runs: Sequence[list[int]], shapes: Sequence[tuple[int, int]] | None
 ) -> Tokens:
-    """Name the tokens of a text that stand for patches of images.
+    """Rename the tokens of a text that stand for patches of images.
 
-    `runs` is the result of `image_positions`. `shapes` are the rows and columns of each picture's
-    patches, if they are known. If the shapes, all merged by the same factor, give exactly the
-    number of tokens, a token is named ``row,column`` and has a grid. Otherwise it is named ``image
-    1``, by run. Return the same object without runs.
+    `runs` is the result of `image_positions`. `shapes` has the number of rows and columns of
+    patches of each image, or is None if they are not known. Blocks of n x n patches become one
+    token. If some n gives exactly the number of tokens, a token is named ``row,column`` and each
+    image gets a grid. Otherwise, the tokens of the first run are named ``image 1``, and so on.
+    Return the same object if `runs` is empty.
 
     Examples
     --------
@@ -262,14 +284,19 @@ def with_image_runs(
         for offset, position in enumerate(image_run):
             row, column = divmod(offset, columns)
             names[position] = f"{prefix}{row},{column}"
-        # Some models put a token after each row, so their patches are not one run.
+        # Some models put another token after each row. Then the patches are not consecutive, and
+        # the image gets no grid.
         if image_run[-1] - image_run[0] == len(image_run) - 1:
             grids.append(PatchGrid(number, image_run[0], rows, columns))
     return replace(renamed(tokens, names), grids=tuple(grids))
 
 
 def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
-    """Return the shapes after merging square blocks of patches to a total of `count`, or None."""
+    """Return the rows and columns of each image if blocks of n x n patches become one token.
+
+    The number n is the same for all images and gives `count` tokens in total. Return None if no
+    number does.
+    """
     block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
     if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
         return None
@@ -278,14 +305,17 @@ def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[i
 
 
 def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
-    """Rename tokens by position, as words of the text that contains them."""
+    """Rename tokens of a text. `names` has the new names by position.
+
+    The renamed tokens are not special. They belong to the text that contains them.
+    """
     text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
     words = None if tokens.words is None else list(tokens.words)
     for position, name in names.items():
         text[position], special[position] = name, False
         sequence[position] = _sequence_near(tokens, position)
         if words is not None:
-            # Each is a separate word, so that merging words keeps it.
+            # Each token is a separate word, so that it is not merged if a record merges words.
             words[position] = len(tokens) + position
     return replace(
         tokens,
@@ -297,7 +327,10 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
 
 
 def _sequence_near(tokens: Tokens, position: int) -> int:
-    """Return the text number of a token, or of the nearest token before it that has one."""
+    """Return the number of the text to which a token belongs.
+
+    If the token belongs to no text, take the nearest token before it that does.
+    """
     before = (tokens.sequence[index] for index in range(position, -1, -1))
     return next((number for number in before if number is not None), 0)
 
@@ -313,14 +346,14 @@ def pictures(
 ) -> tuple[list[NDArray[np.uint8]], list[str]]:
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
-    They are resized and cropped as the model received them: from ``pixel_values`` as pictures (...,
-    3, height, width), or as patches with ``image_grid_thw`` or ``spatial_shapes``. The image
-    processor defines how colours were changed. `block` is the number of rows and columns of a block
-    of consecutive patches.
+    The pictures are resized and cropped as the model received them. ``pixel_values`` in `arguments`
+    are pictures, (..., 3, height, width), or patches. For patches, ``image_grid_thw`` or
+    ``spatial_shapes`` must give the number of rows and columns. The image processor defines how
+    colours were changed. Patches are in the order of blocks of `block` x `block` patches.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    # With both images and films, the owner of each token is unclear.
+    # If the input has images and films, it is unclear which tokens belong to which of them.
     if len(tensors) != 1 or not tensors[0].is_floating_point():
         return [], []
     pixels = tensors[0].detach().float().cpu()
@@ -343,7 +376,7 @@ def pictures(
 
 @dataclass(frozen=True)
 class _Colours:
-    """Conversion into pixel values: ``(colour * factor - offset - mean) / deviation``."""
+    """Conversion of colours to pixel values: ``(colour * factor - offset - mean) / deviation``."""
 
     factor: float
     offset: float
@@ -371,7 +404,7 @@ class _Colours:
         """Return the colours of one picture, uint8 (height, width, 3), from its pixel values."""
         colours = (pixels * self.deviation + self.mean + self.offset) / self.factor
         if self.factor == 1.0 and float(colours.max()) <= 1.0:
-            # The picture was between 0 and 1 already, so it was not rescaled.
+            # The processor did not rescale the picture, because its values were 0 to 1 already.
             colours = colours * 255
         return _as_uint8(colours)
 
@@ -388,7 +421,10 @@ def _as_uint8(colours: torch.Tensor) -> NDArray[np.uint8]:
 
 
 def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tensor]:
-    """Rebuild pictures from patches kept row by row with colours last (SigLIP 2)."""
+    """Rebuild pictures from patches that are sorted row by row (SigLIP 2).
+
+    The last axis of a patch has the colours. `shapes` has the rows and columns of each picture.
+    """
     side = isqrt(pixels.shape[2] // 3)
     if pixels.shape[2] != 3 * side * side:
         return []
@@ -404,7 +440,11 @@ def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tens
 def _from_patches(
     pixels: torch.Tensor, grid: list[list[int]], config: Any, block: int
 ) -> list[torch.Tensor]:
-    """Rebuild pictures from patches kept in blocks (Qwen2-VL and related models)."""
+    """Rebuild pictures from patches in the order of blocks (Qwen2-VL and related models).
+
+    `grid` has the frames, rows and columns of each picture or film. Return an empty list if it does
+    not fit the patches.
+    """
     frames_per_patch = frames_in_pixels(config)
     side = isqrt(pixels.shape[1] // (3 * frames_per_patch))
     count = sum(frames * rows * columns for frames, rows, columns in grid)
@@ -421,8 +461,8 @@ def _from_patches(
             frames, rows // block, columns // block, block, block, 3, frames_per_patch, side, side
         )
         start = stop
-        # Frames that share a patch are copies of a picture, or similar frames of a film: use the
-        # first.
+        # A patch may cover several frames: copies of a picture, or consecutive frames of a film.
+        # Show the first of them.
         laid_out = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
         images += list(laid_out.reshape(frames, 3, rows * side, columns * side))
     return images

@@ -28,19 +28,22 @@ def display_tokens(
     ids : sequence of int
         Vocabulary ids.
     tokenizer : PreTrainedTokenizerBase, optional
-        The tokenizer that made them. Without it, and without `encoding`, a token is ``#id``.
+        The tokenizer of the ids. If neither `tokenizer` nor `encoding` is passed, the text of a
+        token is ``#id``.
     encoding : tokenizers.Encoding, optional
-        Encoding of a fast tokenizer, with the added tokens and the text of a pair that each token
-        belongs to.
+        Result of a fast tokenizer for the same ids. It contains which tokens were added, and to
+        which text of a pair each token belongs.
     sequence : sequence of (int or None), optional
-        The text of a pair that each token belongs to, without `encoding`. Default: 0.
+        Number of the text of a pair to which each token belongs. It is ignored if `encoding` is
+        passed. The default is 0 for all tokens.
 
     Returns
     -------
     Tokens
-        Special tokens are those that the tokenizer added or defines as special. The token of an
-        unknown word is not special. Special tokens belong to no text. Words are those of a fast
-        tokenizer that splits a text into words, otherwise those that the vocabulary marks, if any.
+        A token is special if the tokenizer added it or defines it as special. The token for unknown
+        words is not special. Special tokens belong to no text. Words are those of a fast tokenizer
+        that splits a text into words. For other tokenizers they are read from the vocabulary, if
+        its entries mark the start or end of a word.
 
     Raises
     ------
@@ -80,7 +83,9 @@ def display_tokens(
 
 
 def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """Return display texts for ids that are not consecutive, or ``#id`` without a tokenizer.
+    """Return the display text of each id by itself, as if the ids were not consecutive.
+
+    If `tokenizer` is None, the text is ``#id``.
 
     Examples
     --------
@@ -99,7 +104,7 @@ def _texts(
         entries: list[str | None] = list(encoding.tokens)
         return display_texts(entries, alphabet=guess_alphabet(entries))
     entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
-    # Added tokens are displayed literally in every alphabet.
+    # Tokens that were added to the vocabulary are shown literally. The alphabet does not apply.
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
     alphabet = alphabet_of(tokenizer)
@@ -117,7 +122,10 @@ def _texts(
 
 
 def _special_ids(tokenizer: Any) -> set[int]:
-    """Return ids of special tokens, with those of chat templates and without the unknown word."""
+    """Return the ids of special tokens, including those of chat templates.
+
+    The token for unknown words is not included, unless it also has another role.
+    """
     special = set(tokenizer.all_special_ids)
     special.update(
         identifier for identifier, token in tokenizer.added_tokens_decoder.items() if token.special
@@ -132,8 +140,9 @@ def _special_ids(tokenizer: Any) -> set[int]:
     return special
 
 
-# Spaces and other word separators in each alphabet of a vocabulary.
+# Character that stands for a space in the vocabulary entries of each alphabet.
 _SPACE = {"bytes": "Ġ", "metaspace": METASPACE, "plain": " "}
+# Characters that stand for a line break, a tab or a carriage return.
 _BREAKS = {"bytes": "Ċĉč", "metaspace": "\n\t\r", "plain": "\n\t\r"}
 _BYTE_ENTRIES = {"<0x0A>": "\n", "<0x09>": "\t", "<0x0D>": "\r"}
 _WORD_END = "</w>"
@@ -149,7 +158,7 @@ def words_of(
     tokenizer: Any = None,
     encoding: Any = None,
 ) -> tuple[int | None, ...] | None:
-    """Return the word that each token belongs to.
+    """Return the number of the word to which each token belongs.
 
     Parameters
     ----------
@@ -158,18 +167,18 @@ def words_of(
     special : sequence of bool
         Whether each token is special.
     sequence : sequence of (int or None)
-        The text of a pair that each token belongs to.
+        Number of the text of a pair to which each token belongs.
     tokenizer : PreTrainedTokenizerBase, optional
-        The tokenizer that made them.
+        The tokenizer of the ids.
     encoding : tokenizers.Encoding, optional
-        Encoding of a fast tokenizer.
+        Result of a fast tokenizer for the same ids.
 
     Returns
     -------
     tuple of (int or None), or None
-        As `Tokens.words`: the words of a fast tokenizer, or those that the vocabulary marks if the
-        tokenizer is slow or does not split texts into words (Llama 2, Gemma). None if words are
-        unknown.
+        Words in the format of `Tokens.words`, or None if they are unknown. They are the words of a
+        fast tokenizer. If the tokenizer is slow or does not split texts into words (Llama 2,
+        Gemma), they are read from the marks of words in the vocabulary.
     """
     if tokenizer is None and encoding is None:
         return None
@@ -196,7 +205,10 @@ def words_of(
 def _encoded_again(
     ids: Sequence[int], special: Sequence[bool], sequence: Sequence[int | None], tokenizer: Any
 ) -> Words | None:
-    """Return words from encoding the text of the ids again, or None if the ids differ."""
+    """Decode the ids, encode the text again, and return the words of the result.
+
+    Return None if the ids of the result differ.
+    """
     words: list[int | None] = []
     runs = groupby(range(len(ids)), key=lambda position: (special[position], sequence[position]))
     for (is_special, _), positions in runs:
@@ -213,7 +225,7 @@ def _encoded_again(
 
 
 def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether no word contains a space. If one does, the tokenizer does not split into words."""
+    """Whether `words` are words: no word of a tokenizer that splits texts contains a space."""
     grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
     return not any(
         space in "".join(entry for _, entry in pairs).strip(space + breaks)
@@ -223,10 +235,10 @@ def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) ->
 
 
 def alphabet_of(tokenizer: Any) -> Alphabet:
-    """Return the alphabet of a tokenizer's vocabulary."""
+    """Return the alphabet of a tokenizer's vocabulary: how its entries represent characters."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        # A tokenizer written in Python does not define its alphabet. Read it from the vocabulary.
+        # A tokenizer written in Python does not define its alphabet. Guess it from the vocabulary.
         return guess_alphabet(list(tokenizer.get_vocab()))
     parts = "".join(
         part.__getstate__().decode()
