@@ -138,7 +138,7 @@ class _RecordMaker:
         self._images, self._notes = pictures(batch.arguments, model.config, processor, block=block)
         num_pictures, remainder = divmod(len(self._images), batch.size)
         if remainder:
-            # It is unclear which pictures belong to which example, so show no pictures.
+            # Show no pictures, because it is unclear which pictures belong to which example.
             self._images, num_pictures = [], 0
         self._num_pictures = num_pictures
         self._token_names = TokenNames(

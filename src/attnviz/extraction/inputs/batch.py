@@ -88,7 +88,7 @@ class Batch:
     processor : object or None
         Processor that computed the pixel values of images, or the features of a sound.
     example_notes : list of list of str
-        Notes for the record of each example. Empty if no example has notes of its own.
+        Notes for the record of each example. Empty if all notes are in `notes`.
     """
 
     arguments: dict[str, Any]

@@ -83,7 +83,7 @@ def display_tokens(
 
 
 def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """Return the display text of each id by itself, as if the ids were not consecutive.
+    """Return the display text of each id. The ids are not consecutive tokens of a text.
 
     If `tokenizer` is None, the text is ``#id``.
 
