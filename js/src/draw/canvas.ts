@@ -1,4 +1,4 @@
-/** Paints marks to a 2D canvas. */
+/** Painting of marks on a 2D canvas. */
 
 import {
   type CurvesMark,
@@ -25,7 +25,7 @@ function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: n
   context.lineCap = "butt";
   if (mark.dashed) context.setLineDash(DASHES);
   const vertical = mark.columns === "vertical";
-  // Draw weak curves first, so that strong ones lie on top.
+  // Draw weak curves first, so that strong curves lie on top of them.
   for (const step of [...buckets.keys()].sort((a, b) => a - b)) {
     context.globalAlpha = (step / OPACITY_STEPS) * dim;
     for (const i of buckets.get(step) as number[]) {
@@ -66,7 +66,7 @@ function paintText(context: CanvasRenderingContext2D, mark: TextMark): void {
   context.restore();
 }
 
-// Images are painted at every move of the pointer.
+// Canvases by pixel array, kept because images are painted at every move of the pointer.
 const canvases = new WeakMap<ImageMark["pixels"], HTMLCanvasElement>();
 
 /** Return a canvas with an image's pixels, or null without canvas support. */
@@ -92,12 +92,16 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(averaged ?? canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
-/** Cells of at least this many screen pixels are drawn directly, with widths that differ by a pixel. */
+/**
+ * Cells of at least this many screen pixels are drawn without averaging. Their widths can differ by
+ * one pixel.
+ */
 const LARGE_CELL = 8;
 
 /**
- * Return the image magnified so that each screen pixel becomes the mean of the cells under it, or
- * null if that is not needed because cells are large or whole pixels.
+ * Return the image, magnified so that smooth drawing gives each screen pixel the mean of the cells
+ * under it. Return null if cells are large or have a whole number of screen pixels, or without
+ * canvas support.
  */
 function averagedCanvas(
   context: CanvasRenderingContext2D,
@@ -136,7 +140,7 @@ function gradientOf(
 /** Paint marks in order, with all opacities multiplied by `dim`. */
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
-    // The opacity of dots is not set here: their painter applies it to each dot, so that
+    // Do not set the opacity of dots here. Their painter applies it to each dot, so that
     // overlapping dots are more opaque.
     const hasOneOpacity =
       mark.kind !== "dots" && "opacity" in mark && typeof mark.opacity === "number";
@@ -183,7 +187,10 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
   context.globalAlpha = 1;
 }
 
-/** Resize a canvas to the screen's pixels and clear it. Return its context, or null without support. */
+/**
+ * Resize a canvas to `scale` screen pixels per CSS pixel and clear it. Return its context, or null
+ * without canvas support.
+ */
 export function prepareCanvas(
   canvas: HTMLCanvasElement,
   width: number,
@@ -192,7 +199,7 @@ export function prepareCanvas(
 ): CanvasRenderingContext2D | null {
   const pixelWidth = Math.max(1, Math.round(width * scale));
   const pixelHeight = Math.max(1, Math.round(height * scale));
-  // Setting the size clears the canvas and reallocates it, even if the size is the same.
+  // Compare first, because setting the size reallocates the canvas even if the size is the same.
   if (canvas.width !== pixelWidth) canvas.width = pixelWidth;
   if (canvas.height !== pixelHeight) canvas.height = pixelHeight;
   canvas.style.width = `${width}px`;
@@ -204,7 +211,7 @@ export function prepareCanvas(
   return context;
 }
 
-/** Return a scene as a PNG file with `scale` pixels per pixel of the scene. */
+/** Return a scene as a PNG file with `scale` image pixels per pixel of the scene. */
 export async function toPng(scene: Scene, scale: number): Promise<Blob> {
   const canvas = document.createElement("canvas");
   const context = prepareCanvas(canvas, scene.width, scene.height, scale);
@@ -224,12 +231,14 @@ export async function toPng(scene: Scene, scale: number): Promise<Blob> {
 }
 
 let measureContext: CanvasRenderingContext2D | null | undefined;
-/** Widths by font and text. A view measures the same tokens again for each layer. */
+/**
+ * Widths in pixels by font and text, kept because a view measures the same tokens for each layer.
+ */
 const widthsByFont = new Map<string, Map<string, number>>();
 const MAX_CACHED_FONTS = 16;
 const MAX_CACHED_WIDTHS = 20_000;
 
-/** Return the width of a text in pixels. */
+/** Return the width of a text in pixels, or an estimate without canvas support. */
 export function measureText(text: string, font: string): number {
   if (measureContext === undefined)
     measureContext = document.createElement("canvas").getContext("2d");

@@ -2,19 +2,26 @@
  * Painting of many small discs and squares, as pixels in a typed array or as SVG paths.
  *
  * One canvas call per dot would take seconds for 200,000 dots. Instead each dot is copied from a
- * stamp, which is computed once for each radius and position within a pixel.
+ * stamp. A stamp has, for each pixel near a dot, the share of the pixel that the dot covers. It is
+ * computed once for each radius and for each position of the dot's centre within a pixel.
  */
 
 import type { DotsMark, DotsPainter, ImageMark, Mark } from "./marks";
 
-/** Maximum number of dots written as shapes in an SVG. Editors become slow with more shapes. */
+/** Maximum number of dots that an SVG contains as shapes. Editors become slow with more shapes. */
 export const MAX_SHAPE_DOTS = 20_000;
 
-/** Number of coverage steps of a pixel, from 0 to complete. */
+/**
+ * Number of steps of a pixel's covered share. Step 0 is not covered, and step `LEVELS` is
+ * completely covered.
+ */
 const LEVELS = 64;
-/** Number of positions within a pixel that have a stamp, in each direction. */
+/** Number of positions within a pixel that have a stamp, along each axis. */
 const PHASES = 4;
-/** Number of depth steps of a plot in three dimensions. */
+/**
+ * Number of depth steps of a three-dimensional plot. Dots in one step have the same size and
+ * opacity.
+ */
 const DEPTHS = 8;
 /** Half the side of a square with the area of a disc of radius 1. */
 const HALF_SIDE = /* @__PURE__ */ Math.sqrt(Math.PI) / 2;
@@ -33,7 +40,7 @@ export function atDepth(
   return { radius: radius * (0.65 + 0.7 * near), opacity: opacity * (0.3 + 0.7 * near) };
 }
 
-/** Premultiplied pixels: red in the lowest byte, opacity in the highest byte. */
+/** Pixels with premultiplied colours, red in the lowest byte and opacity in the highest byte. */
 interface Raster {
   width: number;
   height: number;
@@ -48,7 +55,10 @@ function clamp(value: number): number {
   return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/** Return the covered share of the pixel whose centre is at (dx, dy) from the centre of the dot. */
+/**
+ * Return the share of a pixel that a dot covers. (dx, dy) is the distance of the pixel's centre
+ * from the centre of the dot.
+ */
 function coverage(shape: number, radius: number, dx: number, dy: number): number {
   if (radius <= 0) return 0;
   if (shape === 1) {
@@ -57,14 +67,18 @@ function coverage(shape: number, radius: number, dx: number, dy: number): number
     return along(dx) * along(dy);
   }
   const inside = clamp(radius - Math.hypot(dx, dy) + 0.5);
-  // Below half a pixel the formula for the edge would make the disc too large.
+  // This formula gives too large a disc for a radius below half a pixel. Multiply by the disc's
+  // area.
   return radius < 0.5 ? inside * Math.PI * radius * radius : inside;
 }
 
-/** Coverage levels (0 to LEVELS) of a dot's pixels, one stamp after the other for each position. */
+/**
+ * Stamps of a shape and radius, one after the other for each position within a pixel. `levels` has
+ * the covered share (0 to LEVELS) of side * side pixels for each stamp.
+ */
 interface Stamps {
   side: number;
-  /** Offset from the first pixel of the stamp to the pixel with the dot's centre. */
+  /** Number of columns (and rows) of a stamp before the pixel with the dot's centre. */
   before: number;
   levels: Uint8Array;
 }
@@ -72,7 +86,8 @@ interface Stamps {
 const stampCache = new Map<string, Stamps>();
 
 function stampsOf(shape: number, exactRadius: number, exactRing: number): Stamps {
-  // Zooming produces all radii. Radii are rounded to a sixteenth of a pixel, which looks the same.
+  // Zooming produces many different radii. Round them to a sixteenth of a pixel, which looks the
+  // same, so that stamps are reused.
   const radius = Math.max(1 / 16, Math.round(exactRadius * 16) / 16);
   const ring = Math.round(exactRing * 16) / 16;
   const cacheKey = `${shape} ${radius} ${ring}`;
@@ -109,9 +124,10 @@ function rgbOf(color: string): [number, number, number] {
 }
 
 /**
- * Return premultiplied pixels for each colour and opacity step, `steps + 1` per colour.
+ * Return premultiplied pixels for each colour and opacity step, with `steps + 1` entries per
+ * colour. `alphas` has the opacity of each step, from 0 to 256 * `opacity`.
  *
- * Values are rounded down, so that repeated painting never overflows a byte.
+ * Values are rounded down, so that painting over a pixel many times never overflows a byte.
  */
 export function sourcePixels(
   colors: readonly string[],
@@ -134,7 +150,9 @@ export function sourcePixels(
   return { words, alphas };
 }
 
-/** Paint a premultiplied pixel with opacity `alpha`, 0 to 256, over another pixel. */
+/**
+ * Paint the premultiplied pixel `source` with opacity `alpha`, 0 to 256, over the pixel `below`.
+ */
 export function blend(below: number, source: number, alpha: number): number {
   const remaining = 256 - alpha;
   const even = ((Math.imul(below & 0xff00ff, remaining) + 0x800080) >>> 8) & 0xff00ff;
@@ -163,7 +181,7 @@ export function paintInto(
   for (let depth = 0; depth < DEPTHS; depth++) paintDepth(raster, mark, scale, left, top, depth);
 }
 
-/** Paint the dots of one depth step, or all dots if `depth` is -1. */
+/** Paint the dots of one depth step. If `depth` is -1, paint all dots. */
 function paintDepth(
   raster: Raster,
   mark: DotsMark,
@@ -187,7 +205,7 @@ function paintDepth(
     const pixelY = Math.floor(centerY);
     const firstX = pixelX - before;
     const firstY = pixelY - before;
-    // Also false if a coordinate is NaN.
+    // If a coordinate is NaN, the comparisons are false, so the dot is omitted.
     if (!(firstX < width && firstY < height && firstX + side > 0 && firstY + side > 0)) continue;
     const phaseX = Math.floor((centerX - pixelX) * PHASES);
     const phaseY = Math.floor((centerY - pixelY) * PHASES);
@@ -204,7 +222,8 @@ function paintDepth(
         if (level === 0 || column < 0 || column >= width) continue;
         const remaining = 256 - (alphas[level] as number);
         const below = pixels[pixelIndex] as number;
-        // The body of `blend`, inlined: a call for each pixel would take a third of the frame's time.
+        // This is the body of `blend`. A function call for each pixel would take a third of the
+        // frame's time.
         const even = ((Math.imul(below & 0xff00ff, remaining) + 0x800080) >>> 8) & 0xff00ff;
         const odd = (Math.imul((below >>> 8) & 0xff00ff, remaining) + 0x800080) & 0xff00ff00;
         pixels[pixelIndex] = (words[base + level] as number) + (even | odd);
@@ -216,9 +235,9 @@ function paintDepth(
 const OPAQUE = 0xff000000;
 
 /**
- * Return the raster's pixels with colours not premultiplied, as a canvas needs them.
+ * Return the pixels of a raster with colours that are not premultiplied, as a canvas needs them.
  *
- * @param into bytes to write to, of a raster of the same size.
+ * @param into bytes to write the pixels to. They must have the size of the raster.
  */
 export function unpremultiply(
   raster: Raster,
@@ -242,7 +261,7 @@ export function unpremultiply(
   return into;
 }
 
-/** Paint dots to pixels of the mark's area, with `scale` pixels per pixel of the mark. */
+/** Paint dots to an image of the mark's area, with `scale` image pixels per pixel of the mark. */
 export function dotPixels(
   mark: DotsMark,
   scale: number,
@@ -259,12 +278,12 @@ function formatNumber(value: number): string {
 }
 
 /**
- * Number of paths over which the dots of one colour and shape are distributed. An SVG path paints
- * overlapping dots only once, so a single path would not show their density.
+ * Number of paths over which the dots of one colour and shape are distributed. Each SVG path paints
+ * overlapping dots only once, so a single path would not show the density of dots.
  */
 const NUM_PATHS = 12;
 
-/** Return dots as SVG paths. */
+/** Return the dots in the area of a mark as SVG paths. */
 export function dotPaths(mark: DotsMark): string {
   const { area, ring = 0 } = mark;
   const groups = new Map<
@@ -279,7 +298,8 @@ export function dotPaths(mark: DotsMark): string {
     if (!isInside) continue;
     const depth = mark.near ? ((mark.near[i] as number) * DEPTHS) >> 8 : -1;
     const [color, shape] = [mark.color[i] as number, mark.shape[i] === 1 ? 1 : 0];
-    // The names are sorted below: distant dots are painted first.
+    // Groups are painted in the order of their keys. Distant dots come first, so that nearer dots
+    // are over them.
     const order = String(depth + 1).padStart(2, "0");
     const batch = String(Math.floor((i * NUM_PATHS) / mark.count)).padStart(2, "0");
     const groupKey = `${order} ${batch} ${String(color).padStart(3, "0")} ${shape}`;
@@ -307,7 +327,10 @@ export function dotPaths(mark: DotsMark): string {
   return `<g fill="none">${paths.join("")}</g>`;
 }
 
-/** Return the path of a dot: a line of length 0 with large caps, or its outline if radius > 0. */
+/**
+ * Return the path of a dot. If `radius` is 0, it is a line of length 0, whose large caps look like
+ * a disc or square. Otherwise it is the outline of the dot.
+ */
 function dotPath(x: number, y: number, shape: number, radius: number): string {
   if (radius === 0) return `M${formatNumber(x)} ${formatNumber(y)}h0`;
   const half = formatNumber(radius * HALF_SIDE);
@@ -318,10 +341,13 @@ function dotPath(x: number, y: number, shape: number, radius: number): string {
   return `M${formatNumber(x - radius)} ${formatNumber(y)}a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0 -${d} 0`;
 }
 
-// Kept for the next painting of the same size: dragging a plot paints it many times.
+// Kept for the next painting of the same size, because dragging a plot paints it many times.
 let buffer: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
 
-/** Return an empty raster of this size, with the canvas and image that copy it to the screen. */
+/**
+ * Return an empty raster of this size, with a canvas and an image of the same size, which copy the
+ * raster to the screen.
+ */
 function bufferOf(width: number, height: number): NonNullable<typeof buffer> {
   if (buffer?.raster.width === width && buffer.raster.height === height) {
     buffer.raster.pixels.fill(0);
@@ -356,12 +382,15 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   context.restore();
 }
 
-/** Image pixels per pixel of the SVG, for dots written as an image. */
+/**
+ * Number of image pixels per pixel of the SVG, for dots that an SVG contains as an image. Marks
+ * narrower than `SMALL_WIDTH` have `SMALL_SCALE`, and others `DOTS_SCALE`.
+ */
 const DOTS_SCALE = 3;
 const SMALL_SCALE = 2;
 const SMALL_WIDTH = 300;
 
-/** Return dots as SVG: as one image if `embedded` can write it, else as paths. */
+/** Return dots as SVG: as one image if `embedded` can write an image, else as paths. */
 function writeDots(mark: DotsMark, embedded: ((image: ImageMark) => string | null) | null): string {
   const scale = mark.area.width < SMALL_WIDTH ? SMALL_SCALE : DOTS_SCALE;
   const image = embedded?.({

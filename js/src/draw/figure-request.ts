@@ -3,15 +3,18 @@
 import { isFontInstalled } from "./fonts";
 import { FONTS } from "./marks";
 
-/** Options of a figure. Lengths are CSS pixels of the figure. Missing options are as on the screen. */
+/**
+ * Options of a figure. Lengths are in CSS pixels of the figure. If an option is undefined, the
+ * figure is drawn as on the screen.
+ */
 export interface FigureRequest {
   /** Width of the whole figure. */
   width?: number | undefined;
   /** Size of the smallest text. */
   fontSize?: number | undefined;
-  /** Font families of words and of tokens. */
+  /** Font families of ordinary text and of tokens. */
   fonts?: readonly [string, string] | undefined;
-  /** Title above the figure: "" for none, undefined for the model's name. */
+  /** Title above the figure. "" means no title, and undefined the model's name. */
   title?: string | undefined;
   caption: boolean;
   legend: boolean;
@@ -21,39 +24,48 @@ export interface FigureRequest {
   colors?: readonly string[] | undefined;
 }
 
-/** Error with a message for the user: the figure cannot be drawn with these options. */
+/**
+ * Error for a figure that cannot be drawn with the requested options. Its message is for the user.
+ */
 export class FigureError extends Error {
   override name = "FigureError";
 }
 
-/** Text size in layout pixels of a printed figure. */
+/** Text size of a printed figure in layout pixels. `figureScale` converts them to CSS pixels. */
 export const PRINT_FONT_SIZE = 10;
-/** Text size in CSS pixels (8 points) if only a width is set. */
+/** Text size in CSS pixels (8 points) of a figure for which only a width is requested. */
 const DEFAULT_FONT_SIZE = (8 * 96) / 72;
 
-/** Return whether a width or a text size is set, so that the layout is made for print. */
+/** Return whether a width or a text size is requested. The figure then has the layout for print. */
 export function isPrinted(request: FigureRequest | undefined): boolean {
   return request?.width !== undefined || request?.fontSize !== undefined;
 }
 
-/** Return the size of the smallest text in CSS pixels. */
+/** Return the size of the smallest text of a printed figure in CSS pixels. */
 export function fontSizeOf(request: FigureRequest | undefined): number {
   return request?.fontSize ?? DEFAULT_FONT_SIZE;
 }
 
-/** Return the number of figure pixels per layout pixel. */
+/** Return the number of CSS pixels of the figure per layout pixel. */
 export function figureScale(request: FigureRequest | undefined): number {
   return isPrinted(request) ? fontSizeOf(request) / PRINT_FONT_SIZE : 1;
 }
 
-/** Return the options of the script that opened this page, or undefined if a person opened it. */
+/**
+ * Return the options of the script that opened this page, and set its fonts. Return undefined if a
+ * person opened the page.
+ */
 export function figureRequest(): FigureRequest | undefined {
   const request = (globalThis as { attnvizFigure?: FigureRequest }).attnvizFigure;
   if (request?.fonts) [FONTS.text, FONTS.token] = request.fonts;
   return request;
 }
 
-/** @throws FigureError if a requested font is not installed. */
+/**
+ * Check that the requested fonts are installed.
+ *
+ * @throws FigureError if a requested font is not installed.
+ */
 export function checkFonts(request: FigureRequest | undefined): void {
   for (const family of new Set(request?.fonts)) {
     if (!isFontInstalled(family))

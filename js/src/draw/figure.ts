@@ -1,4 +1,6 @@
-/** Figure for a paper: a picture with its captions and colour scale, as one list of marks. */
+/**
+ * Figures for papers: a picture with its captions, legend and colour scale, as one list of marks.
+ */
 
 import { measureText } from "./canvas";
 import {
@@ -12,13 +14,13 @@ import {
 } from "./figure-request";
 import { fontOf, type Mark, type Scene, scaled, type TextMark, translate } from "./marks";
 
-/** A picture to export, with its title for screen readers. */
+/** A complete figure to export, and its title for screen readers. */
 export interface Figure {
   scene: Scene;
   title: string;
 }
 
-/** Colours of a figure's texts and rules. */
+/** Colours of a figure's texts and lines. */
 interface FigureColors {
   ink: string;
   muted: string;
@@ -31,7 +33,7 @@ export interface Captions {
   title: string;
   subtitle: string;
   sentence: string;
-  /** Omitted parts of the data and the precision of the shown numbers. */
+  /** Caption about omitted data and the precision of the shown numbers. */
   coverage: string;
 }
 
@@ -45,10 +47,10 @@ export interface Box {
 export interface FigureParts {
   palette: FigureColors;
   captions: Captions;
-  /** Legend above the picture, laid out for the available width. */
+  /** Return the legend above the picture for an available width. */
   legend?: (width: number) => Box;
   picture: Pick<Scene, "width" | "height" | "back" | "backOpacity" | "front">;
-  /** Colour scale, at the lower right. */
+  /** Colour scale at the right of the captions, or below them if space is limited. */
   scale?: Box;
 }
 
@@ -76,8 +78,8 @@ const ON_SCREEN: Spacing = {
   gap: 10,
 };
 /**
- * Spacing of printed figures. Margins are small because papers have their own. All texts but the
- * title have the same size.
+ * Spacing of printed figures. Margins are small because the paper around a figure has its own. All
+ * texts have the same size, except for the title.
  */
 const IN_PRINT: Spacing = {
   pad: 3,
@@ -89,18 +91,26 @@ const IN_PRINT: Spacing = {
   leading: 3.5,
   gap: 8,
 };
-/** Minimum width of a figure on the screen. In a narrower one captions would have too many lines. */
+/**
+ * Minimum width of a figure on the screen. In a narrower figure, captions would have too many
+ * lines.
+ */
 const MIN_SCREEN_WIDTH = 480;
-/** Minimum width of captions beside a colour scale. */
+/**
+ * Minimum width of captions beside a colour scale. If less is available, the scale is below them.
+ */
 const MIN_CAPTION_WIDTH = 330;
 
-/** Return the layout width of the picture in a figure of a set width, or null if none is set. */
+/**
+ * Return the width of the picture in layout pixels, for a figure with a requested width. Return
+ * null if no width is requested.
+ */
 export function pictureWidth(request: FigureRequest | undefined): number | null {
   if (!request?.width) return null;
   return Math.floor(request.width / figureScale(request) - 2 * IN_PRINT.pad);
 }
 
-/** Split a word into pieces that fit into a line. */
+/** Split a word into pieces that are at most `width` wide. */
 function splitWord(word: string, width: number, measure: (text: string) => number): string[] {
   if (measure(word) <= width) return [word];
   const pieces: string[] = [];
@@ -115,7 +125,11 @@ function splitWord(word: string, width: number, measure: (text: string) => numbe
   return [...pieces, piece];
 }
 
-/** Break a text into lines of at most `width`. */
+/**
+ * Break a text into lines that are at most `width` wide.
+ *
+ * @param measure returns the width of a text.
+ */
 export function wrap(text: string, width: number, measure: (text: string) => number): string[] {
   const lines: string[] = [];
   let line = "";
@@ -130,7 +144,7 @@ export function wrap(text: string, width: number, measure: (text: string) => num
   return lines;
 }
 
-/** Return a line of text in the figure's font. */
+/** Return the mark of a line in the font for ordinary text. */
 export function textMark(
   text: string,
   x: number,
@@ -158,7 +172,7 @@ export function namedColors(
       x = 0;
       y += rowHeight;
     }
-    // The sample of a dashed line has a gap.
+    // The sample of a dashed line consists of two pieces with a gap.
     for (const [offset, length] of dashed
       ? [
           [0, 6],
@@ -174,9 +188,9 @@ export function namedColors(
   return { width, height: y + rowHeight, marks };
 }
 
-/** Width of a colour scale. */
+/** Width of a colour scale in pixels. */
 export const RAMP_WIDTH = 196;
-/** Number of intervals in a ramp. */
+/** Number of intervals between the colours of a ramp. */
 const RAMP_STEPS = 24;
 
 /**
@@ -196,7 +210,12 @@ export function rampMarks(
   ];
 }
 
-/** Return a colour scale with labels and its quantity below. `color` is as in `rampMarks`. */
+/**
+ * Return a colour scale with three labels, and its quantity below them.
+ *
+ * @param color colours, as in `rampMarks`.
+ * @param labels labels at the left end, in the middle and at the right end.
+ */
 export function rampBox(
   palette: FigureColors,
   color: (share: number) => readonly [number, number, number, number],
@@ -240,7 +259,7 @@ function sidesOf(xs: Iterable<number>, ys: Iterable<number>): Sides {
   return sides;
 }
 
-/** Return the visible area of a mark, or null if it is invisible. */
+/** Return the area that a mark covers, or null if it is invisible. */
 function extent(mark: Mark): Sides | null {
   switch (mark.kind) {
     case "rect":
@@ -271,7 +290,7 @@ function extent(mark: Mark): Sides | null {
   }
 }
 
-/** Return the visible area of marks, or null if all are invisible. */
+/** Return the smallest box around all visible marks, or null if all are invisible. */
 export function extentOf(marks: readonly Mark[]): Sides | null {
   const extents = marks.map(extent).filter((sides) => sides !== null);
   if (extents.length === 0) return null;
@@ -281,7 +300,7 @@ export function extentOf(marks: readonly Mark[]): Sides | null {
   );
 }
 
-/** Remove the blank areas at the left and right of a picture on the screen. */
+/** Remove the blank areas at the left and right of a picture with the layout for the screen. */
 function withoutSides(picture: FigureParts["picture"]): FigureParts["picture"] {
   const visible = extentOf([...picture.back, ...picture.front]);
   if (!visible) return picture;
@@ -290,7 +309,10 @@ function withoutSides(picture: FigureParts["picture"]): FigureParts["picture"] {
   return movePicture(picture, -left, 0, { width: right - left, height: picture.height });
 }
 
-/** Remove the blank areas above and below a printed picture. Only tooltips on the screen need them. */
+/**
+ * Remove the blank areas above and below a picture with the layout for print. On the screen they
+ * leave space for tooltips.
+ */
 function withoutEnds(picture: FigureParts["picture"]): FigureParts["picture"] {
   const visible = extentOf([...picture.back, ...picture.front]);
   if (!visible) return picture;
@@ -313,16 +335,17 @@ function movePicture(
   };
 }
 
-/** Set all texts of a printed picture to one size. Layouts leave room for it. */
+/** Set all texts of a printed figure to the same size. Its layout leaves space for this size. */
 function inOneSize(marks: Mark[]): Mark[] {
   return marks.map((mark) => (mark.kind === "text" ? { ...mark, size: PRINT_FONT_SIZE } : mark));
 }
 
 /**
- * Compose the whole figure.
+ * Compose a figure: title, legend, picture, captions and colour scale.
  *
- * @param request options of a script. Without it the figure is as on the screen.
- * @throws FigureError if the picture does not fit the requested width.
+ * @param request options of a script. Without options, the figure is as on the screen.
+ * @throws FigureError if the picture does not fit the requested width, or a requested font is not
+ *   installed.
  */
 export function composeFigure(parts: FigureParts, request?: FigureRequest): Scene {
   checkFonts(request);
@@ -348,7 +371,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   ): number => {
     let { y } = style;
     const { size, fill, width = innerWidth, bold } = style;
-    // Other programs draw the same text slightly wider, so 3% of the width stays free.
+    // Leave 3% of the width free, because other programs draw the same text slightly wider.
     for (const line of wrap(text, 0.97 * width, measureIn(size, bold))) {
       marks.push(textMark(line, pad, y, fill, size, bold ? { bold } : {}));
       y += size + spacing.leading;
@@ -362,7 +385,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   if (title !== "") {
     const titleWidth = measureIn(spacing.title, true)(title);
     const subtitleWidth = measureIn(spacing.subtitle)(subtitle);
-    // The subtitle is beside the title if both fit, else below it.
+    // Write the subtitle beside the title if both fit into one line, else below it.
     if (titleWidth + 10 + subtitleWidth <= 0.97 * innerWidth) {
       marks.push(textMark(title, pad, top, palette.ink, spacing.title, { bold: true }));
       const x = pad + titleWidth + 10;
@@ -426,7 +449,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
     back: printed ? inOneSize(back) : back,
     backOpacity: picture.backOpacity,
     front: printed ? inTitleSize(marks, title, spacing) : marks,
-    // Without visible captions, the file's description contains them.
+    // If the figure has no visible captions, its file contains them as a description.
     ...(hasCaption
       ? {}
       : { description: `${subtitle}. ${captions.sentence} ${captions.coverage}` }),
@@ -434,7 +457,10 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   return printed ? scaled(scene, figureScale(request)) : scene;
 }
 
-/** Set all texts to one size except the lines of the title, which come first. */
+/**
+ * Set all texts of a printed figure to the same size, except for the lines of the title. These are
+ * the first marks.
+ */
 function inTitleSize(marks: Mark[], title: string, spacing: Spacing): Mark[] {
   if (title === "") return inOneSize(marks);
   const isTitle = (mark: Mark): boolean =>

@@ -1,11 +1,11 @@
-/** Installed font families, for files that other programs open. */
+/** Names of installed font families, for files that other programs open. */
 
 import { measureText } from "./canvas";
 import { FONTS, type TextFont } from "./marks";
 
 const GENERIC = { text: "sans-serif", token: "monospace" } as const;
 const GENERIC_NAMES = new Set(["serif", "sans-serif", "monospace", "cursive", "fantasy"]);
-/** Families that only browsers resolve. */
+/** Names of families that only browsers can resolve. */
 const BROWSERS_OWN = /^(system-ui|ui-\w+|-apple-system)$/;
 const PROBE = "mmmmwwwwiiiillll1234,.;";
 
@@ -14,12 +14,15 @@ function familiesOf(list: string): string[] {
   return list.split(",").map((family) => family.trim().replace(/^["']|["']$/g, ""));
 }
 
-/** Return a family name as CSS writes it. */
+/** Return a family name in the form for CSS: in quotes, unless it is generic. */
 export function quotedFamily(family: string): string {
   return GENERIC_NAMES.has(family) ? family : `"${family}"`;
 }
 
-/** Return whether a family is installed: the fallback after it then does not change a text's width. */
+/**
+ * Return whether a family is installed. The fallback after an installed family does not change the
+ * width of a text.
+ */
 export function isFontInstalled(family: string): boolean {
   if (GENERIC_NAMES.has(family)) return true;
   const familyWidth = (fallback: string): number =>
@@ -27,7 +30,8 @@ export function isFontInstalled(family: string): boolean {
   const fallbackWidth = (fallback: string): number => measureText(PROBE, `72px ${fallback}`);
   const fallbacks = ["monospace", "sans-serif", "serif"];
   const widths = fallbacks.map(familyWidth);
-  // The family may be the same font as one fallback, but not as all of them.
+  // An installed family has the same width with all fallbacks. This width may be that of one
+  // fallback font, but not of all three.
   return (
     widths.every((width) => width === widths[0]) &&
     fallbacks.some((fallback, i) => fallbackWidth(fallback) !== widths[i])
@@ -37,10 +41,10 @@ export function isFontInstalled(family: string): boolean {
 const cssByList = new Map<string, string>();
 
 /**
- * Return the families for a file: the first that is installed, and the generic one.
+ * Return the font families for a file: the first that is installed, and the generic family.
  *
- * Other programs use only the first name. If they do not know it, as with "ui-monospace", they
- * substitute a proportional font.
+ * Other programs use only the first name. If they do not know this name, such as "ui-monospace",
+ * they use a proportional font instead.
  */
 export function fileFonts(font: TextFont): string {
   const list = FONTS[font];

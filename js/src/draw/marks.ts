@@ -1,9 +1,10 @@
 /**
- * List of marks that describes a picture. It is painted to a canvas, written as SVG, and searched for
- * the mark under the pointer.
+ * Marks, which are the parts of a picture: rectangles, lines, texts, images, curves and dots. A
+ * list of marks can be painted on a canvas, written as SVG, and searched for the mark under the
+ * pointer.
  */
 
-/** Meaning of a mark for its view. The hit test returns it. */
+/** Data of a view about what a mark stands for, such as a token. `hitTest` returns these data. */
 type Meaning = Record<string, unknown>;
 
 /** A filled or outlined rectangle. */
@@ -18,7 +19,10 @@ export interface RectMark {
   strokeWidth?: number;
   radius?: number;
   opacity?: number;
-  /** Colours at equal distances from left to right, instead of `fill`: red, green, blue, opacity. */
+  /**
+   * Colours (red, green, blue, opacity) at equal distances from left to right, used instead of
+   * `fill`.
+   */
   ramp?: readonly (readonly [number, number, number, number])[];
   meaning?: Meaning;
 }
@@ -48,14 +52,17 @@ export interface TextMark {
   font: TextFont;
   bold?: boolean;
   align?: "start" | "middle" | "end";
-  /** Degrees clockwise about (x, y). */
+  /** Rotation about (x, y), in degrees clockwise. */
   rotate?: number;
   opacity?: number;
-  /** Whether a line crosses out the text, for tokens that are left out. */
+  /** Whether a line crosses out the text, because the token is left out. */
   struck?: boolean;
 }
 
-/** An image from RGBA bytes. Its cells have sharp edges unless `smooth`. */
+/**
+ * An image of `columns` by `rows` cells, from one RGBA pixel per cell. Cells have sharp edges
+ * unless `smooth` is true.
+ */
 export interface ImageMark {
   kind: "image";
   x: number;
@@ -66,23 +73,32 @@ export interface ImageMark {
   columns: number;
   rows: number;
   smooth?: boolean;
-  /** Whether screen pixels show the mean of small cells that are not whole pixels. */
+  /**
+   * Whether a screen pixel shows the mean of the cells under it, if cells are small and do not have
+   * a whole number of screen pixels.
+   */
   averaged?: boolean;
   opacity?: number;
-  /** Whether it is a photo or drawing, which SVG always contains as pixels and never as shapes. */
+  /**
+   * Whether the image is a photo or drawing. An SVG always contains it as pixels, never as shapes.
+   */
   picture?: boolean;
-  /** Colour "#rrggbb" below the whole image. SVG shapes are blended with it instead of translucent. */
+  /**
+   * Colour "#rrggbb" under the whole image. If an SVG contains the image as shapes, these have the
+   * blended colours and are not translucent.
+   */
   ground?: string | undefined;
 }
 
-/** Lengths of the dashes and gaps of a dashed curve, in pixels. */
+/** Length of a dash and of a gap in a dashed curve, in pixels. */
 export const DASHES = [4.5, 3];
 
 /**
- * Many curves of one colour, in typed arrays, since one object per curve would be too many.
+ * Many curves of one colour between two columns of tokens. They are stored in typed arrays, because
+ * one object per curve would need too much memory and time.
  *
- * Curves leave and reach the columns of tokens at right angles: horizontally if the columns are
- * vertical, and vertically if they are horizontal.
+ * The ends of a curve are at right angles to the columns. If the columns are horizontal, they are
+ * rows of tokens, one above the other.
  */
 export interface CurvesMark {
   kind: "curves";
@@ -99,28 +115,36 @@ export interface CurvesMark {
   width: Float32Array;
   /** Whether curves are dashed, as for negative numbers. */
   dashed?: boolean;
-  /** Returns the meaning of curve i for the hit test. */
+  /** Return the data about what curve i stands for. */
   meaning?: (i: number) => Meaning;
 }
 
-/** Number of opacity steps by which curves are sorted, so that strong ones lie on top. */
+/**
+ * Number of opacity steps. Curves are painted in the order of their steps, so that strong curves
+ * lie on top.
+ */
 export const OPACITY_STEPS = 192;
 
-/** Return the opacity step of a curve. The minimum is 1, so that weak curves are visible. */
+/** Return the opacity step of a curve. It is at least 1, so that weak curves are visible. */
 export function opacityStep(opacity: number): number {
   return Math.min(OPACITY_STEPS, Math.max(1, Math.round(opacity * OPACITY_STEPS)));
 }
 
-/** Functions that draw dots. The mark contains them, so that views without dots do not bundle them. */
+/**
+ * Functions that draw dots. A mark contains them, so that the bundles of views without dots do not.
+ */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
-  /** Returns SVG elements. `embedded` writes an image, if there are too many dots for shapes. */
+  /**
+   * Return SVG elements. If the SVG has too many dots for shapes, `embedded` writes an image.
+   * Otherwise `embedded` is null.
+   */
   write: (mark: DotsMark, embedded: ((image: ImageMark) => string | null) | null) => string;
 }
 
 /**
- * Many discs and squares of one radius, in typed arrays. The hit test ignores them: the view uses
- * its own spatial index.
+ * Many discs and squares of one radius, in typed arrays. `hitTest` ignores them. A view with dots
+ * searches for the nearest dot itself.
  */
 export interface DotsMark {
   kind: "dots";
@@ -135,17 +159,17 @@ export interface DotsMark {
   shape: Uint8Array;
   radius: number;
   opacity: number;
-  /** Line width of outlines. If set, dots are outlines and not filled. */
+  /** Line width of the outline. If set, dots have an outline and no filling. */
   ring?: number;
   /** Depth of each dot, from 0 (most distant) to 255 (nearest). Distant dots look small and faint. */
   near?: Uint8Array;
-  /** Visible area. Dots outside are not drawn. */
+  /** Area in which dots are visible. Dots outside of it are not drawn. */
   area: { x: number; y: number; width: number; height: number };
 }
 
 export type Mark = RectMark | LineMark | TextMark | ImageMark | CurvesMark | DotsMark;
 
-/** A whole picture in two layers. The back layer can be dimmed. */
+/** A complete picture in two layers. The back layer can be dimmed. */
 export interface Scene {
   width: number;
   height: number;
@@ -154,7 +178,7 @@ export interface Scene {
   /** Opacity of everything in `back`. */
   backOpacity: number;
   front: Mark[];
-  /** Description in a file, for a picture without captions. */
+  /** Description that the file of a figure without visible captions contains. */
   description?: string;
 }
 
@@ -168,7 +192,10 @@ export function sceneOf(
   return { width, height, background: null, back, backOpacity, front };
 }
 
-/** Font families: first the system's fonts, then fonts that contain Chinese, Japanese and Korean. */
+/**
+ * CSS lists of font families. Fonts of the system come first, followed by fonts with Chinese,
+ * Japanese and Korean characters.
+ */
 export const FONTS: Record<TextFont, string> = {
   text: 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", sans-serif',
   token:
@@ -180,18 +207,27 @@ export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): 
   return `${text.bold ? "600 " : ""}${text.size}px ${FONTS[text.font]}`;
 }
 
-/** Return the share of the distance between the columns that a curve has crossed at parameter t. */
+/**
+ * Return the share of the distance between the two columns that a curve has crossed at parameter t,
+ * 0 to 1.
+ */
 function crossingAt(t: number): number {
   // Both control points are halfway between the columns.
   return 1.5 * t * (1 - t) + t * t * t;
 }
 
-/** Return the share of its total shift along the columns that a curve has made at parameter t. */
+/**
+ * Return the share of its total shift along the columns that a curve has made at parameter t, 0 to
+ * 1.
+ */
 function shiftAt(t: number): number {
   return t * t * (3 - 2 * t);
 }
 
-/** Return the value of `shiftAt` at the parameter t where `crossingAt` is `crossing`. */
+/**
+ * Return the share of its total shift that a curve has made where it has crossed the share
+ * `crossing` of the distance between the columns.
+ */
 export function shiftAfter(crossing: number): number {
   let low = 0;
   let high = 1;
@@ -207,7 +243,8 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: numbe
   const vertical = mark.columns === "vertical";
   let best = -1;
   let bestScore = 0;
-  // All curves of a mark share their two columns, so the rise is the same for all.
+  // All curves of a mark begin and end at the same two columns, so `shift` is the same for all
+  // curves.
   const [start, end] = vertical ? [mark.x0[0], mark.x1[0]] : [mark.y0[0], mark.y1[0]];
   if (start === undefined || end === undefined) return -1;
   const crossing = ((vertical ? x : y) - start) / (end - start);
@@ -220,7 +257,7 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: numbe
     const a = from[i] as number;
     const distance = Math.abs(a + ((to[i] as number) - a) * shift - position);
     if (distance > maxDistance) continue;
-    // Prefer strong curves, and nearer ones among equally strong.
+    // Prefer strong curves. Among equally strong curves, prefer the nearest.
     const score = (mark.opacity[i] as number) * (1 - distance / (maxDistance * 1.5));
     if (score > bestScore) {
       best = i;
@@ -230,7 +267,10 @@ function nearestCurve(mark: CurvesMark, x: number, y: number, maxDistance: numbe
   return best;
 }
 
-/** Return the meaning of the topmost mark at (x, y), or null if there is none. */
+/**
+ * Return the meaning of the topmost rectangle at (x, y). Without one, return that of the strongest
+ * curve within `maxDistance` pixels. Return null if neither exists.
+ */
 export function hitTest(marks: Mark[], x: number, y: number, maxDistance = 4): Meaning | null {
   for (let m = marks.length - 1; m >= 0; m--) {
     const mark = marks[m] as Mark;
@@ -263,8 +303,8 @@ function isLegalInXml(code: number): boolean {
 const TURNS_DIRECTION = /[\u202a-\u202e\u2066-\u2069]/g;
 
 /**
- * Make a text safe to show anywhere: characters that XML forbids become U+FFFD, and characters that
- * would change the direction of the surrounding text become visible names.
+ * Return a text that is safe to show in any file or page. Characters that XML forbids become
+ * U+FFFD. Characters that would change the direction of the text around them become visible names.
  */
 export function printable(text: string): string {
   let out = "";

@@ -1,4 +1,4 @@
-/** Tokens that are patches of an image: their position, name and pixels. */
+/** Tokens that are patches of an image: their row and column, their names and their pixels. */
 
 import type { Description, PatchGrid, TokenList } from "../client/protocol";
 import type { RecordImage } from "../client/requests/images";
@@ -11,19 +11,21 @@ export interface Patch {
   column: number;
 }
 
-/** Return the index of the first token after a grid. */
+/** Return the position of the first token after a grid. */
 export function gridEnd(grid: PatchGrid): number {
   return grid.start + grid.rows * grid.columns;
 }
 
-/** Return the patch of a grid that a token stands for, or null. */
+/**
+ * Return the patch of a grid that a token stands for, or null if the token is outside of the grid.
+ */
 export function patchIn(grid: PatchGrid, token: number | null): Patch | null {
   if (token === null || token < grid.start || token >= gridEnd(grid)) return null;
   const index = token - grid.start;
   return { grid, row: Math.floor(index / grid.columns), column: index % grid.columns };
 }
 
-/** Return the patch that a token stands for, or null. */
+/** Return the patch that a token stands for, or null if the token is not a patch. */
 export function patchOf(tokens: TokenList, token: number): Patch | null {
   for (const grid of tokens.grids ?? []) {
     const patch = patchIn(grid, token);
@@ -32,7 +34,10 @@ export function patchOf(tokens: TokenList, token: number): Patch | null {
   return null;
 }
 
-/** Return a name such as "patch 2,3" (row, column), with the image if there are several. */
+/**
+ * Return a name such as "patch 2,3" (row, column). If the text has several images, the name also
+ * contains the number of the image.
+ */
 function nameOf({ grid, row, column }: Patch, numImages: number): string {
   const image = numImages > 1 ? ` of image ${grid.image}` : "";
   return `patch ${row},${column}${image}`;
@@ -50,8 +55,8 @@ function withNames(tokens: TokenList, numImages: number): TokenList {
 /**
  * Return a description in which patches are named by their row and column.
  *
- * Tokenizers use the same name for all patches of an image, or only coordinates, from which no
- * sentence would tell that the token is a patch.
+ * Tokenizers give all patches of an image the same name, or only coordinates. In a sentence, such a
+ * name does not show that the token is a patch.
  */
 export function withPatchNames(description: Description): Description {
   const count = description.images?.length ?? 0;
@@ -64,7 +69,10 @@ export function withPatchNames(description: Description): Description {
   return { ...description, stacks };
 }
 
-/** Returns the width of a token's patch divided by its height, or null for a text token. */
+/**
+ * Function that returns the width of a token's patch divided by its height, or null for a text
+ * token.
+ */
 export type PatchAspect = (token: number) => number | null;
 
 /** Return the width of a patch divided by its height. */
@@ -72,7 +80,10 @@ export function aspectRatio(image: Pick<RecordImage, "width" | "height">, grid: 
   return (image.width / grid.columns) * (grid.rows / image.height);
 }
 
-/** Return the aspect ratios of tokens, or null without patches. */
+/**
+ * Return a function that returns the aspect ratio of a token's patch. Return null if no token is a
+ * patch.
+ */
 export function aspectRatios(
   tokens: TokenList,
   description: Description | null,
@@ -89,13 +100,14 @@ export function aspectRatios(
 /** A part of an image, by its row and column in a grid. */
 type Cell = Pick<Patch, "row" | "column"> & { grid: Pick<PatchGrid, "rows" | "columns"> };
 
-/** Pixels of an image mark, and the numbers of their columns and rows. */
+/** Pixels of an image, with the number of their columns and rows. */
 export type Pixels = Pick<ImageMark, "pixels" | "columns" | "rows">;
 
-/** Maximum number of pixels per side of a patch. */
+/** Maximum number of pixels along each side of a patch. */
 const MAX_PATCH_SIDE = 40;
 
-// Cached by image, so that a patch always has the same pixel array and the canvas is reused.
+// Cached by image, so that the pixels of a patch are always the same array. `canvasOf` then finds
+// its cached canvas.
 const crops = new WeakMap<RecordImage, Map<string, Pixels>>();
 const greys = new WeakMap<RecordImage, Map<string, Pixels>>();
 
@@ -113,8 +125,8 @@ function cached(
 }
 
 /**
- * Return the range [start, stop) of pixels of part `index`, if `pixels` pixels are divided into
- * `count` equal parts. A part has at least one pixel.
+ * Divide `pixels` pixels into `count` parts of nearly equal size, and return the range [start,
+ * stop) of part `index`. A part has at least one pixel.
  */
 function span(index: number, count: number, pixels: number): [number, number] {
   const start = Math.min(pixels - 1, Math.round((index * pixels) / count));
@@ -133,7 +145,7 @@ function mean(image: RecordImage, x: readonly number[], y: readonly number[], co
   return sum / count;
 }
 
-/** Return the pixels of a patch, averaged to at most MAX_PATCH_SIDE per side. */
+/** Return the pixels of a patch, averaged to at most MAX_PATCH_SIDE pixels along each side. */
 export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels {
   return cached(crops, image, [grid.rows, grid.columns, row, column].join(), () => {
     const [left, right] = span(column, grid.columns, image.width);
@@ -154,10 +166,13 @@ export function cropOf(image: RecordImage, { grid, row, column }: Cell): Pixels 
 }
 
 const LUMA = [0.2126, 0.7152, 0.0722];
-/** Share of the contrast that a grey image keeps behind weights. */
+/** Share of the contrast that remains in a grey image behind weights. */
 const GREY_CONTRAST = 0.45;
 
-/** Return a grey image with low contrast to `ground`, so that only weights are coloured. */
+/**
+ * Return an image in grey and with little contrast to the colour `ground`, so that only the weights
+ * over it are coloured.
+ */
 export function greyOf(image: RecordImage, ground: readonly [number, number, number]): Pixels {
   return cached(greys, image, ground.join(), () => {
     const pixels = new Uint8ClampedArray(image.pixels.length).fill(255);
@@ -172,12 +187,13 @@ export function greyOf(image: RecordImage, ground: readonly [number, number, num
   });
 }
 
-/** Return a mark for the pixels of an image. */
+/** Return a mark that shows the pixels of an image in a box. */
 export function pictureMark(
   image: Pixels,
   box: Pick<ImageMark, "x" | "y" | "width" | "height">,
 ): ImageMark {
-  // A strong magnification shows the pixels that the model received.
+  // Enlarged three times or more, the image has sharp pixels, because these are what the model
+  // received.
   const smooth = box.width < 3 * image.columns;
   return { kind: "image", ...box, ...image, smooth, picture: true };
 }

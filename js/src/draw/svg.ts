@@ -64,7 +64,7 @@ function text(mark: TextMark): string {
   const transform = mark.rotate
     ? ` transform="rotate(${formatNumber(mark.rotate)} ${formatNumber(mark.x)} ${formatNumber(mark.y)})"`
     : "";
-  // dy centres the text vertically. Not every program that opens SVG supports dominant-baseline.
+  // Centre the text vertically with dy, because not every program supports dominant-baseline.
   return (
     `<text x="${formatNumber(mark.x)}" y="${formatNumber(mark.y)}" dy="0.35em" font-size="${formatNumber(mark.size)}"` +
     ` font-family="${escapeXml(fileFonts(mark.font))}"${mark.bold ? ' font-weight="600"' : ""}` +
@@ -74,9 +74,9 @@ function text(mark: TextMark): string {
   );
 }
 
-/** Maximum number of cells written as shapes. Editors become slow with more shapes. */
+/** Maximum number of cells that an SVG contains as shapes. Editors become slow with more shapes. */
 const MAX_SHAPE_CELLS = 20_000;
-/** Images of at most this many cells are always written as shapes. */
+/** An image of at most this many cells is always written as shapes. */
 const MAX_SIMPLE_CELLS = 128;
 
 /** Return an image as a PNG in a data URL, or null without canvas support. */
@@ -84,7 +84,10 @@ function pngOf(mark: ImageMark): string | null {
   return canvasOf(mark)?.toDataURL("image/png") ?? null;
 }
 
-/** Return an image as pixels, which stay sharp when magnified. */
+/**
+ * Return an image as an SVG image element, or null without canvas support. Its pixels stay sharp
+ * when magnified, unless it is smooth.
+ */
 function imageElement(mark: ImageMark): string | null {
   const dataUrl = pngOf(mark);
   if (dataUrl === null) return null;
@@ -96,10 +99,13 @@ function imageElement(mark: ImageMark): string | null {
   );
 }
 
-/** Overlap of adjacent cells in pixels. Without it programs show seams between cells. */
+/** Overlap of adjacent cells in pixels. Without it, programs show thin gaps between cells. */
 const OVERLAP = 0.4;
 
-/** Blend translucent cells with the colour below the image. Each cell is then opaque or empty. */
+/**
+ * Blend translucent cells with the colour under the image, if it has one. Each cell is then either
+ * opaque or empty.
+ */
 function blendWithGround(mark: ImageMark): ImageMark {
   if (!mark.ground) return mark;
   const value = Number.parseInt(mark.ground.slice(1), 16);
@@ -116,7 +122,10 @@ function blendWithGround(mark: ImageMark): ImageMark {
   return { ...mark, pixels };
 }
 
-/** Return an image as shapes, which editors open and which stay sharp: one per run of equal cells. */
+/**
+ * Return an image as shapes, with one shape for each run of equal cells in a row. Editors can
+ * change them, and they stay sharp when magnified.
+ */
 function shapeElements(image: ImageMark): string {
   const mark = blendWithGround(image);
   const cellWidth = mark.width / mark.columns;
@@ -140,7 +149,7 @@ function shapeElements(image: ImageMark): string {
       while (stop < mark.columns && isSameColor(stop)) stop++;
       const [red, green, blue, alpha] = mark.pixels.subarray(offset, offset + 4);
       if (alpha) {
-        // Overlap only with opaque cells, which are drawn later and cover it.
+        // Overlap only with opaque cells. They are drawn later and cover the overlapping part.
         const right = isOpaque(row, stop) ? OVERLAP : 0;
         let down = OVERLAP;
         for (let column = start; column < stop; column++) if (!isOpaque(row + 1, column)) down = 0;
@@ -156,14 +165,17 @@ function shapeElements(image: ImageMark): string {
   return `<g shape-rendering="crispEdges">${cells.join("")}</g>`;
 }
 
-/** Return an id for a gradient: a hash of its text, so that only equal gradients share an id. */
+/**
+ * Return an id for a gradient: a hash of its SVG text, so that only equal gradients have the same
+ * id.
+ */
 function gradientId(text: string): string {
   let hash = 2166136261;
   for (const character of text) hash = Math.imul(hash ^ character.charCodeAt(0), 16777619);
   return `ramp-${(hash >>> 0).toString(36)}`;
 }
 
-/** Return a colour ramp as one gradient, which has no seams. */
+/** Return a colour ramp as one SVG gradient. Several rectangles would have visible gaps. */
 function ramp(mark: RectMark, colors: NonNullable<RectMark["ramp"]>): string {
   const stops = colors
     .map(([red, green, blue, opacity], i) => {
@@ -185,7 +197,7 @@ function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
   switch (mark.kind) {
     case "rect":
       if (mark.ramp) return ramp(mark, mark.ramp);
-      // Rectangles that only react to the pointer are invisible.
+      // A rectangle without colours is invisible and only reacts to the pointer.
       if (!mark.fill && !mark.stroke) return "";
       return (
         `<rect x="${formatNumber(mark.x)}" y="${formatNumber(mark.y)}" width="${formatNumber(mark.width)}" height="${formatNumber(mark.height)}"` +
@@ -213,7 +225,7 @@ function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
   }
 }
 
-/** Return a scene as an SVG document. Screen readers and viewers use `title`. */
+/** Return a scene as an SVG document. Screen readers and image viewers show `title`. */
 export function toSvg(scene: Scene, title: string): string {
   const { width, height } = scene;
   const cells = [...scene.back, ...scene.front].reduce(

@@ -1,4 +1,7 @@
-/** Captions of the compare view. */
+/**
+ * Captions of the compare view. Its members are the compared records. The first member is the
+ * reference, from which the distances of the others are measured.
+ */
 
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
 import {
@@ -34,7 +37,10 @@ export function subtitleOf(selection: CompareSelection): string {
   ].join(" · ");
 }
 
-/** Return the distance of a head in words, for the tooltip and screen readers. */
+/**
+ * Return a head's distance between the two members in words, for the tooltip and for screen
+ * readers.
+ */
 export function distanceInWords(selection: CompareSelection, cell: HeadIndex): string {
   const at = distanceOf(selection, cell.layer, cell.head);
   if (at.distance === null) return "nothing to compare";
@@ -47,7 +53,7 @@ export function distanceInWords(selection: CompareSelection, cell: HeadIndex): s
   return `distance ${formatSmall(at.distance)}${floor ? `; ${floor}` : ""}`;
 }
 
-/** Return the query of a row for a sentence. */
+/** Return the query of a row in words, as a part of a sentence. */
 function rowOf(selection: CompareSelection, moved: Moved): string {
   const query = quotedAt(selection.queries.text, moved.query);
   return moved.most ? `${query}, the query that changed most in this head` : query;
@@ -57,10 +63,16 @@ function changeOf(selection: CompareSelection, { key, change }: Change): string 
   return `${quotedAt(selection.keys.text, key)} (${signed(change)})`;
 }
 
-/** Share of the moved attention above which it counts as moved from one key to one other key. */
+/**
+ * If one key lost at least this share of the moved attention and another key gained it, the caption
+ * states that attention moved from one to the other.
+ */
 const NEARLY_ALL = 0.95;
 
-/** Return the main caption: what moved in the chosen head. */
+/**
+ * Return the main caption: the attention that moved in the chosen head, or its distance if this is
+ * not loaded.
+ */
 export function sentenceOf(selection: CompareSelection, moved: Moved | null): string {
   const { layer, head, names, member, token } = selection;
   const name = capital(headName({ layer, head }));
@@ -91,7 +103,7 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   const left = from ? `from ${changeOf(selection, from)}` : "from the attention sink";
   const went = to ? `to ${changeOf(selection, to)}` : "to the attention sink";
   const changes = [from, to].flatMap((change) => (change ? [Math.abs(change.change)] : []));
-  // Whether one key lost nearly all of it and one key gained it.
+  // Whether one key lost and one key gained nearly all of the moved attention.
   const whole = Math.min(...changes) >= NEARLY_ALL * moved.total;
   return (
     `${name} moved ${formatSmall(moved.total)} of the attention of ${row}` +
@@ -99,7 +111,10 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   );
 }
 
-/** Return the detail caption: what distances are, and which heads do not differ. */
+/**
+ * Return the detail caption: the definition and precision of distances, and the number of heads
+ * that do not differ.
+ */
 export function coverageOf(
   selection: CompareSelection,
   grid: HeadGrid,
@@ -132,8 +147,8 @@ export function coverageOf(
 }
 
 /**
- * Return why the view opened at this head, or "" if the caller chose the head or another head is
- * shown.
+ * Return a sentence that states why the view opened at the shown head. Return "" if the caller
+ * chose the head, or if another head is shown.
  */
 export function openingInWords(
   opening: CompareOpening | null,
@@ -153,7 +168,7 @@ export function openingInWords(
   );
 }
 
-/** Return the label of the grid, with the order of its cells. */
+/** Return the label of the grid, which states the order of its heads. */
 export function orderInWords(grid: HeadGrid): string {
   return grid.columns
     ? "Distances of all layers and their heads"

@@ -1,4 +1,7 @@
-/** Controls of the compare view: member, form of the head, and order of heads. */
+/**
+ * Controls of the compare view: the compared member, the picture of a head (lines or matrix), and
+ * the order of heads.
+ */
 
 import { Choice, StepSlider } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -38,7 +41,8 @@ export function CompareControls({ context }: ControlProps) {
 }
 
 /**
- * Slider over the members that are compared with the first. Hidden if there are only two members.
+ * Slider that chooses the member to compare with the first. It is hidden if the comparison has only
+ * two members.
  */
 export function MemberSlider({ context, store }: ControlProps) {
   const selection = store.selection.value;

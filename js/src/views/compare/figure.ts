@@ -16,14 +16,14 @@ export interface GridFigure {
   layout: GridLayout;
   selection: CompareSelection;
   style: CellStyle;
-  /** Distance of the chosen head for each member. */
+  /** Distance of the chosen head from the first member, for each member. */
   trend: readonly (number | null)[];
   captions: Captions;
-  /** Width of the panes below, which the captions may use as well. */
+  /** Width of the panes below the grid. Captions may be as wide as the panes. */
   width: number;
 }
 
-/** Return all cells with their labels. */
+/** Return the marks of all cells with their labels. */
 function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
   const { palette } = style;
   const marks: Mark[] = [];
@@ -66,7 +66,10 @@ function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
   return marks;
 }
 
-/** Return the chart of the chosen head's distance over the members, with its labels. */
+/**
+ * Return the chart of the chosen head's distance for each member, with its labels. Return null with
+ * fewer than three members.
+ */
 function trendBox({ selection, style, trend }: GridFigure): Box | null {
   if (trend.length < 3) return null;
   const { palette, end } = style;
@@ -85,10 +88,13 @@ function trendBox({ selection, style, trend }: GridFigure): Box | null {
   };
 }
 
-/** Pixels left and right of the content of a figure without a stated width. */
+/** Space in pixels at the left and right of a figure without a requested width. */
 const PADDING = 24;
 
-/** Return the grid with the captions of the whole figure. */
+/**
+ * Return the upper part of the figure: grid, chart and captions. The captions also describe the
+ * panes below.
+ */
 export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
   const { layout, style, captions } = parts;
   const trend = trendBox(parts);
@@ -106,7 +112,8 @@ export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
   }
   if (request?.width === undefined && parts.width - 2 * PADDING > width) {
     width = parts.width - 2 * PADDING;
-    // An invisible line that keeps the width.
+    // An invisible line at the full width, without which `composeFigure` would remove the blank
+    // area at the right.
     const line = { x0: 0, y0: 0, x1: width, y1: 0, stroke: style.palette.rule };
     marks.push({ kind: "line", ...line, opacity: 0 });
   }
@@ -138,12 +145,12 @@ const COLUMNS = [
   "a_name",
   "b_name",
 ];
-/** Maximum number of query-key pairs in a table. */
+/** Maximum number of query-key pairs in a table. For a larger head, the table has fewer queries. */
 const MAX_PAIRS = 1 << 20;
 
 /**
- * Return the chosen head's weights of both members and their differences as CSV. Pairs without
- * weight in both are omitted.
+ * Return the chosen head's weights in both members and their differences as CSV, one row per
+ * query-key pair. Pairs with a weight of 0 in both members are omitted.
  */
 export async function pairsCsv(
   source: Source,
@@ -165,8 +172,8 @@ export async function pairsCsv(
     ask(compared.members[0] as string),
     ask(compared.members[member] as string),
   ]);
-  // If members are rounded, use the separately rounded difference, as the picture and the caption
-  // do.
+  // If weights are rounded, use the difference that was rounded separately. The picture and the
+  // caption also show this difference.
   const rounded = difference && one.error + two.error > 0 ? await ask(difference) : null;
   const changes = rounded?.matrices[0] as Float32Array | undefined;
   const missing = new Set(missingQueries(selection));
@@ -178,7 +185,8 @@ export async function pairsCsv(
     if (from === 0 && to === 0) continue;
     const query = rows[0] + Math.floor(at / width);
     const key = columns[0] + (at % width);
-    // A query that only one member has is not in the picture of the difference.
+    // The picture of the difference does not show a query that only one member has. For such a
+    // query, subtract the weights.
     const drawn = missing.has(query) ? undefined : changes?.[at];
     const errors = [one.error, two.error];
     lines.push([
@@ -194,7 +202,7 @@ export async function pairsCsv(
       drawn === undefined
         ? roundedTo(to - from, Math.max(...errors))
         : roundedTo(drawn, rounded?.error ?? 0),
-      // The error of a difference is at most the sum of both errors.
+      // The error of a subtraction is at most the sum of both errors.
       writtenError(
         drawn === undefined ? one.error + two.error : Math.max(...errors, rounded?.error ?? 0),
       ),

@@ -1,4 +1,4 @@
-/** Grid of all heads, and the chosen head beside it. */
+/** Grid of all heads, with a description of the chosen head beside it. */
 
 import { type Signal, useComputed } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -18,7 +18,7 @@ import type { CompareStore } from "./store";
 interface GridProps {
   context: ViewContext<CompareState>;
   store: CompareStore;
-  /** Identifier of the drawn content, set once all visible cells are painted. */
+  /** Identifier of the drawn content. It is null until all visible cells are painted. */
   drawn: Signal<string | null>;
   box: RefObject<HTMLDivElement | null>;
 }
@@ -94,7 +94,9 @@ export function CompareGrid({ context, store, drawn, box }: GridProps) {
   );
 }
 
-/** The chosen head in words, its distance over the members, and the scale of the grid. */
+/**
+ * Description of the chosen head, chart of its distance for each member, and legend of the grid.
+ */
 export function ChosenHead({ context, store }: Pick<GridProps, "context" | "store">) {
   const selection = store.selection.value;
   if (!selection) return null;
@@ -126,7 +128,7 @@ export function ChosenHead({ context, store }: Pick<GridProps, "context" | "stor
   );
 }
 
-/** Chart of the chosen head's distance from the first member, over all members. */
+/** Chart of the chosen head's distance from the first member, for each member. */
 function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const selection = store.selection.value;

@@ -1,6 +1,7 @@
 /**
- * The compare view: all heads coloured by the distance between two members. It shows the chosen
- * head of both members and their difference side by side.
+ * The compare view: a grid of all heads, coloured by their distance between two members, which are
+ * two of the compared records. Below the grid it shows the chosen head of both members and their
+ * difference.
  */
 
 import { effect, type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
@@ -40,7 +41,7 @@ const FORMS: Record<CompareState["form"], ComponentType<{ context: ViewContext<C
   matrix: MatrixView,
 };
 
-/** Return the figure request of a pane with its share of the width. */
+/** Return the figure request of a pane. Panes in columns divide the requested width equally. */
 function paneRequest(
   request: FigureRequest | undefined,
   arrangement: Arrangement,
@@ -51,8 +52,8 @@ function paneRequest(
 }
 
 /**
- * Return the form of the panes' controls. They are behind buttons by default, so that the pictures
- * are aligned.
+ * Return the form of the panes' controls. By default they are behind buttons, so that the pictures
+ * of the panes are aligned.
  */
 function paneControls(context: ViewContext<CompareState>): ReadonlySignal<ControlsForm> {
   const { state, controls } = context;
@@ -156,7 +157,7 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       <div class={`av-compare-panes av-${arrangement.value}`}>
         {store.panes.value.map((name) => (
           <OnePane
-            // Another form has another picture and scale, so the pane is created again.
+            // Another form has another picture and another colour scale, so a new pane is created.
             key={`${name} ${form}`}
             store={store}
             name={name}
@@ -185,8 +186,8 @@ interface OnePaneProps {
 }
 
 /**
- * Pane of one member or of the difference. Its props are read once, and it follows changes by
- * signals.
+ * Pane of one member or of the difference. It reads its props only once. Later changes reach it as
+ * changes of signals.
  */
 function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProps) {
   const view = FORMS[store.frame.state.form.value];
@@ -203,7 +204,7 @@ function OnePane({ store, name, controls, figure, onDrawn, onRoot }: OnePaneProp
   );
 }
 
-/** Return the drawn selection. @throws Error before anything is drawn. */
+/** Return the selection, the grid and its layout. @throws Error if nothing is drawn yet. */
 function shownNow(store: CompareStore) {
   const [selection, grid, layout] = [
     store.selection.peek(),
@@ -215,7 +216,10 @@ function shownNow(store: CompareStore) {
   return { selection, grid, layout };
 }
 
-/** Return the figures of the panes, titled without the model's name. */
+/**
+ * Return the figures of the panes. Their titles omit the model's name, which the complete figure
+ * shows.
+ */
 function paneScenes(
   store: CompareStore,
   roots: Partial<Record<string, AttnvizElement>>,

@@ -4,7 +4,9 @@ import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../u
 
 /** Minimum width in pixels at which panes are side by side. */
 const COLUMNS = 900;
-/** Minimum width at which panes are side by side in a figure of a stated width. Its text is small. */
+/**
+ * Minimum width in pixels at which panes are side by side in an exported figure with a given width.
+ */
 const PRINTED_COLUMNS = 1000;
 
 export type Arrangement = "columns" | "stack";
@@ -17,20 +19,23 @@ const MIN_CELL = 16;
 const MIN_PRINTED = 13;
 const MAX_CELL = 40;
 const GAP = 3;
-/** Minimum width of a cell with a number such as "0.41". */
+/** Minimum width of a cell that shows a number such as "0.41". */
 export const WITH_NUMBERS = 27;
-/** Width of "layer 11", and of "L11" in views narrower than `SHORT_LABELS`. */
+/**
+ * Widths of the labels "layer 11" and "L11". Views narrower than `SHORT_LABELS` use the second
+ * label.
+ */
 const LABEL_WIDTH = 64;
 const SHORT_LABEL_WIDTH = 40;
-/** Width of labels in a printed figure narrower than `SHORT_LABELS`. */
+/** Width of the label "L11" in an exported figure narrower than `SHORT_LABELS`. */
 const NARROW_LABEL = 50;
 const SHORT_LABELS = 480;
-/** Height of "head 0" above a column. */
+/** Height of the label "head 0" above a column. */
 const LABEL_HEIGHT = 24;
-/** Pixels below a cell of a gallery, for "8.3". */
+/** Height of the label below a cell of a gallery, such as "8.3" for layer 8, head 3. */
 const CAPTION_HEIGHT = 15;
 
-/** Return the number of cells per row of a gallery. */
+/** Return the number of cells per row in a gallery of the given width. */
 export function cellsInRow(width: number): number {
   return Math.max(1, Math.floor((width - SCROLLBAR) / (MAX_CELL + GAP)));
 }
@@ -38,11 +43,13 @@ export function cellsInRow(width: number): number {
 export function layOut(options: {
   columns: number;
   rows: number;
-  /** Whether all heads are in one list, ordered by distance, instead of one row per layer. */
+  /** Whether all heads are in one list, ordered by distance. Otherwise each layer has a row. */
   gallery: boolean;
   width: number;
   mostHeight: number;
-  /** Whether this is a figure of a stated width, in which nothing scrolls. */
+  /**
+   * Whether this is an exported figure with a given width or text size. A figure does not scroll.
+   */
   printed?: boolean;
 }): GridLayout {
   const { columns, rows, gallery, width, printed = false } = options;

@@ -1,4 +1,4 @@
-/** Marks of the grid's cells and of the chart of distances over members. */
+/** Marks of the grid's cells, and of the chart that shows a head's distance for each member. */
 
 import type { Mark } from "../../draw/marks";
 import { colorAt } from "../../ui/colors/color-scales";
@@ -11,7 +11,7 @@ import { type HeadDistance, isSame } from "./state";
 export interface CellStyle {
   theme: ThemeName;
   palette: Palette;
-  /** Distance at the end of the scale. */
+  /** Distance that has the last colour of the scale. */
   end: number;
 }
 
@@ -49,8 +49,9 @@ function hatch(x: number, y: number, side: number, color: string): Mark[] {
 }
 
 /**
- * Return a head's cell with its colour and number. It is hatched if the head does not differ, and
- * "–" if its distance is unknown.
+ * Return the cell of a head with its colour, and with its distance as a number if the cell is wide
+ * enough. The cell is hatched if the head does not differ, and shows "–" if its distance is
+ * unknown.
  */
 export function cellMarks(
   at: HeadDistance,
@@ -73,12 +74,12 @@ export function cellMarks(
   return marks;
 }
 
-/** Return the CSS colours of the scale from zero to its end. */
+/** Return the colours of the scale, from 0 to its end, as "#rrggbb". */
 export function rampStops(theme: ThemeName): string[] {
   return Array.from({ length: 9 }, (_, i) => cssOf(colorAt(theme, i / 8)));
 }
 
-/** Size and margins of the chart over members. */
+/** Size and margins of the chart of distances, in pixels. */
 export const TREND = { width: 220, height: 64, left: 4, right: 6, top: 8, bottom: 6 };
 
 /** Return the x position of a member on the chart, in pixels. */
@@ -87,7 +88,10 @@ export function trendX(member: number, count: number): number {
   return TREND.left + (count < 2 ? 0 : (member / (count - 1)) * room);
 }
 
-/** Return the chart of a head's distance from the first member. The shown member is highlighted. */
+/**
+ * Return the chart of a head's distance from the first member, for each member. The compared member
+ * is highlighted.
+ */
 export function trendMarks(
   distances: readonly (number | null)[],
   member: number,

@@ -1,12 +1,21 @@
-/** Attention that moved in a head: the keys that lost and gained most for one query. */
+/**
+ * Attention that moved between two members in one head: for one query, the keys that lost and
+ * gained the most weight.
+ */
 
 import type { Range } from "../../client/protocol";
 import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
-/** Maximum number of weights of a head that are loaded to find the query that changed most. */
+/**
+ * If a head has at most this many weights, all of them are loaded to find the query that changed
+ * most.
+ */
 const MAX_VALUES = 1 << 18;
-/** Maximum number of weights that the kernel searches for it: some tenths of a second. */
+/**
+ * If a head has at most this many weights, the kernel finds the query that changed most in some
+ * tenths of a second. In a larger head the query is not searched for.
+ */
 const MAX_COMPUTED = 1 << 24;
 
 /** A key and the change of its weight. */
@@ -15,23 +24,26 @@ export interface Change {
   change: number;
 }
 
-/** Attention that moved in one row of a head. */
+/** Attention that moved in the row of one query. */
 export interface Moved {
   query: number;
-  /** Whether this is the query that changed most because no query is pinned. */
+  /** Whether `query` was chosen because it changed most. False if it is pinned. */
   most: boolean;
-  /** Half the sum of the absolute changes: the weight that moved. */
+  /** Half the sum of the absolute changes, including that of the sink: the weight that moved. */
   total: number;
-  /** Keys that lost and gained most, or null if none did. */
+  /**
+   * Key that lost the most weight, and key that gained the most. Null if no key lost or gained
+   * weight.
+   */
   from: Change | null;
   to: Change | null;
 }
 
 export interface MovedQuestion {
-  /** Stack names of the first and the other member. */
+  /** Names of the stacks of the first member and of the compared member. */
   a: string;
   b: string;
-  /** Stack name of the difference, or null if there is none. */
+  /** Name of the stack of their difference, or null if the record does not contain it. */
   difference: string | null;
   layer: number;
   head: number;
@@ -43,8 +55,10 @@ export interface MovedQuestion {
 }
 
 /**
- * Return what moved in one row: the moved weight and the keys with the largest decrease and
- * increase. The sink changes by minus the sum of the changes of the keys and counts in the total.
+ * Return the weight that moved in one row, and the keys with the largest decrease and increase.
+ *
+ * A row has the same sum in both members if the sink is included. The change of the sink is
+ * therefore the negative sum of the other changes. It counts in the total.
  */
 export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "to"> {
   let size = 0;
@@ -61,8 +75,8 @@ export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "
 }
 
 /**
- * Load what moved for the pinned query, or for the query that changed most. Return null if finding
- * it would take too long.
+ * Load the attention that moved for the pinned query. Without a pinned query, load it for the query
+ * that changed most, or return null if finding this query would take too long.
  */
 export async function loadMoved(
   source: Source,
@@ -94,15 +108,18 @@ export async function loadMoved(
   return best;
 }
 
-/** Load the changes row by row, from the difference's own stack if there is one. */
+/**
+ * Load the changes of weights. They come from the stack of the difference if the record contains
+ * it, else from subtracting both members.
+ */
 async function loadChanges(
   source: Source,
   { a, b, difference }: MovedQuestion,
   request: { layer: number; heads: number[]; rows: Range; columns: Range },
   signal: AbortSignal,
 ): Promise<Float32Array> {
-  // A page rounds members and their difference separately, so the difference is more accurate than
-  // subtracting two members.
+  // A page rounds the members and their difference separately. Its difference is therefore more
+  // accurate than a subtraction of rounded members.
   const stacks = difference === null ? [a, b] : [difference];
   const [first, second] = await Promise.all(
     stacks.map(async (stack) => {
@@ -114,7 +131,10 @@ async function loadChanges(
   return second ? second.map((weight, at) => weight - (one[at] as number)) : one;
 }
 
-/** Return the query with the largest sum of changes, or null if the text is too long to search. */
+/**
+ * Return the query with the largest sum of absolute changes. Return null if the text is too long to
+ * search, or the record does not contain the difference.
+ */
 async function mostChanged(
   source: Source,
   { difference, layer, head, numQueries, numKeys, missing }: MovedQuestion,

@@ -1,4 +1,7 @@
-/** State of the compare view, whose record contains each stack once per member. */
+/**
+ * State of the compare view. Its record contains a compared stack several times, once for each
+ * member.
+ */
 
 import type { Description, StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
@@ -8,15 +11,18 @@ import { HEAD_DEFAULTS, type HeadState } from "../head";
 
 /** A compared stack. Entry i of each list belongs to member i, and member 0 is the reference. */
 export interface ComparedStack {
-  /** Stack names in the record. */
+  /** Names of the members' stacks in the record. */
   members: string[];
-  /** Stack names of the differences from member 0, or null if there is none. */
+  /**
+   * Names of the stacks of the differences from member 0. Null if the record does not contain the
+   * difference.
+   */
   differences: (string | null)[];
-  /** Total variation distance of each head from member 0. */
+  /** Total variation distance of each head from the same head of member 0. */
   distances: (Scores | null)[];
   /** Upper bound of the distance that rounding alone causes, or null if unknown. */
   rounding: (Scores | null)[];
-  /** Number of queries that distances are estimated from, or null for all. */
+  /** Number of queries from which distances are estimated, or null if all queries were used. */
   sampled: number | null;
   /** Queries and keys that a member does not have. */
   missing: { queries: number[]; keys: number[] }[];
@@ -37,7 +43,7 @@ export interface CompareOpening {
   rounding: number | null;
 }
 
-/** Traits of the compare view, with the names of the Python traits. */
+/** Traits of the compare view. The names are those of the Python traits. */
 export interface CompareState extends HeadState, HeatMapState {
   comparison: Compared;
   /** Index of the member that is compared with member 0. */
@@ -54,9 +60,9 @@ export const COMPARE_DEFAULTS: CompareState = {
 };
 
 /**
- * Return the description with each compared stack once instead of once per member.
+ * Return the description with each compared stack once, instead of once for each member.
  *
- * A stack gets the tokens of its difference, in which tokens that both members have are marked.
+ * The stack has the tokens of the difference, which describe the tokens of both members.
  */
 export function describedOnce(
   description: Description,
@@ -75,16 +81,19 @@ export function describedOnce(
   return { ...description, stacks };
 }
 
-/** The selected stack, layer and heads with the compared members. */
+/** The selected stack, layer and heads, and the compared members. */
 export interface CompareSelection extends Selection {
   compared: ComparedStack;
   names: string[];
-  /** Index of the compared member, and the chosen head. */
+  /** Index of the compared member, and index of the chosen head. */
   member: number;
   head: number;
 }
 
-/** Distance of a head from member 0, and the part that rounding alone may cause. */
+/**
+ * Distance of a head from member 0, and the largest distance that rounding alone may cause. Each is
+ * null if unknown.
+ */
 export interface HeadDistance {
   distance: number | null;
   rounding: number | null;
@@ -103,12 +112,15 @@ export function distanceOf(
   };
 }
 
-/** Return whether a head differs by no more than rounding alone may cause. */
+/** Return whether the distance of a head is at most the distance that rounding alone may cause. */
 export function isSame({ distance, rounding }: HeadDistance): boolean {
   return distance !== null && distance <= (rounding ?? 0);
 }
 
-/** Return the selection that the traits describe. Invalid values fall back to valid ones. */
+/**
+ * Return the selection that the traits describe, with valid values in place of invalid ones. Return
+ * null if the stack is not compared.
+ */
 export function compareSelection(
   selection: Selection,
   state: { comparison: Compared; member: number },
@@ -138,7 +150,7 @@ function farthestHead(
   return best;
 }
 
-/** Return the queries that one of the two members does not have. */
+/** Return the queries that member 0 or the compared member does not have. */
 export function missingQueries({ compared, member }: CompareSelection): number[] {
   return [0, member].flatMap((at) => compared.missing[at]?.queries ?? []);
 }

@@ -1,4 +1,4 @@
-/** Signals of the compare view, from its traits to the grid, the panes and the captions. */
+/** Signals of the compare view: grid, panes and captions, which depend on its traits. */
 
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { isPrinted } from "../../draw/figure-request";
@@ -67,7 +67,7 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const frame: ViewContext<CompareState> = {
     ...context,
     record: frameRecord,
-    // The frame's sentence about the opening does not apply to this view.
+    // Omit the frame's sentence about the opening, because this view shows another one.
     common: { ...context.common, opening: signal(null) },
   };
 
@@ -157,25 +157,28 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       common: { ...context.common, ...own },
       record: { ...record, description: named, selection: paneSelection },
       paneTitle: title,
-      // Differences have a separate, signed scale.
+      // The difference has a separate colour scale for positive and negative numbers.
       ...(name !== "difference" && { scale: scales[state.form.peek()](name) }),
     };
   };
 
   return {
-    /** Context of the frame, in which each stack appears once. */
+    /** Context of the frame. Its description contains each compared stack once. */
     frame,
     selection,
     heads,
     grid,
     layout,
-    /** Distance at the end of the scale, the same for all members. */
+    /** Distance that has the last colour of the grid's scale. It is the same for all members. */
     end,
-    /** Attention that moved for the pinned query, or for the query that changed most. */
+    /**
+     * Attention that moved for the pinned query, or for the query that changed most. Null until
+     * loaded.
+     */
     moved: computed(() => (settled.value ? (answered.value?.answer ?? null) : null)),
     /** Whether `moved` belongs to the current selection. */
     settled,
-    /** Distance of the chosen head for each member. */
+    /** Distance of the chosen head from the first member, for each member. */
     trend: computed<(number | null)[]>(() => {
       const now = selection.value;
       if (!now) return [];
@@ -186,7 +189,10 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     /** Names of the panes. Each pane is a view of one stack. */
     panes,
     pane,
-    /** Whether panes are drawn as parts of one figure, whose title has the model's name. */
+    /**
+     * Whether panes are drawn as parts of one figure. The title of the figure contains the model's
+     * name, so their titles do not.
+     */
     inOneFigure,
     opening: computed(() => state.opening.value as unknown as CompareOpening | null),
     choose: ({ layer, head }: HeadIndex) =>
@@ -210,7 +216,10 @@ function titleOf(selection: CompareSelection | null, name: PaneName): string {
   return { a: first, b: other, difference: `${other} − ${first}` }[name];
 }
 
-/** Mark tokens that a member does not have as special, so that they are faint. */
+/**
+ * Return the selection of a pane in which the tokens that its member does not have are marked as
+ * special, so that they are drawn faint.
+ */
 export function withGaps(
   paneSelection: Selection,
   now: CompareSelection,
@@ -230,8 +239,8 @@ export function withGaps(
 }
 
 /**
- * Return the heads trait of the panes: the chosen head. Choosing another head in any pane updates
- * the view.
+ * Return the `heads` signal of the panes, which contains only the chosen head. If the reader
+ * chooses another head in a pane, that head becomes the chosen head of the view.
  */
 function headsOf(
   context: ViewContext<CompareState>,

@@ -24,13 +24,13 @@ import dashboardCss from "./dashboard.css";
 
 type DashboardState = HeadState & ModelState & HeatMapState;
 
-/** Minimum width of a dashboard with three columns. */
+/** Minimum width in pixels of a dashboard with three columns. */
 const THREE_COLUMNS = 820;
-/** Minimum width of a dashboard with two columns below the model view. */
+/** Minimum width in pixels of a dashboard with two columns below the model view. */
 const TWO_COLUMNS = 620;
-/** Maximum width at which three columns are narrow. */
+/** Maximum width in pixels at which three columns have the narrow style. */
 const NARROW_COLUMNS = 1050;
-/** Minimum width of a figure of a given width with two columns. */
+/** Minimum width of an exported figure with a given width that has two columns. */
 const PRINTED_COLUMNS = 1000;
 
 const KEYS = [
@@ -41,7 +41,10 @@ const KEYS = [
 const PANES = ["model", "head", "matrix"] as const;
 type PaneName = (typeof PANES)[number];
 
-/** Arrangement of the panes: three columns, two below one, two columns in print, or a stack. */
+/**
+ * Arrangement of the panes: in three columns, in two columns below the model view, in two columns
+ * of an exported figure, or one below the other.
+ */
 type Arrangement = "columns" | "two" | "printed" | "stack";
 
 function arrangementAt(width: number, printed: boolean): Arrangement {
@@ -49,7 +52,9 @@ function arrangementAt(width: number, printed: boolean): Arrangement {
   return width >= THREE_COLUMNS ? "columns" : width >= TWO_COLUMNS ? "two" : "stack";
 }
 
-/** Return the request for the figure of a pane, which gets a share of the width. */
+/**
+ * Return the figure request of a pane. In a figure with two columns, a pane has half of the width.
+ */
 function paneRequest(
   request: FigureRequest | undefined,
   arrangement: Arrangement,
@@ -58,7 +63,7 @@ function paneRequest(
   return { ...request, width: (request.width - PANE_GAP) / 2 };
 }
 
-/** Compose the figures of the panes in the arrangement of the panes. */
+/** Compose the figures of the panes, arranged like the panes. */
 function arrangeFigures(arrangement: Arrangement, model: Scene, head: Scene, matrix: Scene): Scene {
   if (arrangement === "columns") return inColumns([[model], [head], [matrix]]);
   if (arrangement === "printed") return inColumns([[model, head], [matrix]]);
@@ -68,8 +73,8 @@ function arrangeFigures(arrangement: Arrangement, model: Scene, head: Scene, mat
 
 /**
  * Return the form of the controls of the frame and of the panes. By default the panes have compact
- * controls, so that all panes are visible. The frame has full controls if there is a choice of
- * stacks or of tokens of an answer, which all panes follow.
+ * controls, so that all panes are visible. The frame has full controls if the record has several
+ * stacks or a generated answer, because all panes follow these choices.
  */
 function useControls(
   context: ViewContext<DashboardState>,
@@ -86,7 +91,7 @@ function useControls(
   }, []);
 }
 
-/** Matrix view whose sentence does not repeat that of the head view. */
+/** Matrix view with a caption that does not repeat the caption of the head view. */
 function MatrixPane({ context }: { context: ViewContext<DashboardState> }) {
   return <MatrixView context={context} sentence={sentenceBesideLines} />;
 }
@@ -102,7 +107,8 @@ function Dashboard({ context: whole }: { context: ViewContext<DashboardState> })
   const arrangement = useComputed(() =>
     arrangementAt(context.width.value, isPrinted(context.figure)),
   );
-  // Not a container query, because printing changes the width but does not draw the panes again.
+  // The width is compared here and not in a container query. Printing changes the width, but does
+  // not draw the panes again.
   const narrow = useComputed(() => context.width.value <= NARROW_COLUMNS);
 
   const onDrawn = (name: string, id: string | null): void => {
