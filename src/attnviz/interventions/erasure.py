@@ -222,8 +222,8 @@ class SufficientTokens:
     value, before : float
         Answer with only the tokens in the set, and answer with all tokens.
     exact : bool
-        Whether all smaller sets were tried, and none suffices. If False, a smaller set may suffice,
-        but it does not result from removing one token of this set.
+        Whether all smaller sets were tried, and none suffices. If False, only some sets were tried,
+        but removing any single token of this set makes the answer 0 or negative.
     measure : str
         Description of the answer.
 

@@ -26,8 +26,8 @@ __all__ = ["HeadEffects", "head_effects"]
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
 
-# Maximum number of tokens in one batch, over all copies of a text. On a CPU, larger batches take as
-# long per token.
+# Maximum number of tokens in one batch, over all copies of a text. Larger batches are not faster on
+# a CPU.
 _TOKENS_AT_ONCE = 4096
 
 
@@ -112,8 +112,9 @@ def head_effects(
 ) -> HeadEffects:
     """Ablate every head separately, and measure the change of the model's answer.
 
-    The effects are measured, not estimated from gradients: the model runs once for each head, on
-    several copies of the text in one batch. Layers before the ablated head do not run again.
+    The effects are measured, not estimated from gradients. The model runs on batches of copies of
+    the text, and each copy has another ablated head. Layers before the ablated head do not run
+    again.
 
     Parameters
     ----------
@@ -341,8 +342,8 @@ class _Text:
         """Return the model's outputs for a batch in which each copy lacks one of `heads`.
 
         With `check`, the batch starts with an unchanged copy. If its answer differs from that of
-        the text alone, stored outputs of layers are not used from now on, and None is returned.
-        Raise NotImplementedError if they were not used.
+        the text alone, return None, and do not use stored outputs of layers in later calls. If they
+        were not used in this call, raise NotImplementedError.
         """
         copies = [*([None] if check else []), *heads]
         reached: list[ModuleRun] = []

@@ -160,9 +160,9 @@ def intervene(
 
         - For a pair of tokens or classes such as ``(" animal", " street")``, it is the logit of the
           first minus the logit of the second.
-        - For a single token, the second token is the most likely other token.
-        - By default, the first token is the most likely token before the change. The second token
-          is the most likely other token after the change.
+        - For a single token, it is the logit of this token minus that of the most likely other one.
+        - By default, it is the logit of the most likely token before the change, minus that of the
+          most likely other token after the change.
         - A function takes the model's output for one example, with a first axis of size 1, and
           returns one number, as in ``lambda output: output.start_logits[0, 3]``.
         - For a model without logits, the default is the cosine similarity of the last hidden states
@@ -234,8 +234,8 @@ def intervene(
     settings = None
     if options.get("generate") is not None:
         loaded = load(model, options.get("tokenizer"), options.get("processor"))
-        # With a hub id or a folder, the loaded model is passed on, so that it is not loaded again.
-        # A pipeline is passed on itself, because it has the tokenizer.
+        # If the user passed a hub id or a folder, `model` becomes the loaded model, so that it is
+        # not loaded again. A pipeline is not replaced, because it has the tokenizer.
         model = loaded.model if isinstance(model, str | PathLike) else model
         settings = read_generation_settings(options["generate"], loaded.model)
     runners, many = ExampleRunner.several(
@@ -539,10 +539,11 @@ def module_runs_of(forward: Forward) -> ModuleRuns:
 
 
 def plan_of(changes: Sequence[Change], record: AttentionRecord, module_runs: ModuleRuns) -> Plan:
-    """Return the change of each changed layer, with its attention module and the index of its run.
+    """Return the change of each changed layer, with its attention module.
 
-    `record` has all layers of the model, as from `outline_of`. Raise TypeError, ValueError or
-    IndexError if a change cannot be applied.
+    The module is a name and the index of its run, see `ModuleRuns`. `record` has all layers of the
+    model, as from `outline_of`. Raise TypeError, ValueError or IndexError if a change cannot be
+    applied.
     """
     by_stack = _by_stack(changes, record)
     for name, stack_changes in by_stack.items():

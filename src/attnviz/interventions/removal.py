@@ -28,8 +28,8 @@ __all__ = ["Removal", "TokenRemover", "read_removal"]
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 Arguments = dict[str, Any]
 
-# Maximum number of tokens in one batch, over all copies of a text. On a CPU, larger batches take as
-# long per token.
+# Maximum number of tokens in one batch, over all copies of a text. Larger batches are not faster on
+# a CPU.
 _TOKENS_AT_ONCE = 4096
 
 
