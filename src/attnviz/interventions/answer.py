@@ -152,7 +152,7 @@ class Answer:
         logits = row[list(self.ids)].double().cpu()
         return logits[0] - logits[1]
 
-    def with_slope(self, outputs: Any, example: int = 0) -> torch.Tensor:
+    def with_gradient(self, outputs: Any, example: int = 0) -> torch.Tensor:
         """Return the number as `of` does, for use in a backward pass.
 
         Raise ValueError if `function` returns a number that has no gradient.
@@ -279,7 +279,7 @@ def answer_of(
     classes = position is None
     tokenizer = runner.encoder.tokenizer(required=False)
     if requested is None:
-        ids = (best[0], _likeliest_other(exact_row(changed, position), best))
+        ids = (best[0], _most_likely_other(exact_row(changed, position), best))
     else:
         pair = requested if isinstance(requested, tuple | list) else [requested]
         if len(pair) not in (1, 2):
@@ -343,7 +343,7 @@ def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
     return answer
 
 
-def _likeliest_other(row: torch.Tensor | None, best: list[int]) -> int:
+def _most_likely_other(row: torch.Tensor | None, best: list[int]) -> int:
     """Return the most likely token of a row of logits that is not ``best[0]``.
 
     `best` has the two most likely tokens of the unchanged model. Without a row, return ``best[1]``.

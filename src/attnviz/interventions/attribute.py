@@ -29,7 +29,7 @@ from attnviz.interventions.attributed import (
     uniform_share_of_first,
 )
 from attnviz.interventions.copies import Copies, ModuleRun
-from attnviz.interventions.direct import direct_slopes
+from attnviz.interventions.direct import direct_gradients
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.attention import LayerAttention
@@ -261,7 +261,9 @@ def _attributed(
         return _mixed(record, method, [])
     if method == "value norm":
         norms = head_norms(runner)
-        made = {module_run: partial(_normed, found) for module_run, found in norms.items()}
+        made = {
+            module_run: partial(_norm_attribution, found) for module_run, found in norms.items()
+        }
         return _record(record, forward, made, method, [])
     reading = reading_of(record, position, forward.outputs, runner.batch, answer_argument)
     copies = Copies(runner.loaded.model, runner.batch, reading.logits(answer_argument))
@@ -289,14 +291,17 @@ def _attributed(
             f"by at most {format_small(off)} of the loss ({steps} steps)."
         )
     elif method == "direct":
-        slopes = direct_slopes(runner, copies, answer, layers)
+        slopes = direct_gradients(runner, copies, answer, layers)
         vectors = {
             module_run: _vectors(call, slope) for module_run, (call, slope) in slopes.items()
         }
     else:
         vectors = _gradients(runner.loaded.model, copies, answer, layers)
     by: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
-    makers = {module_run: partial(_sloped, found, by) for module_run, found in vectors.items()}
+    makers = {
+        module_run: partial(_gradient_attribution, found, by)
+        for module_run, found in vectors.items()
+    }
     made_record = _record(record, forward, makers, method, notes)
     return _mixed(made_record, method, notes) if method == "relevance" else made_record
 
@@ -314,11 +319,11 @@ def _without_padding(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> to
     return vectors if unpadded is None else vectors[:, unpadded.to(vectors.device)]
 
 
-def _normed(norms: torch.Tensor, layer: LayerAttention, at: Positions) -> LayerAttention:
+def _norm_attribution(norms: torch.Tensor, layer: LayerAttention, at: Positions) -> LayerAttention:
     return NormAttribution(layer, _without_padding(norms, at.keys))
 
 
-def _sloped(
+def _gradient_attribution(
     vectors: _Vectors, by: Literal["weights", "logits"], layer: LayerAttention, at: Positions
 ) -> LayerAttention:
     outputs, gradients = (
@@ -450,7 +455,7 @@ def _gradients(
         return {}
     with torch.enable_grad():
         gradients = torch.autograd.grad(
-            answer.with_slope(outputs), outputs_by_head, allow_unused=True
+            answer.with_gradient(outputs), outputs_by_head, allow_unused=True
         )
     return {
         module_run: _vectors(call, gradient)
@@ -506,7 +511,7 @@ def _integrated(
             continue
         value, own, scaled = captured[0]
         with torch.enable_grad():
-            results = [answer.with_slope(outputs, copy) for copy in range(steps + 1)]
+            results = [answer.with_gradient(outputs, copy) for copy in range(steps + 1)]
             total = torch.stack(results[:-1]).sum()
             [slopes] = torch.autograd.grad(total, [scaled], allow_unused=True)
         mean = torch.zeros_like(own[0])

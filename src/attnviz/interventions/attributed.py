@@ -39,8 +39,8 @@ __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_sha
 _CERTAIN = 1 - 1e-3
 # To find the largest attribution of a head, at most this many rows are computed, and at most this
 # many numbers in these rows.
-_ROWS_LOOKED_AT = 64
-_LOOKED_AT = 1 << 20
+_MAX_ROWS = 64
+_MAX_NUMBERS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class GradientAttribution(ScaledAttention):
         longest = float(values.norm(dim=1).max()) * (2 if self.at == "logits" else 1)
         reach = self.gradients[head].float().norm(dim=1) * longest
         order = reach.argsort(descending=True)
-        looked_at = max(1, min(_ROWS_LOOKED_AT, _LOOKED_AT // self.num_keys))
+        looked_at = max(1, min(_MAX_ROWS, _MAX_NUMBERS // self.num_keys))
         most = 0.0
         for row in order[:looked_at].tolist():
             if float(reach[row]) <= most:
@@ -106,11 +106,11 @@ class GradientAttribution(ScaledAttention):
             numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
             for tile in row_tiles(slice(0, len(certain_rows)), self.num_keys):
                 chunk = certain_rows[tile], keys[tile]
-                exact = self._of_certain(head, numbers[chunk[0]], chunk[1] + columns.start)
+                exact = self._certain_quotient(head, numbers[chunk[0]], chunk[1] + columns.start)
                 by_weights[chunk] = exact.float().to(device)
         return weights * by_weights
 
-    def _of_certain(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    def _certain_quotient(self, head: int, rows: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Return (G . v - G . O) / (1 - A) for one key per row, whose weight A is nearly 1.
 
         v is the value of the key. Numerator and denominator are differences of nearly equal

@@ -47,9 +47,9 @@ __all__ = [
     "SetWeights",
     "check_change",
     "description_of",
-    "keeps_shares",
+    "for_generation",
+    "keeps_row_sums",
     "layer_change",
-    "of_beginning",
     "with_means",
 ]
 
@@ -99,7 +99,7 @@ class Change(ABC):
         return None
 
     @property
-    def _shares(self) -> bool:
+    def _keeps_row_sums(self) -> bool:
         """Whether each row of weights sums to 1 after the change."""
         return True
 
@@ -116,8 +116,8 @@ class Change(ABC):
         del stack, layer
         return None
 
-    def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        """Return the change for a text that the model generates. See `of_beginning`."""
+    def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+        """Return the change for a text that the model generates. See `for_generation`."""
         del stack, most
         return self
 
@@ -374,7 +374,7 @@ class Knockout(Change):
         pairs = CutMask(torch.tensor([True]), torch.from_numpy(queries), torch.from_numpy(keys))
         return CutWeights(attention, heads, pairs)
 
-    def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+    def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
         queries = _read_numbers("queries", self.queries, stack.query_tokens, most[0])
         keys = _read_numbers("keys", self.keys, stack.key_tokens, most[1])
         return replace(self, queries=queries, keys=keys)
@@ -383,7 +383,7 @@ class Knockout(Change):
         return np.flatnonzero(self._pairs(stack)[0])
 
     @property
-    def _shares(self) -> bool:
+    def _keeps_row_sums(self) -> bool:
         return self.renormalize
 
     def _describe(self, stack: AttentionStack) -> str:
@@ -431,7 +431,7 @@ class HideTokens(Change):
     def _keys(self, stack: AttentionStack) -> Flags:
         return _flags("tokens", self.tokens, stack.key_tokens)
 
-    def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+    def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
         return replace(self, tokens=_read_numbers("tokens", self.tokens, stack.key_tokens, most[1]))
 
     def _check(self, stack: AttentionStack) -> None:
@@ -490,7 +490,7 @@ class SetWeights(Change):
     stack: str | None = None
     #: Number of queries and of keys of the weights if the model generates a text. The tokens that
     #: follow are not changed. None if the weights have all tokens.
-    _beginning: tuple[int, int] | None = field(default=None, init=False, repr=False)
+    _prompt_size: tuple[int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Raise ValueError if `weights` is None or an unknown string."""
@@ -506,7 +506,7 @@ class SetWeights(Change):
         for layer in self._layers_of(stack):
             self._instead(stack, layer, stack.attention(layer))
 
-    def _of_beginning(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+    def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
         """Return the change for a text that the model generates.
 
         An array, or the weights of a record, apply only to the tokens of `stack`.
@@ -515,7 +515,7 @@ class SetWeights(Change):
         if not isinstance(self.weights, str):
             size = len(stack.query_tokens), len(stack.key_tokens)
             made = replace(self)
-            object.__setattr__(made, "_beginning", size)
+            object.__setattr__(made, "_prompt_size", size)
             return made
         return self
 
@@ -524,9 +524,9 @@ class SetWeights(Change):
     ) -> dict[int, tuple[LayerAttention, int]]:
         replacements = self._given(stack, layer, attention)
         size = attention.num_queries, attention.num_keys
-        if self._beginning is None or self._beginning == size:
+        if self._prompt_size is None or self._prompt_size == size:
             return replacements
-        queries, keys = map(np.arange, self._beginning)
+        queries, keys = map(np.arange, self._prompt_size)
         insertion = Insertion(queries, keys, *size)
         return {
             head: (insertion.into(source), source_head)
@@ -537,7 +537,7 @@ class SetWeights(Change):
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> dict[int, tuple[LayerAttention, int]]:
         heads = self._heads_of(stack, layer)
-        size = self._beginning or (attention.num_queries, attention.num_keys)
+        size = self._prompt_size or (attention.num_queries, attention.num_keys)
         if isinstance(self.weights, AttentionRecord):
             other = self.weights.stack(stack.name)
             source = other.attention(layer)
@@ -582,7 +582,7 @@ class SetWeights(Change):
     def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
         first = 1 if isinstance(self.weights, str) and self.weights == "previous token" else 0
         count = len(stack.query_tokens)
-        return np.arange(first, count if self._beginning is None else self._beginning[0])
+        return np.arange(first, count if self._prompt_size is None else self._prompt_size[0])
 
     def _describe(self, stack: AttentionStack) -> str:
         if isinstance(self.weights, AttentionRecord):
@@ -630,19 +630,19 @@ def description_of(change: Change, stack: AttentionStack) -> str:
     return change._describe(stack)
 
 
-def of_beginning(change: Change, stack: AttentionStack, most: tuple[int, int]) -> Change:
+def for_generation(change: Change, stack: AttentionStack, most: tuple[int, int]) -> Change:
     """Return the change for a text that the model generates after the tokens of `stack`.
 
     `most` is the maximum number of queries and of keys at the end of the generation. The returned
     change selects tokens by position, because token texts may occur again in the generated text.
     Passed weights apply only to the tokens of `stack`.
     """
-    return change._of_beginning(stack, most)
+    return change._for_generation(stack, most)
 
 
-def keeps_shares(change: Change) -> bool:
+def keeps_row_sums(change: Change) -> bool:
     """Return whether each row of weights sums to 1 after the change."""
-    return change._shares
+    return change._keeps_row_sums
 
 
 def layer_change(

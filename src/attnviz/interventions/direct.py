@@ -23,7 +23,7 @@ from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runs import ExampleRunner
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["DirectSlopes", "direct_slopes"]
+__all__ = ["DirectGradients", "direct_gradients"]
 
 # Maximum relative difference between the output of a norm and its formula, and between the
 # gradients at the outputs of different layers.
@@ -31,15 +31,15 @@ _SAME = 1e-3
 
 #: For each attention module, its call (with values and outputs) and the direct gradient of the
 #: answer with respect to its output.
-DirectSlopes = dict[ModuleRun, tuple[AttentionCall, torch.Tensor]]
+DirectGradients = dict[ModuleRun, tuple[AttentionCall, torch.Tensor]]
 
 
-def direct_slopes(
+def direct_gradients(
     runner: ExampleRunner,
     copies: Copies,
     answer: Answer,
     requested: set[ModuleRun],
-) -> DirectSlopes:
+) -> DirectGradients:
     """Return the direct gradient of the answer with respect to the outputs of attention modules.
 
     This gradient passes only the output projection, the residual stream, the last norm, and the
@@ -61,7 +61,7 @@ def direct_slopes(
     leaves = list(_leaves(model))
     # Gradients pass the modules after the last norm, because these compute the logits. The outputs
     # of all other modules except the projections are detached.
-    behind = _run_behind(norm, leaves, copies)
+    behind = _modules_after(norm, leaves, copies)
     calls: dict[ModuleRun, AttentionCall] = {}
     added: dict[ModuleRun, torch.Tensor] = {}
     by_module = {id(module): module_run for module_run, module in projections.items()}
@@ -80,7 +80,7 @@ def direct_slopes(
 
     def after(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> Any:
         if module is norm:
-            return _held(module, inputs[0], output)
+            return _with_constant_scale(module, inputs[0], output)
         if id(module) in by_module:
             added[by_module[id(module)]] = output
             return None
@@ -94,7 +94,7 @@ def direct_slopes(
         added[module_run] for module_run in module_runs
     ]
     with torch.enable_grad():
-        value = answer.with_slope(outputs)
+        value = answer.with_gradient(outputs)
         # If the parameters of the model are frozen, a value that does not depend on any attention
         # output has no gradient, and `torch.autograd.grad` would fail.
         if not all(tensor.requires_grad for tensor in (value, *tensors)):
@@ -148,7 +148,7 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
     return ran[-1]
 
 
-def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set[int]:
+def _modules_after(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set[int]:
     """Return the ids of the `leaves` that run after the last call of `norm`."""
     order: list[nn.Module] = []
 
@@ -162,7 +162,9 @@ def _run_behind(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set
     return {id(module) for module in order[last + 1 :]}
 
 
-def _held(norm: nn.Module, stream: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+def _with_constant_scale(
+    norm: nn.Module, stream: torch.Tensor, output: torch.Tensor
+) -> torch.Tensor:
     """Return the output of a norm, computed with a scale that has no gradient.
 
     The result is a linear function of `stream`, the input of the norm. Raise NotImplementedError if

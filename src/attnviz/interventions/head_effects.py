@@ -267,10 +267,10 @@ class _Text:
         self.stack = record.stack(stack).name
         layer_runs = plain.stacks[self.stack]
         self.layers = tuple(layer_runs.examples[0])
-        self._places: dict[int, ModuleRun] = {}
+        self._module_runs: dict[int, ModuleRun] = {}
         self._heads: dict[int, int] = {}
         for layer, run in zip(self.layers, layer_runs.runs, strict=True):
-            self._places[layer], self._heads[layer] = (run.name, run.turn), run.num_heads
+            self._module_runs[layer], self._heads[layer] = (run.name, run.turn), run.num_heads
         self.num_heads = sum(self._heads.values())
         self._num_tokens = max(len(record.stack(stack).query_tokens), 1)
         self._trace_all = plain.collector.trace_all
@@ -315,7 +315,7 @@ class _Text:
         An effect is the answer without the head minus the answer with it. `mean` has the mean
         outputs that replace the outputs of heads, or is None for 0.
         """
-        module_run, heads = self._places[layer], self._heads[layer]
+        module_run, heads = self._module_runs[layer], self._heads[layer]
         values = np.empty(heads)
         start = 0
         while start < heads:

@@ -28,9 +28,9 @@ from attnviz.interventions.changes import (
     Change,
     check_change,
     description_of,
-    keeps_shares,
+    for_generation,
+    keeps_row_sums,
     layer_change,
-    of_beginning,
     with_means,
 )
 from attnviz.interventions.copies import ModuleRun
@@ -291,13 +291,13 @@ class _Intervention:
             # The first input of the decoder is only known after a generation, so one token is
             # generated.
             first = read_generation_settings(1, self._model)
-            prompt = run.producing(run.generated(first, progress=False), first.method)
+            prompt = run.with_generated_text(run.generated(first, progress=False), first.method)
         before = prompt.forward(MINIMAL_CAPTURE, None)
         record = outline_of(prompt.record(before, MINIMAL_CAPTURE), before)
         count = len(answering_stack(record).query_tokens)
         longest = settings.max_tokens(count)
         known = self._means.known(self._changes, record, before, prompt)
-        changes = tuple(_of_beginning(each, record, longest) for each in known)
+        changes = tuple(_for_generation(each, record, longest) for each in known)
         plan = plan_of(changes, record, module_runs_of(before))
         # If the model does not support the changes, this run raises the error before the slow
         # generation.
@@ -311,7 +311,7 @@ class _Intervention:
             trace_all=before.collector.trace_all,
         )
         text = run.generated(settings, progress=progress, watch=steps.watch)
-        made = run.producing(text, settings.method)
+        made = run.with_generated_text(text, settings.method)
         before = made.forward(MINIMAL_CAPTURE, None)
         record = outline_of(made.record(before, MINIMAL_CAPTURE), before)
         # An answer that is a function reads the whole output, and cannot have a position.
@@ -355,10 +355,10 @@ class _Intervention:
         return made
 
 
-def _of_beginning(change: Change, record: AttentionRecord, longest: int) -> Change:
+def _for_generation(change: Change, record: AttentionRecord, longest: int) -> Change:
     """Return the change for a text that the model generates after the text of `record`.
 
-    `longest` is the maximum number of tokens of the whole text. See `of_beginning`.
+    `longest` is the maximum number of tokens of the whole text. See `for_generation`.
     """
     _check_stack(change, record)
     stack = record.stack(change.stack)
@@ -369,7 +369,7 @@ def _of_beginning(change: Change, record: AttentionRecord, longest: int) -> Chan
             (stack.name in MORE_KEYS, stack.key_tokens),
         )
     )
-    return of_beginning(change, stack, (queries, keys))
+    return for_generation(change, stack, (queries, keys))
 
 
 def _in_steps(
@@ -493,7 +493,7 @@ class _Means:
             self._found[key] = means_of(
                 [
                     sums_of(each.loaded.model, each.batch, trace_all=trace_all)
-                    for each in run.alike(change.mean_of)
+                    for each in run.other_examples(change.mean_of)
                 ]
             )
         means = self._found[key]
@@ -624,7 +624,7 @@ def changed_record(
             layers,
             stack.query_tokens,
             None if same else stack.key_tokens,
-            normalized=stack.normalized and all(map(keeps_shares, stack_changes)),
+            normalized=stack.normalized and all(map(keeps_row_sums, stack_changes)),
         )
     notes = [f"{description_of(each, before.stack(each.stack))}." for each in changes]
     made = ChangedRecord(

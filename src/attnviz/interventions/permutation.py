@@ -136,12 +136,12 @@ def permutation_effect(
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
     runner = ExampleRunner.one(model, inputs, target, None, options)
 
-    def together(num_tokens: int) -> int:
+    def copies_per_batch(num_tokens: int) -> int:
         """Return the number of copies in one batch. The first batch has one unchanged copy."""
         return min(permutations + 1, max(1, _AT_ONCE // num_tokens))
 
     # `Copies` stores one vector per token and layer: the output of the layer.
-    runner.check_runs("permuting weights", copies=together, kept=lambda _: 1)
+    runner.check_runs("permuting weights", copies=copies_per_batch, kept=lambda _: 1)
     forward = runner.forward(CaptureOptions(), None)
     record = runner.record(forward, CaptureOptions())
     reading = reading_of(record, position, forward.outputs, runner.batch, answer)
@@ -165,7 +165,7 @@ def permutation_effect(
     copies = Copies(runner.loaded.model, runner.batch, reading.logits(answer))
     moved, measure = _moved(runner, copies.outputs, answer, reading)
     values: list[float] = []
-    num_copies = together(len(attention_stack.query_tokens))
+    num_copies = copies_per_batch(len(attention_stack.query_tokens))
     for start in range(0, len(rows), num_copies):
         chunk = rows[start : start + num_copies]
         changed = _changed(copies, module_run, head, token, chunk)

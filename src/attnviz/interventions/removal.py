@@ -88,7 +88,7 @@ class TokenRemover:
                 f"model: tokens after virtual tokens ({virtual.kind}) cannot be removed. Use "
                 "av.intervene with av.HideTokens."
             )
-        runner.check_runs("removing tokens", copies=lambda count: _together(count) + 1)
+        runner.check_runs("removing tokens", copies=lambda count: _sets_per_batch(count) + 1)
         forward = runner.forward(MINIMAL_CAPTURE, None)
         record = runner.record(forward, MINIMAL_CAPTURE)
         reading = reading_of(record, position, forward.outputs, runner.batch, answer)
@@ -114,7 +114,9 @@ class TokenRemover:
             self.tokens,
             row,
             None if row is None or encoder_decoder else count + row,
-            lambda changed: self._off(_run(model, changed)) <= rounding_of(model, self.before),
+            lambda changed: (
+                self._deviation(_run(model, changed)) <= rounding_of(model, self.before)
+            ),
         )
         self._change = _CHANGES[removal](model, example)
         #: Positions of the tokens that can be removed. The token after which the answer is read
@@ -123,7 +125,7 @@ class TokenRemover:
         #: Number of these tokens that must remain: 1 if the text would be empty without them, else
         #: 0.
         self.num_kept = int(removal == "delete" and len(self.choice) == count)
-        self._together = _together(count)
+        self._sets_per_batch = _sets_per_batch(count)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
         """Compute one answer for each set: the answer without the tokens of this set.
@@ -134,8 +136,8 @@ class TokenRemover:
         # One batch needs texts of the same length. After deletion, the length depends on the size
         # of the set.
         order = sorted(range(len(sets)), key=lambda index: len(sets[index]))
-        for start in range(0, len(order), self._together):
-            chunk = [sets[index] for index in order[start : start + self._together]]
+        for start in range(0, len(order), self._sets_per_batch):
+            chunk = [sets[index] for index in order[start : start + self._sets_per_batch]]
             for _, group in groupby(chunk, key=self._length):
                 answers += self._of_group(list(group))
             yield Progress(doing, len(answers), len(sets), "forward")
@@ -172,10 +174,10 @@ class TokenRemover:
         """Run a batch of `count` copies with all tokens, and check the answer of each copy."""
         outputs = _run(self._model, _stacked([self._change(())] * count))
         for copy in range(count):
-            self._check(self._off(outputs, copy))
+            self._check(self._deviation(outputs, copy))
         self._noise_measured = True
 
-    def _off(self, outputs: Any, copy: int = 0) -> float:
+    def _deviation(self, outputs: Any, copy: int = 0) -> float:
         """Return the absolute difference between `before` and the answer of one copy."""
         return abs(self.answer.value(outputs, copy) - self.before)
 
@@ -213,7 +215,7 @@ def _run(model: Any, arguments: Arguments) -> Any:
         return model(**arguments)
 
 
-def _together(num_tokens: int) -> int:
+def _sets_per_batch(num_tokens: int) -> int:
     """Return the number of sets of tokens in one batch. The batch may have an additional copy."""
     return max(1, _TOKENS_AT_ONCE // max(1, num_tokens) - 1)
 

@@ -278,7 +278,7 @@ class RepeatedInterventions:
         del forward
         yield Progress("the noise", 1, 3, "run")
         try:
-            identity = self._run(_everything(record, module_runs), logits).outputs
+            identity = self._run(_recompute_all_heads(record, module_runs), logits).outputs
         except NotImplementedError:
             identity = None
         subject = self._subject(reading, position)
@@ -417,7 +417,7 @@ def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
                 )
 
 
-def _everything(record: AttentionRecord, module_runs: ModuleRuns) -> ForwardChange:
+def _recompute_all_heads(record: AttentionRecord, module_runs: ModuleRuns) -> ForwardChange:
     """Return changes that compute the outputs of all heads again from the unchanged weights.
 
     Up to `_NOISE_ROWS` queries at equal distances are computed again.

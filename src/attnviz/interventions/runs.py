@@ -126,7 +126,7 @@ class ExampleRunner:
             runners += [cls(loaded, encoder, title, encode, index) for index in range(size)]
         return runners, many
 
-    def alike(self, inputs: Any) -> list[ExampleRunner]:
+    def other_examples(self, inputs: Any) -> list[ExampleRunner]:
         """Return runners of other examples for the same model and with the same decoder input."""
         ids = self.batch.arguments.get("decoder_input_ids")
         runners: list[ExampleRunner] = []
@@ -154,7 +154,7 @@ class ExampleRunner:
         model = self.loaded.model
         return generate_text(model, self._encoded(), settings, progress=progress, watch=watch)
 
-    def producing(self, generated: Generated, method: str) -> ExampleRunner:
+    def with_generated_text(self, generated: Generated, method: str) -> ExampleRunner:
         """Return the runner of the example with a generated text.
 
         `method` describes how the text was generated.
