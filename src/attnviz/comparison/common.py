@@ -66,35 +66,41 @@ def align_records(
     common = _common_stacks(records, names)
     notes = dict.fromkeys(first_notes)
     sides: dict[str, tuple[Sides, ...]] = {}
-    made: list[dict[str, AttentionStack]] = [{} for _ in records]
+    stacks_of_records: list[dict[str, AttentionStack]] = [{} for _ in records]
     # If queries and keys are the same tokens, the cache returns the same alignment for both.
     aligned = cache(align_tokens)
     for name in common:
         stacks = [record.stacks[name] for record in records]
-        of = names if len(common) == 1 else [f"{each}, stack {name!r}" for each in names]
+        labels = (
+            names
+            if len(common) == 1
+            else [f"{record_name}, stack {name!r}" for record_name in names]
+        )
         layers = _common_layers(name, stacks, names)
         queries = _on_common_units(
-            [aligned(stacks[0].query_tokens, each.query_tokens) for each in stacks[1:]], of
+            [aligned(stacks[0].query_tokens, stack.query_tokens) for stack in stacks[1:]], labels
         )
         keys = _on_common_units(
-            [aligned(stacks[0].key_tokens, each.key_tokens) for each in stacks[1:]], of
+            [aligned(stacks[0].key_tokens, stack.key_tokens) for stack in stacks[1:]], labels
         )
-        one_text = all(each.key_tokens is each.query_tokens for each in stacks)
+        one_text = all(stack.key_tokens is stack.query_tokens for stack in stacks)
         sides[name] = tuple(
-            Sides(each, each if one_text else other)
-            for each, other in zip(queries, keys, strict=True)
+            Sides(query_alignment, query_alignment if one_text else key_alignment)
+            for query_alignment, key_alignment in zip(queries, keys, strict=True)
         )
-        for number, (each, stack) in enumerate(zip(sides[name], stacks[1:], strict=True), 1):
+        for number, (alignments, stack) in enumerate(zip(sides[name], stacks[1:], strict=True), 1):
             pair = (names[0], names[number])
             for note in (
-                *_alignment_notes(each, pair),
+                *_alignment_notes(alignments, pair),
                 *_stack_notes(stacks[0], stack, layers, pair),
             ):
                 notes[note if len(common) == 1 else f"Stack {quote(name)}: {note}"] = None
         query_tokens = common_tokens(queries)
         key_tokens = None if one_text else common_tokens(keys)
-        for number, (stack, into) in enumerate(zip(stacks, made, strict=True)):
-            into[name] = AttentionStack(
+        for number, (stack, aligned_stacks) in enumerate(
+            zip(stacks, stacks_of_records, strict=True)
+        ):
+            aligned_stacks[name] = AttentionStack(
                 name,
                 aligned_layers(
                     stack.only(layers), _lengths(queries, number), _lengths(keys, number)
@@ -104,17 +110,18 @@ def align_records(
                 normalized=stack.normalized,
                 measure=stack.measure,
             )
-    for record, its in zip(records, names, strict=True):
+    for record, record_name in zip(records, names, strict=True):
         lacking = [name for name in record.stacks if name not in common]
         if lacking:
-            others = [each for each in names if each != its]
+            others = [other for other in names if other != record_name]
             lacks = "lacks" if len(others) == 1 else "lack"
-            notes[f"{its} also has {_listed(lacking)}, which {_joined(others)} {lacks}."] = None
+            note = f"{record_name} also has {_listed(lacking)}, which {_joined(others)} {lacks}."
+            notes[note] = None
     members = []
-    for record, its_stacks, name in zip(records, made, names, strict=True):
+    for record, aligned_stacks, name in zip(records, stacks_of_records, names, strict=True):
         model = f"{record.model} ({name})" if record.model else name
-        its_notes = list(dict.fromkeys([*record.notes, *notes]))
-        members.append(derive_record(record, its_stacks, model=model, notes=its_notes))
+        all_notes = list(dict.fromkeys([*record.notes, *notes]))
+        members.append(derive_record(record, aligned_stacks, model=model, notes=all_notes))
     return Common(tuple(members), sides, tuple(notes))
 
 
@@ -124,10 +131,13 @@ def _common_stacks(records: Sequence[AttentionRecord], names: Sequence[str]) -> 
     Raise ValueError if no stack is in all records, if a stack has signed numbers, or if a stack has
     different measures or normalizations in the records.
     """
-    common = [name for name in records[0].stacks if all(name in each.stacks for each in records)]
+    common = [
+        name for name in records[0].stacks if all(name in record.stacks for record in records)
+    ]
     if not common:
         having = (
-            f"{name} has {_listed(each.stacks)}" for name, each in zip(names, records, strict=True)
+            f"{name} has {_listed(record.stacks)}"
+            for name, record in zip(names, records, strict=True)
         )
         raise ValueError(f"{_joined(names)} have no stack in common: {', '.join(having)}")
     for name in common:

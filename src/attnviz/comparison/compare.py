@@ -92,7 +92,7 @@ def compare(
     if words:
         records = [record.merge_words() for record in records]
     notes = [] if c is not None else _shared_parameters(models, all_names)
-    return Comparison(align_records(records, all_names, notes), given=records, names=all_names)
+    return Comparison(align_records(records, all_names, notes), originals=records, names=all_names)
 
 
 def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
@@ -127,9 +127,9 @@ def _records(
         a, b, c = [a, b], c, None
     several = isinstance(a, (tuple, list, Iterator))
     if not several and (isinstance(a, AttentionRecord) or isinstance(b, AttentionRecord)):
-        for name, each in (("a", a), ("b", b)):
-            if not isinstance(each, AttentionRecord):
-                got = "is missing" if each is None else f"is a {type(each).__name__}"
+        for name, value in (("a", a), ("b", b)):
+            if not isinstance(value, AttentionRecord):
+                got = "is missing" if value is None else f"is a {type(value).__name__}"
                 raise TypeError(f"{name} {got}; pass two records, compare(record_a, record_b)")
         _check_left_out(c, options)
         return _Members([a, b], ("a", "b"), [])
@@ -137,7 +137,7 @@ def _records(
         if b is None or c is None:
             raise TypeError(_FORMS)
         made = [
-            _extracted(a, each, _spooled(options, index), None) for index, each in enumerate((b, c))
+            _extracted(a, text, _spooled(options, index), None) for index, text in enumerate((b, c))
         ]
         return _Members(made, ("a", "b"), [a, a])
     if c is not None:

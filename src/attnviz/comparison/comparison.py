@@ -78,14 +78,14 @@ class Comparison:
         self,
         common: Common,
         *,
-        given: Sequence[AttentionRecord],
+        originals: Sequence[AttentionRecord],
         names: Sequence[str],
     ) -> None:
         self.members = common.records
         self.names = tuple(names)
         self.notes = common.notes
         self._common = common
-        self._given = tuple(given)
+        self._originals = tuple(originals)
         self._computed: dict[tuple[Any, ...], list[Distances]] = {}
 
     @property
@@ -141,7 +141,7 @@ class Comparison:
                 records=(common.records[0], common.records[index]),
                 sides={name: (sides[index - 1],) for name, sides in common.sides.items()},
             ),
-            given=(self._given[0], self._given[index]),
+            originals=(self._originals[0], self._originals[index]),
             names=(self.names[0], self.names[index]),
         )
 
@@ -260,7 +260,7 @@ class Comparison:
         return [values.copy() for values in self._computed[key]]
 
     def _roundings(self, name: str) -> Steps[list[Distances]]:
-        one, two = (record.stack(name) for record in (self._given[0], self._given[-1]))
+        one, two = (record.stack(name) for record in (self._originals[0], self._originals[-1]))
         stack = self.a.stack(name)
         distances = []
         for number, layer in enumerate(stack.layers):
@@ -434,13 +434,13 @@ class Comparison:
         for name in self.a.stacks:
             max_queries = self._sampled(name)
             stacks[name] = {
-                "members": [self._stack_name(name, each) for each in range(len(self.members))],
-                "differences": [None, *(self._difference_name(name, each) for each in others)],
+                "members": [self._stack_name(name, index) for index in range(len(self.members))],
+                "differences": [None, *(self._difference_name(name, index) for index in others)],
                 "distances": [
                     None,
-                    *(_listed(each.distance(name, max_queries=max_queries)) for each in pairs),
+                    *(_listed(pair.distance(name, max_queries=max_queries)) for pair in pairs),
                 ],
-                "rounding": [None, *(_listed(each.rounding(name)) for each in pairs)],
+                "rounding": [None, *(_listed(pair.rounding(name)) for pair in pairs)],
                 "sampled": max_queries,
             }
         return {"names": list(self.names), "stacks": stacks}
@@ -486,7 +486,7 @@ class Comparison:
         `members` are the indices of the members that are compared with the first. The title starts
         with the name of the model if all members have the same one.
         """
-        models = list(dict.fromkeys(record.model for record in self._given))
+        models = list(dict.fromkeys(record.model for record in self._originals))
         names = " and ".join(f"{self.names[member]} − {self.names[0]}" for member in members[-1:])
         if len(members) > 1:
             names = ", ".join(self.names)

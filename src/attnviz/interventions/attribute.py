@@ -262,7 +262,8 @@ def _attributed(
     if method == "value norm":
         norms = head_norms(runner)
         made = {
-            module_run: partial(_norm_attribution, found) for module_run, found in norms.items()
+            module_run: partial(_norm_attribution, key_norms)
+            for module_run, key_norms in norms.items()
         }
         return _record(record, forward, made, method, [])
     reading = reading_of(record, position, forward.outputs, runner.batch, answer_argument)
@@ -299,8 +300,8 @@ def _attributed(
         vectors = _gradients(runner.loaded.model, copies, answer, layers)
     by: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
     makers = {
-        module_run: partial(_gradient_attribution, found, by)
-        for module_run, found in vectors.items()
+        module_run: partial(_gradient_attribution, module_vectors, by)
+        for module_run, module_vectors in vectors.items()
     }
     made_record = _record(record, forward, makers, method, notes)
     return _mixed(made_record, method, notes) if method == "relevance" else made_record
@@ -327,7 +328,7 @@ def _gradient_attribution(
     vectors: _Vectors, by: Literal["weights", "logits"], layer: LayerAttention, at: Positions
 ) -> LayerAttention:
     outputs, gradients = (
-        _without_padding(each, at.queries) for each in (vectors.outputs, vectors.gradients)
+        _without_padding(tensor, at.queries) for tensor in (vectors.outputs, vectors.gradients)
     )
     return GradientAttribution(
         layer, _without_padding(vectors.values, at.keys), outputs, gradients, by

@@ -522,7 +522,7 @@ class SetWeights(Change):
     def _instead(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> dict[int, tuple[LayerAttention, int]]:
-        replacements = self._given(stack, layer, attention)
+        replacements = self._sources(stack, layer, attention)
         size = attention.num_queries, attention.num_keys
         if self._prompt_size is None or self._prompt_size == size:
             return replacements
@@ -533,7 +533,7 @@ class SetWeights(Change):
             for head, (source, source_head) in replacements.items()
         }
 
-    def _given(
+    def _sources(
         self, stack: AttentionStack, layer: int, attention: LayerAttention
     ) -> dict[int, tuple[LayerAttention, int]]:
         heads = self._heads_of(stack, layer)
@@ -652,7 +652,7 @@ def layer_change(
 
     Return None if none of them changes this layer.
     """
-    layer_changes = [each for each in changes if layer in each._layers_of(stack)]
+    layer_changes = [change for change in changes if layer in change._layers_of(stack)]
     if not layer_changes:
         return None
     rows: dict[int, NDArray[np.int64]] = {}

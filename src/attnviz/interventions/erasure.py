@@ -173,7 +173,7 @@ def _order(ranking: Any, text: TokenRemover) -> list[int]:
             f"ranking has shape {values.shape}. It must be ({len(text.tokens)},), one number per "
             "token."
         )
-    choice = [each for each in text.choice if not np.isnan(values[each])]
+    choice = [token for token in text.choice if not np.isnan(values[token])]
     if not choice:
         raise ValueError("ranking: all tokens that can be erased have the score NaN")
     ranked = sorted(choice, key=lambda token: (-values[token], token))

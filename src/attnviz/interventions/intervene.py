@@ -272,7 +272,7 @@ class _Intervention:
         self._run.check_memory(self._kept)
         before = self._run.forward(MINIMAL_CAPTURE, None)
         record = outline_of(self._run.record(before, MINIMAL_CAPTURE), before)
-        changes = self._means.known(self._changes, record, before, self._run)
+        changes = self._means.insert(self._changes, record, before, self._run)
         return self._compared(self._run, changes, (before, record), (answer, position), None)
 
     def generated(
@@ -296,8 +296,8 @@ class _Intervention:
         record = outline_of(prompt.record(before, MINIMAL_CAPTURE), before)
         count = len(answering_stack(record).query_tokens)
         longest = settings.max_tokens(count)
-        known = self._means.known(self._changes, record, before, prompt)
-        changes = tuple(_for_generation(each, record, longest) for each in known)
+        prompt_changes = self._means.insert(self._changes, record, before, prompt)
+        changes = tuple(_for_generation(change, record, longest) for change in prompt_changes)
         plan = plan_of(changes, record, module_runs_of(before))
         # If the model does not support the changes, this run raises the error before the slow
         # generation.
@@ -316,7 +316,7 @@ class _Intervention:
         record = outline_of(made.record(before, MINIMAL_CAPTURE), before)
         # An answer that is a function reads the whole output, and cannot have a position.
         read_after = count - 1 if position is None and not callable(answer) else position
-        texts = tuple(self._text(each) for each in (unchanged_text, text))
+        texts = tuple(map(self._text, (unchanged_text, text)))
         return self._compared(made, changes, (before, record), (answer, read_after), texts)
 
     def _text(self, generated: Generated) -> str:
@@ -469,7 +469,7 @@ class _Means:
     def __init__(self) -> None:
         self._found: dict[tuple[int, int], dict[ModuleRun, torch.Tensor]] = {}
 
-    def known(
+    def insert(
         self,
         changes: Sequence[Change],
         record: AttentionRecord,
@@ -477,7 +477,7 @@ class _Means:
         run: ExampleRunner,
     ) -> tuple[Change, ...]:
         """Return the changes. Each `Ablate` with `mean_of` is replaced by a copy with its means."""
-        return tuple(self._with(each, record, forward, run) for each in changes)
+        return tuple(self._with(change, record, forward, run) for change in changes)
 
     def _with(
         self, change: Change, record: AttentionRecord, forward: Forward, run: ExampleRunner
@@ -492,8 +492,8 @@ class _Means:
             trace_all = forward.collector.trace_all
             self._found[key] = means_of(
                 [
-                    sums_of(each.loaded.model, each.batch, trace_all=trace_all)
-                    for each in run.other_examples(change.mean_of)
+                    sums_of(example.loaded.model, example.batch, trace_all=trace_all)
+                    for example in run.other_examples(change.mean_of)
                 ]
             )
         means = self._found[key]
@@ -590,8 +590,8 @@ def identity_of(change: ForwardChange) -> ForwardChange:
     noise of the effect.
     """
     return {
-        module_run: replace(each, attend=unchanged, factors={}, outputs={})
-        for module_run, each in change.items()
+        module_run: replace(module_change, attend=unchanged, factors={}, outputs={})
+        for module_run, module_change in change.items()
     }
 
 
@@ -626,7 +626,7 @@ def changed_record(
             None if same else stack.key_tokens,
             normalized=stack.normalized and all(map(keeps_row_sums, stack_changes)),
         )
-    notes = [f"{description_of(each, before.stack(each.stack))}." for each in changes]
+    notes = [f"{description_of(change, before.stack(change.stack))}." for change in changes]
     made = ChangedRecord(
         stacks,
         model=f"{record.model} (changed)" if record.model else "changed",

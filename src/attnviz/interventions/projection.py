@@ -125,8 +125,8 @@ class FollowedOutputs:
         ]
         matrices = [module for module in leaves if module.weight.dim() == 2]
         begin, look = in_this_thread(self._begin), in_this_thread(self._look)
-        hook((self._model.register_forward_pre_hook(each) for each in (begin,)), undo)
-        hook((each.register_forward_pre_hook(look) for each in matrices), undo)
+        hook((self._model.register_forward_pre_hook(function) for function in (begin,)), undo)
+        hook((module.register_forward_pre_hook(look) for module in matrices), undo)
         observe(self._take, undo)
 
     def _begin(self, *_: Any) -> None:

@@ -131,7 +131,7 @@ class RepeatedInterventions:
         shown: AttentionRecord | None = None,
         **options: Unpack[RecordOptions],
     ) -> None:
-        self._given = (model, inputs, target, None)
+        self._arguments = (model, inputs, target, None)
         self._options = options
         self._shown = shown
         self._runs: ExampleRunner | None = None
@@ -243,7 +243,7 @@ class RepeatedInterventions:
     @property
     def _reader(self) -> ExampleRunner:
         if self._runs is None:
-            model, inputs, target, ids = self._given
+            model, inputs, target, ids = self._arguments
             self._runs = ExampleRunner.one(model, inputs, target, ids, self._options)
         return self._runs
 
@@ -341,7 +341,8 @@ class RepeatedInterventions:
             plan = plan_of(changes, unchanged_run.record, unchanged_run.module_runs)
             record = changed_record(changed.record, changes, plan, unchanged_run.record, effect)
         described = tuple(
-            f"{description_of(each, unchanged_run.record.stack(each.stack))}." for each in changes
+            f"{description_of(change, unchanged_run.record.stack(change.stack))}."
+            for change in changes
         )
         sentence = _sentence(unchanged_run, changes, answer, effect, changed.outputs)
         return Outcome(sentence, described, effect, record)
