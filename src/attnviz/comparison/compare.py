@@ -86,8 +86,7 @@ def compare(
     if len(all_names) != len(records):
         raise ValueError(
             f"names={short_repr(names)} has {len(all_names)} names for {len(records)} members. "
-            "Pass one"
-            " name per member."
+            "Pass one name per member."
         )
     if words:
         records = [record.merge_words() for record in records]

@@ -264,8 +264,7 @@ def answer_of(
         if not math.isfinite(value):
             raise ValueError(
                 f"answer: {function_name(requested)} returns {value} for the unchanged model. It "
-                "must "
-                "return a finite number."
+                "must return a finite number."
             )
         return answer
     row = exact_row(outputs, position)

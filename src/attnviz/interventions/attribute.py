@@ -272,8 +272,7 @@ def _attributed(
     if answer.of_hidden_states:
         raise ValueError(
             f"answer: {type(runner.loaded.model).__name__} has no logits, and the similarity of "
-            "its "
-            "hidden states to themselves has the gradient 0. Load the model with its head, or "
+            "its hidden states to themselves has the gradient 0. Load the model with its head, or "
             f"{function_instead(copies.outputs)}."
         )
     layers = {

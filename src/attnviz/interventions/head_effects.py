@@ -366,8 +366,7 @@ class _Text:
         if not reached:
             raise NotImplementedError(
                 f"model: {module_run[0]} computes its attention in one function, or in an "
-                "unsupported "
-                "way, so that it cannot be changed. Pass another stack."
+                "unsupported way, so that it cannot be changed. Pass another stack."
             )
         if not check:
             return outputs

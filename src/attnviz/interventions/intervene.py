@@ -467,7 +467,7 @@ class _Means:
     """Cache of the mean outputs of heads over the texts of `Ablate.mean_of`."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int], dict[ModuleRun, torch.Tensor]] = {}
+        self._cached: dict[tuple[int, int], dict[ModuleRun, torch.Tensor]] = {}
 
     def insert(
         self,
@@ -488,15 +488,15 @@ class _Means:
         # In an encoder-decoder model, the means depend on the example: the texts run with its
         # decoder input.
         key = id(change), id(run) if run.encoder.encoder_decoder else 0
-        if key not in self._found:
+        if key not in self._cached:
             trace_all = forward.collector.trace_all
-            self._found[key] = means_of(
+            self._cached[key] = means_of(
                 [
                     sums_of(example.loaded.model, example.batch, trace_all=trace_all)
                     for example in run.other_examples(change.mean_of)
                 ]
             )
-        means = self._found[key]
+        means = self._cached[key]
         module_runs = module_runs_of(forward).items()
         return with_means(
             change,

@@ -199,8 +199,7 @@ def _changed(
     if not reached:
         raise NotImplementedError(
             f"model: {module_run[0]} computes its attention without the dispatcher of "
-            "transformers, so "
-            "that its weights cannot be permuted"
+            "transformers, so that its weights cannot be permuted"
         )
     return outputs
 

@@ -134,8 +134,8 @@ class RepeatedInterventions:
         self._arguments = (model, inputs, target, None)
         self._options = options
         self._shown = shown
-        self._runs: ExampleRunner | None = None
-        self._known: _UnchangedRun | None = None
+        self._runner: ExampleRunner | None = None
+        self._stored_run: _UnchangedRun | None = None
         self._last: _ChangedRun | None = None
         self._busy = False
         self._norms: dict[tuple[str, int, int], NDArray[np.float64] | None] = {}
@@ -143,7 +143,7 @@ class RepeatedInterventions:
     @property
     def ready(self) -> bool:
         """Whether the unchanged run and the noise are computed."""
-        return self._known is not None
+        return self._stored_run is not None
 
     def outcome(self, changes: Sequence[Change], answer: Any = None) -> Steps[Outcome]:
         """Compute the effect of changes on the answer.
@@ -156,15 +156,15 @@ class RepeatedInterventions:
             raise RuntimeError("another change is being computed. Wait for its answer.")
         self._busy = True
         try:
-            unchanged_run = self._known
+            unchanged_run = self._stored_run
             if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
-                unchanged_run = self._known = yield from self._prepared(answer)
+                unchanged_run = self._stored_run = yield from self._prepared(answer)
                 self._last = None
             # If the answer is invalid, this line raises the error before the model runs again.
             unchanged_answer = self._answer(unchanged_run, answer)
             if not changes:
                 return _outcome_unchanged(
-                    unchanged_run, unchanged_answer, self._reader, named=answer is not None
+                    unchanged_run, unchanged_answer, self._example_runner, named=answer is not None
                 )
             change_list = read_changes(changes)
             last = self._last
@@ -180,7 +180,7 @@ class RepeatedInterventions:
         If the stored outputs have enough rows of logits, this is allowed while an outcome is being
         computed. Otherwise the model runs, as in `outcome`.
         """
-        unchanged_run = self._known
+        unchanged_run = self._stored_run
         if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
             yield from self.outcome((), answer)
         else:
@@ -191,7 +191,7 @@ class RepeatedInterventions:
     ) -> Answer:
         outputs = None if changed is None else changed.outputs
         return answer_of(
-            self._reader, unchanged_run.outputs, answer, unchanged_run.reading, outputs
+            self._example_runner, unchanged_run.outputs, answer, unchanged_run.reading, outputs
         )
 
     def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> Steps[float]:
@@ -201,7 +201,7 @@ class RepeatedInterventions:
         2020). The model does not run again. Raise LookupError with a message for the reader of the
         view if the share is unknown.
         """
-        if self._known is None or self._shown is None:
+        if self._stored_run is None or self._shown is None:
             raise LookupError("the model has not run yet")
         shown = self._shown.stack(stack)
         if shown.measure != "weight" or shown.signed:
@@ -210,7 +210,7 @@ class RepeatedInterventions:
         if stack_head not in self._norms:
             while len(self._norms) >= _NORMS_KEPT:
                 self._norms.pop(next(iter(self._norms)))
-            self._norms[stack_head] = yield from self._norms_of(self._known, stack_head)
+            self._norms[stack_head] = yield from self._norms_of(self._stored_run, stack_head)
         norms = self._norms[stack_head]
         if norms is None:
             raise LookupError("this attention has no known output projection")
@@ -234,21 +234,21 @@ class RepeatedInterventions:
 
     @property
     def _model(self) -> Any:
-        return self._reader.loaded.model
+        return self._example_runner.loaded.model
 
     @property
     def _tokenizer(self) -> Any:
-        return self._reader.encoder.tokenizer(required=False)
+        return self._example_runner.encoder.tokenizer(required=False)
 
     @property
-    def _reader(self) -> ExampleRunner:
-        if self._runs is None:
+    def _example_runner(self) -> ExampleRunner:
+        if self._runner is None:
             model, inputs, target, ids = self._arguments
-            self._runs = ExampleRunner.one(model, inputs, target, ids, self._options)
-        return self._runs
+            self._runner = ExampleRunner.one(model, inputs, target, ids, self._options)
+        return self._runner
 
     def _run(self, change: ForwardChange | None, logits: int = 1) -> Any:
-        return self._reader.forward(MINIMAL_CAPTURE, change, logits)
+        return self._example_runner.forward(MINIMAL_CAPTURE, change, logits)
 
     def _prepared(self, answer: Any) -> Steps[_UnchangedRun]:
         """Run the model without changes, and again to measure the noise.
@@ -260,7 +260,7 @@ class RepeatedInterventions:
         with Cleanup() as undo, undo:
             following.watch(undo)
             forward = self._run(None)
-        read = self._reader.record(forward, MINIMAL_CAPTURE)
+        read = self._example_runner.record(forward, MINIMAL_CAPTURE)
         if self._shown is not None:
             _check_same_tokens(self._shown, read)
         record, module_runs = outline_of(read, forward), module_runs_of(forward)
@@ -270,7 +270,7 @@ class RepeatedInterventions:
             if module_run in following.found
         }
         position = self._masked_token(record)
-        reading = reading_of(record, position, forward.outputs, self._reader.batch)
+        reading = reading_of(record, position, forward.outputs, self._example_runner.batch)
         logits = reading.logits(answer)
         outputs = forward.outputs
         if reading.lacks(outputs, answer):
@@ -304,8 +304,8 @@ class RepeatedInterventions:
             options = _as_shown(self._shown, unchanged_run.record)
             # If there is too little memory for the record, the answer is measured without a record.
             with suppress(MemoryError):
-                forward = self._reader.forward(options, change, unchanged_run.logits)
-                record = self._reader.record(forward, options)
+                forward = self._example_runner.forward(options, change, unchanged_run.logits)
+                record = self._example_runner.record(forward, options)
                 return _ChangedRun(changes, forward.outputs, identity, record)
         outputs = self._run(change, unchanged_run.logits).outputs
         return _ChangedRun(changes, outputs, identity, None)
@@ -316,7 +316,7 @@ class RepeatedInterventions:
         Return None if the text does not have exactly one mask token. The answer is then read from
         the logits of the last token.
         """
-        ids = self._reader.batch.arguments.get("input_ids")
+        ids = self._example_runner.batch.arguments.get("input_ids")
         mask = getattr(self._tokenizer, "mask_token_id", None)
         if mask is None or not isinstance(ids, torch.Tensor) or ids.dim() != 2:
             return None
@@ -335,7 +335,9 @@ class RepeatedInterventions:
     def _compared(
         self, unchanged_run: _UnchangedRun, changed: _ChangedRun, answer: Answer
     ) -> Outcome:
-        effect = effect_of(self._reader, answer, after=changed.outputs, identity=changed.identity)
+        effect = effect_of(
+            self._example_runner, answer, after=changed.outputs, identity=changed.identity
+        )
         changes, record = changed.changes, None
         if changed.record is not None:
             plan = plan_of(changes, unchanged_run.record, unchanged_run.module_runs)
