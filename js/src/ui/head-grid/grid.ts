@@ -277,7 +277,7 @@ export function sightOf(
 /** Width of a scroll bar, in pixels. */
 export const SCROLLBAR = 15;
 /** Number of pixels of a cell that may be hidden although the cell counts as completely visible. */
-const NEARLY = 3;
+const MAX_HIDDEN_PIXELS = 3;
 
 /**
  * Return the ranges of rows and columns whose cells are completely visible. The ends are exclusive.
@@ -291,11 +291,13 @@ export function wholeInSight(
   const upright = height > boxHeight ? SCROLLBAR : 0;
   const sideways = width + upright > boxWidth ? SCROLLBAR : 0;
   const within = (from: number, room: number, bar: number, step: number, count: number) => {
-    const first = Math.max(0, Math.ceil((from - NEARLY) / step));
+    const first = Math.max(0, Math.ceil((from - MAX_HIDDEN_PIXELS) / step));
     // At the end of the scroll box, the last cells are visible. If the browser overlays its scroll
     // bars, subtracting `bar` would miss these cells.
-    const atEnd = from + room >= count * step - NEARLY;
-    const last = atEnd ? count : Math.floor((from + room - bar - cell + NEARLY) / step) + 1;
+    const atEnd = from + room >= count * step - MAX_HIDDEN_PIXELS;
+    const last = atEnd
+      ? count
+      : Math.floor((from + room - bar - cell + MAX_HIDDEN_PIXELS) / step) + 1;
     return [first, Math.max(first, Math.min(count, last))] as [number, number];
   };
   return {

@@ -425,7 +425,7 @@ function stretchWidth(cells: Cells, { across, cell }: GridLayout): number {
 }
 
 /** Delay in milliseconds after which cells are painted although some of their data is missing. */
-const LATE_MS = 120;
+const INCOMPLETE_DELAY_MS = 120;
 
 /** Paint the canvases of the grid with the data that is loaded. */
 function Painter({ store, box, painting }: HeadGridProps) {
@@ -466,7 +466,7 @@ function Painter({ store, box, painting }: HeadGridProps) {
     painting.onPainted(complete);
     clearTimeout(waiting.current);
     // Most data arrives together, so wait before painting an incomplete picture.
-    if (!complete) waiting.current = setTimeout(() => paint(true), LATE_MS);
+    if (!complete) waiting.current = setTimeout(() => paint(true), INCOMPLETE_DELAY_MS);
   });
   return null;
 }

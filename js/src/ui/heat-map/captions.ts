@@ -54,7 +54,7 @@ export function subtitleOf(viewport: Viewport, error: number | null): string {
 }
 
 /** Cell of the grid by row and column, with its weight. */
-interface Strong {
+interface WeightedCell {
   row: number;
   column: number;
   weight: number;
@@ -67,19 +67,19 @@ interface Strong {
 export function strongestCells(
   grid: Grid,
   maxCells: number,
-  counts: (cell: Strong) => boolean = () => true,
-): Strong[] {
-  const cells: Strong[] = [];
+  counts: (cell: WeightedCell) => boolean = () => true,
+): WeightedCell[] {
+  const cells: WeightedCell[] = [];
   for (let i = 0; i < grid.values.length; i++) {
     const weight = grid.values[i] as number;
     const size = Math.abs(weight);
     if (!(size > 0)) continue;
-    if (cells.length === maxCells && size <= Math.abs((cells[maxCells - 1] as Strong).weight))
+    if (cells.length === maxCells && size <= Math.abs((cells[maxCells - 1] as WeightedCell).weight))
       continue;
     const cell = { row: Math.floor(i / grid.columns), column: i % grid.columns, weight };
     if (!counts(cell)) continue;
     let at = cells.length;
-    while (at > 0 && Math.abs((cells[at - 1] as Strong).weight) < size) at--;
+    while (at > 0 && Math.abs((cells[at - 1] as WeightedCell).weight) < size) at--;
     cells.splice(at, 0, cell);
     if (cells.length > maxCells) cells.pop();
   }
@@ -162,7 +162,7 @@ export function sentenceBesideLines(input: CaptionInput): string {
 }
 
 /** Describe a cell with a large weight: its query, its key, the pooling and the weight. */
-function strongInWords(input: CaptionInput, cell: Strong): string {
+function strongInWords(input: CaptionInput, cell: WeightedCell): string {
   const { viewport } = input;
   const from = cellInWords(viewport, "query", cell.row);
   const to = cellInWords(viewport, "key", cell.column);
@@ -215,7 +215,7 @@ export function sentence(input: CaptionInput): string {
   if (!best) return `${where} No ${name} is in sight.`;
   const strongest = signed ? `Largest ${name}` : "Strongest";
   const inSight = isWhole(viewport) ? strongest : `${strongest} in sight`;
-  const other = signed || isPooled(viewport) ? null : besideResting(input, best);
+  const other = signed || isPooled(viewport) ? null : strongestApartFromResting(input, best);
   return other
     ? `${where} ${inSight} apart from ${other.words}: ${strongInWords(input, other.cell)}.`
     : `${where} ${inSight}: ${strongInWords(input, best)}.`;
@@ -225,14 +225,14 @@ export function sentence(input: CaptionInput): string {
  * If the strongest cell is between resting tokens (such as "[CLS]"), return the strongest cell
  * between other tokens. Otherwise return null.
  */
-function besideResting(
+function strongestApartFromResting(
   { viewport, grid }: CaptionInput,
-  best: Strong,
-): { cell: Strong; words: string } | null {
+  best: WeightedCell,
+): { cell: WeightedCell; words: string } | null {
   const { queries, keys, stack, rows, columns } = viewport;
   const { isQuery, isKey, words } = restingTokens(queries, keys, stack.key_tokens === null);
-  const queryOf = ({ row }: Strong): boolean => isQuery(tokensOf(rows, row)[0]);
-  const keyOf = ({ column }: Strong): boolean => isKey(tokensOf(columns, column)[0]);
+  const queryOf = ({ row }: WeightedCell): boolean => isQuery(tokensOf(rows, row)[0]);
+  const keyOf = ({ column }: WeightedCell): boolean => isKey(tokensOf(columns, column)[0]);
   if (!queryOf(best) || !keyOf(best)) return null;
   const [cell] = strongestCells(grid, 1, (candidate) => !queryOf(candidate) && !keyOf(candidate));
   return cell ? { cell, words } : null;

@@ -113,7 +113,7 @@ const MIN_LEFT = 48;
 const MAX_LEAN = 60;
 const MAX_PATCH = 32;
 /** Maximum label length, in pixels, if token labels appear only after zooming in. */
-const PART_LABEL = 64;
+const MAX_LABEL_AFTER_ZOOM = 64;
 const BELOW = 6;
 
 /**
@@ -131,13 +131,13 @@ const widths = new WeakMap<TokenList, Map<string, number>>();
  * Maximum number of tokens whose labels are measured. In longer texts, only the tokens with the
  * most characters are measured.
  */
-const MEASURED = 2000;
+const MAX_MEASURED = 2000;
 
 function longestOf(texts: readonly string[]): readonly number[] {
   const all = texts.map((_, token) => token);
-  if (texts.length <= MEASURED) return all;
+  if (texts.length <= MAX_MEASURED) return all;
   const lengths = texts.map((text) => text.length);
-  return all.sort((a, b) => (lengths[b] as number) - (lengths[a] as number)).slice(0, MEASURED);
+  return all.sort((a, b) => (lengths[b] as number) - (lengths[a] as number)).slice(0, MAX_MEASURED);
 }
 
 /**
@@ -233,7 +233,8 @@ export function layOut(input: LayoutInput): Layout {
   const patchSizeFor = (shapeOf: PatchAspect | null | undefined, tokenSize: number): number =>
     shapeOf ? Math.max(MIN_LABEL, Math.min(MAX_PATCH, tokenSize - 2)) : 0;
   const wholeStep = tokenStep(whole, "columns");
-  const keyLimit = !printed && labelSize(wholeStep) === null ? Math.min(limit, PART_LABEL) : limit;
+  const keyLimit =
+    !printed && labelSize(wholeStep) === null ? Math.min(limit, MAX_LABEL_AFTER_ZOOM) : limit;
   // A diagonal label would cover the picture of a patch.
   const leans = !narrow && !shapes?.key;
   // Shorten vertical labels to the height that diagonal labels have.

@@ -553,7 +553,7 @@ const MAX_BAR_BELOW = 30;
 const MAX_BAR_BESIDE = 62;
 const BAR_NUMBER_SIZE = 10.5;
 /** Smallest distance between the centres of two numbers, in pixels. */
-const NUMBERS_APART = 34;
+const MIN_NUMBER_DISTANCE = 34;
 
 /** Pool the weights of a line in the same way as the cells, one value per cell. */
 function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
@@ -646,7 +646,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
     marks.push({ kind: "rect", x, y: up ? y - height : y, width: thick, height, fill });
     marks.push(...breakMarks(bar, value, fullBar, palette));
   });
-  for (const i of numbered(values, axis.cell, NUMBERS_APART)) {
+  for (const i of numbered(values, axis.cell, MIN_NUMBER_DISTANCE)) {
     const value = values[i] as number;
     if (isTiny(quantity, value)) continue;
     const down = signs ? -Math.sign(value) : 1;
@@ -743,9 +743,9 @@ type Side = "query" | "key";
  * Size of the picture of a highlighted patch if rows or columns are too small for labels, in
  * pixels.
  */
-const LIFTED = 24;
+const HIGHLIGHTED_PATCH_SIZE = 24;
 /** Thickness of the strip of patches along cells that are too small for labels, in pixels. */
-const STRIP = 5;
+const STRIP_THICKNESS = 5;
 
 function labelsOf(layout: Layout, side: Side) {
   return side === "query" ? layout.queryLabels : layout.keyLabels;
@@ -784,7 +784,7 @@ function patchLabel(
 
 /** Return a larger picture of a highlighted patch, for cells that are too small for labels. */
 function liftedPatch(heatMap: HeatMap, side: Side, token: number, frame: string) {
-  return patchLabel(heatMap, side, token, frame, LIFTED);
+  return patchLabel(heatMap, side, token, frame, HIGHLIGHTED_PATCH_SIZE);
 }
 
 /**
@@ -805,8 +805,18 @@ function stripMarks(heatMap: HeatMap, side: Side): Mark[] {
     if (!image) continue;
     const along = (token - axis.window[0]) * step;
     const box = across
-      ? { x: layout.left + along, y: labelsEnd(layout) - STRIP - 1, width: step, height: STRIP }
-      : { x: layout.left - STRIP - 1, y: layout.top + along, width: STRIP, height: step };
+      ? {
+          x: layout.left + along,
+          y: labelsEnd(layout) - STRIP_THICKNESS - 1,
+          width: step,
+          height: STRIP_THICKNESS,
+        }
+      : {
+          x: layout.left - STRIP_THICKNESS - 1,
+          y: layout.top + along,
+          width: STRIP_THICKNESS,
+          height: step,
+        };
     marks.push(pictureMark(cropOf(image, patch), box));
   }
   return marks;

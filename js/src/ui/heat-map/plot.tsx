@@ -34,7 +34,7 @@ interface PlotProps {
  * Distance, in pixels, that a pressed pointer must move to drag the heat map. With a smaller
  * distance, releasing the pointer is a click.
  */
-const DRAG = 4;
+const MIN_DRAG_DISTANCE = 4;
 /** Sum of the deltas of a wheel or trackpad that makes one zoom step. */
 const WHEEL_STEP = 40;
 /** Ratio of the distances between two fingers that makes one zoom step. */
@@ -216,7 +216,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     if (from && viewport && event.buttons === 0) drag.current = null;
     else if (from && viewport) {
       const [dx, dy] = [position.x - from.x, position.y - from.y];
-      if (!from.moved && Math.hypot(dx, dy) >= DRAG) {
+      if (!from.moved && Math.hypot(dx, dy) >= MIN_DRAG_DISTANCE) {
         from.moved = true;
         plot.current?.setPointerCapture(event.pointerId);
       }

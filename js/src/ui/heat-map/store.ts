@@ -73,15 +73,15 @@ function meanOf(matrices: readonly Float32Array[]): Float32Array {
  * Share of the non-zero cells whose values are at most the end of the scale, for means and for
  * signed numbers.
  */
-const REACHED = 0.995;
+const COVERED_SHARE = 0.995;
 
-/** Return the absolute value at the quantile `REACHED` of the non-zero cells. */
+/** Return the absolute value at the quantile `COVERED_SHARE` of the non-zero cells. */
 function quantile(values: Float32Array): number {
   const sorted = values
     .map(Math.abs)
     .filter((value) => value > 0)
     .sort();
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * REACHED))] ?? 0;
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED_SHARE))] ?? 0;
 }
 
 /** Request for the weights of a pinned token on a window of tokens. */

@@ -50,14 +50,14 @@ export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRe
 }
 
 /** Number of weights above which a complete matrix is estimated from a sample of queries. */
-const LARGE = 1 << 24;
+const MAX_EXACT_WEIGHTS = 1 << 24;
 
 /**
  * Return whether the kernel computes the matrix from queries and keys and needs noticeable time for
  * all weights.
  */
 export function isLarge({ stack, queries, keys, heads }: Selection): boolean {
-  return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
+  return stack.vectors && queries.text.length * keys.text.length * heads.length > MAX_EXACT_WEIGHTS;
 }
 
 /**
@@ -109,9 +109,9 @@ const CACHE_BYTES = 64_000_000;
  * Number of simultaneous requests. With two, the next request is ready when the kernel finishes
  * one. More would block other requests.
  */
-const AT_ONCE = 2;
+const MAX_REQUESTS = 2;
 /** Delay in milliseconds in which arriving tiles are collected for one redraw. */
-const TOGETHER = 30;
+const REDRAW_DELAY_MS = 30;
 /** Coarsest level. It is sufficient for any text that fits in memory. */
 const MAX_LEVEL = 24;
 
@@ -137,7 +137,7 @@ export class Tiles {
     signal: AbortSignal,
     onArrival: () => void,
   ): Promise<void> {
-    // Tiles that arrive within `TOGETHER` milliseconds are drawn together.
+    // Tiles that arrive within `REDRAW_DELAY_MS` milliseconds are drawn together.
     let timer: ReturnType<typeof setTimeout> | undefined;
     let failed = false;
     const queue = requests.filter((tile) => !this.get(tile, tile.level, tile.row, tile.column));
@@ -150,11 +150,11 @@ export class Tiles {
         timer ??= setTimeout(() => {
           timer = undefined;
           onArrival();
-        }, TOGETHER);
+        }, REDRAW_DELAY_MS);
       }
     };
     try {
-      await Promise.all(Array.from({ length: AT_ONCE }, lane));
+      await Promise.all(Array.from({ length: MAX_REQUESTS }, lane));
     } catch (error) {
       failed = true;
       throw error;

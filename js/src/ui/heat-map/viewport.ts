@@ -75,10 +75,10 @@ function levelOf(tokenPixels: number): number {
 
 /**
  * Cells below this size, in pixels, are rounded down to whole device pixels. They are not rounded
- * if the picture would shrink below the share `LITTLE` of its size.
+ * if the picture would shrink below the share `MIN_KEPT_SHARE` of its size.
  */
 const SMALL_CELL = 4;
-const LITTLE = 0.95;
+const MIN_KEPT_SHARE = 0.95;
 
 /**
  * Return the size of a cell in pixels. Small cells have a whole number of device pixels, because
@@ -86,7 +86,7 @@ const LITTLE = 0.95;
  */
 function sharp(pixels: number, ratio: number): number {
   const whole = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
-  return pixels < SMALL_CELL && whole >= LITTLE * pixels ? whole : Math.max(1, pixels);
+  return pixels < SMALL_CELL && whole >= MIN_KEPT_SHARE * pixels ? whole : Math.max(1, pixels);
 }
 
 function axisOf(

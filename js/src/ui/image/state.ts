@@ -125,7 +125,7 @@ function meanRow(matrix: Float32Array, columns: number): Float32Array {
  * Combine the rows of several heads. Return for each token the mean of the heads ("mean"), or the
  * value with the largest absolute value ("max").
  */
-function together(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
+function combineHeads(rows: Float32Array[], how: HeatSeries["how"]): Float32Array {
   return Float32Array.from(rows[0] ?? [], (_, i) => {
     const values = rows.map((row) => row[i] as number);
     return how === "max"
@@ -160,7 +160,7 @@ export async function loadHeat(
   });
   return series.map((item) => ({
     series: item,
-    values: together(
+    values: combineHeads(
       item.heads.map((head) => rows.get(head) as Float32Array),
       item.how,
     ),

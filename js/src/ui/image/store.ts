@@ -33,8 +33,8 @@ import {
 /**
  * Smallest width of the view, in pixels, at which the panel is beside the plot instead of below it.
  */
-const BESIDE = 760;
-const BETWEEN = 28;
+const MIN_WIDTH_WITH_PANEL_BESIDE = 760;
+const PANEL_GAP = 28;
 const SHARE = 0.34;
 const MIN_WIDTH_BESIDE = 230;
 const MAX_WIDTH_BESIDE = 380;
@@ -73,7 +73,7 @@ function createImageRoom<S extends RecordState>(
       requested.value !== null &&
       (record.selection.value?.keys.grids?.length ?? 0) > 0,
   );
-  const beside = computed(() => shown.value && width.value >= BESIDE);
+  const beside = computed(() => shown.value && width.value >= MIN_WIDTH_WITH_PANEL_BESIDE);
   const panelWidth = computed(() =>
     beside.value
       ? Math.round(Math.max(MIN_WIDTH_BESIDE, Math.min(MAX_WIDTH_BESIDE, width.value * SHARE)))
@@ -85,7 +85,7 @@ function createImageRoom<S extends RecordState>(
     shown,
     beside,
     plotWidth: computed(() =>
-      beside.value ? width.value - panelWidth.value - BETWEEN : width.value,
+      beside.value ? width.value - panelWidth.value - PANEL_GAP : width.value,
     ),
     panelWidth,
     drawn: signal(false),
@@ -301,7 +301,7 @@ export function withPanel<P extends Pick<Scene, "width" | "height" | "back" | "f
   beside: boolean,
 ): P {
   if (!box) return picture;
-  const [dx, dy] = beside ? [picture.width + BETWEEN, 0] : [0, picture.height + BETWEEN];
+  const [dx, dy] = beside ? [picture.width + PANEL_GAP, 0] : [0, picture.height + PANEL_GAP];
   return {
     ...picture,
     width: Math.max(picture.width, dx + box.width),

@@ -102,7 +102,7 @@ export function shadeOf(weight: number, end: number): number {
 }
 
 /** Largest difference between the `top` of two tokens on the same line, in pixels. */
-const SAME_LINE = 6;
+const MAX_TOP_DIFFERENCE = 6;
 
 /**
  * Return the index of the nearest token on the line below (`down`) or above a token. If the token
@@ -117,12 +117,12 @@ export function acrossLines(
   if (!current) return from;
   const middle = (current.left + current.right) / 2;
   const rises = boxes.map((box) => (down ? box.top - current.top : current.top - box.top));
-  const next = Math.min(...rises.filter((rise) => rise >= SAME_LINE));
+  const next = Math.min(...rises.filter((rise) => rise >= MAX_TOP_DIFFERENCE));
   let best = from;
   let nearest = Number.POSITIVE_INFINITY;
   boxes.forEach((box, i) => {
     const rise = rises[i] as number;
-    if (rise < next || rise >= next + SAME_LINE) return;
+    if (rise < next || rise >= next + MAX_TOP_DIFFERENCE) return;
     const aside = Math.max(0, box.left - middle, middle - box.right);
     if (aside < nearest) [best, nearest] = [i, aside];
   });

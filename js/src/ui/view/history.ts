@@ -22,7 +22,7 @@ export interface History {
 /** Maximum number of choices that can be undone. */
 const MAX_STEPS = 100;
 /** Actions that follow within this many milliseconds belong to the same choice. */
-const PAUSE = 300;
+const MAX_PAUSE_MS = 300;
 
 /** Traits that the history does not store, because the reader does not choose them. */
 const NOT_KEPT = [
@@ -100,7 +100,7 @@ export function createHistory(
     },
     act: () => {
       const time = performance.now();
-      if (choice === null || time - lastAct > PAUSE) choice = {};
+      if (choice === null || time - lastAct > MAX_PAUSE_MS) choice = {};
       lastAct = time;
     },
     outside: () => {

@@ -45,17 +45,17 @@ interface Message {
   arguments: { heads?: number[]; rows?: [number, number]; columns?: [number, number] };
 }
 /** Function that converts the bytes of a reply to the type in which a host delivers them. */
-type Handing = (bytes: Uint8Array<ArrayBuffer>) => unknown;
+type BufferConversion = (bytes: Uint8Array<ArrayBuffer>) => unknown;
 
 /** Model of a widget whose kernel answers every request. Every query attends only to key 0. */
 class Host {
   readonly values: Record<string, unknown> = { stack: "self", layer: 0, heads: [0] };
   readonly listeners = new Map<string, Set<Listener>>();
   readonly sent: Message[] = [];
-  readonly #handing: Handing;
+  readonly #convert: BufferConversion;
 
-  constructor(handing: Handing) {
-    this.#handing = handing;
+  constructor(convert: BufferConversion) {
+    this.#convert = convert;
   }
   get(name: string): unknown {
     return this.values[name];
@@ -93,7 +93,7 @@ class Host {
     const codes = new Uint8Array(heads * rows * columns);
     for (let row = 0; row < heads * rows; row++) codes[row * columns] = 255;
     const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0.00392, pooled: "max" };
-    this.#reply(message.id, header, [this.#handing(codes)]);
+    this.#reply(message.id, header, [this.#convert(codes)]);
   }
   #reply(id: string, header: unknown, buffers: unknown[]): void {
     for (const listener of this.listeners.get("msg:custom") ?? []) {
@@ -106,25 +106,25 @@ class Host {
  * Return a larger buffer that contains the bytes, and their offset, which is not a multiple of
  * four.
  */
-function amid(bytes: Uint8Array): [ArrayBuffer, number] {
+function insideLargerBuffer(bytes: Uint8Array): [ArrayBuffer, number] {
   const all = new Uint8Array(bytes.length + 12).fill(7);
   all.set(bytes, 5);
   return [all.buffer, 5];
 }
 
-const HANDINGS: [string, Handing][] = [
+const CONVERSIONS: [string, BufferConversion][] = [
   ["a DataView, as Jupyter and VS Code do", (bytes) => new DataView(bytes.buffer)],
   [
     "a DataView of a part of a message",
     (bytes) => {
-      const [buffer, offset] = amid(bytes);
+      const [buffer, offset] = insideLargerBuffer(bytes);
       return new DataView(buffer, offset, bytes.length);
     },
   ],
   [
     "a Uint8Array, as Colab does, of a part of a message",
     (bytes) => {
-      const [buffer, offset] = amid(bytes);
+      const [buffer, offset] = insideLargerBuffer(bytes);
       return new Uint8Array(buffer, offset, bytes.length);
     },
   ],
@@ -170,8 +170,8 @@ async function drawn(name: string, layer = 0): Promise<HTMLElement> {
 }
 
 describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
-  it.each(HANDINGS)("draws where buffers come as %s", async (_how, handing) => {
-    const model = new Host(handing);
+  it.each(CONVERSIONS)("draws where buffers come as %s", async (_how, convert) => {
+    const model = new Host(convert);
     const widget = makeWidget();
     initialize(widget, model);
     show(widget, model);
@@ -191,7 +191,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
   });
 
   it("cleans up through the returned functions if the host passes no signal", async () => {
-    const model = new Host(HANDINGS[0]?.[1] as Handing);
+    const model = new Host(CONVERSIONS[0]?.[1] as BufferConversion);
     const widget = makeWidget();
     const end = initialize(widget, model);
     const close = show(widget, model);
@@ -208,7 +208,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
   });
 
   it("draws if a host renders without initialising", async () => {
-    const model = new Host(HANDINGS[0]?.[1] as Handing);
+    const model = new Host(CONVERSIONS[0]?.[1] as BufferConversion);
     const close = show(makeWidget(), model);
     await drawn(name);
     close();
@@ -216,7 +216,7 @@ describe.each(WIDGETS)("the %s view", (name, makeWidget) => {
   });
 
   it("shows in two outputs, and continues in one when the other is cleared", async () => {
-    const model = new Host(HANDINGS[0]?.[1] as Handing);
+    const model = new Host(CONVERSIONS[0]?.[1] as BufferConversion);
     const widget = makeWidget();
     initialize(widget, model);
     const first = document.createElement("div");
