@@ -43,7 +43,7 @@ def kendall_tau(a: Any, b: Any) -> float:
     ImportError
         If scipy is not installed.
     ValueError
-        If the lengths differ, or if fewer than two positions have no NaN.
+        If the lengths differ, or if fewer than two positions have a number in both lists.
 
     Notes
     -----
@@ -117,7 +117,7 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
     ImportError
         If scipy is not installed.
     ValueError
-        If the shapes do not fit, or a number is negative, NaN or infinite.
+        If the shapes do not fit, a weight is negative, or a weight or value is NaN or infinite.
 
     Examples
     --------

@@ -157,7 +157,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
 
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
-    """Return the head with the score that views show, from as many queries as views use."""
+    """Return the result for the chosen head. Views compute its score from the same queries."""
     from attnviz.record.rows import num_scored_queries
 
     num_queries = num_scored_queries(stack)
@@ -212,8 +212,8 @@ def _measured(
 def _of_mask(allowed: NDArray[np.bool_], patterns: Sequence[PairIndices]) -> NDArray[np.float64]:
     """Measure each pattern in uniform attention under a mask.
 
-    `allowed` is (heads, rows, keys). The result is (heads, patterns, 2): the weight of uniform
-    attention on the pattern's pairs, and the number of rows with an allowed pair.
+    `allowed` is (heads or 1, rows, keys). The result is (heads or 1, patterns, 2): the weight of
+    uniform attention on the pattern's pairs, and the number of rows with an allowed pair.
     """
     uniform = 1 / np.maximum(allowed.sum(axis=-1), 1)
     of_patterns = [

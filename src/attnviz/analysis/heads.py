@@ -34,7 +34,7 @@ Scores = NDArray[np.float64]
 
 # Maximum number of weights that are computed at once (8 MiB of float32).
 _MAX_ENTRIES = 1 << 21
-# Minimum number of weights for which a head is counted. Computing fewer weights takes as long.
+# A head with fewer weights is counted as if it had this many, because it takes as long to compute.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
 # The pairs of a block are cached for the next layers if it has at most this many pairs.
 _MAX_CACHED_PAIRS = 1 << 16
@@ -381,9 +381,9 @@ def _add_sampled(
 ) -> None:
     """Add the weight on each pattern's pairs, and the number of rows with an allowed pair.
 
-    `blocks` are the pairs of each pattern, (rows, keys). Results for `group_heads` are added to the
-    two arrays of `into`, (patterns, heads). Only weights between the first and the last pair of a
-    row are computed.
+    `group` contains the rows of `group_heads`, and `blocks` the pairs of each pattern in these
+    rows, (rows, keys). Results are added to the two arrays of `into`, (patterns, heads). Only the
+    weights from the first to the last pair of a row are computed.
     """
     mass, counts = into
     for number, pairs in enumerate(blocks):
@@ -471,10 +471,10 @@ def _weights(
 def weights_of_some(
     stack: AttentionStack, layer: int, heads: Sequence[int], rows: NDArray[np.int64]
 ) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.bool_]]]:
-    """Yield a slice of `heads` with its weights and allowed pairs, until all heads are done.
+    """Yield slices of `heads`, each with the weights and the allowed pairs of these heads.
 
-    Both arrays are (heads, rows, keys). A slice has a single head, or at most `_MAX_ENTRIES`
-    weights.
+    Weights are (heads, rows, keys). Allowed pairs are (heads, rows, keys), or (1, rows, keys) if
+    the heads share one mask. A slice has a single head, or at most `_MAX_ENTRIES` weights.
     """
     attention = stack.attention(layer)
     together = max(1, _MAX_ENTRIES // max(_MIN_ENTRIES_PER_HEAD, len(rows) * attention.num_keys))

@@ -132,9 +132,10 @@ class PairIndices:
         return sums
 
     def sums_by_row(self, numbers: Scores, allowed: Pairs) -> Scores:
-        """Sum one number per allowed pair, the number of its row. Return the sums, (heads,).
+        """Add up the number of the row of each allowed pair. Return one sum per head.
 
-        `numbers` is (heads, rows), and `allowed` is (heads, rows, keys).
+        `numbers` has one number per row, (heads, rows). `allowed` is (heads, rows, keys). For both,
+        the heads axis may have length 1.
         """
         of_rows = numbers[:, self.rows]
         sums: Scores = of_rows.sum(axis=1)
@@ -143,9 +144,9 @@ class PairIndices:
         return sums
 
     def count_rows(self, allowed: Pairs) -> Indices:
-        """Return the number of rows that have at least one allowed pair, (heads,).
+        """Return the number of rows that have at least one allowed pair, for each head.
 
-        `allowed` is (heads, rows, keys).
+        `allowed` is (heads, rows, keys), or (1, rows, keys) if all heads share one mask.
         """
         if not len(self.firsts) or allowed.all():
             return np.full(len(allowed), len(self.firsts))

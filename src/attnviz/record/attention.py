@@ -39,8 +39,9 @@ __all__ = [
 
 # Number of query rows that are multiplied with a block of keys at once.
 _ROWS_PER_PRODUCT = 256
-# Number of rows for the same product, if the rows are sampled from the whole text. In a causal
-# text, a product reads the keys up to its last row. Smaller products therefore read fewer keys.
+# Number of rows for the same product, if the rows are sampled from the whole text. In causal
+# attention, a product reads the keys up to its last row. With few rows per product, the products of
+# early rows read few keys.
 _SAMPLED_ROWS_PER_PRODUCT = 8
 
 Numbers = NDArray[np.float64]
@@ -50,11 +51,11 @@ class RowsOfHeads(Protocol):
     """Selected rows of several heads. Each call reads some of these rows and some columns."""
 
     def weights(self, rows: slice, columns: slice) -> Numbers:
-        """Return the weights of a slice of the selected rows, (heads, rows, columns)."""
+        """Return the weights of a slice of the selected rows, float64, (heads, rows, columns)."""
         ...
 
     def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether each query may attend to each key, (heads, rows, columns)."""
+        """Return whether each query may attend to each key, bool, (heads, rows, columns)."""
         ...
 
 
@@ -78,12 +79,12 @@ class LayerAttention(ABC):
 
     @property
     def causal(self) -> bool:
-        """Whether the mask is known to hide all later keys from each query."""
+        """Whether the mask is known to forbid attention to all later keys."""
         return False
 
     @property
     def merged(self) -> bool:
-        """Whether rows and columns are words, merged from several tokens."""
+        """Whether tokens were merged into words, which are then the rows and columns."""
         return False
 
     @property
@@ -211,9 +212,9 @@ class LayerAttention(ABC):
 
 @dataclass(frozen=True)
 class DerivedAttention(LayerAttention):
-    """Attention that is computed from `base`. The heads are the same.
+    """Attention that is computed from the attention `base`, with the same heads.
 
-    Rows, columns or weights may differ.
+    The rows, columns or weights are different.
     """
 
     base: LayerAttention
@@ -254,7 +255,7 @@ class ScaledAttention(ReweightedAttention):
 
     @abstractmethod
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        """Multiply a block of `base`'s weights by the factors of its pairs, (rows, columns)."""
+        """Multiply a block of weights of `base` by the factor of each pair, (rows, columns)."""
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         weights = torch.from_numpy(self.base.weights(head, rows, columns))
@@ -282,7 +283,8 @@ class QueryKeyAttention(LayerAttention):
     softcap : float or None
         Limit c of the soft cap.
     sinks : Tensor or None
-        (heads,): a learned logit per head, which takes a share of each row.
+        (heads,): a learned logit per head, which takes a share of each row. None if the model has
+        no sinks.
     """
 
     queries: torch.Tensor
@@ -399,7 +401,7 @@ class QueryKeyAttention(LayerAttention):
             queries = torch.stack([self.queries[head, rows] for head in heads])
         keys = self.keys[self.key_head(heads[0]), columns].float()
         device = queries.device
-        # Without autocast, the weights do not depend on the context of the caller.
+        # Disable autocast. The weights would otherwise change if the caller has enabled it.
         with torch.autocast(device.type, enabled=False):
             # Scaling the queries takes fewer operations than scaling the logits.
             logits = (queries.float() * self.scale) @ keys.T
@@ -411,8 +413,8 @@ class QueryKeyAttention(LayerAttention):
                 logits[group] += self.bias.added(head, rows, columns, device)
         if self.mask is not None:
             visible = self.mask.fully_visible_keys(rows, columns)
-            # All of these queries may attend to the `visible` keys. Only keys before and after
-            # them need flags for each pair.
+            # All queries may attend to the `visible` keys. Read the mask only for the columns
+            # before and after these keys.
             for part in (slice(columns.start, visible.start), slice(visible.stop, columns.stop)):
                 if part.start == part.stop:
                     continue
@@ -522,7 +524,8 @@ class QueryKeyAttention(LayerAttention):
         device = self.queries.device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
             for tile in row_tiles(rows, self.num_keys):
-                # Keys that no query of the tile may attend to have weight 0 and are not computed.
+                # No query of the tile (a slice of `rows`) may attend to keys outside `keys`. Their
+                # weights are 0 and are not computed.
                 keys = self.key_range(tile)
                 computed = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
                 if computed.start >= computed.stop:
@@ -721,8 +724,8 @@ class _SharedKeys:
                 for part in self._rows.split(_SAMPLED_ROWS_PER_PRODUCT)
             ]
         sums = torch.cat(parts, dim=1)
-        # The normalizer of a row without an allowed key is minus infinity, like its logits. Plus
-        # infinity gives weights of 0. The difference of two equal infinities would be NaN.
+        # The normalizer of a row without an allowed key is minus infinity, like its logits, and
+        # their difference would be NaN. Replace it by plus infinity, which gives weights of 0.
         self._sums = sums.masked_fill(torch.isneginf(sums), torch.inf)
 
     def weights(self, rows: slice, columns: slice) -> Numbers:
@@ -743,10 +746,10 @@ class _SharedKeys:
 
 
 def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Yield slices of `heads`, each with the head whose entries of `part` apply to the slice.
+    """Yield slices of `heads` with the same entries in a mask or bias, and one head of each slice.
 
-    If all heads share the entries, this is one slice of all `heads`. Otherwise, each slice has one
-    head.
+    If all heads share the entries, the only slice contains all `heads`. Otherwise, each slice
+    contains a single head.
     """
     if part.num_heads == 1:
         yield slice(None), 0
@@ -758,6 +761,6 @@ def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, i
 def _by_head_with_rows(
     part: Mask | Bias, heads: Sequence[int], rows: torch.Tensor
 ) -> Iterator[tuple[slice, int, torch.Tensor]]:
-    """Yield the results of `_by_head` with the rows of each slice, (heads or 1, rows)."""
+    """Yield the results of `_by_head`, and the row positions of each slice, (heads or 1, rows)."""
     for group, head in _by_head(part, heads):
         yield group, head, rows[group] if len(rows) > 1 else rows

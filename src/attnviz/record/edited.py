@@ -1,4 +1,4 @@
-"""A layer's attention with edited weights."""
+"""Attention of a layer in which weights were removed, replaced or made equal."""
 
 from __future__ import annotations
 

@@ -93,17 +93,24 @@ class AlignedWeights(DerivedAttention):
 def _rows_within(units: Positions, selected: slice) -> tuple[slice, Positions]:
     """Find the original units among the rows (or columns) `selected` after the insertion.
 
-    Return the slice of original units, counted without inserted units, and the index within
-    `selected` of each.
+    Return the slice of original units, counted without inserted units, and the index of each of
+    them within `selected`.
     """
     start, stop = np.searchsorted(units, [selected.start, selected.stop]).tolist()
     return slice(start, stop), units[start:stop] - selected.start
 
 
 class Insertion:
-    """Inserts the same rows and columns into several layers.
+    """Insertion of the same rows and columns into several layers.
 
     Layers that share a mask or bias also share it after the insertion.
+
+    Parameters
+    ----------
+    queries, keys : ndarray
+        int64, ascending: position of each existing row and column after the insertion.
+    num_queries, num_keys : int
+        Number of rows and number of columns after the insertion.
     """
 
     def __init__(
@@ -148,7 +155,10 @@ class Insertion:
     def _composed_units(
         self, part: InsertedMask | InsertedBias
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the new positions of the original units, if `part` already has inserted units."""
+        """Return the positions of the original units of `part` after a second insertion.
+
+        `part` already contains units from a first insertion.
+        """
         return self._units[0][part.query_units], self._units[1][part.key_units]
 
 

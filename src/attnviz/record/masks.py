@@ -82,7 +82,8 @@ class _Part(ABC):
 
     #: Name of the class in files and pages.
     kind: ClassVar[str]
-    #: Names of the first axes of its tensor. An axis has length 1 if all of its entries are equal.
+    #: Names of the first axes of the tensor of the mask or bias. Such an axis has length 1 if all
+    #: heads (or rows) have the same entries.
     shared_axes: ClassVar[tuple[str, ...]] = ("heads",)
 
     @property
@@ -132,7 +133,7 @@ class Mask(_Part):
 
     @property
     def causal(self) -> bool:
-        """Whether the mask is known to forbid all later keys. Entries are not read to find out."""
+        """Whether the mask is known, without reading its entries, to forbid all later keys."""
         return False
 
     @property
@@ -394,8 +395,8 @@ def _base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor
     """Find the original tokens among `rows` of a text with inserted tokens.
 
     `units` are the positions of the original tokens in the text with inserted tokens, ascending.
-    Return the numbers of the original tokens, counted without inserted tokens, and the index within
-    `rows` of each.
+    Return the numbers of the original tokens, counted without inserted tokens, and the index of
+    each of them within `rows`.
 
     >>> _base_positions(torch.tensor([0, 2]), slice(1, 3))
     (slice(1, 2, None), tensor([1]))
@@ -903,13 +904,13 @@ _KINDS: dict[str, type[Mask | Bias]] = {
 }
 
 
-# Maximum number of masks or biases that contain each other as `base`. A deeper file is rejected.
-# Masks that attnviz creates contain each other a few times at most.
+# Maximum number of nested masks or biases, each of which is the `base` of the next. A file with
+# deeper nesting is rejected. attnviz itself writes only a few levels.
 _MAX_DEPTH = 32
 
 
 def _depth(numbers: Any) -> int:
-    """Return the number of serialized masks or biases that contain each other as ``"base"``."""
+    """Return the number of nested masks or biases in a serialized one. Nesting is in ``"base"``."""
     depth = 0
     while isinstance(numbers, Mapping) and depth <= _MAX_DEPTH:
         numbers = numbers.get("base")

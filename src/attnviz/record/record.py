@@ -1,8 +1,9 @@
 """The record: captured attention of one example, the data that all other packages read.
 
-A record stores queries and keys, or weights that a caller passed, and computes the weights of any
-layer, head, rows and columns on demand. The complete tensor of layers x heads x n x n is in memory
-only if the record was created from it.
+A record consists of stacks. A stack contains the layers whose attention has the same query tokens
+and the same key tokens. A record stores queries and keys, or weights that a caller passed, and
+computes the weights of any layer, head, rows and columns on demand. The complete tensor of layers x
+heads x n x n is in memory only if the record was created from it.
 """
 
 from __future__ import annotations
@@ -126,25 +127,27 @@ class AttentionRecord:
         Parameters
         ----------
         attentions : sequence of arrays or array
-            One array per layer, each (heads, queries, keys) or (1, heads, queries, keys), as in a
-            model's ``outputs.attentions``. Or one array (layers, [1,] heads, queries, keys). Layers
-            may have different numbers of heads. Tensors, arrays and nested lists are valid.
+            One array per layer, (heads, queries, keys) or (1, heads, queries, keys), such as a
+            model's ``outputs.attentions``. An array of all layers, whose first axis is the layers,
+            is also valid. Layers may have different numbers of heads. Arrays may be tensors or
+            nested lists.
         tokens : sequence of str or Tokens
             Tokens of the queries, and of the keys unless `key_tokens` is passed. Vocabulary entries
-            (``"Ġthe"``, ``"▁the"``) are decoded to display text. `Tokens.of` keeps strings
-            unchanged.
+            (``"Ġthe"``, ``"▁the"``) are decoded. Pass ``Tokens.of(strings)`` for strings that must
+            not be decoded.
         key_tokens : sequence of str, Tokens or ProjectedKeys, optional
             Tokens of the keys, if they differ from the tokens of the queries. Pass `ProjectedKeys`
             if the keys are projected or pooled tokens, as in Linformer.
         sentence_b_start : int, optional
             Position at which the second text of a pair begins.
         encoder_attentions, decoder_attentions, cross_attentions : like `attentions`, optional
-            Weights of an encoder-decoder model instead of `attentions`, at least one of them.
+            Weights of an encoder-decoder model. Pass at least one of these arguments instead of
+            `attentions`.
         encoder_tokens, decoder_tokens : sequence of str or Tokens, optional
             Tokens of the encoder and of the decoder. In cross-attention, the queries are the
             decoder's tokens and the keys are the encoder's tokens.
         layers : sequence of int, optional
-            The model's numbers of these layers, by default 0, 1, 2, ...
+            Number of each layer in the model, by default 0, 1, 2, ...
         model : str
             Name of the model, used as the title of pictures.
         images : sequence of ndarray
@@ -160,8 +163,8 @@ class AttentionRecord:
         measure : str, default "weight"
             Short name of the values for legends, captions and tables, such as ``"difference"``.
         stack : str, default "self"
-            Name of the stack that `attentions` become. Views show ``"cross"``, for example, as
-            cross-attention, and a name that they do not know unchanged.
+            Name of the stack of `attentions`. Views show ``"cross"`` as cross-attention, for
+            example. They show other names than those of attnviz unchanged.
 
         Returns
         -------
@@ -284,7 +287,7 @@ class AttentionRecord:
             Learned logit of each head that takes a share of each row, (heads,). If layers differ,
             pass (layers, heads) or a list with one array per layer.
         layers : sequence of int, optional
-            The model's numbers of these layers, by default 0, 1, 2, ...
+            Number of each layer in the model, by default 0, 1, 2, ...
         model : str
             Name of the model, used as the title of pictures.
         images : sequence of ndarray
@@ -510,12 +513,13 @@ class AttentionRecord:
             Matrix of one head: float32. The rows are queries and the columns are keys, labelled by
             their tokens.
 
-            Tidy table: one row per pair of query and key that the mask allows, with the columns
-            ``stack``, ``layer``, ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and
-            ``weight`` (float32). If all stacks have the same `AttentionStack.measure`, this measure
-            is the name of the last column. Columns of text are categorical. With `top_k` or
-            `min_weight`, the column ``kept`` is the share of the query's weight (or of its absolute
-            values, if signed) that the table contains, from 0 to 1.
+            Tidy table: one row for each head and each query-key pair that the mask allows, unless
+            `top_k` or `min_weight` excludes the pair. The columns are ``stack``, ``layer``,
+            ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and ``weight`` (float32).
+            If all stacks have the same `AttentionStack.measure`, this measure is the name of the
+            last column. Columns of text are categorical. With `top_k` or `min_weight`, the column
+            ``kept`` is the share of the query's weight (or of its absolute values, if signed) that
+            the table contains, from 0 to 1.
 
         Raises
         ------
@@ -574,7 +578,7 @@ class AttentionRecord:
             )
             for number in layers:
                 heads = range(selected_stack.num_heads(number)) if head is None else (head,)
-                # Raise IndexError if the stack has no such head.
+                # Read no rows, to raise IndexError if the layer does not have the head.
                 selected_stack.weights(layer=number, head=heads[0], rows=slice(0, 0))
                 selections.append(HeadsOfLayer(selected_stack, number, tuple(heads)))
         return create_table(selections, top_k=top_k, min_weight=min_weight)
@@ -712,9 +716,9 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         File that `AttentionRecord.save` wrote, or folder that ``attnviz.extract(...,
         spool=folder)`` created.
     verify : bool, default False
-        Whether to read all arrays and compare them with their checksum. If False, arrays of more
-        than 16 MB are not compared. The header, tokens, names, shapes and lengths are always
-        checked.
+        Whether to read all arrays and compare them with their checksum. If False, arrays are not
+        compared if they have more than 16 MB in total. The header, tokens, names, shapes and
+        lengths are always checked.
 
     Returns
     -------
@@ -728,7 +732,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     TypeError
         If `path` is not a path.
     ValueError
-        If the file is damaged, truncated, not a record, or a single layer of a folder's record.
+        If the file is damaged, truncated or not a record. Also if it belongs to a folder and
+        contains a single layer of a record.
 
     Examples
     --------

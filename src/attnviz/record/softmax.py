@@ -1,6 +1,7 @@
 """Functions for a softmax that does not hold all logits in memory.
 
-A tile is some rows with all keys. A block is some keys with all rows of a product.
+A tile is the logits of some rows and all keys. A block is the logits of some keys and of a given
+number of rows.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def key_blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[
 
 
 def weights_from_logits(logits: torch.Tensor, log_normalizer: torch.Tensor) -> torch.Tensor:
-    """Compute weights from logits of some keys and the normalizers of the complete rows.
+    """Compute the weights of some keys from their logits and the normalizers of the rows.
 
     `logits` are (..., rows, columns), and are overwritten by the weights. `log_normalizer` is the
     result of `QueryKeyAttention.log_normalizer`, (..., rows). The weights of a row without an
@@ -47,8 +48,8 @@ def weights_from_logits(logits: torch.Tensor, log_normalizer: torch.Tensor) -> t
     >>> weights_from_logits(torch.zeros(1, 2), torch.tensor([8.0]).log())
     tensor([[0.1250, 0.1250]])
     """
-    # The normalizer of a row without an allowed key is minus infinity, like its logits. Plus
-    # infinity gives weights of 0. The difference of two equal infinities would be NaN.
+    # The normalizer of a row without an allowed key is minus infinity, like its logits, and their
+    # difference would be NaN. Replace it by plus infinity, which gives weights of 0.
     logits -= log_normalizer.masked_fill(torch.isneginf(log_normalizer), torch.inf)[..., None]
     return exp_in_place(logits)
 

@@ -45,7 +45,7 @@ class Sources:
     strongest_heads : ndarray of int64, (keys,)
         Index into `heads` of the head that has the largest weight on the key.
     most : ndarray of float32, (keys,)
-        Largest weight of each key, which is the weight in this head.
+        Largest weight that a head has on the key. `strongest_heads` states which head.
     baseline : ndarray of float64, (keys,)
         Mean weight that each key would have if every head attended equally to all keys that its
         mask allows.

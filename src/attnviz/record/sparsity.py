@@ -51,8 +51,8 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
       attention). The queries are assumed to be the last of the keys.
     - All zeros of a layer, if its heads have zeros at the same pairs (padding, windows, blocks). If
       the layer has a single head, this applies only if the other pairs form a band around the
-      diagonal. It does not apply if each query has weight on at most one key, because masks leave a
-      choice of keys.
+      diagonal. It does not apply if each query has weight on at most one key, because a mask that
+      allows a single key would leave no choice.
 
     >>> from attnviz.record.attention import StoredWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
@@ -92,7 +92,8 @@ class _ZeroScan:
 
     def counts(self, *, causal: bool) -> tuple[ZeroCount, ...]:
         num_queries, num_keys = self.values.shape[1:]
-        # Number of keys that each query may attend to, if attention is causal or without a mask.
+        # Number of keys among which zeros are counted for each query: all keys, or in causal
+        # attention the keys up to the position of the query.
         num_visible = np.full(num_queries, num_keys)
         if causal:
             num_visible = np.arange(num_queries) + _offset(self.values) + 1

@@ -36,10 +36,11 @@ class AttentionStack:
     Parameters
     ----------
     name : str
-        ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"``, ``"vision"``, ...
+        Name of the stack, such as ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"`` or
+        ``"vision"``.
     layers : mapping of int to LayerAttention
-        Layers by the model's layer numbers. Numbers may be missing, for example in hybrid models
-        with other layers. Layers may have different numbers of heads.
+        Layers by their numbers in the model. Numbers may be missing, for example if other layers of
+        the model have no attention. Layers may have different numbers of heads.
     query_tokens : Tokens
         Tokens of the rows.
     key_tokens : Tokens, optional
@@ -171,7 +172,7 @@ class AttentionStack:
 
     @property
     def merged(self) -> bool:
-        """Whether rows and columns are words, merged from several tokens."""
+        """Whether tokens were merged into words, which are then the rows and columns."""
         return any(attention.merged for attention in self._layers.values())
 
     @property
@@ -289,7 +290,7 @@ class AttentionStack:
         layer, head : int
             Layer number and head.
         rows, columns : slice, optional
-            Queries and keys, with step 1. The default is all.
+            Positions of the queries and keys, without a step. The default is all.
 
         Returns
         -------
@@ -525,7 +526,7 @@ def _checked_measure(measure: str) -> str:
 
 
 def find_maximum(stack: AttentionStack) -> Steps[float]:
-    """Compute `AttentionStack.maximum`. The generator yields progress while it reads weights."""
+    """Compute `AttentionStack.maximum`. The generator yields its progress."""
     if stack.normalized:
         return 1.0
     if stack._maximum is None:

@@ -122,8 +122,8 @@ def _token_column(
 ) -> pd.Categorical[str]:
     """Return the column of token texts at `positions`. Its categories are `texts`.
 
-    `sides` are the tokens of each stack. For each row of the table, `stack_indices` is the stack as
-    an index into `sides`.
+    `sides` are the query tokens or the key tokens of each stack. For each row of the table,
+    `stack_indices` is the index of its stack in `sides`.
     """
     import pandas as pd
 

@@ -19,7 +19,7 @@ from attnviz.utils.arguments import resolve_negative, whole_number
 __all__ = ["Candidate", "Prediction", "Tokens", "make_visible", "number_words", "quote"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
-# Number of positions that an error lists if several tokens have the same text.
+# Number of positions that an error message lists if several tokens have the same text.
 _MAX_LISTED = 6
 # A joiner between two characters of an emoji or an Indic word is part of the glyph and is kept. At
 # either end of a text, or next to a space or another joiner, it would be invisible and is replaced.
@@ -232,7 +232,7 @@ class Tokens:
     predictions: tuple[Prediction, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if lengths differ, or positions are out of range or in wrong order."""
+        """Raise ValueError if lengths differ, positions are out of range, or grids overlap."""
         for name, column in (
             ("special", self.special),
             ("sequence", self.sequence),
@@ -316,8 +316,8 @@ class Tokens:
                 raise TypeError(
                     f"tokens must be strings; tokens[{position}] is a {type(token).__name__}"
                 )
-        # Read at most one item more than allowed. This is enough to detect a wrong length, and
-        # terminates if an argument is infinite.
+        # Read at most one item more than allowed. This is enough to detect a wrong length, even if
+        # an argument is infinite.
         max_items = len(strings) + 1
         special = None if special is None else list(islice(special, max_items))
         sequence = None if sequence is None else list(islice(sequence, max_items))
@@ -346,7 +346,7 @@ class Tokens:
             Text without a mark, such as ``"it"``, or with a mark for the beginning or the inside of
             a word: ``" it"``, ``"·it"``, ``"Ġit"``, ``"▁it"`` or ``"##it"``. A text without a mark
             matches all tokens with this text, at the beginning or inside of a word. Tokens that
-            begin with ``##`` match it only if no other token does.
+            begin with ``##`` match such a text only if no other token matches.
 
         Returns
         -------

@@ -4,9 +4,9 @@ Vocabularies encode the text of tokens. Byte-level BPE represents each byte by a
 SentencePiece writes a space as ``▁``, and rare characters as several tokens of one byte. WordPiece
 marks tokens inside of words with ``##``.
 
-Some characters are split over several tokens, which have only some of their bytes. Consecutive
-tokens are therefore decoded together. Each of these tokens shows the whole character and the number
-of its part, such as ``é 1/2``.
+Some characters are split over several tokens, each of which has only some of the bytes. Consecutive
+tokens are therefore decoded together. Each token of such a character shows the whole character and
+the number of its part, such as ``é 1/2``.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def display_texts(
 ) -> list[str]:
     """Convert the vocabulary entries of consecutive tokens into display texts.
 
-    Entries whose flag in `literal` is True (added tokens) are not decoded. If a character is split
-    over several tokens, each of these tokens shows the character and the number of its part.
+    `alphabet` is the encoding of the vocabulary, as in `guess_alphabet`. Entries whose flag in
+    `literal` is True (added tokens) are not decoded. If a character is split over several tokens,
+    each of these tokens shows the character and the number of its part.
 
     >>> display_texts(["Ġcaf", "Ã", "©"], alphabet="bytes")
     ['·caf', 'é 1/2', 'é 2/2']
@@ -111,7 +112,7 @@ def _content(entry: str, alphabet: Alphabet) -> bytes | None:
 def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
     """Decode consecutive tokens together, and store their display texts in `texts`.
 
-    `run` is the index into `texts` and the bytes of each token.
+    `run` contains, for each token, its index in `texts` and its bytes.
     """
     data = b"".join(content for _, content in run)
     starts = [0]
@@ -142,10 +143,10 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
 
 
 def _part(begin: int, end: int, start: int, starts: Sequence[int]) -> str:
-    """Return the number of a token's part of a character and the number of parts, `` 1/2 ``.
+    """Return a text with the part of a character that a token has, such as `` 1/2 ``.
 
-    `begin` and `end` are the first byte of the character and the byte after it, `start` is the
-    first byte of the token, and `starts` are the first bytes of all tokens and the total length.
+    The character has the bytes from `begin` to below `end`. The token begins with the byte `start`.
+    `starts` are the first bytes of all tokens, followed by the total number of bytes.
     """
     # Starts of tokens inside the character. Each of them begins a new part.
     inner = [boundary for boundary in starts[:-1] if begin < boundary < end]
@@ -154,9 +155,9 @@ def _part(begin: int, end: int, start: int, starts: Sequence[int]) -> str:
 
 
 def _characters(data: bytes) -> list[tuple[int, int, str]]:
-    """Decode UTF-8. Return the start, stop and text of each character.
+    """Decode UTF-8. Return the start byte, stop byte and text of each character.
 
-    The text of an invalid byte is its value in hexadecimal, such as ``‹0xFF›``.
+    An invalid byte counts as a character. Its text is its hexadecimal value, such as ``‹0xFF›``.
     """
     characters: list[tuple[int, int, str]] = []
     position = 0

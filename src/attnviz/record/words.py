@@ -61,14 +61,16 @@ def find_words(
     """Return the word number of each token, determined from spaces or from WordPiece's ``##``.
 
     `text` are display texts or vocabulary entries. `special` and `sequence` are as in `Tokens`, and
-    the result is as in `Tokens.words`. The result is None if words cannot be determined: no token
-    begins or ends with a space or break, and none begins with ``##``.
+    the result is as in `Tokens.words`. The result is None if it is unknown whether adjacent tokens
+    belong to the same word: no token begins or ends with a space or break, and none begins with
+    ``##``.
 
     A special token belongs to no word and ends the previous word. No word contains tokens of both
-    texts of a pair. If tokens contain spaces, a word begins with each token that begins with
-    `space`, and after each token that ends with `space` and has other characters. A token that
-    begins with one of `breaks` (line breaks, tabs) begins a word, and so does the token after one
-    that ends with a break. If tokens contain no spaces, each token without ``##`` begins a word.
+    texts of a pair. If tokens begin or end with spaces, a word begins with each token that begins
+    with `space`, and after each token that ends with `space` and has other characters. A word also
+    begins with each token that begins with one of `breaks` (line breaks, tabs), and after each
+    token that ends with one. Otherwise, a word begins with each token that does not begin with
+    ``##``.
 
     A middle dot in the text looks like a space in a display text. ``l·l`` therefore becomes two
     words if a token begins with its dot.
@@ -105,8 +107,9 @@ def find_words(
 def find_word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
     """Return the position of the first token of each word, ascending from 0.
 
-    A token in no word, such as a special token, counts as a word. Raise ValueError if the words are
-    in neither `Tokens.words` nor the texts. `name` is the name of the tokens in the message.
+    A token in no word, such as a special token, counts as a word. Raise ValueError if words are
+    unknown: `Tokens.words` is None, and the texts do not mark words. `name` is the name of the
+    tokens in the message.
 
     >>> find_word_starts(Tokens.of(["un", "do", " it"]))
     (0, 2)
@@ -157,7 +160,7 @@ def merge_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
         special=special,
         sequence=sequence,
         words=number_words(range(len(starts)), special, sequence),
-        # Each patch is a word. Therefore, only the position of the first patch changes.
+        # Patches are not merged. Therefore, only the position of the first patch changes.
         grids=tuple(replace(grid, start=numbers[grid.start]) for grid in tokens.grids),
     )
 
@@ -291,10 +294,10 @@ class MergedWeights(DerivedAttention):
     def _tokens(
         starts: NDArray[np.int64], words: slice, size: int
     ) -> tuple[slice, NDArray[np.int64]]:
-        """Return the range of tokens of consecutive words.
+        """Return the range of tokens that belong to a slice of words.
 
-        The second result is the index of each word's first token within this range. `size` is the
-        number of all tokens.
+        The second result is the index of each word's first token within this range. `starts` is the
+        position of the first token of all words, and `size` is the number of all tokens.
         """
         begin = int(starts[words.start])
         end = int(starts[words.stop]) if words.stop < len(starts) else size
@@ -321,7 +324,7 @@ class _WordTokens:
         self.rows = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in words])
 
     def tokens(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Return the slice of `rows` for a slice of the selected words.
+        """Return the slice of `rows` that belongs to a slice of the selected words.
 
         The second result is the index of each word's first token within this slice.
         """
@@ -330,7 +333,7 @@ class _WordTokens:
         return slice(begin, end), self._firsts[start:stop] - begin
 
     def keys(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Return the range of keys of consecutive words.
+        """Return the range of keys that belong to a slice of all words.
 
         The second result is the index of each word's first key within this range.
         """
@@ -368,10 +371,11 @@ class _MergedRows:
 def _words_of(
     tile: slice, tokens: slice, starts: NDArray[np.int64]
 ) -> tuple[slice, NDArray[np.int64]]:
-    """Return the slice of words with tokens in `tile`, a part of the range `tokens`.
+    """Return the slice of words that have tokens in `tile`.
 
-    The second result is the index of each word's first token within the tile, 0 if the word begins
-    before the tile. `starts` are the same indices within `tokens`.
+    `tile` is a part of the range `tokens`, and `starts` is the index of each word's first token
+    within `tokens`. The second result is the same index within the tile, or 0 if the word begins
+    before the tile.
     """
     begin, end = tile.start - tokens.start, tile.stop - tokens.start
     first = int(np.searchsorted(starts, begin, side="right")) - 1

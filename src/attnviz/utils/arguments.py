@@ -110,7 +110,7 @@ def whole_numbers(name: str, value: Any, *, hint: str = "such as [0, 5]") -> tup
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(message)
     numbers = []
-    # Read one number more than allowed at most, because the iterable may be infinite.
+    # Read at most one number more than allowed, because the iterable may be infinite.
     for item in islice(iter(value), MAX_NUMBERS + 1):
         number = _as_int(item)
         if number is None:

@@ -80,5 +80,6 @@ class _NotebookBar(_TqdmNotebook):  # type: ignore[misc]
         self._output.show(self.container)
 
 
-#: Class of progress bars: that of tqdm, but in a notebook, the output of a closed bar is emptied.
+#: Class of progress bars. In a notebook, a bar with ``leave=False`` empties its output when it is
+#: closed. Elsewhere, this is the class of tqdm.
 Bar: Any = _NotebookBar if issubclass(tqdm, tqdm_notebook) else tqdm

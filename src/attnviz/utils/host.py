@@ -32,10 +32,10 @@ def in_marimo() -> bool:
 
 
 def offer_file(path: Path) -> None:
-    """Print the absolute path of a file. Open the file in a browser if the user can see it.
+    """Print the absolute path of a file, and open the file in a browser if possible.
 
-    This requires that the output is a terminal and the machine has a screen. The call does not wait
-    for the browser.
+    The browser is opened only if the output is a terminal and the machine has a screen. The call
+    does not wait for the browser.
     """
     print(path)  # noqa: T201 - the output of a command
     if sys.stdout.isatty() and _has_screen():

@@ -6,7 +6,7 @@ __all__ = ["format_change", "format_signed", "format_small"]
 
 
 def format_signed(number: float, spec: str) -> str:
-    """Format a number that may be negative. `spec` is as in `format`.
+    """Format a number like the function `format`, but with a typographic minus sign.
 
     >>> format_signed(-15.479, ".4g")
     '−15.48'

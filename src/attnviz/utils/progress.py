@@ -60,7 +60,7 @@ Steps = Generator[Progress, None, _Result]
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error
-    """Exception that `Work.cancel` raises in a generator. It must not cache partial results."""
+    """Exception that `Work.cancel` raises in a generator, which must not cache partial results."""
 
 
 class Pace:
@@ -91,7 +91,7 @@ class Pace:
     def advance(self, weights: float, calls: int = 1) -> Iterator[Progress]:
         """Add a number of computed weights. Yield a `Progress` if this completes a step.
 
-        `calls` is the number of calls in which they were computed. Each call adds a fixed cost.
+        `calls` is the number of calls that computed these weights. Each call adds a fixed cost.
         """
         self._done += weights
         self._since += weights + calls * _CALL

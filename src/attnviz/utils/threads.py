@@ -3,8 +3,8 @@
 When torch divides an operation among several threads, all of them wait for the slowest. On a busy
 machine, this can take much longer than a short operation itself: one second of computation took up
 to a minute, and a matrix product took ten times as long on two processors as on one. attnviz
-therefore runs separate operations in separate threads, which do not wait for each other. In these
-threads, torch uses one thread.
+therefore runs separate operations in separate threads, which do not wait for each other. In each of
+these threads, torch uses a single thread.
 
 `torch.set_num_threads` sets the number for the calling thread. It also becomes the number of each
 thread that later calls torch for the first time. If attnviz changes the number temporarily, other
@@ -43,8 +43,8 @@ _MAX_WAITING = 2
 def torch_threads(count: int | None = None) -> Iterator[None]:
     """Set torch's number of threads for the current thread, and restore it when the block ends.
 
-    If `count` is None, the number is not set, but restored. Other libraries may change it in the
-    block: numba's OpenMP layer sets it for all libraries that use OpenMP.
+    If `count` is None, the number is only restored at the end. Other libraries may change it during
+    the block: numba's OpenMP layer sets it for all libraries that use OpenMP.
     """
     before = torch.get_num_threads()
     try:

@@ -52,8 +52,8 @@ def create_stack(
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
     unlabelled = tokens is None and key_tokens is None
-    # If attention is causal or has a window, the queries are the last of the keys. Their names
-    # begin with this position.
+    # If attention is causal or has a window, the queries are the last of the keys. If tokens are
+    # unknown, each query is named by its position among the keys.
     start = first.offset if unlabelled else 0
     labels = tokens_from_positions(num_queries, start) if tokens is None else tokens
     queries = as_tokens(labels, "tokens", sentence_b_start)
@@ -126,7 +126,10 @@ def create_layers(
 
 
 def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
-    """Return the queries or keys of each layer, with three axes. Raise ValueError if not finite."""
+    """Return the queries or keys of each layer as tensors with three axes.
+
+    Raise TypeError or ValueError if the dtype, the axes or a value is invalid.
+    """
     axes = _AXES[argument]
     explain = _explain(argument)
     _check_dtype(value, argument, argument)
@@ -136,7 +139,7 @@ def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
         _check_dtype(layer, name, argument)
         tensor = as_tensor(layer, name)
         if not hasattr(layer, "dtype"):
-            # `as_tensor` converts a list of Python floats to float64.
+            # Convert to float32, because `as_tensor` converts a list of Python floats to float64.
             tensor = tensor.float()
         vectors.append(_finite(remove_batch_axis(tensor, name, axes, explain), name, axes))
     return vectors
@@ -183,9 +186,10 @@ def _finite(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tenso
 
 
 def _check_pair(position: int, q: torch.Tensor, k: torch.Tensor) -> None:
-    """Raise ValueError if a layer's queries and keys differ in head_dim or device, or in heads.
+    """Raise ValueError if the queries and keys of a layer do not fit together.
 
-    The number of heads must be a multiple of the number of key heads.
+    They must have the same head_dim and the same device, and the number of heads must be a multiple
+    of the number of key heads.
     """
     shapes = (
         f"queries[{position}] has {describe_axes(q.shape, _AXES['queries'])}, keys[{position}] has "

@@ -87,7 +87,8 @@ class ProjectedKeys:
         -------
         Tokens
             One token per key. Its text contains the first and the last token that the key combines,
-            and their positions. For a dense projection, it is the number of the key.
+            and their positions. For a dense projection, texts are ``projection 0``, ``projection
+            1``, ...
 
         Raises
         ------

@@ -54,7 +54,7 @@ _STACKS = {
 
 
 def _refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
-    """Raise TypeError if one of `arguments`, which do not apply to `stacks`, is not None."""
+    """Raise TypeError if a caller passed one of `arguments`, which do not apply to `stacks`."""
     unused = [name for name, value in arguments.items() if value is not None]
     if unused:
         raise TypeError(

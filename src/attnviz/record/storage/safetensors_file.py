@@ -263,10 +263,10 @@ def _description(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> bytes
 def _header(
     arrays: Mapping[str, Blocks], metadata: Mapping[str, str]
 ) -> tuple[bytes, dict[str, tuple[int, int]]]:
-    """Return the bytes of the header with its length, and the position of each array.
+    """Return the header as bytes, preceded by its length, and the position of each array.
 
-    A position is the first byte of the array and the byte after it, counted from the end of the
-    header.
+    A position consists of the first byte of the array and the byte after the array, counted from
+    the end of the header.
     """
     offsets: dict[str, tuple[int, int]] = {}
     end = 0
@@ -304,7 +304,7 @@ def _byte_chunks(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
     """Yield the bytes of an array's blocks, a few MB at a time."""
     for block in blocks:
         if not block.numel():
-            continue  # An empty array may have strides of 0.
+            continue  # view() rejects the strides of 0 that an empty block may have.
         as_it_is = block.is_contiguous() and block.device.type == "cpu"
         # If the block must be copied, copy one head at a time. A copy of the whole block could be
         # too large.

@@ -137,9 +137,10 @@ class Spool:
         return load(self.folder)
 
     def discard(self) -> None:
-        """Remove the written files, and the folder if it was created, unless it has an index.
+        """If the record is not complete, remove the written files, and the folder if it is empty.
 
-        This may be called at any time and several times.
+        A folder that existed before is not removed. This method may be called at any time, also
+        several times.
         """
         if not (self.folder / INDEX).exists():
             self._remove(list(self._files))
@@ -221,7 +222,7 @@ def read_folder(
     """Return the header and the memory-mapped arrays of a record in a folder.
 
     The index and the lengths of all files are always checked. The arrays are compared with their
-    checksums if all files have at most 16 MB in total or `verify` is True. Raise FileNotFoundError
+    checksums if the files have at most 16 MB in total or `verify` is True. Raise FileNotFoundError
     if the folder does not contain a record, or ValueError if the record is damaged.
     """
     folder = as_path("path", path, "folder")
