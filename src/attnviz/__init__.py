@@ -1,29 +1,34 @@
-"""attnviz: see how a transformer attends, token by token, head by head.
+"""attnviz: visualisation and analysis of the attention of transformers.
 
 >>> import attnviz as av
 >>> model, tokenizer = av.demos.load("decoder")                          # doctest: +SKIP
 >>> av.show_head_view(model, "the cat sat", tokenizer=tokenizer)         # doctest: +SKIP
 
-See the attention of one text
-    `show_head_view`: lines from each token to those it attends to. `show_matrix_view`: the weights
-    of a head. `show_model_view`: all heads at once. `show_neuron_view`: queries, keys and their
-    products. `show_dashboard`: several of these views, linked.
-Compare two texts, models or checkpoints
-    `compare`, `show_compare_view`.
-See many texts
-    `extract_corpus` and `show_embedding_view`; `head_statistics` and `show_atlas_view`.
-Ask whether the attention matters
-    `intervene` with `Ablate`, `Knockout`, `HideTokens` or `SetWeights`; `head_effects`,
-    `token_effects`, `attribute`, `erasure_curve`, `sufficient_tokens`, `permutation_effect`.
+Show the attention of one text
+    `show_head_view` draws a line from each token to the tokens that it attends to.
+    `show_matrix_view` shows the weights of one head as a heat map. `show_model_view` shows small
+    maps of all heads. `show_neuron_view` shows queries, keys and their products. `show_dashboard`
+    shows several of these views, which share their settings.
+Compare texts, models or checkpoints
+    `compare` returns a comparison, and `show_compare_view` shows it.
+Show many texts
+    `extract_corpus` reads a sample of texts, whose queries and keys `show_embedding_view` plots.
+    `head_statistics` measures all heads over many texts, and `show_atlas_view` shows the result.
+Measure whether the attention has an effect on the output
+    `intervene` runs the model with changed attention: `Ablate`, `Knockout`, `HideTokens` or
+    `SetWeights`. See also `head_effects`, `token_effects`, `attribute`, `erasure_curve`,
+    `sufficient_tokens` and `permutation_effect`.
 Get the numbers
-    `extract` gives an `AttentionRecord`: ``record.stack().weights(layer=3, head=1)`` is an array
-    (queries, keys), ``record.to_pandas()`` a table. `analysis` has scores of heads and more.
-Keep and share
-    ``view.save("view.html")`` or ``.svg``, ``.png``, ``.pdf``; ``record.save`` and `load`;
-    `integrations` for experiment trackers; `options` for what a notebook stores.
+    `extract` returns an `AttentionRecord`. Its method ``record.stack().weights(layer=3, head=1)``
+    returns an array (queries, keys), and ``record.to_pandas()`` returns a table. The module
+    `analysis` computes scores of heads and other measures.
+Save and share
+    ``view.save("view.html")`` saves a view as HTML, SVG, PNG or PDF. ``record.save`` and `load`
+    save and load a record. The package `integrations` logs views to experiment trackers. `options`
+    sets what a notebook stores.
 
-``help(av.show_head_view)`` lists all arguments and traits of a view. Names are loaded on first use:
-``import attnviz`` alone imports neither torch nor transformers.
+``help(av.show_head_view)`` lists all arguments and traits of this view. Each name is imported when
+it is first used. Therefore ``import attnviz`` alone imports neither torch nor transformers.
 """
 
 from __future__ import annotations
@@ -34,11 +39,12 @@ import lazy_loader
 
 __version__ = "0.1.0"
 
-# The file `__init__.pyi` lists the names with the modules that define them.
+# `__init__.pyi` lists the public names and the modules that define them.
 _load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
-# BertViz's names of these functions.
+# Names of the same functions in BertViz. The error for an unknown name suggests the name in
+# attnviz.
 _OTHER_NAMES = {f"{view}_view": f"show_{view}_view" for view in ("head", "model", "neuron")}
 
 

@@ -1,4 +1,4 @@
-"""Entry point of ``python -m attnviz``, the same as the command ``attnviz``."""
+"""Entry point of ``python -m attnviz``, which is equivalent to the command ``attnviz``."""
 
 from __future__ import annotations
 

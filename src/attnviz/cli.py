@@ -1,8 +1,9 @@
-"""Command line: one command per ``show_*`` function, which writes the view to a file.
+"""Command line of attnviz.
 
-The options of a command are the arguments of its function, the traits of its view, and the
-arguments of ``save``. Names, defaults and help come from the signatures and docstrings. Results go
-to stdout, progress and errors to stderr.
+Each ``show_*`` function has a command, which writes the view to a file. The options of a command
+are the arguments of the function, the traits of the view, and the arguments of its method ``save``.
+The names, defaults and help texts of the options come from signatures and docstrings. The path of
+the file is printed to stdout. Progress and errors are printed to stderr.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _FILE = "x.html, x.pdf, x.svg or x.png (default: a page named after the model an
 
 _DEMO = "Write a page that shows one of the tiny trained models of attnviz."
 
-# Help of the positional arguments on the command line.
+# Help texts of the positional arguments.
 _POSITIONAL = {
     "model": "hub id or folder of a model, or a saved record (statistics for atlas-view)",
     "inputs": "a text, @FILE for a text or image file, or @- for stdin; two for a sentence pair",
@@ -57,8 +58,10 @@ _POSITIONAL = {
     "c": "a second text for the same model",
 }
 
-# Queries at which the demo models show what they learned. The last word predicts the street, the
-# first dash the month, CLS the shape, and a colour word attends to the shape of that colour.
+# Stack and query position that a demo page shows for each demo model. At these queries the models
+# show what they learned. "decoder": the last word predicts the street. "encoder-decoder": the first
+# dash predicts the month. "vision": the CLS token predicts the shape. "vision-language": the colour
+# word attends to the shape with this colour.
 _QUERIES = {
     "decoder": ("self", -1),
     "encoder-decoder": ("cross", 5),
@@ -68,7 +71,7 @@ _QUERIES = {
 
 
 def _commands() -> dict[str, Callable[..., View]]:
-    """Return the `show_*` functions by the names of their commands."""
+    """Map the name of each command, such as "head-view", to its function, `show_head_view`."""
     names = [name for name in attnviz.__all__ if name.startswith("show_")]
     return {name.removeprefix("show_").replace("_", "-"): getattr(attnviz, name) for name in names}
 
@@ -79,7 +82,7 @@ def _view_of(function: Callable[..., View]) -> type[View]:
 
 
 def _parser(functions: Mapping[str, Callable[..., View]]) -> argparse.ArgumentParser:
-    """Create the parser of the command name, whose help lists all commands."""
+    """Create the parser for the name of the command. Its help lists all commands."""
     summaries = {"demo": _DEMO} | {name: _summary(function) for name, function in functions.items()}
     lines = [f"  {name:16}{summary}" for name, summary in summaries.items()]
     parser = argparse.ArgumentParser(
@@ -122,11 +125,14 @@ def _view_parser(name: str, function: Callable[..., View]) -> argparse.ArgumentP
 
 
 class _Option:
-    """Command line option with the type, default and help of an argument or trait."""
+    """Command line option for an argument of a function or a trait of a view.
+
+    `kind` is the annotation of the argument as a string. `words` is the help text.
+    """
 
     def __init__(self, annotation: Any, default: Any = None, words: str = "") -> None:
         text = getattr(annotation, "__forward_arg__", annotation)
-        # Postponed annotations are strings.
+        # Annotations are strings in modules with postponed evaluation, and otherwise types.
         self.kind = text if isinstance(text, str) else getattr(text, "__name__", str(text))
         self.default, self.words = default, words
 
@@ -143,7 +149,12 @@ class _Option:
             command.add_argument(option, type=self.read, metavar="VALUE", **common)
 
     def read(self, text: str) -> Any:
-        """Parse a value: a Python literal if the option accepts one, else the string itself."""
+        """Convert the value of the option from a string.
+
+        If the option accepts only strings, return `text`. If it accepts a sequence of strings,
+        split `text` at commas. Otherwise return the Python literal, such as a number or a list, or
+        `text` if it is not a literal.
+        """
         if self.kind in ("str", "str | None"):
             return text
         if self.kind.startswith("Sequence[str]"):
@@ -170,7 +181,7 @@ def _positional(function: Callable[..., View]) -> list[str]:
 
 
 def _view_options(function: Callable[..., View]) -> dict[str, _Option]:
-    """Return the options of a `show_*` function and the traits of its view."""
+    """Return options for the arguments of a `show_*` function and for the traits of its view."""
     view = _view_of(function)
     from traitlets import Bool, Unicode
 
@@ -179,12 +190,13 @@ def _view_options(function: Callable[..., View]) -> dict[str, _Option]:
     described: dict[str, str] = {}
     for source in (function, *view.__mro__):
         for name, _, words in documented_names(source):
-            # Classes may refer to another class for the description of a trait.
+            # Ignore descriptions that only refer to another class.
             if words and not words.startswith("See "):
                 described.setdefault(name, words)
     options = _keywords(function)
     if "options" in inspect.signature(function).parameters:
-        # The function passes other arguments to `attnviz.extract`.
+        # The function passes its ``**options`` to `attnviz.extract`, so add the arguments of
+        # `extract`.
         more = {"target": "str | None", **RecordOptions.__annotations__}
         described |= {name: words for name, _, words in documented_names(attnviz.extract)}
         options |= {name: (annotation, None) for name, annotation in more.items()}
@@ -200,7 +212,10 @@ def _view_options(function: Callable[..., View]) -> dict[str, _Option]:
 
 
 def _saving_options(view: type[View]) -> dict[str, _Option]:
-    """Return the options of a view's `save`. Theme and controls are also traits of the view."""
+    """Return options for the arguments of a view's method `save`.
+
+    The arguments `theme` and `controls` are also traits of the view.
+    """
     from attnviz.pages.figure import FigureArguments
 
     described: dict[str, str] = {}
@@ -216,7 +231,7 @@ def _saving_options(view: type[View]) -> dict[str, _Option]:
 
 
 def _keywords(function: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the annotations and defaults of keyword-only arguments."""
+    """Map each keyword-only argument of `function` to its annotation and its default."""
     parameters = inspect.signature(function).parameters.values()
     return {
         parameter.name: (parameter.annotation, parameter.default)
@@ -234,7 +249,7 @@ def _escaped(words: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command.
+    """Run a command, by default that in ``sys.argv``, and return the exit code.
 
     Examples
     --------
@@ -253,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         function = functions[options.view]
     else:
         function = functions[command]
-        # The text may follow options.
+        # Use `parse_intermixed_args`, because positional arguments may follow options.
         options = _view_parser(command, function).parse_intermixed_args(arguments[1:])
     from traitlets import TraitError
 
@@ -273,7 +288,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _write(function: Callable[..., View], options: Mapping[str, Any]) -> Path:
-    """Write the view that a function shows, and return the path of the file."""
+    """Create the view of a command, write it to a file, and return the path of the file.
+
+    `options` are the parsed arguments of the command.
+    """
     arguments = dict(options)
     output, is_demo = arguments.pop("output"), arguments.pop("view", None) is not None
     of_view = {*_view_options(function), *_positional(function)}
@@ -285,7 +303,10 @@ def _write(function: Callable[..., View], options: Mapping[str, Any]) -> Path:
 
 
 def _check_file(output: Path | None, saving: Mapping[str, Any], theme: str) -> None:
-    """Raise an error for invalid output options before a model runs."""
+    """Raise an error if the options of the output file are invalid.
+
+    This check runs before the model, so that an error does not come after a long computation.
+    """
     from attnviz.pages.figure import FigureArguments, parse_figure_options
     from attnviz.pages.limits import check_file_kind, check_options
 
@@ -306,7 +327,7 @@ def _check_file(output: Path | None, saving: Mapping[str, Any], theme: str) -> N
 
 
 def _show(function: Callable[..., View], arguments: dict[str, Any]) -> View:
-    """Call a `show_*` function without displaying its view."""
+    """Read the inputs of a command, and call its `show_*` function without displaying the view."""
     from attnviz.views.show import nothing_displayed
 
     names = _positional(function)
@@ -329,7 +350,7 @@ def _show(function: Callable[..., View], arguments: dict[str, Any]) -> View:
 
 
 def _load(text: str) -> Any:
-    """Load a saved record, or return the hub id or folder of a model unchanged."""
+    """Load a saved record. If `text` is the hub id or folder of a model, return it unchanged."""
     path = Path(text).expanduser()
     if path.suffix == ".safetensors" or (path.is_dir() and not (path / "config.json").is_file()):
         print(f"attnviz: reading {text}", file=sys.stderr)
@@ -339,27 +360,30 @@ def _load(text: str) -> Any:
 
 
 def _load_statistics(text: str) -> Any:
-    """Load saved statistics, or return the hub id or folder of a model unchanged."""
+    """Load saved head statistics. Otherwise return the result of `_load`."""
     if text.endswith(".safetensors"):
         return attnviz.HeadStatistics.load(Path(text).expanduser())
     return _load(text)
 
 
 def _read(text: str) -> Any:
-    """Return `text`, or the text or image of a file if `text` starts with @."""
+    """Return `text`. If it starts with @, read the text or image in the file that it names.
+
+    ``@-`` reads from stdin.
+    """
     if not text.startswith("@"):
         return text
     file = text.removeprefix("@")
     data = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
     try:
-        # Editors end a file with a line feed that is not part of the text.
+        # Remove the last line feed, which most editors add and which is not part of the text.
         return data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n")
     except UnicodeDecodeError:
         return _read_image(file, data)
 
 
 def _read_image(file: str, data: bytes) -> Any:
-    """Return an image with its EXIF orientation applied."""
+    """Decode an image and rotate it as its EXIF data require. `file` is for error messages."""
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
@@ -374,10 +398,10 @@ def _read_image(file: str, data: bytes) -> Any:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Return the texts of a file, one per line.
+    """Return the texts of a file with one text per line, without blank lines.
 
-    A line ends at a line feed. `str.splitlines` would also split at characters that a text may
-    contain, such as U+2028.
+    Lines are separated only by line ends. `str.splitlines` would also split a text at other
+    characters, such as U+2028.
     """
     try:
         with path.open(encoding="utf-8-sig") as file:
@@ -405,12 +429,16 @@ def _demo(arguments: dict[str, Any], view: type[View]) -> View:
 
 
 def _strongest_position(record: AttentionRecord, model: str) -> dict[str, Any]:
-    """Return a query at which a demo model shows what it learned, and its strongest head."""
+    """Return the settings of a view that show what a demo model learned.
+
+    They are the query in `_QUERIES`, and the head with the largest weight of this query.
+    """
     name, query = _QUERIES[model]
     stack = record.stack(name)
     token = query % len(stack.query_tokens)
     row = slice(token, token + 1)
-    # Layer 0 is excluded. Its inputs do not depend on other tokens.
+    # Ignore layer 0: its inputs do not depend on other tokens, so its heads cannot show what the
+    # model learned about them.
     largest = {
         (layer, head): stack.weights(layer=layer, head=head, rows=row).max()
         for layer in stack.layers
@@ -422,7 +450,10 @@ def _strongest_position(record: AttentionRecord, model: str) -> dict[str, Any]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the message of an error, without the quotes that a KeyError adds."""
+    """Return the message of an error, or the name of its class if it has no message.
+
+    str() of a KeyError would put the message in quotes.
+    """
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])
     return str(error) or type(error).__name__

@@ -1,11 +1,14 @@
-"""Experiment trackers: log a view, or attention during training, to a run.
+"""Integrations with experiment trackers, such as MLflow and Weights & Biases.
 
-This package imports no tracker: the package of an active run is already loaded.
+`log` logs a view to a run of a tracker. `AttentionCallback` logs attention during training. This
+package does not import the packages of trackers. If a run is active, its package is already
+imported.
 """
 
 from __future__ import annotations
 
 import lazy_loader
 
-# `__init__.pyi` lists the public names and their modules.
+# `__init__.pyi` lists the public names and the modules that define them. A module is imported when
+# one of its names is used.
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Callback for the Trainer of transformers that logs attention during training."""
+"""Callback that logs attention during training with the `Trainer` of transformers."""
 
 from __future__ import annotations
 
@@ -25,45 +25,48 @@ __all__ = ["AttentionCallback"]
 class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """Log the attention of a model to fixed texts during training.
 
-    The model reads each text once at step 0, at each evaluation (or every `every` steps) and at the
-    last step. Every active run gets one page per text with all heads. It also gets metrics: the
-    largest score of each pattern among the heads, averaged over the texts, for example
-    ``attention/previous token``. The last step adds one page per text with a slider over all steps.
+    The callback extracts the attention of the model to each text at step 0, at each evaluation (or
+    every `every` steps), and at the last step. To each active run of an experiment tracker it logs
+    one page per text, which shows all heads. It also logs one metric per pattern, such as
+    ``attention/previous token``. The metric is the score of the head with the largest score,
+    averaged over the texts. After the last step, it logs one additional page per text, which has a
+    slider to choose the step.
 
     Parameters
     ----------
     texts : str or sequence of str
-        Short texts that stay the same during training.
+        Short texts. The same texts are used at all steps.
     view : class of view, optional
-        View of the pages: `attnviz.ModelView` (default, all heads), `HeadView`, `MatrixView` or
-        `NeuronView`.
+        Class of the views on the pages: `attnviz.ModelView` (default, shows all heads),
+        `attnviz.HeadView`, `attnviz.MatrixView` or `attnviz.NeuronView`.
     every : "evaluate" or int, default "evaluate"
-        Log at each evaluation, or at multiples of this number of steps.
+        Number of steps between two logs. "evaluate" means after each evaluation.
     to : run, module, path-like or list of these, optional
-        Targets, as in `attnviz.integrations.log`. By default, all runs that are active at a step.
-        Without an active run, nothing is logged, and a warning is issued once.
+        Runs or folders to which to log, as in `attnviz.integrations.log`. By default, all runs that
+        are active at a step. If no run is active, nothing is logged, and one warning is issued.
     name : str, default "attention"
         Prefix of the names of pages and metrics.
-    max_mb : float, default 1.0
-        Maximum size of a page in megabytes. The page with all steps has the default limit of views
-        instead.
+    max_mb : float or None, default 1.0
+        Maximum size in megabytes of a page with one step. None means the default of the view. Pages
+        with all steps always have the default of the view.
     tokenizer : object, optional
-        Tokenizer of the model. By default, the Trainer's ``processing_class``.
+        Tokenizer of the model. By default, the ``processing_class`` of the Trainer.
     **options
         Further arguments of `attnviz.extract`, such as `layers`.
 
     Attributes
     ----------
     records : dict of int to list of AttentionRecord
-        Records by step, one per text, for `attnviz.compare`. Processes other than the main process
-        keep only the last step.
+        Records of each step, with one record per text. They can be passed to `attnviz.compare`. In
+        distributed training, only the main process has the records of all steps. Other processes
+        have those of the last step.
 
     Notes
     -----
-    With DDP, FSDP and DeepSpeed, every process reads the texts, because sharded parameters need all
-    processes. Only the main process writes. The callback does not change the model, its training
-    mode or the random state of torch. An error at step 0 ends the training. Later errors become
-    warnings.
+    With DDP, FSDP and DeepSpeed, the model runs in every process, because sharded parameters need
+    all processes. Only the main process writes to runs. The callback does not change the model, its
+    training mode or the random state of torch. An error at step 0 stops the training. A later error
+    only issues a warning.
 
     Examples
     --------
@@ -96,7 +99,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
             )
         self._texts: list[str] = text_list
         self._every = every if every == "evaluate" else whole_number("every", every, 1)
-        # Raise an error for invalid targets before the training.
+        # Raise the error for an invalid `to` before the training starts.
         if to is not None:
             resolve_targets(to)
         self._view, self._to, self._name, self._max_mb = view, to, name, max_mb
@@ -107,7 +110,9 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Log the attention at the first step, or at the step of a checkpoint.
+        """Log the attention before the first step.
+
+        If the training resumes from a checkpoint, this is the step of the checkpoint.
 
         Parameters
         ----------
@@ -120,7 +125,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Log the attention after an evaluation.
+        """Log the attention after an evaluation, if `every` is "evaluate".
 
         Parameters
         ----------
@@ -134,9 +139,10 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Log the attention if it is due at this step, and at the last step.
+        """Log the attention if the step is a multiple of `every`, or if it is the last step.
 
-        The last step is not left to ``on_train_end``, where trackers close their runs.
+        This method logs the last step, and not ``on_train_end``, because trackers may close their
+        runs there.
 
         Parameters
         ----------
@@ -164,7 +170,8 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         step = state.global_step
         records = extract(arguments["model"], self._texts, tokenizer=tokenizer, **self._options)
         if not state.is_world_process_zero:
-            # Only the main process needs the earlier records, to write the pages with all steps.
+            # Drop the records of earlier steps: only the main process uses them, for the pages with
+            # all steps.
             self.records = {step: records}
             return
         self.records[step] = records
@@ -188,12 +195,12 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         if last and len(self.records) > 1:
             for number in range(len(records)):
                 steps = self._steps(number)
-                # The page has all steps, so it gets the default limit instead of max_mb.
+                # Do not apply max_mb, which is a limit for a page with one step.
                 write_entry(Entry(f"{self._name}/text {number}, all steps", steps, step), runs)
                 steps.close()
 
     def _steps(self, number: int) -> CompareView:
-        """Return a view that compares the records of a text at all steps."""
+        """Return a view that compares the records of text `number` at all steps."""
         steps = sorted(self.records)
         names = [f"step {step}" for step in steps]
         view = CompareView(compare([self.records[step][number] for step in steps], names=names))
@@ -202,7 +209,10 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
 
 def _largest_scores(records: Sequence[AttentionRecord]) -> dict[str, float]:
-    """Return the largest score of each pattern among the heads, averaged over the texts."""
+    """Return the score of the best head for each pattern, averaged over the texts.
+
+    If a record has several stacks, the keys are names such as "cross previous token".
+    """
     scores_by_name: dict[str, list[float]] = {}
     for record in records:
         for stack in record.stacks.values():

@@ -1,4 +1,8 @@
-"""Log views to the runs of experiment trackers, or to folders."""
+"""Logging of views to experiment trackers or to folders.
+
+A run is an object of a tracker that records one experiment. A run or a folder to which something is
+logged is called a target.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,17 @@ from attnviz.views.record_view import RecordView
 
 __all__ = ["Entry", "log", "resolve_targets", "write_entry"]
 
-# Height of a frame in Comet's HTML tab, in pixels.
+# Height in pixels of the frame that shows a page in the HTML tab of Comet.
 _FRAME_HEIGHT = 700
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Content to log at a step: a view with a name, or metrics."""
+    """Content that is logged at one training step: a view, or metrics, or both.
+
+    `name` is the name of the view in the run. `max_mb` is the maximum size of its page. `metrics`
+    maps names to values.
+    """
 
     name: str
     view: View | None = None
@@ -40,13 +48,13 @@ class Entry:
 
     @cached_property
     def page(self) -> str:
-        """Page of the view, cached for all runs."""
+        """HTML page of the view. It is made once, even if there are several targets."""
         make: Callable[..., str] = self._shown.to_html
         return make() if self.max_mb is None else make(max_mb=self.max_mb)
 
     @cached_property
     def picture(self) -> NDArray[np.uint8]:
-        """Picture of all heads of the displayed stack, uint8, (height, width, 3)."""
+        """Picture of all heads of the stack that the view shows, uint8, (height, width, 3)."""
         from attnviz.pages.picture import draw_heads_picture
 
         view = self._shown
@@ -59,7 +67,7 @@ class Entry:
 
     @property
     def path(self) -> str:
-        """Path from the name and step, such as ``"attention/step-00000100"``."""
+        """Relative path of the page without suffix, such as ``"attention/step-00000100"``."""
         parts = [file_stem(part) for part in self.name.split("/")]
         if self.step is not None:
             parts.append(f"step-{self.step:08d}")
@@ -80,34 +88,36 @@ def log(
     step: int | None = None,
     max_mb: float | None = None,
 ) -> None:
-    """Log a view to an experiment tracker.
+    """Log a view to an experiment tracker or to a folder.
 
-    Comet, MLflow, Weights & Biases and Trackio get an interactive page. TensorBoard shows only
-    images, and gets a picture of all heads, drawn without a browser. In a folder, the page is a
-    file. No tracker is imported: it is recognized by the class of the run.
+    Comet, MLflow, Weights & Biases and Trackio receive an interactive page. TensorBoard can only
+    show images, so it receives a picture of all heads, which is drawn without a browser. In a
+    folder, the page is written to a file.
 
     Parameters
     ----------
     view : View
         View to log.
     to : run, module, path-like or list of these, optional
-        Run or experiment, module of a tracker with an active run, or folder. By default, every
-        active run of a loaded tracker (MLflow, Weights & Biases, Trackio and Comet). TensorBoard
-        has no active run, so it must be passed.
+        Where to log the view: a run or experiment of a tracker, the module of a tracker with an
+        active run, or the path of a folder. By default, all active runs of MLflow, Weights &
+        Biases, Trackio and Comet. TensorBoard has no active run, so its writer must be passed.
     name : str, optional
-        Name in the run. ``/`` separates folders. By default, the names of the model and the view.
+        Name of the view in the run. ``/`` separates folders. By default, the name consists of the
+        names of the model and the view.
     step : int, optional
-        Training step. Weights & Biases and Trackio get it as ``"train/global_step"`` with the page,
-        as from the Trainer of transformers, because their own step counter is independent.
+        Training step. For Weights & Biases and Trackio, it is logged as the value
+        ``"train/global_step"``, as the Trainer of transformers does, because these trackers count
+        their own steps.
     max_mb : float, optional
-        Maximum size of a page in megabytes, as in the view's `to_html`.
+        Maximum size of the page in megabytes, as in the method `to_html` of the view.
 
     Raises
     ------
     TypeError
         If `view` is not a view, or `to` has another type.
     ValueError
-        If no run is active, a run has ended, or the page would be larger than `max_mb`.
+        If no run is active, if a run has ended, or if the page would be larger than `max_mb`.
     OSError
         If a file cannot be written.
 
@@ -115,7 +125,7 @@ def log(
     --------
     >>> from attnviz.integrations import log
     >>> view = av.show_head_view(model, text)                            # doctest: +SKIP
-    >>> log(view)                        # every run under way           # doctest: +SKIP
+    >>> log(view)                        # all active runs               # doctest: +SKIP
     >>> log(view, "attention", step=100)  # attention/gpt2-head-view/step-00000100.html
     ...                                                                  # doctest: +SKIP
     """
@@ -141,7 +151,7 @@ def log(
 
 
 def write_entry(entry: Entry, targets: Sequence[Any]) -> None:
-    """Write an entry to the runs and folders from `resolve_targets`."""
+    """Write an entry to each of `targets`, which `resolve_targets` returned."""
     for target in targets:
         if isinstance(target, Path):
             _write_folder(target, entry)
@@ -150,9 +160,11 @@ def write_entry(entry: Entry, targets: Sequence[Any]) -> None:
 
 
 def resolve_targets(to: Any) -> list[Any]:
-    """Return the runs and folders (as Path) of the argument `to`.
+    """Convert the argument `to` of `log` to a list of runs and folders.
 
-    Raise TypeError if it is neither a run nor a folder, and ValueError if a run has ended.
+    Folders are returned as `Path`. If `to` is None, return all active runs, possibly none. Raise
+    TypeError if an item is neither a run, a module of a tracker nor a path. Raise ValueError if a
+    run has ended or a module has no active run.
     """
     if to is None:
         return _active_runs()
@@ -189,14 +201,14 @@ def _parse_folder(to: str | os.PathLike[str]) -> Path:
 
 
 def _run_of_module(module: ModuleType, tracker: _Tracker) -> Any:
-    """Return the active run of a tracker whose module was passed."""
+    """Return the active run of `tracker`, whose module was passed as `to`. Raise if it has none."""
     label = f"to={module.__name__}"
     if tracker.get_active_run is None:
         raise TypeError(
             f"{label}: {tracker.name} has no active run. Pass the run that "
             f"{tracker.start_code} creates."
         )
-    # `module` may be a submodule of the package.
+    # `module` may be a submodule, but the function `get_active_run` needs the package.
     run = _active_run(tracker, _package(module))
     if run is None:
         raise ValueError(
@@ -206,7 +218,7 @@ def _run_of_module(module: ModuleType, tracker: _Tracker) -> Any:
 
 
 def _package(run: Any) -> str:
-    """Return the package of a module, or of the class of a run."""
+    """Return the name of the top-level package of a module, or of the class of a run."""
     name = run.__name__ if isinstance(run, ModuleType) else type(run).__module__
     return name.partition(".")[0]
 
@@ -217,12 +229,13 @@ def _active_runs() -> list[Any]:
 
 
 def _active_run(tracker: _Tracker, package: str) -> Any:
-    """Return the active run, or None if there is none or the package is not loaded."""
+    """Return the active run of a tracker, or None if it has none or was not imported."""
     if tracker.get_active_run is None or package not in sys.modules:
         return None
     try:
         run = tracker.get_active_run(sys.modules[package])
-    # A folder named "wandb" can be imported as a namespace package, which has no runs.
+    # The module may not be the tracker: Python can import a folder named "wandb" as a namespace
+    # package, which has no attributes.
     except AttributeError:
         return None
     return None if run is None or tracker.has_ended(run) else run
@@ -264,9 +277,10 @@ def _log_to_mlflow(run: Any, entry: Entry) -> None:
 
 
 def _logs_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
-    """Return a function that logs an entry as one dict, with its page as `Html` of `package`.
+    """Return a function that logs an entry with ``run.log(values)``, where `values` is a dict.
 
-    `arguments` are passed to `Html`.
+    The page is converted to ``Html(page, **arguments)`` of the package. Weights & Biases and
+    Trackio have this interface.
     """
 
     def log_entry(run: Any, entry: Entry) -> None:
@@ -274,7 +288,8 @@ def _logs_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
         if entry.view is not None:
             values[entry.name] = sys.modules[package].Html(entry.page, **arguments)
         if entry.step is not None:
-            # The argument `step` would advance the tracker's counter beyond the training's metrics.
+            # Do not pass the argument `step` to `log`: it would advance the tracker's own step
+            # counter past the steps of the metrics that the training logs.
             values["train/global_step"] = entry.step
         run.log(values)
 
@@ -284,7 +299,7 @@ def _logs_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
 def _log_to_comet(run: Any, entry: Entry) -> None:
     if entry.view is not None:
         run.log_asset_data(entry.page, name=f"{entry.path}.html", step=entry.step)
-        # Comet joins all HTML of a run to one page, so each page needs a frame.
+        # Put each page into a frame, because Comet joins all HTML of a run to one page.
         title = html.escape(
             entry.name if entry.step is None else f"{entry.name}, step {entry.step}"
         )
@@ -307,16 +322,23 @@ def _log_to_tensorboard(run: Any, entry: Entry) -> None:
 
 @dataclass(frozen=True)
 class _Tracker:
-    """Tracker to whose runs entries are logged.
+    """Experiment tracker, with functions that find its active run and log entries.
 
     Attributes
     ----------
+    name : str
+        Name of the tracker in error messages.
     start_code : str
-        Code that creates a run, for error messages.
+        Python code that creates a run, for error messages.
     run_attributes : tuple of str
-        Attributes of which a run has at least one, unlike other objects of the package.
+        Names of attributes. An object of the package is a run if it has at least one of them.
+    log : callable
+        Function that logs an entry to a run.
     get_active_run : callable or None
-        Function of the package that returns the active run. None if the package has no such run.
+        Function that takes the imported package and returns the active run or None. None if the
+        tracker has no active runs.
+    has_ended : callable
+        Function that returns whether a run has ended.
     """
 
     name: str
@@ -330,7 +352,8 @@ class _Tracker:
 _TENSORBOARD = _Tracker(
     "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", ("add_image",), _log_to_tensorboard
 )
-# Trackers by the package of a run's class, which is torch for `torch.utils.tensorboard`.
+# Trackers by the name of the top-level package of a run's class. It is "torch" for TensorBoard runs
+# of `torch.utils.tensorboard`.
 _TRACKERS: dict[str, _Tracker] = {
     "comet_ml": _Tracker(
         "Comet",
@@ -338,7 +361,8 @@ _TRACKERS: dict[str, _Tracker] = {
         ("log_asset_data",),
         _log_to_comet,
         lambda comet: comet.get_running_experiment(),
-        # Comet returns ended experiments as running, and drops what is logged to them.
+        # `get_running_experiment` may return an ended experiment. Comet ignores entries that are
+        # logged to it.
         lambda run: bool(getattr(run, "ended", False)),
     ),
     "mlflow": _Tracker(
@@ -352,7 +376,8 @@ _TRACKERS: dict[str, _Tracker] = {
         "Weights & Biases",
         "wandb.init()",
         ("log",),
-        # The style sheet that `inject` adds needs the network.
+        # Pass inject=False, because `inject` would add a style sheet that is loaded from the
+        # network.
         _logs_dict("wandb", inject=False),
         lambda wandb: wandb.run,
         lambda run: bool(getattr(run, "_is_finished", False)),
