@@ -973,7 +973,7 @@ export interface CorpusPageRequest {
   state: object;
 }
 
-/** Request for the description of the atlas: `AtlasDescription`. */
+/** Request for the description of an atlas, an `AtlasDescription`. */
 export type DescribeAtlasRequest = Record<string, never>;
 
 /** Description of a statistic. */
@@ -1055,7 +1055,11 @@ export interface AtlasDescription {
   stacks: AtlasStack[];
 }
 
-/** Request for one part of the statistics and roles of a stack: `AtlasTable` as zlib JSON. */
+/**
+ * Request for one part of the statistics and roles of a stack.
+ *
+ * All parts together are an `AtlasTable` as JSON, compressed with zlib.
+ */
 export interface StatisticsRequest {
   stack: string;
   part?: number;
@@ -1099,13 +1103,21 @@ export interface ClassesHeader {
   classes: number;
 }
 
-/** Request for one part of the tokens near edges of a stack: `AtlasTexts` as zlib JSON. */
+/**
+ * Request for one part of the tokens near the edges of a stack.
+ *
+ * All parts together are an `AtlasTexts` as JSON, compressed with zlib.
+ */
 export interface TextsRequest {
   stack: string;
   part?: number;
 }
 
-/** Request for one part of the edges of a layer: `AtlasEdges` as zlib JSON. */
+/**
+ * Request for one part of the edges of a layer.
+ *
+ * All parts together are an `AtlasEdges` as JSON, compressed with zlib.
+ */
 export interface EdgesRequest {
   stack: string;
   layer: number;

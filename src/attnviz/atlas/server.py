@@ -74,7 +74,10 @@ class AtlasServer:
         return self.statistics.stack(name)
 
     def layer(self, stack: str, layer: int) -> tuple[StackStatistics, int]:
-        """Return the statistics of a stack, and `layer`. Raise IndexError if it does not exist."""
+        """Return the statistics of a stack, and the number `layer`.
+
+        Raise KeyError if the stack does not exist, and IndexError if it does not have the layer.
+        """
         statistics = self.stack(stack)
         if layer not in statistics.layers:
             raise IndexError(
@@ -104,7 +107,7 @@ ATLAS_REQUESTS: Requests[AtlasServer] = Requests()
 @ATLAS_REQUESTS.add("describe", AtlasDescription)
 @dataclass(frozen=True)
 class DescribeAtlasRequest:
-    """Request for the description of the atlas: `AtlasDescription`."""
+    """Request for the description of an atlas, an `AtlasDescription`."""
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the description of the atlas."""
@@ -114,13 +117,16 @@ class DescribeAtlasRequest:
 @ATLAS_REQUESTS.add("statistics", PartHeader)
 @dataclass(frozen=True)
 class StatisticsRequest:
-    """Request for one part of the statistics and roles of a stack: `AtlasTable` as zlib JSON."""
+    """Request for one part of the statistics and roles of a stack.
+
+    All parts together are an `AtlasTable` as JSON, compressed with zlib.
+    """
 
     stack: str
     part: int = 0
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Return one part."""
+        """Return the requested part of the compressed statistics."""
         stack = server.stack(self.stack)
         data = server.cached_reply(
             ("statistics", self.stack), lambda: compressed_json(table_of(stack))
@@ -137,7 +143,7 @@ class OffsetsRequest:
     layer: int
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Return the weights."""
+        """Return the mean weights by offset, (heads, bins), float32."""
         stack, layer = server.layer(self.stack, self.layer)
         weights = np.asarray(stack.offsets(layer), dtype="<f4")
         return Reply({"bins": weights.shape[1]}, weights.tobytes())
@@ -157,7 +163,7 @@ class ClassesRequest:
     system: str
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Return the weights."""
+        """Return the mean weights by class, (classes of queries, classes of keys), float32."""
         stack, layer = server.layer(self.stack, self.layer)
         count = stack.num_heads(layer)
         if self.head not in range(count):
@@ -178,13 +184,16 @@ class ClassesRequest:
 @ATLAS_REQUESTS.add("texts", PartHeader)
 @dataclass(frozen=True)
 class TextsRequest:
-    """Request for one part of the tokens near edges of a stack: `AtlasTexts` as zlib JSON."""
+    """Request for one part of the tokens near the edges of a stack.
+
+    All parts together are an `AtlasTexts` as JSON, compressed with zlib.
+    """
 
     stack: str
     part: int = 0
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Return one part."""
+        """Return the requested part of the compressed texts."""
         stack = server.stack(self.stack)
         data = server.cached_reply(("texts", self.stack), lambda: compressed_json(texts_of(stack)))
         return _part(data, self.part, "texts")
@@ -193,14 +202,17 @@ class TextsRequest:
 @ATLAS_REQUESTS.add("edges", PartHeader)
 @dataclass(frozen=True)
 class EdgesRequest:
-    """Request for one part of the edges of a layer: `AtlasEdges` as zlib JSON."""
+    """Request for one part of the edges of a layer.
+
+    All parts together are an `AtlasEdges` as JSON, compressed with zlib.
+    """
 
     stack: str
     layer: int
     part: int = 0
 
     def answer(self, server: AtlasServer) -> Reply:
-        """Return one part."""
+        """Return the requested part of the compressed edges."""
         stack, layer = server.layer(self.stack, self.layer)
         data = server.cached_reply(
             ("edges", self.stack, layer), lambda: compressed_json(edges_of(stack, layer))
@@ -222,7 +234,7 @@ class AtlasPageRequest:
 
     @property
     def page(self) -> PageRequest:
-        """Equivalent request of the class that all views share."""
+        """Instance of `PageRequest` for the same part and state."""
         return PageRequest(self.part, self.state)
 
 

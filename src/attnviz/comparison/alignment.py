@@ -28,8 +28,8 @@ __all__ = ["Alignment", "align_tokens", "common_tokens", "on_common_units"]
 
 Positions = NDArray[np.int64]
 
-# Expected edit distance. The search is fast for smaller distances, and repeated with twice the
-# limit for larger ones.
+# First limit of the search for the edit distance. If the distance is larger, the search is repeated
+# with twice the limit.
 _FEW_CHANGES = 32
 
 # Table that deletes the signs for white space. `Tokens.text` contains these signs.
@@ -261,7 +261,7 @@ def _by_changes(
 ) -> list[tuple[int, int]]:
     """Return the ends of the units in both lists, for the minimum edit distance.
 
-    `at` is the position of the first items of `a` and `b` in the complete lists.
+    `a` and `b` are parts of the two lists. `at` has the positions at which these parts start.
     """
     ends = []
     # Without the hint, the time grows with the squared length of the lists. With it, the time grows

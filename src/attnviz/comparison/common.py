@@ -202,8 +202,8 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
 def _have_same(alignment: Alignment) -> bool:
     """Return whether the two texts have something in common.
 
-    This is a token that both have, or a unit in which both have the same text. Special tokens do
-    not count.
+    This is the case if both contain the same token, or if both have the same text in one unit.
+    Special tokens are ignored.
     """
     one, other = (
         {text for text, special in zip(side.text, side.special, strict=True) if not special}
@@ -223,7 +223,8 @@ def _kind(tokens: Tokens) -> str:
 def _lengths(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:
     """Return the number of tokens that one text has in each unit, (units,).
 
-    `number` is 0 for the first text, and i for the text of ``alignments[i - 1]``.
+    `number` selects the text: 0 is the list `a` of all alignments, and i is the list `b` of
+    ``alignments[i - 1]``.
     """
     return alignments[0].a_lengths if number == 0 else alignments[number - 1].b_lengths
 

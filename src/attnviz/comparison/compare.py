@@ -273,7 +273,8 @@ def _extracted(
 def _folder_of(spool: Any) -> Iterator[None]:
     """Create the folder `spool` if it does not exist.
 
-    If an error occurs inside the block, a folder that was created here is removed if it is empty.
+    If the code in the ``with`` block raises an error, the folder is removed again, unless it
+    existed before or contains files.
     """
     folder = Path(spool) if isinstance(spool, (str, os.PathLike)) else None
     created = folder is not None and folder.parent.is_dir() and not folder.exists()
@@ -301,7 +302,7 @@ def _of_one(name: str, values: Any, number: int | None) -> Any:
     """Return the value of an option for model `number`.
 
     `values` is a list with one value per model, or one value for all models. `number` is None if
-    one model reads two inputs.
+    one model reads two inputs. A list then raises ValueError.
     """
     if not isinstance(values, (tuple, list)):
         return values

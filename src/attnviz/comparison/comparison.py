@@ -515,10 +515,10 @@ class Comparison:
 
 
 def _own_tokens(tokens: Tokens, units: Alignment, of: int) -> Tokens:
-    """Return tokens with the texts that one list has in the units: "he" instead of "he→she".
+    """Replace the labels of units by the texts of one list: "he" instead of "he→she".
 
     `of` is 0 for the list `a` of the alignment, 1 for `b`. Units that are empty in this list keep
-    their label.
+    their labels.
     """
     own = zip(units.own_text(of), tokens.text, strict=True)
     return replace(tokens, text=tuple(text or label for text, label in own))
@@ -528,8 +528,8 @@ def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
     """Return a function that adds `first` to the image number of all patches among tokens.
 
     A record with all members has the images of all members in one list. `first` is the number of
-    images before those of one member. Called again with the same tokens, the function returns the
-    same object, so that queries and keys remain one text.
+    images before those of one member. For the same tokens, the function returns the same object. So
+    queries and keys that are one object remain one object.
     """
     cache: dict[int, Tokens] = {}
 

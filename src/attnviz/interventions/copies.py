@@ -168,7 +168,7 @@ def watch(
     trace_all: bool | None,
     turns: Counter[str] | None = None,
 ) -> None:
-    """Call `at` after each attention computation in this thread until the block of `undo` ends.
+    """Call `at` after each attention computation in this thread until the ``with`` block of `undo` ends.
 
     `trace_all` is as for `Copies`. `turns` has the number of runs of each module that were skipped
     before the model starts.
@@ -186,7 +186,7 @@ def watch(
 
 
 def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
-    """Pass only the last `logits` tokens to the language head until the block of `undo` ends.
+    """Pass only the last `logits` tokens to the language head until the ``with`` block of `undo` ends.
 
     The language head is the direct child of the model that contains the output embeddings. Nothing
     changes if this child also contains attention modules.
@@ -266,7 +266,7 @@ class _Blocks:
         self.number_of[module_run] = self._begun - self._inside
 
     def hold(self, undo: Cleanup, *, keep: bool, until: int, copies: int) -> None:
-        """Replace the ``forward`` of all blocks until the block of `undo` ends.
+        """Replace the ``forward`` of all blocks until the ``with`` block of `undo` ends.
 
         The first `until` blocks return their stored outputs, for `copies` copies. With `keep`, the
         outputs of the blocks that run are stored.

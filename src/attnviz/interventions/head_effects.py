@@ -319,8 +319,9 @@ class _Text:
         values = np.empty(heads)
         start = 0
         while start < heads:
-            # In the first and the last layer, the batch has an additional unchanged copy. If its
-            # answer differs from that of the text alone, the model mixes the copies.
+            # In the first and the last layer, the batch has an additional unchanged copy. Its
+            # answer must be equal to that of the text alone. Otherwise the model does not compute
+            # each copy separately.
             check = layer in (self.layers[0], self.layers[-1]) or not self.reuses
             chunk = list(range(start, min(heads, start + self._most - check)))
             outputs = self._ablated(module_run, chunk, mean, check=check)

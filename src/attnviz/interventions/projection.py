@@ -113,7 +113,7 @@ class FollowedOutputs:
         self._waiting: tuple[ModuleRun, AttentionCall] | None = None
 
     def watch(self, undo: Cleanup) -> None:
-        """Observe the model until the block of `undo` ends.
+        """Observe the model until the ``with`` block of `undo` ends.
 
         If the model runs several times, `found` has the values of the last run.
         """

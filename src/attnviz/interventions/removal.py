@@ -52,9 +52,8 @@ class _Example:
 
     arguments: Arguments
     tokens: Tokens
-    # Row of the logits from which the answer is read, as in `Reading.row`, and position of the
-    # token to which this row belongs. The position is None if it is not one of the removable
-    # tokens.
+    # Row of the logits from which the answer is read, as in `Reading.row`, and position in `tokens`
+    # to which this row belongs. The position is None if the row belongs to no token of `tokens`.
     row: int | None
     read_at: int | None
     # Function that returns whether the model has the same answer for other arguments, up to
@@ -63,7 +62,7 @@ class _Example:
 
 
 class TokenRemover:
-    """One example, and the model that answers it after tokens are removed.
+    """Measurement of a model's answer to one example after tokens are removed.
 
     Attributes
     ----------
@@ -74,8 +73,8 @@ class TokenRemover:
     before : float
         Answer with all tokens.
     noise : float
-        Largest difference between `before` and the answer of a copy with all tokens in a batch. It
-        grows while answers are computed.
+        Rounding error of the measurement: the largest difference between `before` and the answer of
+        a copy with all tokens in a batch. It is updated when answers are computed.
     """
 
     def __init__(
@@ -119,8 +118,8 @@ class TokenRemover:
             ),
         )
         self._change = _CHANGES[removal](model, example)
-        #: Positions of the tokens that can be removed. The token after which the answer is read
-        #: cannot.
+        #: Positions of the tokens that can be removed. The token after which the answer is read is
+        #: not among them.
         self.choice = [token for token in self._change.tokens() if token != example.read_at]
         #: Number of these tokens that must remain: 1 if the text would be empty without them, else
         #: 0.
@@ -130,11 +129,11 @@ class TokenRemover:
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
         """Compute one answer for each set: the answer without the tokens of this set.
 
-        `doing` names the unit of work in the progress bar.
+        `doing` is the label of the progress bar.
         """
         answers: list[float] = []
-        # One batch needs texts of the same length. After deletion, the length depends on the size
-        # of the set.
+        # The texts of one batch must have the same length. After deletion, the length depends on
+        # the size of the set, so the sets are sorted by size.
         order = sorted(range(len(sets)), key=lambda index: len(sets[index]))
         for start in range(0, len(order), self._sets_per_batch):
             chunk = [sets[index] for index in order[start : start + self._sets_per_batch]]
@@ -153,8 +152,8 @@ class TokenRemover:
         """Return one answer for each set. All remaining texts must have the same length."""
         beside = self._length(sets[0]) == 0
         if beside:
-            # The batch starts with a copy without a removal. If its answer differs from that of the
-            # text alone, the model mixes the copies.
+            # The batch starts with a copy without a removal. Its answer must be equal to that of
+            # the text alone. Otherwise the model does not compute each copy separately.
             sets = [(), *sets]
         elif not self._noise_measured:
             # A copy with all tokens is longer than the others, so it needs a separate batch.
