@@ -168,10 +168,10 @@ def watch(
     trace_all: bool | None,
     turns: Counter[str] | None = None,
 ) -> None:
-    """Call `at` after each attention computation in this thread until the ``with`` block of `undo` ends.
+    """Call `at` after each attention computation in this thread.
 
-    `trace_all` is as for `Copies`. `turns` has the number of runs of each module that were skipped
-    before the model starts.
+    The calls end with the ``with`` block of `undo`. `trace_all` is as for `Copies`. `turns` has the
+    number of runs of each module that were skipped before the model starts.
     """
     names = {id(module): name for name, module in model.named_modules()}
     turns = Counter() if turns is None else turns
@@ -186,10 +186,11 @@ def watch(
 
 
 def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
-    """Pass only the last `logits` tokens to the language head until the ``with`` block of `undo` ends.
+    """Pass only the last `logits` tokens to the language head.
 
-    The language head is the direct child of the model that contains the output embeddings. Nothing
-    changes if this child also contains attention modules.
+    The original ``forward`` is restored at the end of the ``with`` block of `undo`. The language
+    head is the direct child of the model that contains the output embeddings. Nothing changes if
+    this child also contains attention modules.
     """
     outputs = model.get_output_embeddings()
     own = next(
