@@ -519,7 +519,8 @@ function Passing({
         <div class="av-standing av-passing">
           {working ? (
             <>
-              {/* Screen readers read this text once. The next text changes with every percent. */}
+              {/* Screen readers read this text once. The next text changes with every percent,
+                  so it is hidden from them. */}
               <span class="av-unseen">The kernel computes {connection.doing}.</span>
               <span aria-hidden="true">The kernel computes {laterInWords(connection)}.</span>
               <button

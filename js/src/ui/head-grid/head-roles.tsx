@@ -33,8 +33,9 @@ export interface NamedHeads {
 export const NO_ROLE = "·";
 
 /**
- * Return a different letter for every name: the first letter of the name that no earlier name has.
- * If all are used, return any unused letter or, without one, "?".
+ * Assign a letter to every name, without using a letter twice. A name gets its first letter that is
+ * not assigned yet. If all its letters are assigned, it gets any letter that is left, otherwise
+ * "?".
  */
 export function signsOf(names: readonly string[]): string[] {
   const usedLetters = new Set<string>();

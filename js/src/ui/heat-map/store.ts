@@ -365,7 +365,10 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     }),
     /** Show all tokens. */
     fit: () => assign(state, { query_window: null, key_window: null }),
-    /** Move the windows by a number of queries and keys. They stop at the ends of the text. */
+    /**
+     * Move the windows by a number of queries and a number of keys. A window stops at the ends of
+     * the text.
+     */
     pan: (queries: number, keys: number) => {
       const now = viewport.peek();
       if (!now) return;

@@ -36,7 +36,9 @@ export interface CarriedOutcome {
 /** Token or class, by number or by text. */
 type AnswerToken = number | string;
 
-/** Function of the model's output that only the kernel knows, with its name and number. */
+/**
+ * Function of the model's output, given by its name and an id. Only the kernel has the function.
+ */
 interface AnswerFunction {
   function: string;
   id: number;

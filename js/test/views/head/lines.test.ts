@@ -85,8 +85,8 @@ describe("lines", () => {
       [2, 0, 0.75],
       [3, 0, 0.25],
     ]);
-    // Sum of the two largest weights of each row: 2.5 for head 0 and 2.75 for head 1. Together, the
-    // heads have 8 rows.
+    // The largest weights of the rows add up to 1 + .5 + .75 + .25 = 2.5 for head 0 and to 2.75 for
+    // head 1. The two heads have 8 rows in total.
     expect(result.shares.drawn).toBeCloseTo(5.25 / 8, 6);
     expect(result.shares.rest).toBeCloseTo(2.75 / 8, 6);
   });

@@ -115,7 +115,8 @@ describe("the mean weights by position", () => {
     );
     const { left, cellsWidth } = picture().layout;
     const positions = ticks.map((mark) => (mark.kind === "line" ? mark.x0 : 0));
-    // 0 at the first edge, 1 and 3 at the next: 2 in the middle of the second bin.
+    // The first tick is at the left edge of the first bin, the second tick at that of the second
+    // bin.
     expect(positions[0]).toBeCloseTo(left);
     expect(positions[1]).toBeCloseTo(left + cellsWidth / 3);
   });

@@ -163,7 +163,8 @@ describe("the layout", () => {
 });
 
 describe("a tile's points", () => {
-  // Four of eight points are in the overview, two of them keys. It contains every second point.
+  // The corpus has eight points. The overview contains every second point, and two of these four
+  // are keys.
   const look = (standsOut: Uint8Array | null) =>
     tileLook({
       order: Uint32Array.of(2, 0, 3, 1),
