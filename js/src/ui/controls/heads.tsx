@@ -59,7 +59,8 @@ const MIN_NAMED_SIZE = 44;
 const COMPACT_SIZE = 26;
 
 /**
- * Return the side of a map in pixels, from 26 to 54. Within these limits, all maps fit on one line.
+ * Return the side of a map in pixels, at most 54. All maps fit on one line, unless the side would
+ * then be less than 26.
  */
 export function mapSize(count: number, width: number): number {
   const room = Math.max(200, width - 66);

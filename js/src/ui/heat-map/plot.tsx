@@ -147,7 +147,7 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
   };
 
-  // A change of the visible part also changes the cell under a pointer that does not move.
+  // Update the cell under a pointer that does not move. It changes when the visible part changes.
   useSignalEffect(() => {
     const layout = store.base.value?.layout;
     const where = pointer.peek();

@@ -112,7 +112,7 @@ const CACHE_BYTES = 64_000_000;
 const MAX_REQUESTS = 2;
 /** Delay in milliseconds in which arriving tiles are collected for one redraw. */
 const REDRAW_DELAY_MS = 30;
-/** Coarsest level. It is sufficient for any text that fits in memory. */
+/** Coarsest level of tiles. It is sufficient for any text that fits in memory. */
 const MAX_LEVEL = 24;
 
 function keyOf(set: TileSet, level: number, row: number, column: number): string {

@@ -313,7 +313,10 @@ export function createChangedRun(
     });
   }
 
-  /** Changed run for the current changes. Until it arrives, this is the previous changed run. */
+  /**
+   * Changed run for the current changes. Until it arrives, this is the previous changed run. null
+   * without changes or after an error.
+   */
   const run = computed<{ changes: RequestedChange[]; stacks: Stacks } | null>(() => {
     const carried = state.changed_run.value;
     const changes = state.changes.value;
