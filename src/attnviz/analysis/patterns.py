@@ -123,19 +123,22 @@ class PairIndices:
         return cls(rows, indices, np.flatnonzero(np.diff(rows, prepend=-1)))
 
     def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
-        """Return the values of a block, (heads, rows, keys), at the pairs, (heads, pairs)."""
+        """Return the values of the pairs in a block. The block is (heads, rows, keys).
+
+        The result is (heads, pairs).
+        """
         return np.take(block.reshape(len(block), -1), self.indices, axis=1)
 
     def sums_of(self, block: NDArray[np.float32]) -> Scores:
-        """Return the sum of a block, (heads, rows, keys), over all pairs, (heads,)."""
+        """Return the sum over all pairs for each head of a block, (heads, rows, keys)."""
         sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
         return sums
 
     def sums_by_row(self, numbers: Scores, allowed: Pairs) -> Scores:
-        """Add up the number of the row of each allowed pair. Return one sum per head.
+        """Sum a value over all allowed pairs. Return one sum per head.
 
-        `numbers` has one number per row, (heads, rows). `allowed` is (heads, rows, keys). For both,
-        the heads axis may have length 1.
+        The value of a pair depends on its row only: `numbers` is (heads, rows). `allowed` is
+        (heads, rows, keys). The axis of heads has length 1 if all heads have the same entries.
         """
         of_rows = numbers[:, self.rows]
         sums: Scores = of_rows.sum(axis=1)
@@ -287,7 +290,7 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
     Notes
     -----
     The result is the sum of `weights` over the allowed pairs of `mask`, divided by the number of
-    queries with such a pair. The docstring of the module contains the source.
+    queries with such a pair. The source is in `attnviz.analysis.patterns`.
 
     Examples
     --------
@@ -329,9 +332,9 @@ def previous_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> S
 
     Notes
     -----
-    The result is the mass of the pairs j = i - 1 (see the docstring of the module). Such heads are
-    described by Clark et al. 2019 (arXiv 1906.04341), section 3.1, and by Voita et al. 2019 (arXiv
-    1905.09418) as "positional heads".
+    The result is the mass of the pairs j = i - 1 (see `attnviz.analysis.patterns`). Clark et al.
+    2019 (arXiv 1906.04341, section 3.1) describe such heads, and Voita et al. 2019 (arXiv
+    1905.09418) call them "positional heads".
 
     Examples
     --------
@@ -364,8 +367,8 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
 
     Notes
     -----
-    The result is the mass of the pairs j = i + 1 (see the docstring of the module). Such heads are
-    described by Clark et al. 2019 (arXiv 1906.04341), section 3.1.
+    The result is the mass of the pairs j = i + 1 (see `attnviz.analysis.patterns`). Clark et al.
+    2019 (arXiv 1906.04341, section 3.1) describe such heads.
 
     Examples
     --------
@@ -398,8 +401,8 @@ def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
 
     Notes
     -----
-    The result is the mass of the pairs j = i (see the docstring of the module). Such heads are
-    described by Clark et al. 2019 (arXiv 1906.04341), section 3.1.
+    The result is the mass of the pairs j = i (see `attnviz.analysis.patterns`). Clark et al. 2019
+    (arXiv 1906.04341, section 3.1) describe such heads.
 
     Examples
     --------
@@ -432,7 +435,7 @@ def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scor
 
     Notes
     -----
-    The result is the mass of the pairs j = 0 (see the docstring of the module). Xiao et al. 2024
+    The result is the mass of the pairs j = 0 (see `attnviz.analysis.patterns`). Xiao et al. 2024
     (arXiv 2309.17453, "attention sinks") explain why many heads attend to the first key.
 
     Examples
@@ -468,8 +471,9 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
 
     Notes
     -----
-    The result is the mass of the pairs t_j = t_i, j < i, for tokens t (see the docstring of the
-    module). Wang et al. 2023 (arXiv 2211.00593) describe such heads as "duplicate token heads".
+    The result is the mass of the pairs with t_j = t_i and j < i, where t are the tokens (see
+    `attnviz.analysis.patterns`). Wang et al. 2023 (arXiv 2211.00593) call such heads "duplicate
+    token heads".
 
     Examples
     --------
@@ -506,13 +510,13 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
     See Also
     --------
-    repeated_induction : same measure on random tokens, where the meaning of tokens cannot help.
+    repeated_induction : same measure on random tokens, whose meaning does not help a head.
 
     Notes
     -----
-    The result is the mass of the pairs t_(j-1) = t_i, 1 <= j <= i, for tokens t (see the docstring
-    of the module). This is "prefix matching" of Olsson et al. 2022 (arXiv 2209.11895), but on any
-    text.
+    The result is the mass of the pairs with t_(j-1) = t_i and 1 <= j <= i, where t are the tokens
+    (see `attnviz.analysis.patterns`). Olsson et al. 2022 (arXiv 2209.11895) call it "prefix
+    matching", but measure it on random tokens.
 
     Examples
     --------
@@ -526,7 +530,7 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
 
 
 def repeated_induction(weights: ArrayLike, length: int) -> Scores:
-    """Measure induction on random tokens that are repeated once, as its authors define it.
+    """Measure induction on random tokens that are repeated once, as in its original definition.
 
     Parameters
     ----------
@@ -549,8 +553,8 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
 
     Notes
     -----
-    The mean of A[i, i - T + 1] over i >= T, where A are the weights and T is `length`: Olsson et
-    al. 2022 (arXiv 2209.11895), "prefix matching score".
+    The result is the mean of A[i, i - T + 1] over i >= T, where A are the weights and T is
+    `length`. It is the "prefix matching score" of Olsson et al. 2022 (arXiv 2209.11895).
 
     Examples
     --------
