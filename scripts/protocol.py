@@ -27,9 +27,11 @@ from attnviz.server.vectors import RowHeader
 FILE = Path(__file__).parents[1] / "js" / "src" / "client" / "protocol.ts"
 
 _HEADER = """/**
- * Requests and what replies say of themselves. Written by `make protocol` from the classes in
- * `attnviz/server/server.py`, `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`:
- * change those.
+ * Types of the requests of views and of the headers of replies.
+ *
+ * `make protocol` writes this file from the classes in `attnviz/server/server.py`,
+ * `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`. Change these classes, not this
+ * file.
  */
 
 /** A half-open range [start, stop). */

@@ -1,7 +1,9 @@
 /**
- * Requests and what replies say of themselves. Written by `make protocol` from the classes in
- * `attnviz/server/server.py`, `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`:
- * change those.
+ * Types of the requests of views and of the headers of replies.
+ *
+ * `make protocol` writes this file from the classes in `attnviz/server/server.py`,
+ * `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`. Change these classes, not this
+ * file.
  */
 
 /** A half-open range [start, stop). */
@@ -136,7 +138,8 @@ export interface RowHeader {
   has_bias: boolean;
   sink: SinkOfRow | null;
   /**
-   * Log-sum-exp of the logits of all allowed keys and of the sink, or null if no key is allowed.
+   * Log-sum-exp of the logits of all allowed keys and of the sink, or null if no key is allowed and
+   * the head has no sink.
    */
   log_sum_exp: number | null;
   head: number;
@@ -825,7 +828,10 @@ export interface ProjectionHeader {
    */
   low: number[];
   size: number;
-  /** Share of the variance along each axis, null if the method is not PCA. */
+  /**
+   * Share of the variance along each axis. null if the axes are not principal components, or if the
+   * coordinates are NaN.
+   */
   explained: number[] | null;
   /** Factor by which queries were divided and keys were multiplied. */
   factor: number;

@@ -38,7 +38,8 @@ class RowHeader(TypedDict):
     Attributes
     ----------
     log_sum_exp : float or None
-        Log-sum-exp of the logits of all allowed keys and of the sink, or null if no key is allowed.
+        Log-sum-exp of the logits of all allowed keys and of the sink, or null if no key is allowed
+        and the head has no sink.
     key_head : int
         Index of the key head that this head uses. Several heads can share a key head.
     num_allowed : int

@@ -156,7 +156,8 @@ class ProjectionHeader(TypedDict):
         Square or cube that contains the points: `low` is the corner with the smallest coordinates,
         and `size` is the length of a side.
     explained : list of float or None
-        Share of the variance along each axis, null if the method is not PCA.
+        Share of the variance along each axis. null if the axes are not principal components, or if
+        the coordinates are NaN.
     factor : float
         Factor by which queries were divided and keys were multiplied.
     problem : str or None
@@ -221,8 +222,8 @@ class Plot:
         float32, (points, dimensions). NaN if the vectors of the head, or their distances, are not
         finite.
     explained : list of float, or None
-        Share of the variance along each axis. None if the method is not PCA, or if coordinates are
-        NaN.
+        Share of the variance along each axis. None if the axes are not principal components, or if
+        coordinates are NaN.
     factor : float
         Factor by which queries were divided and keys were multiplied.
     problem : str or None
