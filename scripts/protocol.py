@@ -30,8 +30,8 @@ _HEADER = """/**
  * Types of the requests of views and of the headers of replies.
  *
  * `make protocol` writes this file from the classes in `attnviz/server/server.py`,
- * `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`. Change these classes, not this
- * file.
+ * `attnviz/embedding/server/server.py` and `attnviz/atlas/server.py`. Change these classes instead
+ * of this file.
  */
 
 /** A half-open range [start, stop). */

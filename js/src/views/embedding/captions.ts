@@ -2,8 +2,9 @@
  * Captions of the embedding view.
  *
  * Functions that take the context or the store read signals of the view. All other functions are
- * pure. Placing means to scale queries and keys, to move the keys and to lift both, before the
- * projection. A frame is an intermediate plot of a running projection.
+ * pure. Placing means the steps before the projection: queries and keys are scaled, keys are moved
+ * onto the queries, and both may be lifted, which adds a coordinate. A frame is an intermediate
+ * plot of a running projection.
  */
 
 import { countHeads } from "../../client/source";
@@ -385,11 +386,14 @@ export interface LinesFacts {
   strongest: { token: string; position: number; weight: number } | null;
   count: number;
   /**
-   * Share of the query's weight on the keys of the lines. For a key, the lines show this share of
-   * its weight from the queries among the points.
+   * Share of the weight that the lines show: for a query its weight on all keys, for a key its
+   * weight from the sampled queries.
    */
   covered: number;
-  /** Number of lines without the limit on lines: the keys or queries that the mask allows. */
+  /**
+   * Number of keys or queries that the mask allows. The lines are limited to the strongest of
+   * these.
+   */
   numTotal: number;
   /** Largest error of a line's weight, and error of `covered`. Absent if both are exact. */
   error?: { weight: number; covered: number };
@@ -561,7 +565,7 @@ export interface CorpusFacts {
   numQueries: number;
   numKeys: number;
   /**
-   * Number of queries and keys of all texts that were read. Fewer are points if they are sampled.
+   * Number of queries and keys of all texts that were read. Only a sample of these may be points.
    */
   inAll: number;
   /** Number of texts with points, and number of all texts. */

@@ -3,8 +3,8 @@
  *
  * Categories have the colours that other views use for selected heads. People with any kind of
  * colour vision can distinguish them. Numbers have the colour scale for numbers. Tests check the
- * contrast of all colours (js/test/views/embedding/colors.test.ts). Kinds do not depend on colour:
- * queries are discs and keys are squares in every colouring.
+ * contrast of all colours (js/test/views/embedding/colors.test.ts). The shape of a point shows its
+ * kind in every colouring: queries are discs and keys are squares.
  */
 
 import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";

@@ -46,8 +46,8 @@ export function EmbeddingControls({ context, store }: ControlProps) {
   const corpus = store.corpus.value;
   const enlarged = state.enlarged.value;
   const plotted = !enlarged || state.content.value === "plot";
-  // A page opens with the projection that it contains in addition to the principal components, if
-  // any.
+  // The initial state of a page selects the plot that the page contains in addition to the
+  // principal components. Without such a plot it selects the principal components.
   const embedded = useMemo(() => projectingOf(valuesOf(state)), []);
   const other = embedded.method !== "pca" || embedded.dimensions === 3;
   if (!corpus || corpus.count === 0) return null;

@@ -74,7 +74,8 @@ export function createOverview(
   const asked = computed(() => (state.enlarged.value ? null : whole.value));
   const progress = signal<[number, number] | null>(null);
   // Keep the last overview, because the cache of the source may be too small for the overview of a
-  // large model. When the reader returns from one head, it is shown without a request.
+  // large model. When the reader returns from one head, the overview is then shown without a
+  // request.
   let last: Overview | null = null;
   const answered = record.answer(asked, async (question, ended): Promise<Overview | null> => {
     const [currentStack, count] = [stack.peek(), corpus.peek()?.count ?? 0];

@@ -77,7 +77,7 @@ export const EMBEDDING_DEFAULTS: EmbeddingState = {
   renormalize: false,
 };
 
-/** Return a parser that returns a text that is one of `words`, and undefined for any other text. */
+/** Return a parser that accepts only the given words. For any other text it returns undefined. */
 function oneOf<T extends string>(...words: T[]): (text: string) => T | undefined {
   return (text) => words.find((word) => word === text);
 }
@@ -95,7 +95,7 @@ export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   match_case: (text) => text === "true",
 };
 
-/** Return the key of a head in maps. */
+/** Return a string that identifies a head, for use as a key of maps. */
 export function headKey({ layer, head }: HeadIndex): string {
   return `${layer}:${head}`;
 }

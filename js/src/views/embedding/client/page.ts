@@ -53,17 +53,17 @@ interface PageLayer {
   trust: (HeadTrust | null)[];
   aggregate: AggregateHeader & {
     /**
-     * Largest mean weight of each head. Code c stands for the mean maximum * ((c - 1) / 254)²,
-     * except code 0, which stands for -1.
+     * Largest mean weight of each head. A code c > 0 stands for the mean weight `maximum` * ((c -
+     * 1) / 254)². Code 0 stands for -1, which marks a bin without an allowed pair.
      */
     maximum: number[];
     data: string;
   };
   /**
-   * Three consecutive byte arrays of shape [heads][rank][queries]. The first has a code c of each
-   * weight, which is (c / 255)². Code 0 means that the query has no further key. The other two have
-   * the low and the high byte of the key's index among the key points of the query's text. Null if
-   * the page contains no strongest keys.
+   * Three consecutive byte arrays of shape [heads][rank][queries]. The first array has a code c for
+   * each weight, which is (c / 255)². Code 0 means that the query has no further key. The other
+   * arrays have the low and the high byte of the key's index among the key points of the query's
+   * text. Null if the page contains no strongest keys.
    */
   keys: string | null;
 }
@@ -127,7 +127,7 @@ export class EmbeddingPageTransport implements Transport {
   readonly live = false;
   readonly #data: EmbeddingPageData;
   readonly #answers: Handlers<CorpusRequests>;
-  // Inflated data, by their compressed base64 text.
+  // Cache of inflated data. The key is the base64 text of the compressed data.
   readonly #inflated = new Map<string, Promise<Uint8Array>>();
   readonly #corpora = new Map<string, Promise<Corpus>>();
 

@@ -101,8 +101,8 @@ export interface Aggregate {
   /** Mean weights in row-major order. A bin is -1 if no query may attend to any of its keys. */
   weights: Float32Array;
   /**
-   * Largest mean weight of the head, which the page's codes are relative to. Absent if the means
-   * are exact.
+   * Largest mean weight of the head. A page stores the other means relative to this one. Absent if
+   * the means are exact.
    */
   coded?: number;
 }
@@ -115,11 +115,14 @@ export interface Lines {
   points: Int32Array;
   weights: Float32Array;
   /**
-   * Share of the query's weight on the returned keys. For a key, its share of weight from the
-   * returned queries.
+   * Share of the weight that the lines show: for a query its weight on all keys, for a key its
+   * weight from the sampled queries.
    */
   covered: number;
-  /** Number of lines without the limit on lines: the keys or queries that the mask allows. */
+  /**
+   * Number of keys or queries that the mask allows. The lines are limited to the strongest of
+   * these.
+   */
   numTotal: number;
   /** Largest error of a line's weight, and error of `covered`. Absent if both are exact. */
   error?: { weight: number; covered: number };
@@ -144,8 +147,8 @@ function expectBytes(bytes: Uint8Array, expected: number): void {
 }
 
 /**
- * Decode little-endian 16-bit codes of points, axis by axis. On each axis, code 0 stands for the
- * axis's entry of `low`, and code 65535 for `low` plus `size`.
+ * Decode little-endian 16-bit codes of points, with one code per axis. On axis i, code 0 stands for
+ * `low[i]` and code 65535 for `low[i] + size`.
  */
 function spread(bytes: Uint8Array, low: readonly number[], size: number): Float32Array {
   const values = new Float32Array(bytes.length / 2);

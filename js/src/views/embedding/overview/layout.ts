@@ -104,7 +104,7 @@ export function layOutTiles(options: {
   rows: number;
   named: boolean;
   width: number;
-  /** Height in pixels that the scrolling box is limited to. */
+  /** Maximum height of the scrolling box in pixels. */
   mostHeight: number;
   /**
    * Whether this is an exported figure with a given width or text size. A figure does not scroll.

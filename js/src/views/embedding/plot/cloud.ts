@@ -19,8 +19,8 @@ export interface Cloud {
    */
   units: Float32Array;
   /**
-   * Distance from the centre to the outermost point, to the right and upwards. The larger distance
-   * is 1. In three dimensions both are 1.
+   * Largest horizontal and largest vertical distance of a point from the centre. The larger of the
+   * two is 1. In three dimensions both are 1.
    */
   reach: [number, number];
   /** Density around the median point, in points per unit of area. */
@@ -29,7 +29,7 @@ export interface Cloud {
 
 /** Camera of the plot. */
 export interface Camera {
-  /** Coordinates, on the scale of `Cloud.units`, at the centre of the picture. */
+  /** Location in the cloud that is at the centre of the picture, on the scale of `Cloud.units`. */
   x: number;
   y: number;
   /** Magnification. At 1 the picture shows all points. */
@@ -265,8 +265,9 @@ export function movedBy(
 }
 
 /**
- * Return the rotation `turn` after a drag of (dx, dy) pixels, which rotates further as on a
- * trackball.
+ * Return the rotation after a drag of (dx, dy) pixels, which rotates the cloud like a trackball.
+ *
+ * @param turn rotation before the drag.
  */
 export function turned(turn: Float64Array, dx: number, dy: number): Float64Array {
   const [p, q] = [dx * TURN_PER_PIXEL, dy * TURN_PER_PIXEL];

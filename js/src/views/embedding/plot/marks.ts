@@ -118,7 +118,10 @@ export interface Standing {
   lines: Lines | null;
 }
 
-/** Return the opacity of the dots of all points. It is below 1 while some points stand out. */
+/**
+ * Return the factor for the opacity of the dots of all points. It is below 1 while some points
+ * stand out.
+ */
 export function backOpacity(standing: Standing): number {
   return standing.points ? 0.22 : standing.chosen !== null ? 0.42 : 1;
 }
@@ -271,9 +274,9 @@ export function labelOf(corpus: Corpus, point: number): { text: string; width: n
 }
 
 /**
- * Return the labels of the chosen point and of the other ends of its strongest lines. If there is a
- * search or a lasso, also return labels of its points, else of visible points, in both cases only
- * if they are few.
+ * Return the labels of the chosen point and of the other ends of its strongest lines. With a search
+ * or a lasso, also label its points if they are few. Without a search, a lasso and a chosen point,
+ * label the visible points if they are few.
  */
 function namesOf(
   shown: Shown,
@@ -431,7 +434,7 @@ export interface PlacedLabel {
  * @param textOf label of an index with its width in pixels, or null for no label.
  * @param taken labels that are already placed.
  * @param covers whether a label would hide something at a position. Other positions are preferred.
- * @param least whether a label may hide something if it has no other position. If not, it is
+ * @param least whether a label may hide something if it has no other position. Otherwise it is
  *   omitted.
  */
 export function placeLabels(

@@ -121,8 +121,8 @@ export function EmbeddingPlot(props: PlotProps) {
     return () => target.removeEventListener("wheel", onWheel);
   }, [problem === null]);
 
-  // A two-dimensional plot that shows all points need not move, so that a finger can scroll the
-  // page.
+  // Dragging does not move a two-dimensional plot while it shows all points. A finger then scrolls
+  // the page instead.
   const moves = (): boolean =>
     plot.cloud.peek()?.dimensions === 3 ||
     plot.camera.peek().zoom > 1 ||
@@ -199,7 +199,8 @@ export function EmbeddingPlot(props: PlotProps) {
     assign(state, { selected: inside });
   };
 
-  // After a drag with a finger no click event follows, which would end the drag of a mouse.
+  // The drag of a mouse ends with a click event. A finger sends no click event after a drag, so end
+  // its drag here.
   const onTouchEnd = (): void => {
     if (drag.current?.moved) drag.current = null;
   };
@@ -391,8 +392,7 @@ function moveAlongText({ store, plot }: PlotProps, by: number, otherSide: boolea
 }
 
 /**
- * Undo the last step: clear the lasso. Without a lasso, clear the chosen point. Without either,
- * show all heads.
+ * Clear the lasso. Without a lasso, clear the chosen point. Without a chosen point, show all heads.
  */
 function stepBack(room: PlotProps): void {
   const { context, store, plot } = room;
