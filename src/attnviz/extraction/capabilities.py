@@ -50,8 +50,8 @@ class Capabilities:
     def refuse(self, kind: str, valid: str | None = None) -> TypeError:
         """Return the error for inputs that the model does not take.
 
-        `kind` describes the inputs, and `valid` inputs that the model takes. By default these are
-        the kinds of this object.
+        `kind` describes the passed inputs, and `valid` the inputs to pass instead. By default,
+        these are all kinds of input that the model takes.
         """
         if valid is None:
             kinds = {

@@ -76,7 +76,7 @@ IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
 #: Arguments that contain a cache of earlier tokens.
 CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
-#: Names in a tokenizer's output that are not a model's arguments.
+#: Names of entries in a tokenizer's output that are not arguments of a model.
 TOKENIZER_EXTRAS = {
     "labels",
     "length",
@@ -88,9 +88,9 @@ TOKENIZER_EXTRAS = {
 }
 
 # Attributes of a configuration.
-#: Id of the token in a text whose embedding is replaced by the patches of an image or film.
+#: Attributes with the id of the tokens whose embeddings the patches of an image or film replace.
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
-#: Id of the token in a text whose embedding is replaced by the frames of a sound.
+#: Attributes with the id of the tokens whose embeddings the frames of a sound replace.
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
 # A model with one of these attributes has stages, and its patches become larger in each stage.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
@@ -215,7 +215,10 @@ def class_prefixes(config: Any) -> list[str]:
 
 
 def config_values(config: Any, name: str) -> set[Any]:
-    """Return the values of an attribute in a configuration and its nested ones, maybe with None."""
+    """Return the values of an attribute in a configuration and its nested configurations.
+
+    The result contains None if a configuration does not have the attribute.
+    """
     return {getattr(nested, name, None) for nested in _configs_in(config)}
 
 
@@ -333,7 +336,7 @@ def _enclosing(model: nn.Module, name: str) -> Iterator[nn.Module]:
 
 
 def merge_size(owner: Any) -> int:
-    """Return the merge size n of an encoder or image processor: n x n patches become one token."""
+    """Return the merge size n of an encoder: n x n patches become one token of the text."""
     return int(getattr(owner, _MERGE_SIZE, 1))
 
 
@@ -355,7 +358,8 @@ class ShiftedWindows:
 
 def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
     """Return the windows in which the module at path `name` attends (Swin, SAM)."""
-    # The module that contains the attention has the shift as an attribute, and the window size.
+    # The shift and the window size are attributes of a module that contains the attention module.
+    # If no module has a shift, read only the window size.
     owner = _owner_of(model, name, "shift_size") or _owner_of(model, name, "window_size")
     shift = getattr(owner, "shift_size", 0)
     # timm has separate shifts for rows and columns.
@@ -399,12 +403,12 @@ _ROPES_OF_LENGTH = ("dynamic", "longrope")
 
 
 def max_batched_length(config: PreTrainedConfig) -> float:
-    """Return the maximum number of tokens up to which texts may run in a batch.
+    """Return the maximum number of tokens of a text that may run in a batch with other texts.
 
     Longer texts must run alone, because their attention would depend on the other texts. The result
     is infinity for most models. It is 0 if the experts of a model have a capacity for the whole
-    batch. For some rotary position embeddings, it is the length from which on their frequencies
-    depend on the longest text.
+    batch. The frequencies of some rotary position embeddings depend on the longest text if it
+    exceeds a length, which is then the result.
     """
     text: Any = config.get_text_config()
     if getattr(text, "expert_capacity", None) is not None:

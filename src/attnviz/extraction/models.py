@@ -201,7 +201,7 @@ def _source(argument: str, value: str | PathLike[str]) -> str:
 
 def _load_pretrained(reader: Callable[..., Any], argument: str, source: str) -> Any:
     try:
-        # Do not run code from the hub. With None, transformers would ask on stdin.
+        # Never run code from the hub. If the argument is None, transformers asks the user on stdin.
         return reader(source, trust_remote_code=False)
     except OSError as error:
         kind = "folder" if Path(source).is_dir() else "hub id"
@@ -276,14 +276,14 @@ def name_of(model: PreTrainedModel) -> str:
     return parts[-1] or type(model).__name__
 
 
-# Modules that were switched from training to evaluation mode. The values are the uses of `evaluate`
-# that still need evaluation mode.
+# Modules that were switched from training to evaluation mode. For each module, the set has an
+# object for each call of `evaluate` that still needs the evaluation mode.
 _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 
 
 def evaluate(model: nn.Module, undo: Cleanup) -> bool:
-    """Keep a model in evaluation mode, without gradients, until the block of `undo` ends.
+    """Keep a model in evaluation mode, without gradients, until the ``with`` block of `undo` ends.
 
     In training mode, dropout changes attention weights randomly. Several threads may use the same
     model, or models that share modules. A module returns to its own mode after the last of them has
@@ -333,7 +333,10 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
-    """Register hooks by iterating over `handles`. Remove them when the block of `undo` ends."""
+    """Register hooks by iterating over `handles`.
+
+    The hooks are removed when the ``with`` block of `undo` ends.
+    """
     registered: list[RemovableHandle] = []
     undo.add(partial(_remove, registered))
     # `extend` adds each handle immediately, so an interrupt cannot come between registration and

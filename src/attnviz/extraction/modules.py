@@ -217,7 +217,8 @@ def stack_of(
     before = parts[: _first_number(parts)] if numbered else parts
     if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"
-    # The name of cross-attention comes after the layer number.
+    # Search only after the layer number: the path before it may contain "cross", but only a name
+    # after it distinguishes cross-attention from self-attention of the same layer.
     if any(CROSS_MODULE.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
     is_tower = any(VISION_MODULE.search(part) for part in before)

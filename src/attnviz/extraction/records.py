@@ -106,8 +106,8 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
             continue
         num_queries, num_keys = run.shape
         length = len(batch.tokens[side][0])
-        # If the inputs have media and the number of keys is not that of the text, the layer may
-        # attend to the media.
+        # If the inputs have media and the number of keys is not that of the text, the layer
+        # attends to the media. Then it may have fewer queries.
         if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
                 f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends "

@@ -24,13 +24,13 @@ def with_four_axes(
 ) -> AttentionCall:
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    The tensors of a traced call may have batch and heads as one axis, or two axes for the heads
-    (groups, and the heads of a group). The axis after the heads may also count windows (Hiera).
-    Then each window becomes an example.
+    If a call was traced, its tensors may have batch and heads as one axis, or two axes for the
+    heads (groups, and the heads of a group). A fifth axis may also be the windows of an image
+    (Hiera). Then each window becomes an example.
 
-    `num_tokens` are the possible numbers of tokens of an example. An axis counts windows if its
-    size times the number of keys is one of these numbers. A call without weights is returned as it
-    is.
+    `num_tokens` are the possible numbers of tokens of an example. A fifth axis has windows if its
+    size times the number of keys is one of these numbers. A call without weights has four axes
+    already.
     """
     if call.weights is None:
         return call
@@ -174,7 +174,7 @@ def _without_padding(
     if positions is None:
         return block
     if int(positions[-1]) == len(positions) - 1:
-        # All padding is at the end: return a view, not a copy.
+        # If all padding is at the end, return a view instead of a copy.
         return block[:, : len(positions)]
     return block[:, positions.to(block.device)]
 
@@ -197,6 +197,6 @@ def _scale(call: AttentionCall) -> float:
 
 
 def _softcap(call: AttentionCall) -> float | None:
-    # torch's `scaled_dot_product_attention` ignores the soft cap that a model passes to it.
+    # With "sdpa", a soft cap that the model passes has no effect.
     softcap = None if call.implementation == "sdpa" else call.options.get("softcap")
     return None if softcap is None else float(softcap)

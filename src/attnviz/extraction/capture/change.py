@@ -65,7 +65,7 @@ class LayerChange:
 
     @property
     def heads(self) -> tuple[int, ...]:
-        """Changed heads, ascending."""
+        """Numbers of the changed heads, ascending."""
         return tuple(sorted({*self.rows, *self.factors, *self.outputs}))
 
 
@@ -151,7 +151,7 @@ def _has_head_axis(call: AttentionCall) -> bool:
 
 
 def _check_whole(attention: LayerAttention, change: LayerChange, name: str) -> None:
-    """Raise NotImplementedError if an attention has only a part of its layer's queries or keys."""
+    """Raise NotImplementedError if a call has only a part of the queries or keys of its layer."""
     shape = attention.num_queries, attention.num_keys
     if shape != change.shape:
         raise NotImplementedError(
@@ -208,7 +208,7 @@ def apply_change(
             output[:, head] = vector.to(output)
         for head, factor in change.factors.items():
             if factor == 0:
-                # A product of 0 and an infinite output would be NaN.
+                # Assign 0 instead of multiplying by 0, because infinite outputs would become NaN.
                 output[:, head] = 0
             else:
                 output[:, head] *= factor
@@ -217,7 +217,10 @@ def apply_change(
 def _heads_by_rows(
     rows: Mapping[int, NDArray[np.int64]],
 ) -> list[tuple[list[int], NDArray[np.int64]]]:
-    """Group heads whose attention is replaced at the same queries. Return heads and queries."""
+    """Group heads whose attention is replaced at the same queries.
+
+    Return the heads and the queries of each group.
+    """
     groups: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
     for head, queries in rows.items():
         groups.setdefault(queries.tobytes(), ([], queries))[0].append(head)
@@ -302,7 +305,8 @@ def _edit_example(
 def replace_outputs(call: AttentionCall, change: LayerChange, name: str, examples: int) -> None:
     """Replace the outputs of heads in a module that does not use the dispatcher.
 
-    The outputs of all other heads already result from the weights that `edit_weights` wrote.
+    All other outputs are already correct: the module computed them with the weights that
+    `edit_weights` wrote.
     """
     if change.outputs:
         output = output_by_head(call, name, examples)

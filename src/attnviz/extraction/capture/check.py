@@ -48,9 +48,9 @@ __all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_a
 _MIN_ROWS = 32
 # Minimum number of compared rows per head and example in a call with several examples.
 _MIN_ROWS_OF_SEVERAL = 8
-# Wide layers get more rows: one row for each `_WIDTH_PER_ROW` entries of the layer's width. The
-# time of a layer grows with the square of its width, and the time of the comparison with the number
-# of rows times the width, so the comparison stays a small share.
+# The number of rows grows with the width of the layer: one row for each `_WIDTH_PER_ROW` entries.
+# The time of a layer grows with the square of its width, and the time of the comparison with the
+# number of rows times the width. Therefore the comparison takes the same small share at any width.
 _WIDTH_PER_ROW = 24
 # Minimum number of compared weights of a call. It covers all rows of 73 tokens with 12 heads.
 _MIN_ENTRIES = 1 << 16
@@ -107,9 +107,9 @@ class _Sample:
     positions: torch.Tensor
 
     def parts(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Divide the sample into parts of at most `_MAX_ENTRIES_AT_ONCE` weights, or of one row.
+        """Divide the sample into parts of at most `_MAX_ENTRIES_AT_ONCE` weights.
 
-        Yield each part as slices of examples, heads and rows.
+        A part has at least one row. Yield each part as slices of examples, heads and rows.
         """
         count, num_keys = self.rows.shape[1], max(1, self.attention.num_keys)
         steps = []
@@ -370,7 +370,7 @@ class SelfCheck:
 def foreign_name(call: AttentionCall) -> str | None:
     """Return the name of a call's attention function, or None if transformers ships it.
 
-    A function is shipped with transformers if the file of its code is. Therefore the name under
+    A function counts as shipped if the file with its code belongs to transformers. The name under
     which it is registered does not matter. Kernels from the hub, whose names contain a slash, are
     not shipped.
     """
@@ -591,9 +591,9 @@ def _raise_difference(
     *,
     whole_head: bool,
 ) -> NoReturn:
-    """Raise an error with the position and size of the largest difference of outputs.
+    """Raise NotImplementedError with the position and size of the largest difference of outputs.
 
-    If `whole_head` is True, only the head with the largest root mean square error is searched.
+    If `whole_head` is True, it is the largest in the head with the largest root mean square error.
     """
     candidates = (
         ratios.square().mean(dim=-1, keepdim=True).expand_as(ratios) if whole_head else ratios

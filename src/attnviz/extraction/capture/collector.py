@@ -56,9 +56,9 @@ class Run:
     Attributes
     ----------
     name : str
-        The module's path in the model.
+        Path of the module in the model.
     stack : str
-        The stack that it belongs to.
+        Stack of the module, such as ``"self"`` or ``"vision"``.
     turn : int
         Number of earlier runs of the same module.
     num_tokens : set of int
@@ -136,13 +136,14 @@ class Collector:
     options : CaptureOptions
         Layers, dtype and device of the copies.
     spools : sequence of Spool
-        For each example, the spool to which its copies are written. If it is empty, copies stay in
-        memory.
+        For each example, the spool (a folder on disk) to which its copies are written. Copies stay
+        in memory if no spools are passed.
     beside_text : {"vision", "audio"}
         Stack of the attention modules outside of the language model, if the model contains one.
     trace_all : bool
-        Whether to trace also the torch functions of modules that call the dispatcher. Some modules
-        call it, but compute some attention in their own code.
+        Whether to trace the torch functions of all attention modules. By default, modules that call
+        transformers' attention dispatcher are not traced. Some of these modules compute a part of
+        their attention in their own code.
     change : mapping, optional
         Changes of the model's attention.
     checked : CheckedCalls, optional
@@ -206,7 +207,7 @@ class Collector:
     def watch(
         self, undo: Cleanup, intercept: Callable[[AttentionCall], bool] | None = None
     ) -> None:
-        """Collect the attention computed in this thread until the block of `undo` ends.
+        """Collect the attention computed in this thread until the ``with`` block of `undo` ends.
 
         If `intercept` returns True for a call, the call is not collected.
         """
@@ -242,9 +243,9 @@ class Collector:
         self._previous = None
 
     def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
-        """Return the possible numbers of tokens per example of a module's input.
+        """Return the possible numbers of tokens per example in the input of a module.
 
-        The features of a token are the last axis, or the second axis as in images.
+        The axis with the features of a token may be the last one or, as in images, the second one.
         """
         if tensor is None or tensor.dim() < 2 or not tensor.numel():
             return frozenset()
@@ -341,7 +342,7 @@ class Collector:
         run: Run,
         windows: int,
     ) -> None:
-        """Change the output of one attention in place."""
+        """Change the output of a call in place."""
         if (run.name, run.turn) in self.changed and call.weights is not None:
             # `_edit_weights` changed the weights before their product with the values.
             replace_outputs(call, change, run.name, call.num_examples)
@@ -413,7 +414,7 @@ class Collector:
 
     @property
     def has_untraced_attention(self) -> bool:
-        """Whether a module ran without being captured or traced. Tracing may capture it."""
+        """Whether a module ran that was neither captured nor traced. Tracing may capture it."""
         return any(
             id(entry.module) not in self._names or not self._running.is_traced(entry)
             for entry in self.missing()
@@ -441,7 +442,7 @@ class Collector:
             or self._matching_sequence(f"{key_side} keys", num_keys),
         )
         if stack in _WITHOUT_TEXT:
-            # The number of patches may happen to equal the length of a padded text.
+            # Ignore texts here, because the number of patches may equal the length of a text.
             sequences = (None, None)
         # Return the same list object for the same sequences, because `MaskReader` compares ids.
         if sequences not in self._unpadded:

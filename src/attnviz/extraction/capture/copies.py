@@ -30,8 +30,8 @@ SAMPLED_QUERIES = 4
 class Copier:
     """Copier of attention that also measures the effect of rounding on the weights.
 
-    `spools` has the spool of each example, to which copies are written. If it is empty, copies stay
-    in memory.
+    `spools` has the spool (a folder on disk) of each example, to which copies are written. If it is
+    empty, copies stay in memory.
     """
 
     def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
@@ -45,10 +45,10 @@ class Copier:
     ) -> QueryKeyAttention | StoredWeights:
         """Copy the queries, keys and sinks of an attention, or its weights.
 
-        Masks and biases are not copied, so layers can share them. If `written` is given, the copy
-        is written to a spool (if there are spools): `written` has the index of the example and the
-        path of the module. Raise ValueError if numbers are too large for the dtype, and OSError if
-        the spool cannot be written.
+        Masks and biases are not copied, so that layers can share them. `written` is the index of
+        the example and the path of the module. If it is not None and spools exist, the copy is
+        written to the spool of the example. Raise ValueError if numbers are too large for the
+        dtype, and OSError if the spool cannot be written.
         """
         if isinstance(attention, StoredWeights):
             copies = self._copies_of(
@@ -68,10 +68,11 @@ class Copier:
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
     def error(self, attention: QueryKeyAttention | StoredWeights) -> float | None:
-        """Return the largest change of a weight that rounded copies cause, or None if not rounded.
+        """Return the largest change of a weight that rounded copies cause.
 
-        Rounded queries and keys are tested with a few queries of each head and all keys. For
-        rounded weights, the result also covers the change of the sum of each row.
+        If queries and keys are rounded, a few queries of each head and all keys are tested. If
+        weights are rounded, the result is at least the change of the sum of any row. Return None if
+        copies are not rounded.
         """
         dtype = self._options.dtype
         if isinstance(attention, StoredWeights):

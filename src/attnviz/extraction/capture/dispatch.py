@@ -1,4 +1,4 @@
-"""Wrapper of transformers' attention dispatcher, in place only during a capture.
+"""Wrapper of transformers' attention dispatcher, which exists only during a capture.
 
 Every model that uses the dispatcher calls ``AttentionInterface.get_interface`` to get the function
 that computes its attention. Only this method is wrapped. The model's implementation, mask and
@@ -101,6 +101,7 @@ class AttentionCall:
         return 0 if self.weights is None else self.weights.shape[3]
 
 
+#: Function that receives attention calls.
 Sink = Callable[[AttentionCall], None]
 
 # The values are ContextVars so that attention of other threads and tasks is not observed.
@@ -114,13 +115,14 @@ _AttentionFunction = Callable[..., Any]
 
 
 def dispatching() -> bool:
-    """Whether a dispatched attention function runs in this thread."""
+    """Whether an attention function of the dispatcher runs in this thread."""
     return _dispatching.get()
 
 
 def report(sink: Sink, undo: Cleanup) -> None:
-    """Pass every dispatched attention call of this thread to `sink` until the block of `undo` ends.
+    """Pass the attention calls of this thread to `sink` until the ``with`` block of `undo` ends.
 
+    Only calls of functions that the dispatcher returns are passed.
     An error raised in `sink` ends the model's forward. Captures may run in several threads at once.
     The last capture that ends restores the original method of transformers.
     """
@@ -132,10 +134,10 @@ def report(sink: Sink, undo: Cleanup) -> None:
 
 
 def observe(observer: Sink, undo: Cleanup) -> None:
-    """Pass every reported call to `observer`, too, until the block of `undo` ends.
+    """Pass every call to `observer`, too, until the ``with`` block of `undo` ends.
 
-    The sink gets a call first and may change its output. Therefore the observer reads the output
-    with which the model continues.
+    The sink of `report` receives a call first and may change its output. Therefore the observer
+    reads the output with which the model continues.
     """
     undo.add(partial(_observer.set, _observer.get()))
     _observer.set(observer)

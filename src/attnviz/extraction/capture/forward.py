@@ -116,11 +116,11 @@ def run_forward(
 ) -> Forward:
     """Run a model and collect its attention. Repeat the run only for a reason in `_RERUNS`.
 
-    `spools` has the spool of each example, to which queries and keys are written. The spools are
-    cleared first. If `spools` is empty, copies stay in memory. `change` has the changes of the
-    attention. `logits` is the minimum number of final positions for which the model computes
-    logits. `checked` are the kinds of calls that were compared with the model's output in earlier
-    forwards: further calls of these kinds are compared for one example only.
+    `spools` has the spool (a folder on disk) of each example, to which queries and keys are
+    written. The spools are cleared first. If `spools` is empty, copies stay in memory. `change` has
+    the changes of the attention. `logits` is the minimum number of final positions for which the
+    model computes logits. `checked` are the kinds of calls that were compared with the model's
+    output in earlier forwards: further calls of these kinds are compared for one example only.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space.
     """
@@ -182,9 +182,10 @@ def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
 
 
 def hold_uncompiled(model: PreTrainedModel, undo: Cleanup) -> None:
-    """Run the modules of a compiled model uncompiled until the block of `undo` ends.
+    """Run the modules of a compiled model uncompiled until the ``with`` block of `undo` ends.
 
-    Compiled code does not call the dispatcher, so its attention could not be captured.
+    Compiled code does not call transformers' attention dispatcher, so its attention could not be
+    captured.
     """
     if is_compiled(model):
         _uncompiled.hold(undo)
@@ -212,7 +213,7 @@ class _Stance:
 
 
 def _eval_frame() -> Any:
-    """Return the torch module that has the stance. It is imported late: this takes seconds."""
+    """Return the torch module that holds the stance. It is imported here, which takes seconds."""
     return importlib.import_module("torch._dynamo.eval_frame")
 
 
@@ -258,8 +259,8 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
     if "use_cache" in accepted and not packed:
         arguments.setdefault("use_cache", False)
     if shortens_logits(model):
-        # A slice, not a number: with a number, Gemma 4 also skips the other positions in all layers
-        # that read the keys of earlier layers.
+        # Pass a slice instead of a number. If Gemma 4 gets a number, it skips the other positions
+        # not only for logits, but also in all layers that read the keys of earlier layers.
         arguments["logits_to_keep"] = slice(-max(logits, num_logits(batch)), None)
     return arguments
 
@@ -272,7 +273,8 @@ def _collector(
     encoder_decoder: bool,
     spools: Sequence[Spool] = (),
 ) -> Collector:
-    # If the model also reads text, the stack of a module follows from its name instead.
+    # The model counts as a vision model only if it reads no text. If it reads both, the stack of a
+    # module follows from its name.
     is_vision = "input_ids" not in batch.arguments and any(
         name.startswith("pixel_values") for name in batch.arguments
     )
@@ -309,8 +311,8 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
-    they stay in memory. If a text is generated, `max_tokens` returns the maximum number of tokens
-    at the end for a number of prompt tokens.
+    they stay in memory. `max_tokens` is None unless a text will be generated. Then it returns the
+    maximum number of tokens after the generation, given the number of tokens before.
     """
     sequences = dict(_sequences(loaded, batch))
     if max_tokens is not None:

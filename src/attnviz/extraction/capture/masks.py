@@ -22,14 +22,15 @@ __all__ = ["MaskReader", "Positions"]
 # Number of cached results. Models alternate between few masks (a global and a local one). The cache
 # also keeps the tensors alive: their addresses are part of the cache key and must not be reused.
 _MAX_CACHED = 4
-# An added value up to this one is read as a mask. To mask a key, models add the lowest value of a
-# dtype, perhaps scaled, or -1e4, so that its weight becomes 0. Biases are never as low.
+# Values of at most this number mask a key when they are added to its logit. Models add the lowest
+# value of a dtype, perhaps scaled, or -1e4, so that the weight of the key becomes 0. Biases are
+# never as low.
 _MAX_BLOCKING = -8e3
 
 
 @dataclass(frozen=True)
 class Positions:
-    """Sorted int64 indices of queries and keys that are not padding, or None without padding."""
+    """Indices of queries and keys that are not padding: int64, ascending, or None for all."""
 
     queries: torch.Tensor | None
     keys: torch.Tensor | None
@@ -96,7 +97,7 @@ class MaskReader:
         window: int | None,
     ) -> tuple[Mask | None, Bias | None]:
         num_queries, num_keys = call.num_queries, call.num_keys
-        # Flash attention aligns the last query with the last key, other functions align the first
+        # Flash attention aligns the last query with the last key. Other functions align the first
         # query with the first key.
         offset = num_keys - num_queries if _is_flash(call) else 0
         band = BandMask(None if window is None else window - 1, 0, offset)
@@ -202,7 +203,8 @@ def _block_of_example(
             f"a mask or bias of shape {tuple(tensor.shape)} cannot be read. Valid shapes are "
             "(batch, heads, queries, keys) and (batch, keys)."
         )
-    # The mask may have the windows of one example only, which all examples share.
+    # If attention is in windows, the mask may have only the windows of one example. All examples
+    # share them.
     block = tensor[index % tensor.shape[0]]
     # The mask of a static cache has extra columns for keys that are not filled yet.
     block = block[..., :num_keys]
@@ -225,7 +227,7 @@ def _without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
 def _same_positions(unpadded: Positions) -> bool:
     """Whether queries and keys have the same padding.
 
-    Then a causal mask is causal after the padding is dropped, too.
+    In this case, a causal mask is still causal after the padding has been dropped.
     """
     if unpadded.queries is None or unpadded.keys is None:
         return unpadded.queries is unpadded.keys

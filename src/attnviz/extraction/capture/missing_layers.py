@@ -78,9 +78,9 @@ def notes_on_layers(
 ) -> list[str]:
     """Return sentences on the layers that a record does not show or shows only in part.
 
-    Each sentence has a reason and the numbers of all layers that it applies to. `stacks` has all
-    captured layers, and `missing` the modules whose attention could not be read. Layers without
-    other token mixers than attention get no sentence.
+    Each sentence states a reason and the numbers of all layers to which the reason applies.
+    `stacks` has all captured layers, and `missing` the modules whose attention could not be read. A
+    layer gets no sentence if attention is its only token mixer.
     """
     captured = {
         id(model.get_submodule(name)) for layers in stacks.values() for name in layers.names
@@ -152,7 +152,7 @@ def _contains_any(layer: nn.Module, modules: set[int]) -> bool:
 
 
 def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind, str]]:
-    """Yield kind and class name of each token mixer without a softmax in a layer.
+    """Yield the kind and the class name of each token mixer without a softmax in a layer.
 
     Modules inside of a token mixer are not searched.
     """
@@ -170,7 +170,10 @@ def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind
 
 
 def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the reason for a note on token mixers beside a layer's attention, or () if none."""
+    """Return the reason for a note on token mixers beside the attention of a layer.
+
+    Return an empty tuple if the layer has no other token mixers.
+    """
     mixers = dict.fromkeys(_mixers(layer, families))
     if not mixers:
         return ()
@@ -182,8 +185,9 @@ def _without_attention(
 ) -> tuple[str, ...]:
     """Return the reason for a note on a layer without softmax attention.
 
-    `usual` are the classes of the children of layers with attention, which do not replace
-    attention. Return an empty tuple if the layer has no parameters.
+    `usual` are the classes of the modules in layers with attention. Modules of other classes may
+    replace the attention, and the reason names them. Return an empty tuple if the layer has no
+    parameters.
     """
     if next(layer.parameters(), None) is None:
         return ()

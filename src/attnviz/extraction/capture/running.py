@@ -18,15 +18,16 @@ __all__ = ["RunningModules"]
 
 
 class RunningModules:
-    """Tracker of the attention modules that run in this thread. It reports attention to a sink.
+    """Tracker of the attention modules that run in this thread, and of their attention calls.
 
     Parameters
     ----------
     modules : sequence of AttentionModule
         The modules to track.
     trace_all : bool
-        Whether to trace also the torch functions of modules that call the dispatcher. Some modules
-        call it, but compute some attention in their own code.
+        Whether to trace the torch functions of all attention modules. By default, modules that call
+        transformers' attention dispatcher are not traced. Some of these modules compute a part of
+        their attention in their own code.
     """
 
     def __init__(self, modules: Sequence[AttentionModule], *, trace_all: bool) -> None:
@@ -50,11 +51,12 @@ class RunningModules:
         begun: Callable[[AttentionModule, Sequence[Any]], None] | None = None,
         ended: Callable[[], None] | None = None,
     ) -> None:
-        """Report the attention of this thread to `sink` until the block of `undo` ends.
+        """Pass the attention calls of this thread to `sink`.
 
-        `edit` and `outputs` are as for `FunctionWatch`. `begun` is called with each attention
-        module that starts and the list of its arguments. `ended` is called when a module ends,
-        which is always the innermost running module.
+        The calls are passed until the ``with`` block of `undo` ends.
+        `edit` and `outputs` are as for `FunctionWatch`. `begun` is called when an attention module
+        starts, with the module and the list of its arguments. `ended` is called without arguments
+        when the innermost running module ends.
         """
         self._running.clear()
         hook(self._hooks(begun, ended), undo)
@@ -98,10 +100,10 @@ class RunningModules:
             yield entry.module.register_forward_hook(end, always_call=True)
 
     def _bypassing(self) -> tuple[nn.Module, int] | None:
-        """Return the running module and the number of its run if its functions must be traced.
+        """Return the innermost running module and the number of its run, if it is traced now.
 
-        Return None if no attention module runs, if the module is not traced, or if a dispatched
-        attention function runs. The number counts the runs of all modules.
+        Return None if no attention module runs, if the module is not traced, or if an attention
+        function of the dispatcher runs. The number counts the runs of all modules.
         """
         if not self._running or dispatching():
             return None

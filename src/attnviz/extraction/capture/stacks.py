@@ -21,7 +21,7 @@ from attnviz.utils.numbers import format_small
 __all__ = ["StackLayers", "is_copied", "rounding_notes", "select_layers", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
-# Parts of a path that occur everywhere in a model, so they do not distinguish its parts.
+# Names in the path of a module that do not show to which part of the model the module belongs.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
@@ -64,7 +64,7 @@ class StackLayers:
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:
-    """Group the collected runs into stacks, which are returned in the order of `_ORDER`.
+    """Group the collected runs into stacks. Stacks are returned in the order of `_ORDER`.
 
     If the layers of a stack attend over different numbers of tokens, the stack is split into
     stages, which are numbered in the order in which they ran. Raise ValueError if the model has no
@@ -78,8 +78,8 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
-        # If queries and keys differ in number, they are different tokens (as in a resampler), so
-        # the attention is cross-attention. Virtual keys of an adapter do not count.
+        # Attention with different numbers of queries and keys is cross-attention: they are
+        # different tokens, as in a resampler. Virtual keys of an adapter do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()
@@ -96,9 +96,9 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
     """Return (stack, part of the model, run) for each run.
 
-    The part is an empty string unless a stack has two layers with the same number. Such layers are
-    in different parts of the model, such as an encoder and a predictor after it, and the part then
-    divides the stack.
+    Two layers of a stack may have the same number if they are in different parts of the model, such
+    as an encoder and a predictor after it. The part then distinguishes them. In all other stacks,
+    the part is an empty string.
     """
     paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
     for run in runs:
@@ -118,9 +118,10 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 
 
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Return the shortest piece of each path that distinguishes it from the other paths.
+    """Return a short name for each path that distinguishes it from the other paths.
 
-    The first path gets an empty string. If no pieces distinguish the paths, they get numbers.
+    The name is a section of the path, at the same position in all paths. If no section
+    distinguishes all paths, the name is a number. The first path gets an empty string.
     """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):
@@ -158,7 +159,7 @@ def _check_any_captured(collector: Collector) -> None:
 
 
 def _check_covers_input(run: Run) -> None:
-    """Raise NotImplementedError unless a run's attentions cover its input exactly once."""
+    """Raise NotImplementedError unless the calls of a run cover all tokens of its input once."""
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
     # Queries may be pooled, so it is enough if either the queries or the keys cover all tokens.

@@ -95,7 +95,7 @@ class ChangedSteps:
         self._masks = MaskReader()
 
     def watch(self, undo: Cleanup) -> None:
-        """Change the attention of this thread until the block of `undo` ends."""
+        """Change the attention of this thread until the ``with`` block of `undo` ends."""
         begin = self._model.register_forward_pre_hook
         hook((begin(in_this_thread(step), with_kwargs=True) for step in [self._begin_step]), undo)
         self._running.watch(
@@ -114,7 +114,7 @@ class ChangedSteps:
         self._offset = 0 if length is None else int(length())
         self._turns.clear()
         self._changed.clear()
-        # Each step has its own masks, so masks cached in the previous step are useless.
+        # Each step has its own masks, so start with an empty cache of masks.
         self._masks = MaskReader()
 
     def _begin(self, entry: AttentionModule, arguments: Sequence[Any]) -> None:

@@ -1,10 +1,10 @@
-"""Capture of attention that does not use the dispatcher, from the torch functions that it calls.
+"""Capture of attention that does not use transformers' attention dispatcher.
 
 Many models compute a softmax over keys in their own code. While one of their attention modules
-runs, every torch function that the module calls is observed: the product of queries and keys, its
-scaling, added terms and masks, the softmax, and the product with the values. The results do not
-change unless a change of the attention is requested. The captured queries and keys are used only if
-they give the weights that the model computed.
+runs, every torch function that the module calls is observed ("traced"): the product of queries and
+keys, its scaling, added terms and masks, the softmax, and the product with the values. The results
+do not change unless a change of the attention is requested. The captured queries and keys are used
+only if they give the weights that the model computed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _BOUNDED = {"max", "maximum", "clamp", "clamp_"}
 # Functions that a module may call between the softmax and the product with the values. A factor or
 # a fill is allowed only if it changes no weight, which `_changes_weights` tests.
 _CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__getitem__"}
-# A fill value up to this one is read as a mask. To mask a key, models use the lowest value of a
-# dtype, or a value such as -1e4, so that its weight becomes 0.
+# Values of at most this number mask a key if they replace its logit. Models use the lowest value of
+# a dtype, or a value such as -1e4, so that the weight of the key becomes 0.
 _MAX_BLOCKING = -1e3
 
 
@@ -133,7 +133,7 @@ class FunctionWatch(TorchFunctionMode):
         self._trace: _ModuleTrace | None = None
 
     def watch(self, undo: Cleanup) -> None:
-        """Observe the torch functions of this thread until the block of `undo` ends."""
+        """Observe the torch functions of this thread until the ``with`` block of `undo` ends."""
         undo.add(self._stop)
         self.__enter__()  # type: ignore[no-untyped-call, unused-ignore]
 
@@ -191,7 +191,7 @@ class FunctionWatch(TorchFunctionMode):
         if logits is not None:
             trace.logits[id(result)] = logits
         else:
-            # If an unknown function works in place, its result is a tensor that has an entry.
+            # Remove the entry of a tensor that an unknown function has changed in place.
             trace.logits.pop(id(result), None)
 
     def _softmax(
@@ -252,7 +252,7 @@ class FunctionWatch(TorchFunctionMode):
             logits = replace(logits, added=(product.added,))
         trace.logits[id(result)] = logits
         trace.from_products.add(id(result))
-        # Keep the operands alive, too: ids and memory must not be reused before the softmax.
+        # Keep the operands alive, too, because their memory must not be reused before the softmax.
         trace.kept_alive += [result, *args]
 
 
@@ -283,7 +283,10 @@ def _follow(
     kwargs: Mapping[str, Any],
     result: torch.Tensor,
 ) -> _Logits | None:
-    """Return the logits after one more torch function, or None if its effect is unknown."""
+    """Return the logits after one more torch function.
+
+    Return None if no argument has known logits, or if the effect of the function is unknown.
+    """
     traced = trace.logits
     positions = [position for position, arg in enumerate(args) if id(arg) in traced]
     if not positions:
@@ -411,7 +414,7 @@ def _is_blocking(value: Any) -> bool:
 def _call_of_sdpa(
     module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: torch.Tensor
 ) -> AttentionCall:
-    """Return a call of torch's scaled_dot_product_attention as an `AttentionCall`."""
+    """Convert a call of torch's scaled_dot_product_attention into an `AttentionCall`."""
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
     arguments = dict(zip(names, args, strict=False)) | dict(kwargs)
     tensors = [arguments["query"], arguments["key"], arguments["value"], output]
@@ -433,12 +436,12 @@ def _call_of_sdpa(
 def _call_of_multi_head(
     module: nn.Module, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> AttentionCall:
-    """Run torch's multi-head attention again to get its weights, and return them as a call."""
+    """Run torch's multi-head attention again to get its weights. Return a call with the weights."""
     options = {**kwargs, "need_weights": True, "average_attn_weights": False}
     with torch.no_grad():
         _, weights = func(*args, **options)
     query = args[0] if args else kwargs["query"]
-    # If the query is (tokens, width), without an axis of examples, the weights get this axis here.
+    # A query of shape (tokens, width) has no axis of examples. Add this axis to the weights.
     weights = weights if query.dim() == 3 else weights[None]
     return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
 

@@ -285,9 +285,10 @@ class Encoder:
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
         check_finite(arguments)
         check_length_of_sound(self._model, arguments)
-        # Models with a grid argument get the patches of all images as one long list.
+        # Some models get the patches of all images as one list, with a grid argument. This list has
+        # no axis of examples.
         in_a_row = grid_of(arguments) is not None
-        # Features with the shape (bins, frames) are one sound, or several in one list.
+        # Features of a sound with the shape (bins, frames) have no axis of examples, either.
         joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
         batch = Batch(
             arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]

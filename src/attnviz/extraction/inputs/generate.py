@@ -203,8 +203,8 @@ def generate_text(
     progress : bool
         Whether to show a progress bar after a second.
     watch : callable, optional
-        Function that changes the model or its attention during the generation. It must undo the
-        change when the block of its argument ends.
+        Function that is called before the generation, to change or observe the model. It adds to
+        its argument the steps that undo the change after the generation.
     on_token : callable, optional
         Function that is called after each token with the text so far. The generation ends if it
         returns True. It may run the model. It is not called in beam search.

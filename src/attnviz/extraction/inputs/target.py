@@ -218,7 +218,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Join two lists of tokens, with all grids. Ids and words are kept if both lists have them."""
+    """Join two lists of tokens and their grids. Ids and words are kept if both lists have them."""
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
     special, sequence = first.special + second.special, first.sequence + second.sequence
     words = None

@@ -233,10 +233,11 @@ class TokenNames:
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
     def _picture_of_runs(self, pixels: torch.Tensor) -> list[int | None]:
-        """Return the index of the record's picture for each image of patches.
+        """Return the index of the record's picture for each grid of patches.
 
-        The images are one picture, or the first frame of each group of frames that share patches in
-        a film. An index is None if the record does not have all pictures.
+        An image has one grid. A film has one grid for each group of frames that share their
+        patches, and the picture is the first frame of the group. An index is None if the record
+        does not have all pictures.
         """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
@@ -245,7 +246,11 @@ class TokenNames:
         return [number if are_known else None for number in frame_numbers]
 
     def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
-        """Name tokens in windows by their picture, or by window number and index in the window."""
+        """Return tokens for the queries of a stack with attention in windows.
+
+        If each window is a picture, its tokens are patches. Otherwise, their names have the number
+        of the window and the index in the window, such as ``w1:0``.
+        """
         layers = self._stacks[name]
         if len(windows) == self._num_pictures and self._shows_patches(layers):
             pixels = self._batch.arguments["pixel_values"]
@@ -284,8 +289,8 @@ def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
 def _is_resampler(layers: StackLayers, index: int) -> bool:
     """Whether the queries of a stack are a few tokens that summarise all patches of an image."""
     num_queries, num_keys = layers.shape(index)
-    # Each window of a pooling head is a separate image. A single query per image is not a
-    # resampler.
+    # If a pooling head has windows, each of them is a separate image, so take the queries of one
+    # window.
     window_size = max(layers.windows[0] or (num_queries,))
     return layers.stack == "connector" or (layers.stack == "pooling" and 1 < window_size < num_keys)
 
