@@ -26,9 +26,9 @@ def aligned_layers(stack: AttentionStack, queries: Units, keys: Units) -> dict[i
 
     `queries` has the number of query tokens of the stack in each unit, and `keys` the number of key
     tokens. If a unit has several tokens, the columns of its keys are summed, and the rows of its
-    queries are averaged. The result has weights, but no query and key vectors. If a unit has no
-    token, its row or column is masked. If each unit has exactly one token, the layers are returned
-    unchanged.
+    queries are averaged. The layers then have weights, but no query and key vectors. If a unit has
+    no token, its row or column is masked. If each unit has exactly one token, the layers are
+    returned unchanged.
     """
     insert = Insertion(np.flatnonzero(queries), np.flatnonzero(keys), len(queries), len(keys))
     return {

@@ -144,9 +144,9 @@ def rounding_distance(
     """Estimate the total variation distance of a head that rounding errors of `dtype` cause.
 
     The head is compared with a copy whose queries and keys have random errors, relative to the size
-    of each vector. The size of an error is the standard deviation of several independent roundings.
-    The first layer has three: of the parameters, of their inputs, and of their products. Each
-    further layer adds one. The result is the mean over a sample of queries, times 2.5.
+    of each vector. The errors are as large as the sum of 3 + `layer` independent rounding errors.
+    Three of them occur in the first layer: in the parameters, their inputs, and the products of
+    both. Each further layer adds one. The result is the mean over a sample of queries, times 2.5.
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5
     generator = torch.Generator().manual_seed(layer * 1009 + head)

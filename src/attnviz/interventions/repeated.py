@@ -382,7 +382,7 @@ def _sentence(
 
 
 def _measure(effect: Effect) -> str:
-    """Return the description of the answer with a capital letter, without the token it follows."""
+    """Return `effect.measure` with a capital letter, and without its end " after “...”"."""
     measure = effect.measure.partition(" after ")[0]
     return f"{measure[0].upper()}{measure[1:]}"
 
