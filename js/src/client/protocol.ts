@@ -153,7 +153,7 @@ export interface RowHeader {
   strongest: [number, number][];
   /**
    * Largest absolute error of a weight, and of a logit. Both are 0 in live views. In exported
-   * pages, the embedded vectors are rounded.
+   * pages, they are larger, because the vectors are rounded.
    */
   error: number;
   logit_error: number;

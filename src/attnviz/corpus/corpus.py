@@ -77,10 +77,10 @@ def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
     """Return the reasons why the joint embedding of a layer does not determine its attention.
 
     The list is empty if the weights are a softmax of only ``q . k`` of allowed pairs. If a plot
-    moves all keys by a vector t, each logit of a query q increases by ``q . t``. This does
-    not change a softmax. But it changes the weights if the logits are soft-capped, or if a head has
-    a sink, because the logit of the sink does not increase. If the model adds a position
-    bias to the logits, the distances between points do not contain this bias.
+    moves all keys by a vector t, each logit of a query q increases by ``q . t``. This does not
+    change a softmax. But it changes the weights if the logits are soft-capped, or if a head has a
+    sink, because the logit of the sink does not increase. If the model adds a position bias to the
+    logits, the distances between points do not contain this bias.
     """
     caveats = []
     if attention.softcap is not None:
@@ -392,7 +392,7 @@ class Corpus:
         if not 0 <= text < len(self.records):
             raise IndexError(f"text={text!r}: this corpus has texts 0 to {len(self.records) - 1}")
         vectors = self.records[text].stacks[self._stack_name(stack)].attention(layer).vectors
-        if vectors is None:  # impossible: stacks in `stack_names` have vectors
+        if vectors is None:  # never true, because stacks in `stack_names` have vectors
             raise ValueError(f"layer {layer} of text {text} has no queries and keys")
         return vectors
 

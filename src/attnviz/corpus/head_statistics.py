@@ -148,9 +148,9 @@ def head_statistics(
     engine : {None, "ray"} or RayEngine
         Where the model runs. None runs the model in this process, or on Ray if `texts` is a Ray
         dataset. "ray" or a `attnviz.corpus.RayEngine` runs the model in Ray actors. (For the
-        requirements see ``docs/at-scale.md``.) The numbers are the same up to rounding, because
-        texts may form different batches. Each actor loads the model from a hub id, a folder or a
-        function, or receives a copy of a model that is on the CPU.
+        requirements see ``docs/at-scale.md``.) The results are the same except for
+        rounding, which changes if texts form other batches. Each actor loads the model from a hub
+        id, a folder or a function, or receives a copy of a model that is on the CPU.
     progress : bool
         Whether to show a progress bar, which counts texts.
 
@@ -231,7 +231,7 @@ def head_statistics(
         columns=list(text_columns.values_at([])),
         frequencies=_frequencies(loaded, all_texts),
     )
-    # A checkpoint stores fingerprints of some values in `by_text`, and all values of `arguments`.
+    # A checkpoint stores all `arguments`, and fingerprints of some of the values in `by_text`.
     by_text = {
         "texts": all_texts,
         "parse": parses,

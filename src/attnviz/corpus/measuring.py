@@ -82,7 +82,7 @@ _MAX_ENTRIES = 1 << 22
 # Maximum number of strongest edges of a head from one text. Each of them belongs to a different
 # query. Without this limit, all edges could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
-# Larger offsets are clipped to this value for the baseline "from position".
+# Maximum absolute offset for the baseline from position. Larger offsets are clipped to this value.
 _MAX_PAIR_OFFSET = 1024
 # If the variance of the weights is below this share of the sum of squared weights, it is only a
 # rounding error, and the score "positional share" is undefined.
@@ -179,9 +179,10 @@ class StackNumbers:
         Rows: the score, its baseline with shuffled keys, and its baseline from position. Undefined
         numbers are NaN. Only scores that the text defines are keys of the dict.
     offsets : ndarray, (heads, offsets)
-        Sums of the weights of each of `OFFSET_LABELS`.
+        Sum of the weights for each of `OFFSET_LABELS`: for each offset, for the first key
+        ("first"), and for all other keys ("rest").
     offset_counts : ndarray, (heads, offsets)
-        Number of pairs in each of these sums. For "first" and "rest", number of queries.
+        Number of pairs in each of these sums. For "first" and "rest", the number of queries.
     classes : dict of str to ndarray, (heads, classes, classes)
         For each system of classes, sums of weights by class of query and class of key.
     class_counts : dict of str to ndarray, (heads, classes)
@@ -531,7 +532,8 @@ class _Measuring:
 
         The baseline replaces the weight of each pair by the mean weight of the pairs at the same
         offset that do not belong to the score. If all pairs at an offset belong to the score, they
-        keep their own mean. The baseline of position scores is NaN. In cross-attention all are NaN.
+        keep their own mean. The baseline of position scores is NaN. In cross-attention all
+        baselines are NaN.
         """
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:
@@ -667,9 +669,10 @@ class _Block:
     def sort_pairs(self, pairs: Flags, max_offset: int) -> None:
         """Sort the flagged `pairs`, (scores, rows, keys), into bins.
 
-        Each pair of score and offset has a bin. Set `flat_indices`, the indices of the sorted pairs
-        in the flattened (rows, keys); `bins`, the indices of the bins that are not empty; `starts`,
-        the start of each bin in `flat_indices`; and `in_bins`, the number of pairs in each bin.
+        A bin has the pairs of one score at one offset. This method sets four attributes.
+        `flat_indices` has the index of each pair in the flattened matrix (rows, keys), sorted by
+        bin. `bins` has the numbers of the bins that are not empty. For these bins, `starts` has the
+        index of the first pair in `flat_indices`, and `in_bins` has the number of pairs.
         """
         score, row, key = np.nonzero(pairs)
         offset = np.clip(key - row - self.rows.start, -max_offset, max_offset) + max_offset

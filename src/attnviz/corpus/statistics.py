@@ -798,8 +798,8 @@ class StackStatistics:
     def sampled(self, layer: int, head: int) -> list[Edge]:
         """Return a random sample of the edges of a head.
 
-        Each edge is sampled as follows: a query is drawn uniformly from all queries of the corpus,
-        and one of its keys is drawn with a probability equal to its weight.
+        Queries are drawn uniformly, without replacement, from all queries of the corpus. For each
+        of these queries, one key is drawn with a probability proportional to its weight.
 
         Parameters
         ----------
@@ -879,7 +879,7 @@ class StackStatistics:
         return StackStatistics(self.name, fewer, self.class_systems)
 
     def text_numbers(self, side: str = "key") -> tuple[int, ...]:
-        """Return the indices of the texts of which some tokens are kept, namely near an edge.
+        """Return the indices of the texts with kept tokens, which are the tokens near an edge.
 
         Parameters
         ----------
@@ -956,7 +956,7 @@ class StackStatistics:
         """
         margin = checked_share("margin", margin)
         level = checked_share("level", level, below=0.5)
-        # Cache the result: views call this function often, and many heads take a second.
+        # Cache the result: views call this function often, and testing many heads takes a second.
         roles = self._roles.get((margin, level))
         if roles is None:
             if len(self._roles) == _MAX_CACHED_ROLES:
@@ -1049,7 +1049,7 @@ class StackStatistics:
         return self._totals.tables[system]
 
     def layer_number(self, layer: int) -> int:
-        """Return the number of a layer in the model. Resolve a negative number.
+        """Return the number of a layer in the model, after resolving a negative number.
 
         Parameters
         ----------

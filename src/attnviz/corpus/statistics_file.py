@@ -170,7 +170,7 @@ def read_statistics(path: str | os.PathLike[str], kind: type[HeadStatistics]) ->
 def statistics_state(
     path: str | os.PathLike[str], kind: type[HeadStatistics]
 ) -> tuple[HeadStatistics, dict[str, Any] | None]:
-    """Read statistics, and the arguments of a checkpoint. They are None for other files."""
+    """Read statistics from a file. If it is a checkpoint, also return its arguments, else None."""
     header, arrays = read_arrays(saved_file(as_path("path", path, "file")), verify=True)
     if header.get("kind") != _KIND:
         raise ValueError(

@@ -35,9 +35,10 @@ __all__ = [
 Whole = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-#: Names of the sums that are kept for each score: number of texts, sum and sum of squares of the
-#: score; and for each of two baselines number of texts, sum of the baseline, and sum and sum of
-#: squares of the score minus the baseline.
+#: Names of the sums of each score. The first line has the number of texts, the sum of the scores,
+#: and the sum of their squares. Each other line belongs to a baseline. It has the number of texts,
+#: the sum of the baselines, the sum of the differences (score minus baseline), and the sum of their
+#: squares.
 FIELDS = (
     *("texts", "sum", "squares"),
     *("shuffled texts", "shuffled sum", "over shuffled", "squares over shuffled"),
@@ -47,7 +48,7 @@ _SCALE = 1 << 32
 _PAIR_SCALE = 1 << 28
 # Number of tokens that are kept before and after the query and the key of an edge.
 _WINDOW = 6
-# If there are more candidates, the best edges of each head are selected.
+# The best edges of each head are selected when there are more candidates than this number.
 _MAX_CANDIDATES = 1 << 14
 
 
@@ -247,8 +248,8 @@ class StackTotals:
         )
         num_candidates = total.strongest.num_candidates + total.sampled.num_candidates
         max_candidates = _MAX_CANDIDATES + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
-        # Select the best edges from time to time. When a pool has `max_edges` edges of a head,
-        # `min_orders` prevents that edges with a smaller order become candidates.
+        # Select the best edges when there are many candidates. After that, `min_orders` rejects
+        # edges of later texts with a smaller order before they become candidates.
         return (
             total.settled()
             if num_candidates > max_candidates or len(total.tokens[0]) > 64
@@ -256,9 +257,10 @@ class StackTotals:
         )
 
     def settled(self) -> StackTotals:
-        """Return totals without candidates. Drop some tokens that are not near a kept edge.
+        """Return totals without candidates.
 
-        All such tokens are dropped only if their number has grown much since the last time.
+        Drop the tokens of texts that have no kept edge. If the number of tokens has more than
+        doubled since the last time, also drop all other tokens that are not near a kept edge.
         """
         if not (self.strongest.candidates or self.sampled.candidates) and len(self.tokens[0]) <= 1:
             return self

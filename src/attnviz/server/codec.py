@@ -36,7 +36,7 @@ Encoding = Literal["uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"]
 TOP_CODE = 255
 #: Code of the largest possible absolute value of signed numbers.
 TOP_SIGNED_CODE = 127
-# Factor by which weights may exceed the maximum, because the softmax or bfloat16 was rounded.
+# Factor by which weights may exceed the maximum because of rounding in the softmax or in bfloat16.
 _ROUNDING = 1.005
 # Float32 weights are deflated only if at least this share of them is zero. Otherwise deflating
 # hardly reduces their size. Weights with a causal mask have about 50 % zeros.
@@ -48,8 +48,8 @@ _DEFLATED_FROM = 4096
 _SHORT_CELL = 8
 
 # Largest error of a code, as a share of the largest weight. The code is proportional to the square
-# root of the weight, because most weights are near zero: there, neighbouring codes differ little.
-# The error is largest halfway between the two highest codes: (255^2 - 254.5^2) / 255^2.
+# root of the weight. Therefore small weights, which are the most frequent, have the smallest
+# errors. The error is largest halfway between the two highest codes: (255^2 - 254.5^2) / 255^2.
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
 

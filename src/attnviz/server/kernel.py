@@ -3,8 +3,8 @@
 Requests and replies are custom messages of a widget. ``js/src/client/kernel.ts`` is the browser
 side of the channel. It decides how long to wait for a reply and how many requests to send at once.
 
-A reply to a request can be unfinished: it has only the progress, or one of several parts. The
-browser then sends further requests with the same id until the reply is complete.
+A reply can be unfinished: it has only the progress of the computation, or only one of several
+parts. The browser then repeats the request, or requests the next part, until it has everything.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ class KernelChannel:
         name, arguments = str(message.get("name")), message.get("arguments") or {}
         try:
             reply = self._server.reply(name, arguments)
-        # Send the interrupt to the view, so that the user sees that no cell was interrupted.
+        # Report the interrupt in the view. Otherwise the user would not know whether the interrupt
+        # stopped a view or a cell.
         except KeyboardInterrupt:
             message_text = "The kernel was interrupted. Nothing was changed."
             self._send({"attnviz": "error", "id": identifier, "message": message_text}, [])

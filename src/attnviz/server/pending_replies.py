@@ -24,7 +24,7 @@ REPLY_SECONDS = 0.2
 #: Maximum number of pending replies. A browser sends no more requests at once. Each pending reply
 #: needs a few megabytes of memory.
 MAX_PENDING = 4
-# A pending reply may be dropped if its request was not repeated among this many requests.
+# A pending reply may be dropped if its request was not repeated within this many requests.
 _MAX_OTHER_REQUESTS = 64
 
 

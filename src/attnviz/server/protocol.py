@@ -39,7 +39,7 @@ __all__ = [
 #: can be sent between two replies.
 MAX_REPLY_BYTES = 1_000_000
 
-#: Maximum length of a list in a request. No model has as many heads.
+#: Maximum length of a list in a request. It is larger than the number of heads of any model.
 MAX_ENTRIES = 100_000
 
 Range = tuple[int, int]
@@ -85,7 +85,8 @@ class Requests(Generic[_Server]):
     classes : dict
         Dataclass of each request. The keys are the names of the requests.
     headers : dict
-        Possible types of the header of each request's reply. The keys are the names.
+        Possible types of the header of each request's reply. The keys are the names of the
+        requests.
     """
 
     def __init__(self) -> None:

@@ -481,9 +481,9 @@ class AnswerToken(TypedDict):
 class OutcomeHeader(TypedDict):
     """Header of a reply with the effect of changes on the answer.
 
-    The answer is the number that is measured, for example the logit of a token. The noise
-    is the change of the answer if the attention is recomputed without a change. Smaller effects are
-    not significant.
+    The answer is the number that is measured, for example the logit of a token. The noise is the
+    change of the answer if the attention is recomputed without a change. Smaller effects are not
+    significant.
 
     Attributes
     ----------

@@ -95,7 +95,7 @@ def find_strongest_keys(
     row_normalizers: RowNormalizers | None = None,
     max_bytes: int | None = None,
 ) -> Steps[Strongest]:
-    """Find the k strongest keys of each query, and compute sums of its weights.
+    """Find the k strongest keys of each query, and compute sums of the weights of each query.
 
     The arguments are those of `attnviz.server.server.StrongestRequest`. Raise ValueError before the
     computation if the result would exceed `max_bytes`.

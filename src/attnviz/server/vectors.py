@@ -48,7 +48,7 @@ class RowHeader(TypedDict):
         Positions and weights of the strongest keys among all keys.
     error, logit_error : float
         Largest absolute error of a weight, and of a logit. Both are 0 in live views. In exported
-        pages, the embedded vectors are rounded.
+        pages, they are larger, because the vectors are rounded.
     measured : int
         Number of queries per head for which the errors were measured. Omitted if they were measured
         for all queries.
