@@ -47,7 +47,10 @@ import {
   zoomed,
 } from "./viewport";
 
-/** Device pixels per pixel in a figure of fixed width. Cells end at whole device pixels. */
+/**
+ * Pixel ratio for figures of fixed width. Cells end at multiples of 1 / 16 pixel, because a figure
+ * is not limited to whole pixels.
+ */
 const PRINT_RATIO = 16;
 /** Maximum height of the heat map, in pixels. */
 const MAX_HEIGHT = 640;
