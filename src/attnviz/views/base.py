@@ -1,4 +1,4 @@
-"""Base class of all views: a widget that answers requests of the browser and can be exported."""
+"""Base class of all views. A view is a widget in a browser that can be exported to files."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["View"]
 
-# Names that BertViz or other functions of attnviz use for traits of a view.
+# Other names of traits, which BertViz or other functions of attnviz use. The error message for such
+# a name suggests the trait.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
-# Arguments of BertViz that do not exist here, each with its replacement.
+# Arguments of BertViz that views do not have, with the advice for the error message.
 _BERTVIZ_ARGUMENTS = {
     "prettify_tokens": "pass tokens=Tokens.of(tokens), which are shown unchanged",
     "html_action": "view.to_html() returns the page, and view.save('view.html') writes it",
@@ -51,7 +52,7 @@ _BERTVIZ_ARGUMENTS = {
 }
 _BERTVIZ_ARGUMENTS["cross_attention"] = _BERTVIZ_ARGUMENTS["encoder_attention"]
 
-# Traits from which a browser creates a widget and its layout.
+# Names of the traits that a browser needs to create a widget and its layout.
 _EMBEDDED_TRAITS = [
     name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
 ]
@@ -61,7 +62,10 @@ _logger = logging.getLogger(__name__)
 
 
 def _to_browser(value: None, view: View) -> Mapping[str, Any] | None:
-    """Return the description while the widget opens, and None in every other message."""
+    """Serialize the trait `_description`.
+
+    The message that opens the widget contains the description. All other messages contain None.
+    """
     del value
     return view._describe_now() if view._is_opening else None
 
@@ -72,53 +76,59 @@ class View(anywidget.AnyWidget):
     Attributes
     ----------
     theme : {"auto", "light", "dark"}
-        ``"auto"`` follows the theme of the notebook or page.
+        Theme of the view. ``"auto"`` uses the theme of the notebook or page.
     controls : {"auto", "full", "compact", "none"}
-        Controls to show. ``"full"`` shows all controls in rows. ``"compact"`` shows layer and heads
-        in one row, and a button that opens the other controls. ``"none"`` (or False) shows no
-        controls: title, picture, legend and captions stay. ``"auto"`` (or True) is ``"full"``, or
-        ``"compact"`` on a page whose window or frame is lower than 600 pixels or narrower than 480.
-        Keyboard shortcuts always work.
+        Controls that the view shows. ``"full"`` shows all controls in rows. ``"compact"`` shows one
+        row with layer and heads, and a button that opens the other controls. ``"none"`` (or False)
+        shows only title, picture, legend and captions. ``"auto"`` (or True) is ``"compact"`` on a
+        page whose window or frame is lower than 600 pixels or narrower than 480 pixels, and
+        ``"full"`` otherwise. Keyboard shortcuts always work.
     """
 
     name: ClassVar[str]
-    #: Whether `include_layers` chooses the layers that are offered.
+    #: Whether the view has the argument `include_layers`.
     offers_layers: ClassVar[bool] = True
-    #: Notebook cell that already displays this view (see `attnviz.views.show.show`).
+    #: Execution number of the notebook cell that already displays this view, or None. It is set by
+    #: `attnviz.views.show.show`.
     shown_in_cell: int | None = None
 
     theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
     controls = Controls("auto").tag(sync=True)
 
-    #: Code of the view, compressed with deflate. `_esm` loads it once for each page of a browser.
+    #: JavaScript code of the view, deflated and in base64. The module in `_esm` loads it, once for
+    #: all views in a browser tab that have the same code.
     _code = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    # Read when a widget is created, not when the class is defined. A missing bundle then raises an
-    # error in this call, with the remedy, and a rebuilt bundle is used without a restart.
+    # The default is read when a view is created, not when the class is defined. Therefore only the
+    # creation of a view fails if its bundle is missing, and a rebuilt bundle is used without a
+    # restart.
     _esm = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    # anywidget adds this trait to each widget that lacks it.
+    # If the class did not have this trait, anywidget would add it to each view (see `add_traits`).
     _anywidget_id = traitlets.Unicode(read_only=True).tag(sync=True)
 
-    #: Description, which the browser requests first. It removes it from the widget's state.
+    #: Description of the record. The browser needs it first, so it is sent in the message that
+    #: opens the widget. The browser then removes it from the state of the widget.
     _description = traitlets.Any(None, read_only=True).tag(sync=True, to_json=_to_browser)
 
-    # `__del__` may run after Python deleted the name `sys` of this module.
+    # Keep a reference to this function, because at shutdown Python may delete the global name `sys`
+    # before it calls `__del__`.
     _is_finalizing = staticmethod(sys.is_finalizing)
     # Whether the message that opens the widget in the browser is being created.
     _is_opening = False
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
-        # Weak references: a view is freed with the last variable that refers to it, and not at the
-        # next garbage collection. It may have a large record.
+        # Use weak references, so that the view and its record are freed as soon as no variable
+        # refers to the view. With a reference cycle, they would remain until the next garbage
+        # collection.
         self._channel = KernelChannel(self._served, weakly(self._send_message))
         self.on_msg(weakly(self._receive_message))
         hold_weakly(self.layout)
 
     @property
     def record(self) -> AttentionRecord:
-        """The record that is shown."""
+        """Record that is shown."""
         raise NotImplementedError
 
     def to_html(self) -> str:
@@ -131,41 +141,46 @@ class View(anywidget.AnyWidget):
         Parameters
         ----------
         width : str or float, optional
-            Width of the whole picture: ``"84mm"``, ``"3.3in"``, ``"240pt"``, ``"12cm"``, or a
-            number of CSS pixels (96 per inch). The layout fits this width. The default is the
-            layout of a page 1,100 pixels wide, without the blank margins.
+            Width of the whole picture: a string such as ``"84mm"``, ``"3.3in"``, ``"240pt"`` or
+            ``"12cm"``, or a number of CSS pixels (96 per inch). The view is laid out for this
+            width. By default it is laid out for a page with a width of 1,100 pixels, and blank
+            margins are cut off.
         font_size : float or str, optional
-            Size of the smallest text: a number of points, or ``"8pt"``, ``"3mm"``. If `width` is
-            passed, the default is 8 points, and all texts except the title have this size.
+            Size of the smallest text: a number of points, or a string such as ``"8pt"`` or
+            ``"3mm"``. If `width` is passed, the default is 8 points, and all texts except the title
+            have this size.
         font : str or tuple of str, optional
-            Name of an installed font, or two names: for words and for tokens.
+            Name of an installed font. A tuple of two names has the font of words and the font of
+            tokens.
         scale : float, default 2
-            Pixels of a PNG per CSS pixel.
+            Number of PNG pixels per CSS pixel.
         dpi : float, optional
-            Pixels of a PNG per inch of `width`, in place of `scale`.
+            Number of PNG pixels per inch of `width`. If passed, it replaces `scale`.
         title : str, optional
-            Title above the picture in place of the model's name. ``""`` draws none.
+            Title above the picture. The default is the name of the model, and ``""`` draws no
+            title.
         caption : bool, default True
-            Whether the sentences below the picture are drawn: what it shows, and what it leaves
-            out. If not, they are in the file's description.
+            Whether to draw the caption below the picture, which states what the picture shows and
+            what it leaves out. If False, the caption is only in the description of the file.
         legend : bool, default True
-            Whether the legends and the colour scale are drawn.
+            Whether to draw the legends and the colour scale.
         theme : {"light", "dark", "auto"}, optional
-            Theme of the picture in place of the view's theme.
+            Theme of the picture. The default is the theme of the view.
         background : str, optional
-            ``"transparent"``, or a colour such as ``"#ffffff"``.
+            Background colour, such as ``"#ffffff"``, or ``"transparent"``.
         colors : sequence of str, optional
-            Colours of the chosen heads, in order, such as ``["#1b6ab3", "#d96f0e"]``.
+            Colours of the chosen heads in their order, such as ``["#1b6ab3", "#d96f0e"]``.
 
         Returns
         -------
         str
-            The picture as SVG code. Its texts are text elements in fonts of the reader's machine.
+            The picture as SVG code. Texts are text elements, which are drawn with the fonts of the
+            reader's machine.
 
         Raises
         ------
         TypeError, ValueError
-            If an argument has an invalid type or value, or the picture needs more width.
+            If an argument has an invalid type or value, or the picture does not fit into `width`.
         ImportError, RuntimeError
             If no browser is found. The message says how to install one.
 
@@ -176,20 +191,22 @@ class View(anywidget.AnyWidget):
         return self._draw("svg", self._whole_page, figure).decode()
 
     def save(self, path: str | os.PathLike[str], **figure: Unpack[FigureArguments]) -> Path:
-        """Write the view to a file: a page (.html, or no suffix), or a picture (.svg, .png, .pdf).
+        """Write the view to a file.
 
-        `to_svg` describes `figure`.
+        The suffix ``.html``, or no suffix, writes a page. ``.svg``, ``.png`` and ``.pdf`` write a
+        picture. `figure` has the options of a picture (see `to_svg`).
         """
         return self._write(path, self._whole_page, figure)
 
     def to_iframe(self, *, height: float | Literal["auto"] = "auto", **page: Any) -> str:
-        """Return the view as an HTML frame that other programs can put into their pages.
+        """Return the view as an HTML iframe, to insert into the page of another program.
 
         Parameters
         ----------
         height : "auto" or float, default "auto"
-            Height of the frame in pixels. ``"auto"`` fits the frame to its content if the page
-            around it runs the frame's `onload`, and is an estimate otherwise.
+            Height of the frame in pixels. ``"auto"`` starts with an estimate and then uses the
+            height of the content. If the outer page does not run the frame's `onload` attribute,
+            the estimate remains.
         **page : optional
             Arguments of `to_html` for the page in the frame, such as `controls` and `max_mb`.
 
@@ -197,7 +214,7 @@ class View(anywidget.AnyWidget):
         -------
         str
             An ``<iframe srcdoc=... sandbox="allow-scripts allow-downloads">`` that contains the
-            page of `to_html`. It makes no requests and cannot reach the page around it.
+            page of `to_html`. The page makes no network requests and cannot access the outer page.
 
         Raises
         ------
@@ -219,28 +236,29 @@ class View(anywidget.AnyWidget):
         return iframe(make(**page), frame_height, self._estimated_height())
 
     def snapshot(self) -> None:
-        """Display static outputs that need no kernel: a picture, and the page in a frame."""
+        """Display a copy of the view that needs no kernel: a picture, and the page in a frame."""
         self._show_static(self.to_html)
 
     @property
     def file_name(self) -> str:
-        """Name of a file without its suffix: the model's name and the view's name."""
+        """Default file name of the view without suffix: the names of the model and of the view."""
         view = self.name if self.name == "dashboard" else f"{self.name}-view"
         return "-".join(filter(None, [file_stem(self.record.model), view]))
 
     def _server(self) -> Server:
-        """Create the server that answers the browser."""
+        """Create the server that answers the requests of the browser."""
         raise NotImplementedError
 
     @cached_property
     def _served(self) -> Server:
-        """Server of this view. It describes the record before the widget opens."""
+        """Server of this view, created at the first use."""
         return self._server()
 
     def _describe_now(self) -> Mapping[str, Any] | None:
-        """Return the description if it is short, or None without a Jupyter kernel.
+        """Return the description for the message that opens the widget, or None.
 
-        If None, the browser requests the description, and shows the error if there is one.
+        It is None if the code does not run in a Jupyter kernel, if the description is not ready at
+        once, or if it raises an error. The browser then requests it later, and shows the error.
         """
         if not has_kernel():
             return None
@@ -252,7 +270,7 @@ class View(anywidget.AnyWidget):
         return None if "pending" in reply.header or reply.data is not None else reply.header
 
     def open(self) -> None:
-        """Open the widget in the browser, and send the description in the same message.
+        """Create the widget in the browser. The same message contains the description.
 
         Examples
         --------
@@ -266,21 +284,22 @@ class View(anywidget.AnyWidget):
         end_with_cell(self)
 
     def _page(self, state: Mapping[str, Any]) -> str:
-        """Return the page that the browser requests, with the state that the reader sees."""
+        """Return the page for a state, as the browser requests it. This must be fast."""
         raise NotImplementedError
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
-        """Return the page of a state, including data whose computation may take long."""
+        """Return the page for a state, including data that may take long to compute."""
         return self._page(state)
 
     @classmethod
     def state_names(cls) -> list[str]:
-        """Return the names of the traits that define what is shown.
+        """Return the names of the traits that determine what a view shows.
 
         Returns
         -------
         list of str
-            Traits that attnviz defines, that are shared with the browser, and that can be set.
+            Names of the public traits that attnviz defines, that the browser shares, and that can
+            be set.
         """
         synced = cls.class_traits(sync=True)
         return [
@@ -294,12 +313,12 @@ class View(anywidget.AnyWidget):
 
     @classmethod
     def check_names(cls, names: Iterable[str]) -> None:
-        """Raise TypeError for names of arguments that the view does not have.
+        """Raise TypeError if a name is not the name of a trait.
 
         Parameters
         ----------
         names : iterable of str
-            Names of traits.
+            Names of arguments that set traits.
 
         Raises
         ------
@@ -322,7 +341,7 @@ class View(anywidget.AnyWidget):
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute. Raise AttributeError for an unknown public name."""
+        """Set an attribute. If a public name does not exist, raise AttributeError."""
         if not name.startswith("_") and not hasattr(type(self), name):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute {name!r}"
@@ -332,11 +351,14 @@ class View(anywidget.AnyWidget):
 
     @property
     def state(self) -> dict[str, Any]:
-        """Values of all traits that define what is shown."""
+        """Values of all traits in `state_names`, which determine what the view shows."""
         return {name: getattr(self, name) for name in self.state_names()}
 
     def _controls_in_a_frame(self) -> str:
-        """Return the controls of a page in a frame that fits the page, so "auto" is "full"."""
+        """Return the value of `controls` for a page in a frame that is as high as the page.
+
+        In such a frame, "auto" means "full".
+        """
         return "full" if self.controls == "auto" else str(self.controls)
 
     def _write(
@@ -345,7 +367,7 @@ class View(anywidget.AnyWidget):
         page: Callable[[Mapping[str, Any]], str],
         figure: FigureArguments,
     ) -> Path:
-        """Check the arguments, then write the page of the current state, or a picture of it."""
+        """Check the arguments, then write a page or a picture of the current state to a file."""
         kind = check_file_kind(path)
         if kind != "html":
             return write_atomic(path, self._draw(kind, page, figure))
@@ -366,17 +388,17 @@ class View(anywidget.AnyWidget):
         page: Callable[[Mapping[str, Any]], str],
         figure: FigureArguments,
     ) -> bytes:
-        """Return a picture of the page of this view's state."""
+        """Return a picture of the current state as the content of a file."""
         from attnviz.pages.image import check_browser, draw
 
         options = parse_figure_options(figure, self.theme)
-        # Raise the error for a missing browser before anything is computed.
+        # Raise an error for a missing browser first, before the page is computed.
         check_browser()
         state = self.state if options.theme is None else self.state | {"theme": options.theme}
         return draw(page(state), kind, options)
 
     def _estimated_height(self) -> float:
-        """Return an estimate of the view's height in pixels, for hosts that cannot measure it."""
+        """Estimate the height of the view in pixels, for programs that cannot measure it."""
         from attnviz.pages.iframe import estimate_height
 
         return estimate_height(self.name, self.record, self.state)
@@ -387,25 +409,34 @@ class View(anywidget.AnyWidget):
         show_snapshot(page, self._estimated_height())
 
     def _page_of(self, state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
-        """Return the file name and the HTML of a page with the state that the browser sent."""
+        """Return the file name and the HTML of a page, in steps.
+
+        `state` has the traits that the browser sent. They replace the traits of this view.
+        """
         names = self.state_names()
         sent = {name: value for name, value in state.items() if name in names}
         page = yield from self._page_steps(self.state | sent)
         return f"{self.file_name}.html", page
 
     def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        """Build the page of `_page` in steps, if this may take long."""
+        """Build the page that `_page` returns, in steps.
+
+        Views whose pages take long to build override this method.
+        """
         yield from ()
         return self._page(state)
 
     def _ipython_display_(self) -> None:
-        """Display the view, unless the current cell already displays it."""
+        """Display the view, unless the current cell already displays it.
+
+        IPython calls this method.
+        """
         if self.shown_in_cell is not None and self.shown_in_cell == ipython_cell():
             return
         from IPython.display import display
 
         if self.comm is None:
-            # `close` replaced the method with None.
+            # The view was closed, and `close` replaced this method with None. Restore it.
             self.__dict__.pop("_repr_mimebundle_", None)
             self.open()
         data, metadata = self._repr_mimebundle_() or ({}, {})
@@ -414,13 +445,16 @@ class View(anywidget.AnyWidget):
             self._show_saved()
 
     def _show_saved(self) -> None:
-        """Store a picture, and the page if the options say so, for readers without a kernel."""
+        """Add a picture to the outputs, for readers of the notebook who have no kernel.
+
+        If ``options.snapshot`` is "page", the interactive page is added, too.
+        """
         from attnviz.pages.notebook import show_saved
 
         try:
             still = self._still()
         except Exception:
-            # The view is on the screen, and shows the problem with its numbers.
+            # Do not raise the error, because the view itself is displayed and shows the problem.
             _logger.warning("no picture of the view is saved in the notebook", exc_info=True)
             return
         if options.snapshot == "page":
@@ -432,14 +466,15 @@ class View(anywidget.AnyWidget):
             show_saved(still)
 
     def _still(self) -> str:
-        """Return the small picture that is saved with the view, as HTML drawn without a browser."""
+        """Draw the picture that is saved with the view, without a browser. Return HTML."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Remove the view from the screen and release it.
+        """Remove the view from the screen and from memory.
 
-        ipywidgets and IPython's history no longer refer to the view. Its record is freed when no
-        variable refers to the view or the record. Displaying the view again opens it again.
+        Afterwards, neither ipywidgets nor IPython's history of results refers to the view. Its
+        record is freed when no variable refers to the view or to the record. A closed view can be
+        displayed again.
 
         Examples
         --------
@@ -449,15 +484,16 @@ class View(anywidget.AnyWidget):
         forget_result(self)
 
     def __del__(self) -> None:
-        # At shutdown, modules that `close` needs may be gone.
+        # At shutdown, skip this, because modules that `close` needs may already be deleted.
         if not self._is_finalizing():
             super().__del__()
 
     def _get_embed_state(self, *options: Any, **named: Any) -> dict[str, Any]:
-        """Return what `ipywidgets.embed` writes into a page: the exported page in a frame.
+        """Return the state that `ipywidgets.embed` writes into a page.
 
-        The state includes the traits that anywidget needs, even if `ipywidgets.embed` drops
-        default values.
+        It contains a widget that shows the exported page of the view in a frame, because the view
+        itself needs a kernel. Traits that anywidget needs are always included, even if the caller
+        asks to omit traits with default values.
         """
         from attnviz.pages.iframe import make_module
 
@@ -465,7 +501,8 @@ class View(anywidget.AnyWidget):
         try:
             html = self.to_iframe()
         except ValueError as error:
-            # `ipywidgets.embed` writes all views, including those that the user did not choose.
+            # Do not raise the error. `ipywidgets.embed` embeds all existing views, and the user may
+            # not need this one.
             warn_caller(f"a view is not embedded: {error}")
             html = f"<p>This view was not embedded: {escape(str(error))}</p>"
         names = [*_EMBEDDED_TRAITS, "_esm", "_anywidget_id"]
@@ -474,12 +511,14 @@ class View(anywidget.AnyWidget):
         return {name[1:]: state[name] for name in model} | {"state": state}
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
-        """Set traits to values from the browser, except those that contain code.
+        """Set traits to values from the browser.
+
+        Traits that the browser must not change, such as the code of the view, are skipped.
 
         Parameters
         ----------
         sync_data : dict
-            Values by trait.
+            New values by trait name.
         """
         code = ("_code", "_esm", "_css", "_description", "_record_number")
         super().set_state({name: sync_data[name] for name in sync_data if name not in code})
@@ -489,7 +528,8 @@ class View(anywidget.AnyWidget):
         super()._comm_changed(change)
         if self.comm is not None and not in_marimo():
             self.comm.on_msg(weakly(self._handle_msg))
-            # The browser closed the comm, and no longer shows this view.
+            # If the browser closes the comm, it does not show the view any longer, so close the
+            # view.
             self.comm.on_close(weakly(self._comm_closed))
 
     def _comm_closed(self, message: Any) -> None:
@@ -504,10 +544,10 @@ class View(anywidget.AnyWidget):
         self.send(message, buffers=buffers)
 
     def add_traits(self, **traits: Any) -> None:
-        """Add traits that the view's class does not have.
+        """Add traits to this view. Traits that its class already has are skipped.
 
-        A widget with added traits gets its own class. Creating this class takes as long as
-        creating the widget, and the class is freed only by the garbage collector.
+        traitlets creates a new class for each object with added traits. Creating this class takes
+        as long as creating the view, and only the garbage collector frees it.
 
         Parameters
         ----------

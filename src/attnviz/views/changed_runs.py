@@ -1,4 +1,7 @@
-"""Runs of a view's model with changed attention: effects, weights and single query-key pairs."""
+"""Runs of a view's model with changed attention, and a cache of their results.
+
+The results are effects on an answer, attention weights, and effects of single query-key pairs.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +36,30 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangedRuns", "Measured", "ShownStacks", "change_of", "check_count"]
 
-# Maximum numbers of changes in one run, and of cached effects. A page contains the cached effects.
+# Maximum number of changes in one run, and maximum number of cached effects. The cached effects are
+# part of an exported page.
 _MAX_CHANGES = 32
 _MAX_OUTCOMES = 50
-# Maximum number of cached runs with weights.
+# Maximum number of runs whose weights are cached.
 _MAX_RUNS = 2
-# Maximum number of changes that a name lists one by one.
+# Maximum number of changes that the name of a stack lists one by one. The name for more changes
+# states only their number.
 _MAX_NAMED_CHANGES = 2
-# Maximum length of a name, in characters.
+# Maximum number of characters of the changes in a name.
 _MAX_NAME_LENGTH = 160
 
 
-#: Tokens or classes (at most two, none for the default of `attnviz.intervene`), or a function.
+#: Answer that is measured: a function, or a tuple of one or two tokens or classes. An empty tuple
+#: is the default answer of `attnviz.intervene`.
 Measured = tuple[int | str, ...] | Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
 class ShownStacks:
-    """Stacks of a changed run and differences from the unchanged run, by stack name."""
+    """Stacks of a changed run, and their differences from the unchanged run.
+
+    The keys are the names of the stacks in the unchanged run.
+    """
 
     after: dict[str, AttentionStack]
     difference: dict[str, AttentionStack]
@@ -83,11 +92,12 @@ class ChangedRuns:
     record : AttentionRecord
         Record of the unchanged run.
     source : tuple, optional
-        The model, its inputs, the target and the options of `attnviz.extract`.
+        Model, inputs, target and options of `attnviz.extract`. If None, the model cannot run.
     measured : tuple of int or str, or callable
-        The view's `answer`. Runs for weights alone measure it, too.
+        Trait `answer` of the view as a `Measured`. It is measured in each run for which the caller
+        does not pass another answer.
     hint : str
-        Sentence that explains how to create such a view with a model.
+        Sentence for error messages that explains how to create a view with a model.
     """
 
     def __init__(
@@ -110,7 +120,11 @@ class ChangedRuns:
     def outcome(
         self, changes: tuple[RequestedChange, ...], measured: Measured | None = ()
     ) -> Steps[OutcomeHeader]:
-        """Compute the effect of `changes`, made together, on the measured answer."""
+        """Compute the effect that all `changes` together have on an answer, in steps.
+
+        `measured` is the answer. None is the answer of the view, and an empty tuple is the default
+        of `attnviz.intervene`.
+        """
         measured = self.measured if measured is None else measured
         outcome = yield from self._compute_outcome(changes, measured)
         effect = outcome.effect
@@ -128,7 +142,10 @@ class ChangedRuns:
         }
 
     def check(self, measured: Measured) -> None:
-        """Raise ValueError or TypeError if an answer cannot be measured. May run the model."""
+        """Raise ValueError or TypeError if an answer cannot be measured.
+
+        This may run the model.
+        """
         run_steps(self._get_interventions().check(measured))
 
     def _get_interventions(self) -> RepeatedInterventions:
@@ -167,10 +184,10 @@ class ChangedRuns:
     def run(
         self, changes: tuple[RequestedChange, ...], measured: Measured | None = None
     ) -> Steps[_Run]:
-        """Return a changed run from the cache, or run the model.
+        """Return the run with `changes` from the cache, or run the model, in steps.
 
-        If `measured` is None, a cached run with any answer is returned. Raises MemoryError if the
-        weights do not fit into memory.
+        If `measured` is None, a cached run may have measured any answer. Otherwise it must have
+        measured this answer. Raise MemoryError if the weights do not fit into memory.
         """
         key = _key(changes)
         cached = self._runs.get(key)
@@ -186,7 +203,7 @@ class ChangedRuns:
         return self._runs[key]
 
     def changed(self, changes: tuple[RequestedChange, ...]) -> Steps[ChangedHeader]:
-        """Describe the stacks of a changed run."""
+        """Describe the stacks of the run with `changes` for the browser, in steps."""
         if not changes:
             raise ValueError("changes is empty. Pass at least one change.")
         run = yield from self.run(changes)
@@ -206,7 +223,10 @@ class ChangedRuns:
         return ChangedHeader(stacks=stacks)
 
     def stack(self, name: str) -> AttentionStack | None:
-        """Return a stack of a cached run by its name, or None."""
+        """Return a stack of a cached run, or a difference, by its unique name.
+
+        Return None if no cached run has it.
+        """
         for run in self._runs.values():
             for stacks in (run.shown.after, run.shown.difference):
                 for stack in stacks.values():
@@ -215,7 +235,12 @@ class ChangedRuns:
         return None
 
     def edge(self, pair: EdgeRequest) -> Steps[EdgeHeader]:
-        """Return the norm share of a query-key pair and the effects of cutting it."""
+        """Describe a query-key pair, in steps.
+
+        The description contains the norm share of the pair (see `RepeatedInterventions.norm_share`)
+        and the cached effects of removing the pair. If the model has not run yet, it contains
+        neither.
+        """
         interventions = self._get_interventions()
         if not interventions.ready:
             return EdgeHeader(model="waits", share=None, share_problem="", cuts=[], noise="")
@@ -236,7 +261,7 @@ class ChangedRuns:
         return header
 
     def _describe_cuts(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
-        """Return the cached effects of cutting a pair, and the largest noise, in words."""
+        """Return the cached effects of removing a pair, in words, and their largest noise."""
         cuts: list[Cut] = []
         noise = 0.0
         for cached in self._outcomes.values():
@@ -254,7 +279,7 @@ class ChangedRuns:
         return cuts, format_small(noise) if cuts else ""
 
     def page_state(self) -> dict[str, Any]:
-        """Return the cached results that a page contains."""
+        """Return the cached results as entries of a page's state."""
         made: dict[str, Any] = {}
         if self._outcomes:
             made["outcomes"] = [
@@ -274,7 +299,7 @@ class ChangedRuns:
         return made
 
     def _shown_stacks(self, key: str, outcome: Outcome) -> ShownStacks:
-        """Return the stacks of a changed run and the differences, under unique names."""
+        """Return the stacks of a changed run and their differences, with unique names."""
         if outcome.record is None:
             raise TypeError("a run without a record has no stacks")
         words = self._unique_name(key, outcome.described)
@@ -310,7 +335,10 @@ class ChangedRuns:
         return shown
 
     def _unique_name(self, key: str, described: Sequence[str]) -> str:
-        """Return a unique name for changes, made from their descriptions."""
+        """Return a short unique name for some changes.
+
+        `key` identifies the changes, and `described` has one sentence for each change.
+        """
         if key in self._names:
             return self._names[key]
         words = "; ".join(
@@ -328,7 +356,7 @@ class ChangedRuns:
 
 
 def check_count(count: int) -> None:
-    """Raise ValueError for more changes than one run can have."""
+    """Raise ValueError if `count` changes are too many for one run."""
     if count > _MAX_CHANGES:
         raise ValueError(f"changes has {count} entries. Pass at most {_MAX_CHANGES}.")
 
@@ -338,13 +366,16 @@ def _key(changes: Iterable[RequestedChange]) -> str:
 
 
 def _drop_oldest(cache: dict[Any, Any], max_entries: int) -> None:
-    """Drop the oldest entries of a dict."""
+    """Remove the oldest entries of a dict until it has at most `max_entries`."""
     while len(cache) > max_entries:
         cache.pop(next(iter(cache)))
 
 
 def _is_cut_of(change: RequestedChange, pair: EdgeRequest) -> bool:
-    """Whether a change cuts a query-key pair in its head, alone or with other heads."""
+    """Whether a change removes a query-key pair in the head of the pair.
+
+    The change may remove the pair in other heads, too.
+    """
     return (
         change.kind == "knockout"
         and (change.stack, change.query, change.key) == (pair.stack, pair.query, pair.key)
@@ -361,7 +392,10 @@ def _answer_tokens(candidates: Iterable[Candidate]) -> list[AnswerToken]:
 
 
 def change_of(request: RequestedChange) -> Change:
-    """Convert a change that the reader requests to one of `attnviz.interventions`."""
+    """Convert the request for a change to an `Ablate`, `HideTokens` or `Knockout`.
+
+    Raise ValueError if the request lacks a query or key.
+    """
     from attnviz.interventions.changes import Ablate, HideTokens, Knockout
 
     layer, head, stack = request.layer, request.head, request.stack

@@ -1,4 +1,4 @@
-"""The compare view: distances between the heads of two or more records, and one head in detail."""
+"""The compare view, which shows distances between the heads of two or more records."""
 
 from __future__ import annotations
 
@@ -23,64 +23,67 @@ if TYPE_CHECKING:
 
 __all__ = ["CompareView"]
 
-# Above this many tokens, lines overlap too much to draw all. The head view has the same limit.
+# Maximum number of tokens for which all lines are drawn by default. With more tokens, lines overlap
+# too much. The head view has the same limit.
 _MAX_TOKENS_WITH_ALL_LINES = 32
 _MAX_NAMED_MODELS = 3
-# Significant digits of a distance in a page. A view shows two.
+# Number of significant digits of a distance in a page. A view shows two digits.
 _DIGITS = 6
 
 
 class CompareView(TokenWindows, RecordView):
     """Grid of all heads, coloured by the distance between two records, and one head in detail.
 
-    A click on a cell of the grid, or Enter, chooses that head. The detail shows the head in both
-    records and the difference. With more than two members, such as the checkpoints of a model, a
-    slider chooses the member that is compared with the first.
+    A click on a cell of the grid, or Enter, chooses a head. The detail shows this head in both
+    records, and the difference of its weights. The records of a comparison are called members. If
+    there are more than two members, such as the checkpoints of a training, a slider chooses the
+    member that is compared with the first member.
 
     Parameters
     ----------
     comparison : Comparison
         Result of `attnviz.compare`.
     include_layers : int or iterable of int, optional
-        Layers to offer.
+        Numbers of the layers that the view offers. All by default.
     **traits
-        Initial values of the traits below and of the traits that views of a record share:
-        `layer`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`). `stack` is
-        a name that both records have, such as ``"self"``. The view shows the first of `heads`.
-        Without `layer` and `heads`, it opens at the head whose distance most exceeds the rounding
-        error.
+        Initial values of the traits below and of the traits `stack`, `layer`, `heads`, `token`,
+        `key` and `theme` (see `attnviz.views.position.PositionedView`). `stack` is a name that both
+        records have, such as ``"self"``. The view shows the first head in `heads`. If neither
+        `layer` nor `heads` is passed, the view opens at the head whose distance exceeds its
+        rounding error most.
 
     Attributes
     ----------
     compared : Comparison
         Comparison that is shown. Read only.
     member : int
-        Number of the member that is compared with the first, from 1.
+        Number of the member that is compared with the first member (member 0), from 1.
     form : {"head", "matrix"}
-        Whether the chosen head is drawn as lines or as a matrix.
+        Form of the detail: lines as in the head view, or a heat map as in the matrix view.
     order : {"number", "distance"}
-        Order of the heads: by layer and number, or the largest distance first.
+        Order of the heads in the grid: by layer and head number, or by distance, with the largest
+        distance first.
     top_k : int or None
-        Number of strongest keys to draw per query, if drawn as lines. None draws all keys. The
-        default is 3 above 32 tokens.
+        Number of strongest keys per query that the lines show. None shows all keys. The default is
+        None for texts of up to 32 tokens, and 3 for longer texts.
     threshold : float
-        Smallest weight or absolute difference to draw, if drawn as lines.
+        Smallest weight or absolute difference that the lines show.
     color_scale : {"linear", "log"}
-        Scale of the colours, if drawn as a matrix.
+        Scale of the colours in the heat map.
     pooled : {"mean", "max"}
-        Value of a cell that covers several weights, if drawn as a matrix.
+        Value of a cell in the heat map that covers several weights: their mean, or the largest.
     query_window, key_window : list of two int, or None
-        Tokens that are shown, from start up to stop (exclusive). None is the default of the head
-        view or the matrix view.
+        Range of queries, and of keys, that the detail shows: [start, stop], with stop excluded.
+        None is the default of the head view or of the matrix view, depending on `form`.
     comparison : dict
-        Names, distances and stacks, for the browser. Read only.
+        Names, distances and stacks for the browser. Read only.
 
     Raises
     ------
     TypeError
         If `comparison` is not a `Comparison`, or a keyword is unknown.
     traitlets.TraitError
-        If a trait's value does not fit.
+        If a trait's value does not fit the comparison.
 
     Examples
     --------
@@ -92,10 +95,10 @@ class CompareView(TokenWindows, RecordView):
     """
 
     name: ClassVar[str] = "compare"
-    # Heads are ordered by distance only, so a page needs no scores.
+    # A page needs no scores, because scores do not order the heads of this view.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
-    # The member while the traits are initialized.
+    # Same as `member`, but available while the traits are being initialized.
     _shown_member = 1
 
     comparison = traitlets.Dict(read_only=True).tag(sync=True)
@@ -117,7 +120,7 @@ class CompareView(TokenWindows, RecordView):
         self.check_names(traits)
         _check_comparison(comparison)
         self._compared = comparison
-        # Contains every stack once per record.
+        # One record with the stacks of all members and their differences.
         self._members = with_layers(comparison.record(), include_layers)
         self._described = _restrict_layers(comparison.describe(), comparison, self._members)
         self._members.model = _model_of(comparison)
@@ -126,12 +129,12 @@ class CompareView(TokenWindows, RecordView):
 
     @property
     def compared(self) -> Comparison:
-        """The comparison that is shown."""
+        """Comparison that is shown."""
         return self._compared
 
     @property
     def record(self) -> AttentionRecord:
-        """The first record, reduced to the tokens that all records share."""
+        """Record of the first member, aligned with the tokens of the other members."""
         return self._record
 
     @record.setter
@@ -143,9 +146,10 @@ class CompareView(TokenWindows, RecordView):
         )
 
     def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the head whose distance most exceeds its rounding error.
+        """Return the head at which the view opens, with its distance and rounding error.
 
-        Return None if the caller chose a layer or a head.
+        This is the head whose distance exceeds its rounding error most. Return None if the caller
+        chose a layer or heads, or if no distance exceeds its rounding error.
         """
         named = {name for name, value in values.items() if value is not None}
         if named & {"layer", "heads"}:
@@ -170,7 +174,8 @@ class CompareView(TokenWindows, RecordView):
     ) -> tuple[int, int, float, float | None] | None:
         """Return layer, head, distance and rounding error of the head that differs most.
 
-        This is the head whose distance most exceeds its rounding error.
+        This is the head, in the given layers, whose distance exceeds its rounding error most.
+        Return None if no distance exceeds its rounding error.
         """
         description = self._described["stacks"][stack.name]
         if not 0 < member < len(description["distances"]):
@@ -193,7 +198,10 @@ class CompareView(TokenWindows, RecordView):
         return super()._first_state(values, stack)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """Return the head of the layer that differs most, and all lines up to 32 tokens."""
+        """Return the defaults of `heads` and `top_k`.
+
+        They are the head of the layer that differs most, and all keys for up to 32 tokens.
+        """
         has_layer = layer in stack.layers
         most_different = (
             self._most_different(stack, [layer], self._shown_member) if has_layer else None
@@ -205,19 +213,19 @@ class CompareView(TokenWindows, RecordView):
         }
 
     def _clip_heads(self) -> None:
-        """Choose the head that differs most if the layer has none of the chosen heads."""
+        """If the layer has none of the chosen heads, choose the head that differs most."""
         stack = self._stack_named(self.stack)
         if not set(self.heads) & set(range(stack.num_heads(self.layer))):
             self.heads = self._default_traits(stack, self.layer)["heads"]
 
     @property
     def file_name(self) -> str:
-        """Name of a file without its suffix: the model's name and the view's name."""
+        """Default file name of the view without suffix: the names of the models and of the view."""
         return "-".join(filter(None, [file_stem(self._members.model), "compare-view"]))
 
     @property
     def served_record(self) -> AttentionRecord:
-        """All stacks of the compared records and their differences, under unique names."""
+        """Record with the stacks of all members and their differences, under unique names."""
         return self._members
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,13 +248,16 @@ class CompareView(TokenWindows, RecordView):
 
 
 def _first_member(values: Mapping[str, Any]) -> int:
-    """Return the member that the caller chose, or 0 for a value that the trait rejects."""
+    """Return the initial value of `member`, or 0 if it is not an integer."""
     member = values.get("member", 1)
     return int(member) if isinstance(member, Integral) else 0
 
 
 def _model_of(comparison: Comparison) -> str:
-    """Return the name of the model, or the names of all models, without member names."""
+    """Return the different model names of the members, without the names of the members.
+
+    After `_MAX_NAMED_MODELS` names, only the number of further models is stated.
+    """
     bare = [
         member.model.removesuffix(name).removesuffix(f" ({name})")
         for member, name in zip(comparison.members, comparison.names, strict=True)
@@ -269,7 +280,7 @@ def _check_comparison(comparison: object) -> None:
 
 
 def _round_distances(described: Mapping[str, Any]) -> dict[str, Any]:
-    """Round the distances and rounding errors to the precision that a page needs."""
+    """Round distances and rounding errors to `_DIGITS` significant digits, for a smaller page."""
 
     def rounded(scores: list[list[float | None]] | None) -> list[list[float | None]] | None:
         return scores and [
@@ -288,7 +299,11 @@ def _round_distances(described: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _missing_tokens(comparison: Comparison, stack: str) -> list[dict[str, list[int]]]:
-    """Return the queries and keys that each member lacks, as lists of positions."""
+    """Return the queries and keys that each member lacks, as positions in the aligned tokens.
+
+    The first entry is for the first member, compared with member 1. Each of the other entries is
+    for another member, compared with the first member.
+    """
     pairs = [comparison.pair(member) for member in range(1, len(comparison.names))]
     sides = [dict(zip(("queries", "keys"), pair.alignment(stack), strict=True)) for pair in pairs]
     return [
@@ -303,7 +318,10 @@ def _missing_tokens(comparison: Comparison, stack: str) -> list[dict[str, list[i
 def _restrict_layers(
     described: Mapping[str, Any], comparison: Comparison, shown: AttentionRecord
 ) -> dict[str, Any]:
-    """Restrict the description to the layers of `shown`, and add the tokens that members lack."""
+    """Restrict the description of a comparison to the layers of the record `shown`.
+
+    Add the tokens that members lack (see `_missing_tokens`).
+    """
     stacks = {}
     for name, description in described["stacks"].items():
         member = description["members"][0]

@@ -1,4 +1,4 @@
-"""The dashboard: model view, head view and matrix view in one widget, at the same position."""
+"""The dashboard, which combines model view, head view and matrix view in one widget."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ __all__ = ["Dashboard"]
 class Dashboard(HeadView, ModelView, MatrixView):
     """Model view, head view and matrix view together.
 
-    Opening a head in the grid draws it as lines and as a matrix. Pinning a token in one view pins
-    it in all. Each view can be exported alone, or all of them as one page.
+    Opening a head in the grid of the model view draws it as lines and as a heat map. Pinning a
+    token in one of the views pins it in all three. Each view can be exported alone, or all three as
+    one page.
 
     Parameters
     ----------
     record : AttentionRecord
-        One example.
+        Record of one example.
     include_layers : int or iterable of int, optional
-        Layers to offer.
+        Numbers of the layers that the view offers. All by default.
     include_heads : iterable of int or mapping, optional
-        Heads to offer in the grid (see `ModelView`).
+        Heads that the grid offers (see `ModelView`).
     model, inputs, tokenizer, processor, target, truncation : optional
         Arguments with which the record was extracted (see `HeadView`).
     **traits
-        Initial values of the traits of `HeadView`, `ModelView` and `MatrixView`. A trait that
-        several of them have is one trait here.
+        Initial values of the traits of `HeadView`, `ModelView` and `MatrixView`. If several of
+        these views have a trait, the trait applies to all of them.
 
     Examples
     --------
@@ -44,7 +45,10 @@ class Dashboard(HeadView, ModelView, MatrixView):
     opens_at_pattern: ClassVar[bool] = True
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """Return the defaults of the three views. The head view's defaults take precedence."""
+        """Return the defaults of all three views.
+
+        If they differ, the default of the head view is used.
+        """
         return {
             **MatrixView._default_traits(self, stack, layer),
             **ModelView._default_traits(self, stack, layer),

@@ -1,4 +1,7 @@
-"""Traits for effects of interventions: scores of tokens, and notes that describe the measure."""
+"""Traits for scores of tokens, such as the effects of interventions.
+
+A note is a sentence that describes what a score measures.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,18 @@ from attnviz.views.position import PositionedView, same_tokens
 
 __all__ = ["Notes", "TokenScores", "note_of", "notes_of"]
 
-# A note must fit below a picture.
+# Maximum number of characters of a note, which is displayed below a picture.
 _MAX_NOTE_LENGTH = 1000
 
-# Scores by name, then by stack: one number per key, None if there is none.
+# Scores by name, then by stack: one number per key. None is a missing number.
 _ScoresByName = dict[str, dict[str, list[float | None]]]
 
 
 def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
-    """Describe what `HeadEffects` or `TokenEffects` measure, or return None for plain numbers.
+    """Return a note that describes a `HeadEffects` or `TokenEffects`, or None for other values.
 
-    The types are recognized by their attributes, so that a view need not import `interventions`.
+    `of` says whether the effects are of heads or of tokens. The two classes are recognized by their
+    attributes, so that this module does not need to import `interventions`.
 
     Examples
     --------
@@ -49,7 +53,10 @@ def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
 
 
 def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[str, str]:
-    """Return the notes of the values that have one, by name."""
+    """Return the note of each value that is a `HeadEffects` or `TokenEffects`, by name.
+
+    A value may also be a mapping of such values by stack.
+    """
     notes: dict[str, str] = {}
     for name, value in by_name.items():
         for scores in value.values() if isinstance(value, Mapping) else [value]:
@@ -60,7 +67,7 @@ def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[s
 
 
 class Notes(traitlets.Dict):
-    """Descriptions of scores, by name."""
+    """Notes of scores, by name of the score."""
 
     def validate(self, obj: Any, value: Any) -> dict[str, str]:
         del obj
@@ -83,10 +90,10 @@ class Notes(traitlets.Dict):
 
 
 class _TokenScores(traitlets.Dict):
-    """Scores of keys, by name and stack."""
+    """Scores of the keys in each stack, by name of the score and by stack."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
-        """Convert arrays and `TokenEffects` for the shown stack to lists."""
+        """Convert scores to lists. Scores without a stack name are for the shown stack."""
         checked = _check_token_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
         obj._notes_of_token_scores = _notes(value)
         return checked
@@ -98,21 +105,23 @@ class TokenScores(PositionedView):
     Attributes
     ----------
     token_scores : dict
-        Scores of the keys, by name. Each is an array (tokens,) for the stack that is shown first,
-        a dict of arrays by stack, or a result of `attnviz.token_effects`. A single one is named
-        ``"score"``, or ``"effect"`` for effects. `token_score` chooses the one that is drawn, as
-        bars around a zero line beside the keys. NaN draws no bar.
+        Scores of the keys, by name. A value is an array with one number per key of the current
+        stack, a dict of such arrays by stack name, or a result of `attnviz.token_effects`. A value
+        without a name is named ``"score"``, or ``"effect"`` if it is a result of `token_effects`.
+        The scores named `token_score` are drawn as bars around a zero line beside the keys. NaN
+        draws no bar.
     token_score_notes : dict
-        Descriptions of what the scores measure, by name. Effects have a default.
+        Sentences that describe what the scores measure, by name of the scores. The results of
+        `attnviz.token_effects` have a description by default.
     token_score : str or None
-        Name of the scores that are drawn. None draws the first.
+        Name of the scores that are drawn. None draws the first scores.
     """
 
     token_scores = _TokenScores().tag(sync=True)
     token_score_notes = Notes().tag(sync=True)
     token_score = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
-    # Notes of the scores that were set last.
+    # Notes of the effects in the latest value of `token_scores`.
     _notes_of_token_scores: Mapping[str, str] = {}
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
@@ -128,12 +137,12 @@ class TokenScores(PositionedView):
     def _fit_to_record(self, before: AttentionRecord) -> None:
         super()._fit_to_record(before)
         if not same_tokens(before, self.record):
-            # The scores belong to the previous tokens.
+            # Remove the scores, because they belong to the tokens of the previous record.
             self.token_scores = {}
 
     @traitlets.observe("token_scores")
     def _follow_notes(self, change: Mapping[str, Any]) -> None:
-        """Drop notes of scores that were replaced."""
+        """Remove the notes of scores that were replaced, and add the notes of new effects."""
         old, new = change["old"] or {}, change["new"]
         replaced = {name for name in old if old[name] != new.get(name)}
         notes = self.token_score_notes
@@ -166,7 +175,7 @@ def _notes(value: Any) -> dict[str, str]:
 def _check_token_scores(
     scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> _ScoresByName:
-    """Convert scores to lists for JSON. An array without a stack belongs to `stack`."""
+    """Convert scores to lists for JSON. Scores without a stack name belong to `stack`."""
     if isinstance(scores, str):
         raise traitlets.TraitError(
             f"token_scores={short_repr(scores)} is a string. Pass one number per key."
@@ -191,9 +200,10 @@ def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]
     try:
         numbers = np.asarray(values)
         if numbers.dtype.kind == "O":
-            # A view's state has None for missing numbers.
+            # Scores that come from the state of a view have None for missing numbers.
             numbers = np.array([np.nan if entry is None else entry for entry in values])
-        # numpy would convert strings such as "1.5".
+        # Check the type of the numbers. Strings such as "1.5" are invalid, but numpy would convert
+        # them.
         plain = numbers.dtype.kind in "biuf"
     except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError):
         plain = False

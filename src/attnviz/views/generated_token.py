@@ -1,9 +1,11 @@
-"""The generated token that a view shows, as three traits that follow each other.
+"""The generated token that a view shows.
 
-A view shows a token in the row of the query that predicted it, or in the row of the token itself as
-a query. The traits are the number of the token, which of these two rows is shown, and the pinned
-query. When one of them is set, the others follow. `js/src/ui/generated-token/state.ts` does the
-same for pages without a kernel. `tests/fixtures/generated_token.json` tests both.
+A view can show a generated token in two rows: in the row of the query that predicted it, or in the
+row in which the token itself is the query. The trait `prediction` is the number of the token,
+`as_query` chooses the row, and `token` is the pinned query, which is the query of this row. When
+one of the three traits is set, the other traits are updated. `js/src/ui/generated-token/state.ts`
+does the same for pages without a kernel. The tests of both languages read
+`tests/fixtures/generated_token.json`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ __all__ = ["Cursor", "GeneratedToken", "settled"]
 
 @dataclass(frozen=True)
 class Cursor:
-    """The pinned query, the number of the generated token, and whether its own row is shown."""
+    """Values of the traits `token`, `prediction` and `as_query`."""
 
     token: int | None
     prediction: int | None
@@ -37,12 +39,12 @@ class GeneratedToken(PositionedView):
     Attributes
     ----------
     prediction : int or None
-        Number of the generated token that is shown, from 0. Negative numbers count from the end:
-        -1 is the last. Setting it moves `token` to the query that predicted it. If `token` moves,
-        it follows.
+        Number of the generated token that is shown, from 0. Negative numbers count from the end, so
+        -1 is the last generated token. Setting `prediction` also sets `token` to the query that
+        predicted the generated token. Setting `token` to this query also sets `prediction`.
     as_query : bool
-        Whether to show the row of the token itself as a query, and not the row of the query that
-        predicted it.
+        Row in which a generated token is shown. If False, this is the row of the query that
+        predicted the token. If True, it is the row in which the token itself is the query.
     """
 
     _cursor = Cursor(None, None, as_query=False)
@@ -67,27 +69,28 @@ class GeneratedToken(PositionedView):
         return prediction
 
     def notify_change(self, change: Any) -> None:
-        """Notify the observers, then update the cursor."""
+        """Notify the observers of a changed trait, then update the other two traits."""
         super().notify_change(change)
-        # The observers come first. If traits are linked one by one, the other view must receive
-        # `as_query` before it receives the query that `as_query` moved.
+        # Notify the observers first. If the traits of two views are linked one by one, the other
+        # view must receive `as_query` before it receives the value of `token` that follows from it.
         if change["name"] in {"stack", "token", "prediction", "as_query"}:
             self._settle_cursor()
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
         if self.stack in self.record.stacks:
-            # A pinned query stays, even if it predicted nothing.
+            # Do this before the traits are validated. A pinned query then remains pinned, even if
+            # it predicted no token.
             self._settle_cursor()
         super()._fit_to_record(before)
 
     def _settle_cursor(self) -> None:
-        """Make the pinned query and the shown token consistent."""
+        """Make `token`, `prediction` and `as_query` consistent."""
         if not self.stack:
             return
         predictions = self._stack_named(self.stack).query_tokens.predictions
         now = Cursor(self.token, self.prediction, self.as_query)
         self._cursor = settled(predictions, self._cursor, now)
-        # Set all at once: in between they would contradict each other.
+        # Set all three before observers are notified, because they are inconsistent in between.
         with self.hold_trait_notifications():
             self.as_query = self._cursor.as_query
             self.prediction = self._cursor.prediction
@@ -95,10 +98,11 @@ class GeneratedToken(PositionedView):
 
 
 def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> Cursor:
-    """Return a cursor in which the other two values follow the one that was set.
+    """Return a consistent cursor after one or more of its values were set.
 
-    If the pinned query and the prediction were both set and disagree, the query counts. The
-    function is idempotent.
+    `before` is the previous cursor, and `now` has the new values. The values that were not set are
+    adapted to the value that was set. If both `token` and `prediction` were set and disagree,
+    `prediction` is adapted to `token`. A consistent cursor is returned unchanged.
     """
     prediction = None
     if now.prediction is not None and 0 <= now.prediction < len(predictions):
@@ -120,6 +124,10 @@ def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> C
 
 
 def _query_of(prediction: Prediction, *, as_query: bool) -> int:
-    """Return the query whose row shows a token. A token that was never read has no row."""
+    """Return the query in whose row a generated token is shown.
+
+    The last generated token is not a query, because the model did not read it. It is shown in the
+    row of the query that predicted it, even if `as_query` is True.
+    """
     own = prediction.row
     return own if as_query and own is not None else prediction.query

@@ -1,4 +1,4 @@
-"""The head view: two columns of tokens, and a line for each weight."""
+"""The head view, which draws a line for each weight between two columns of tokens."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from attnviz.views.what_if import WhatIf
 
 __all__ = ["HeadView"]
 
-# Up to this many heads are easy to distinguish. Above, the mean is the better first picture.
+# Maximum number of heads of a layer that are all chosen by default. With more heads, the default is
+# their mean, because more colours are hard to distinguish.
 _MAX_DEFAULT_HEADS = 4
-# Above this many tokens, lines overlap too much to draw all.
+# Maximum number of tokens for which all lines are drawn by default. With more tokens, lines overlap
+# too much.
 _MAX_TOKENS_WITH_ALL_LINES = 32
 
 
@@ -30,12 +32,12 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     Parameters
     ----------
     record : AttentionRecord
-        One example.
+        Record of one example.
     include_layers : int or iterable of int, optional
-        Layers to offer.
+        Numbers of the layers that the view offers. All by default.
     model, inputs, tokenizer, processor, target, truncation : optional
-        Arguments with which the record was extracted, as for `attnviz.extract`. With them, the
-        reader can change the attention and measure the effect. ``show_*`` functions pass them.
+        Arguments with which the record was extracted, as for `attnviz.extract`. If they are passed,
+        the reader can change the attention and measure the effect. ``show_*`` functions pass them.
     **traits
         Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
@@ -48,27 +50,30 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     Attributes
     ----------
     combine : {"separate", "mean", "max"}
-        Whether the chosen heads are drawn in separate colours, or combined by mean or maximum. If
-        no head is chosen, all heads are combined, and ``"separate"`` shows their mean.
+        How several heads are drawn. ``"separate"`` draws each chosen head in its own colour.
+        ``"mean"`` and ``"max"`` draw the mean or the maximum of their weights. If no head is
+        chosen, all heads of the layer are combined, and ``"separate"`` also draws their mean.
     top_k : int or None
-        Number of strongest keys to draw per query, among the shown keys. None draws all. The
-        default is 3 above 32 tokens.
+        Number of strongest keys to draw per query, among the keys that are shown. None draws all
+        keys. The default is None for texts of up to 32 tokens, and 3 for longer texts.
     threshold : float
         Smallest weight to draw, from 0 to the largest possible weight, which is usually 1.
     leave_out : list of ("special", "first" or int)
-        Keys whose weights are not drawn: special tokens, the first token, or single keys. May be
-        set with strings, such as ``["[CLS]", "."]``. Each string stands for all keys with this
-        text. The other weights are unchanged, and the view shows the share that is left out.
+        Keys whose weights are not drawn: ``"special"`` for all special tokens, ``"first"`` for the
+        first token, or positions of keys. Strings such as ``["[CLS]", "."]`` are replaced by the
+        positions of all keys with these texts. The other weights are unchanged, and the view states
+        the share of the weight that is left out.
     renormalize : bool
-        Whether to divide the remaining weights by their sum. On a page this enlarges rounding
-        errors, and the view says so.
+        Whether to divide the weights that are not left out by their sum. On a page this enlarges
+        rounding errors, and the view states this.
     query_window, key_window : list of two int, or None
-        Tokens that are shown, from start up to stop (exclusive), at most 2,000. None is the view's
-        default: all tokens up to 100, otherwise the first 64. The caption states how much of the
-        weight is outside. The strongest keys of a pinned query are listed even if they are
-        outside, and a click on one moves the window there.
+        Range of queries, and of keys, that are shown: [start, stop], with stop excluded, at most
+        2,000 tokens. None shows all tokens of a text with up to 100 tokens, and the first 64 tokens
+        of a longer text. The caption states how much of the weight is on keys outside the range.
+        The strongest keys of a pinned query are listed even if they are outside. A click on such a
+        key moves the range to it.
     orientation : {"vertical", "horizontal"}
-        Two columns or two rows of tokens.
+        Whether the tokens are in two columns (vertical) or in two rows (horizontal).
 
     Examples
     --------
@@ -89,7 +94,10 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     orientation = Choice(["vertical", "horizontal"], "vertical").tag(sync=True)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """Return the defaults: all heads if at most 4, and all lines up to 32 tokens."""
+        """Return the defaults of `heads` and `top_k`.
+
+        They are all heads if the layer has at most 4, and all keys for up to 32 tokens.
+        """
         heads = list(range(stack.num_heads(layer))) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
@@ -100,7 +108,8 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     @traitlets.validate("threshold")
     def _validate_threshold(self, proposal: Mapping[str, Any]) -> float:
         threshold: float = proposal["value"]
-        # Other stacks are not checked: computing their largest weight would take all weights.
+        # If rows do not sum to 1, the threshold is not checked, because the largest weight can only
+        # be found by computing all weights.
         if threshold > 1 and self._stack_named(self.stack).normalized:
             raise traitlets.TraitError(f"threshold={threshold!r} must be between 0 and 1")
         return threshold
@@ -117,12 +126,12 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 
     @traitlets.observe("stack")
     def _forget_left_out(self, change: Mapping[str, Any]) -> None:
-        """Drop single keys that the new stack does not have."""
+        """Remove keys from `leave_out` that the new stack does not have."""
         if change["old"] and change["old"] != change["new"]:
             self.leave_out = self._keys_left_out()
 
     def _keys_left_out(self) -> list[str | int]:
-        """Return the entries of `leave_out` that the stack has."""
+        """Return the entries of `leave_out` that fit the current stack."""
         count = len(self._stack_named(self.stack).key_tokens)
         return [key for key in self.leave_out if not isinstance(key, int) or key < count]
 

@@ -1,4 +1,4 @@
-"""The order in which a view offers heads: by number or by a score."""
+"""The order in which a view offers heads, by number or by a score, and the scores."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from attnviz.views.trait_types import Finite
 
 __all__ = ["HeadOrder"]
 
-# Scores by name, then by stack: one list per layer, one number per head, None if not finite.
+# Scores by name, then by stack: one list per layer with one number per head. None is a number that
+# is not finite.
 _ScoresByName = dict[str, dict[str, list[list[float | None]]]]
 
 
 class _HeadScores(traitlets.Dict):
-    """Scores by name, then by stack: one list per layer, one number per head."""
+    """Scores of heads by name and stack (`_ScoresByName`)."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
-        """Convert arrays for the shown stack to lists."""
+        """Convert scores to lists. Arrays without a stack name are for the shown stack."""
         stack = obj.record.stack(obj.stack or None)
         checked = _checked_scores(value, stack, obj.record.stacks)
         _check_stacks("scores", checked, obj.record.stacks)
@@ -36,10 +37,10 @@ class _HeadScores(traitlets.Dict):
 
 
 class _HeadErrors(traitlets.Dict):
-    """Standard errors of scores, in the same layout."""
+    """Standard errors of the scores of heads, by name and stack like the scores."""
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
-        """Convert arrays for the shown stack to lists."""
+        """Convert errors to lists. Arrays without a stack name are for the shown stack."""
         stack = obj.record.stack(obj.stack or None)
         checked = _checked_scores(value, stack, obj.record.stacks, "score_errors")
         _check_stacks("score_errors", checked, obj.record.stacks)
@@ -54,31 +55,34 @@ class _HeadErrors(traitlets.Dict):
 
 
 class HeadOrder(HeadRoles):
-    """Base class of views that offer heads in an order.
+    """Base class of views that can order heads by a score.
 
     Attributes
     ----------
     order : str
-        Order of the heads. ``"number"`` is the order of the model. ``"pinned"`` orders by the
-        weight from the pinned query to the pinned key, or by the query's largest weight if no key
-        is pinned. The name of one of `scores`, or of a pattern of `attnviz.analysis.head_scores`
-        (``"previous token"``, ...), orders by these scores. ``"role"`` orders by `roles`. The
-        largest score comes first. If `scores` have both signs, or are effects, the largest absolute
-        value comes first.
+        Order of the heads. ``"number"`` orders by layer and head number. ``"pinned"`` orders by the
+        weight from the pinned query to the pinned key or, if no key is pinned, by the largest
+        weight of the pinned query. The name of an entry of `scores`, or of a pattern of
+        `attnviz.analysis.head_scores` such as ``"previous token"``, orders by these scores.
+        ``"role"`` orders by `roles`. The head with the largest score comes first. If scores are
+        both positive and negative, or are a result of `attnviz.head_effects`, the head with the
+        largest absolute value comes first.
     min_score : float or None
-        Smallest score of the heads that are offered, if heads are ordered by a score. It is
-        compared with absolute values if heads are ordered by absolute value.
+        Smallest score of the heads that are offered, if heads are ordered by a score. If they are
+        ordered by absolute value, it is the smallest absolute value. None offers all heads.
     scores : dict
-        Scores of your own, by name. Each is an array (layers, heads), or one sequence per layer,
-        for the stack that is shown first. A single array is named ``"score"``. Heads are ordered by
-        the first scores unless `order` is set. Scores with both signs, and the effects of
-        `attnviz.head_effects`, are drawn as bars around a zero line below each head. Effects
-        contain their stack, measure and noise.
+        Your own scores of heads, by name. A value is an array with the shape (layers, heads), or a
+        list with one sequence per layer, for the current stack. A value can also be a dict of such
+        arrays by stack name, or a result of `attnviz.head_effects`. A single array without a name
+        is named ``"score"``. If `scores` are passed without `order`, heads are ordered by the first
+        scores. Results of `head_effects`, and scores that are both positive and negative, are drawn
+        as bars around a zero line below each head.
     score_notes : dict
-        Descriptions of what the scores measure, by name. Effects have a default.
+        Sentences that describe what the scores measure, by name of the scores. The results of
+        `attnviz.head_effects` have a description by default.
     score_errors : dict
-        Standard errors of the scores, by name, in the same layout. Effects over several texts
-        contain them. They are drawn as thin lines over the bars.
+        Standard errors of the scores, in the same form as `scores`. They are drawn as thin lines
+        over the bars. Results of `attnviz.head_effects` over several texts contain standard errors.
     """
 
     order = traitlets.Unicode("number").tag(sync=True)
@@ -87,7 +91,7 @@ class HeadOrder(HeadRoles):
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)
 
-    # Notes and standard errors of the scores that were set last.
+    # Notes and standard errors of the effects in the latest value of `scores`.
     _notes_of_scores: Mapping[str, str] = {}
     _errors_of_scores: Mapping[str, dict[str, list[list[float | None]]]] = {}
 
@@ -135,13 +139,17 @@ class HeadOrder(HeadRoles):
 
     @traitlets.observe("roles")
     def _forget_role_order(self, change: Mapping[str, Any]) -> None:
-        """Order heads by number if the roles were removed."""
+        """Reset an order by role to the order by number if `roles` is now empty."""
         if self.order == "role" and not change["new"] and "role" not in self.scores:
             self.order = "number"
 
     @traitlets.observe("scores")
     def _forget_order(self, change: Mapping[str, Any]) -> None:
-        """Drop the notes and errors of replaced scores, and an order by removed scores."""
+        """Adapt the order, the notes and the standard errors to new scores.
+
+        An order by removed scores becomes the order by number. Notes and errors of replaced scores
+        are removed, and those of new effects are added.
+        """
         old, new = change["old"] or {}, change["new"]
         if self.order in set(old) - set(new):
             self.order = "number"
@@ -155,7 +163,7 @@ class HeadOrder(HeadRoles):
 
 
 def _notes(scores: Any) -> dict[str, str]:
-    """Return descriptions of the effects among scores, by name."""
+    """Return the note of each entry of `scores` that is a `HeadEffects`, by name."""
     by_name = scores if isinstance(scores, Mapping) else {"score": scores}
     return notes_of(by_name, "head")
 
@@ -163,7 +171,7 @@ def _notes(scores: Any) -> dict[str, str]:
 def _errors(
     scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> _ScoresByName:
-    """Return the standard errors of the effects among scores, by name and stack."""
+    """Return the standard errors of the entries of `scores` that are effects, by name and stack."""
     by_name = scores if isinstance(scores, Mapping) else {"score": scores}
     errors: _ScoresByName = {}
     for name, value in by_name.items():
@@ -178,9 +186,12 @@ def _errors(
 
 
 def _check_stacks(trait: str, checked: _ScoresByName, stacks: Mapping[str, AttentionStack]) -> None:
-    """Raise TraitError if the record has none of the stacks, or if a shape does not fit."""
+    """Raise TraitError for scores whose stacks the record lacks, or whose shape does not fit.
+
+    `trait` is the name of the trait in the message.
+    """
     for name, by_stack in checked.items():
-        # The scores may include stacks that this view leaves out.
+        # Ignore stacks that the record lacks if it has at least one of the others.
         names = [key for key in by_stack if key in stacks]
         if by_stack and not names:
             raise traitlets.TraitError(
@@ -199,8 +210,8 @@ def _checked_scores(
 ) -> _ScoresByName:
     """Convert scores to lists for JSON.
 
-    An array belongs to `stack` unless it is of effects, which name their stack. `trait` is the name
-    of the argument in messages.
+    Scores without a stack name belong to `stack`, except effects, which contain the name of their
+    stack. `trait` is the name of the trait in error messages.
     """
     if isinstance(scores, str):
         instead = f", or order={short_repr(scores)} for a pattern" if trait == "scores" else ""
@@ -227,7 +238,7 @@ def _checked_scores(
 def _own_stack(
     name: str, value: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> AttentionStack:
-    """Return the stack of effects, or `stack` for plain numbers."""
+    """Return the stack to which scores belong: for effects their own, otherwise `stack`."""
     if note_of(value, "head") is None:
         return stack
     own = getattr(value, "stack", stack.name)
@@ -239,7 +250,11 @@ def _own_stack(
 
 
 def _select_layers(effects: Any, stack: AttentionStack, rows: Any) -> Any:
-    """Select the rows of effects, or of their errors, for the layers that a view offers."""
+    """Select the rows of the layers that the view offers.
+
+    `rows` are the effects or their standard errors, with one row per layer of `effects`. If
+    `effects` are plain numbers, `rows` are returned unchanged.
+    """
     layers = getattr(effects, "layers", None)
     if note_of(effects, "head") is None or layers is None or not set(stack.layers) <= set(layers):
         return rows

@@ -1,4 +1,4 @@
-"""Roles of heads over a corpus, shown in views of one text."""
+"""Roles of heads, which are found in a corpus and shown in views of one text."""
 
 from __future__ import annotations
 
@@ -25,17 +25,20 @@ _MAX_NAME_LENGTH = 80
 
 
 class NamedHeads(TypedDict):
-    """Roles of a stack's heads: one list per layer, one entry per head, None without a role.
+    """Roles of the heads of a stack.
+
+    Each attribute is a list with one list per layer, which has one entry per head. The entry of a
+    head without a role is None.
 
     Attributes
     ----------
     names : list of list of (str or None)
-        Main role of each head.
+        Name of the main role of each head.
     labels : list of list of (str or None)
         Main role with its score, such as ``induction 0.98 ± 0.01``.
     ranks : list of list of (float or None)
-        Sort keys of the heads, for descending order. Heads with the rarest role come first. Heads
-        of the same role are adjacent, sorted by score.
+        Number by which heads are sorted in descending order. The heads with the rarest role come
+        first. Heads with the same role are sorted by score.
     """
 
     names: list[list[str | None]]
@@ -44,7 +47,7 @@ class NamedHeads(TypedDict):
 
 
 class _Roles(traitlets.Dict):
-    """Roles by stack."""
+    """Roles of heads, as `NamedHeads` by stack name."""
 
     def validate(self, obj: Any, value: Any) -> dict[str, NamedHeads]:
         """Convert statistics, roles or names to `NamedHeads`."""
@@ -57,11 +60,10 @@ class HeadRoles(PositionedView):
     Attributes
     ----------
     roles : dict
-        Roles of heads over a corpus: `HeadStatistics` of the same model, the result of
-        ``statistics.stack(name).roles()``, or names by layer and head,
-        ``{(1, 0): "induction"}``, for the stack that is shown first. Pass a dict by stack name for
-        several stacks. Views write the role beside each head, and ``order="role"`` puts heads of
-        the same role together.
+        Roles of heads over a corpus. Pass `HeadStatistics` of the same model, or for the current
+        stack the result of ``statistics.stack(name).roles()`` or a dict of names by layer and head,
+        such as ``{(1, 0): "induction"}``. For several stacks, pass a dict of these by stack name.
+        The view writes the role beside each head. ``order="role"`` groups heads with the same role.
     """
 
     roles = _Roles().tag(sync=True)
@@ -70,7 +72,11 @@ class HeadRoles(PositionedView):
 def checked_roles(
     roles: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> dict[str, NamedHeads]:
-    """Convert roles to `NamedHeads` by stack. Roles without a stack name belong to `stack`."""
+    """Convert roles in any accepted form to `NamedHeads` by stack name.
+
+    Roles without a stack name belong to `stack`. Roles of stacks that are not in `stacks` are
+    ignored, but if all stacks are missing, TraitError is raised.
+    """
     if roles is None:
         return {}
     names = getattr(roles, "stack_names", None)
@@ -86,7 +92,7 @@ def checked_roles(
     elif not isinstance(roles, Mapping):
         raise traitlets.TraitError(f"roles={short_repr(roles)}: {_HINT}")
     elif all(isinstance(key, str) for key in roles):
-        # The roles may include stacks that this view leaves out.
+        # Ignore stacks that the record lacks if it has at least one of the others.
         by_stack = {name: of for name, of in roles.items() if name in stacks}
         if roles and not by_stack:
             raise traitlets.TraitError(
@@ -114,7 +120,7 @@ def _convert(roles: Any, stack: AttentionStack) -> NamedHeads:
     raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {short_repr(roles)}")
 
 
-# Layer, head, name of the role, label, and score of the role.
+# One head with a role: layer, head, name of the role, label, and score of the role.
 _Named = tuple[int, int, str, str, float]
 
 
@@ -152,11 +158,15 @@ def _entries_of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterat
 
 
 def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> NamedHeads:
-    """Arrange roles by layer and head. `kinds` breaks ties between equally rare roles."""
+    """Arrange roles by layer and head.
+
+    `kinds` contains the names of all roles. If two roles are equally rare, the first of them in
+    `kinds` comes first.
+    """
     names: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     labels: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
     ranks: list[list[float | None]] = [[None] * count for count in stack.heads_per_layer]
-    # A view may leave out layers.
+    # Skip roles in layers that the view does not offer.
     offered = [entry for entry in named if entry[0] in stack.layers]
     counts = Counter(name for _, _, name, _, _ in offered)
     rare_first = sorted(counts, key=lambda name: (counts[name], kinds.index(name)))
@@ -173,7 +183,10 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
 
 
 def _check_named_heads(roles: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
-    """Check and copy roles that come from a browser or another view."""
+    """Check that roles in the form of `NamedHeads` fit the stack, and copy them.
+
+    A browser or another view may have sent them.
+    """
     num_heads = list(stack.heads_per_layer)
     for kind, allowed in (("names", str), ("labels", str), ("ranks", (int, float))):
         rows = roles[kind]

@@ -1,11 +1,12 @@
 """Close the views of a cell when it runs again, unless a variable refers to them.
 
-ipywidgets refers to every widget until `close()` is called, and IPython's history (`_`, `Out[3]`)
-refers to every result, each with the view's record. When a cell runs again, both drop the views
-that the cell created. A view without other references closes.
+Views, with their records, would remain in memory for two reasons. ipywidgets refers to every widget
+until `close()` is called. IPython's history (`_`, `Out[3]`) refers to every result. Therefore, when
+a cell runs again, both references to the views that this cell created are removed. A view to which
+nothing else refers is then closed.
 
-Hosts that do not identify the running cell (Colab, marimo, scripts) keep all views until `close()`
-is called. The same holds for views from callbacks, which run in no cell.
+Colab, marimo and scripts do not identify the running cell, so their views remain until `close()` is
+called. Views that are created in callbacks also remain, because callbacks do not run in a cell.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from ipywidgets.widgets import widget as registry
 
 __all__ = ["end_with_cell", "forget_result", "hold_weakly", "weakly"]
 
-# Views that were opened in each cell. The key None has the views from unknown cells.
+# Views that were opened in each cell, by the id of the cell. The key None is for unknown cells.
 _views_by_cell: dict[str | None, weakref.WeakSet[ipywidgets.Widget]] = {}
 
 
 def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a bound method in a function with a weak reference to its object."""
+    """Return a function that calls a bound method, but refers to its object only weakly.
+
+    After the object is freed, the function does nothing and returns None.
+    """
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any, **options: Any) -> Any:
@@ -37,14 +41,18 @@ def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hold_weakly(widget: ipywidgets.Widget) -> None:
-    """Make ipywidgets refer to a widget only weakly."""
-    # The entry stays in the registry, because a reloaded page asks ipywidgets for all widgets.
+    """Make the references of ipywidgets to a widget weak."""
+    # Keep an entry in the registry, because a reloaded browser page asks ipywidgets for all
+    # widgets.
     registry._instances[widget.comm.comm_id] = weakref.proxy(widget)
     widget.comm.on_msg(weakly(widget._handle_msg))
 
 
 def end_with_cell(view: ipywidgets.Widget) -> None:
-    """Drop the references to a view when the current cell runs again."""
+    """Remove the references to a view when the current cell runs again.
+
+    These are the references of ipywidgets and of IPython's history.
+    """
     _views_by_cell.setdefault(_current_cell(), weakref.WeakSet()).add(view)
     shell = _shell()
     if shell is not None and _before_cell not in shell.events.callbacks["pre_run_cell"]:
@@ -52,14 +60,14 @@ def end_with_cell(view: ipywidgets.Widget) -> None:
 
 
 def forget_result(view: ipywidgets.Widget) -> None:
-    """Remove a view from IPython's history of results. Variables of the user stay."""
+    """Remove a view from IPython's history of results. Variables of the user are not changed."""
     shell = _shell()
     if shell is None:
         return
     results = shell.user_ns.get("_oh", {})
     for number in [number for number, value in results.items() if value is view]:
         del results[number]
-    # IPython lists here the names that it added to the user's names, such as `_` and `_3`.
+    # `user_ns_hidden` has the variables that IPython itself created, such as `_` and `_3`.
     hidden = shell.user_ns_hidden
     for name in [name for name, value in hidden.items() if value is view]:
         del hidden[name]
@@ -83,7 +91,7 @@ def _before_cell(info: Any) -> None:
 
 
 def _current_cell() -> str | None:
-    """Return the id of the cell that runs, or None if the host names none."""
+    """Return the id of the running cell, or None if the host does not state it."""
     parent = getattr(_shell(), "parent_header", None)
     metadata = parent.get("metadata") if isinstance(parent, dict) else None
     cell = metadata.get("cellId") if isinstance(metadata, dict) else None
@@ -97,7 +105,7 @@ def _shell() -> Any:
 
 @atexit.register
 def _leave_open() -> None:
-    """Close no view at shutdown, when modules that `close` needs are gone."""
+    """Prevent views from being closed at shutdown, because `close` needs deleted modules."""
     for views in _views_by_cell.values():
         for view in views:
             view.comm = view.layout.comm = None

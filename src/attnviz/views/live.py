@@ -1,7 +1,8 @@
-"""A view of a running generation. Its record is replaced as tokens arrive.
+"""Updates of a view while a model generates text.
 
-The model generates in a thread, so that the kernel can answer the browser. Only the kernel's thread
-changes the view.
+The model generates in a separate thread, so that the kernel can answer the browser. After new
+tokens, the record of the view is replaced by a longer record. This happens in the kernel's thread,
+because no other thread may change a view.
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ from attnviz.views.lifetime import weakly
 __all__ = ["LiveGeneration"]
 
 _running: weakref.WeakSet[LiveGeneration] = weakref.WeakSet()
-# Maximum seconds for a step at shutdown, and maximum length of an error message.
+# Maximum time to wait for a running step at shutdown, in seconds.
 _LAST_STEP = 10.0
+# Maximum number of characters of an error message in the view.
 _MAX_ERROR_LENGTH = 2000
 
 
 @atexit.register
 def _end_all() -> None:
-    """Stop all generations at shutdown. torch aborts if a thread is in the middle of a step."""
+    """Stop all generations at shutdown, and wait for their threads.
+
+    If Python exits while a thread computes with torch, torch aborts the process.
+    """
     generations = list(_running)
     for generation in generations:
         generation.stop()
@@ -38,15 +43,15 @@ def _end_all() -> None:
 
 
 class LiveGeneration:
-    """A running generation and the view that shows it.
+    """Generation in a separate thread, and the view that shows it.
 
     Parameters
     ----------
     extract : callable
-        Function with the arguments `show` and `is_stopped` of
-        `attnviz.extraction.live.extract_live`. Returns the last record.
+        Function that generates the text and returns the final record. It has the arguments `show`
+        and `is_stopped` of `attnviz.extraction.live.extract_live`.
     loop : AbstractEventLoop
-        Event loop of the kernel, which changes the view.
+        Event loop of the kernel, in which the view is updated.
     """
 
     def __init__(
@@ -54,7 +59,7 @@ class LiveGeneration:
     ) -> None:
         self._extract = extract
         self._loop = loop
-        # Weak reference to a view of a record, or a function that returns None.
+        # Weak reference to the view. Before `show_in`, a function that returns None.
         self._view: Callable[[], Any] = lambda: None
         self._record: AttentionRecord | None = None
         self._shown_record: AttentionRecord | None = None
@@ -63,7 +68,7 @@ class LiveGeneration:
         self._has_record = threading.Event()
         self._stopped = threading.Event()
         self._ended = False
-        # The context determines the cell to which a notebook's kernel sends messages.
+        # Run the thread in a copy of the context, so that its output belongs to the current cell.
         run = partial(contextvars.copy_context().run, self._run)
         self._thread = threading.Thread(target=run, name="attnviz generation", daemon=True)
         _running.add(self)
@@ -74,13 +79,17 @@ class LiveGeneration:
         self._stopped.set()
 
     def join(self, seconds: float | None = None) -> None:
-        """Wait until the thread has ended, for at most `seconds`."""
+        """Wait until the thread has ended, at most `seconds` (None: no limit)."""
         self._thread.join(seconds)
 
     def first_record(self) -> AttentionRecord:
-        """Wait for the record of the first token. Raise any error that the model raised."""
+        """Wait for the record with the first token, and return it.
+
+        If the model raised an error before, raise this error. If the wait is interrupted, stop the
+        generation.
+        """
         try:
-            # The timeout makes interrupts work on all systems.
+            # Wait with a timeout, because otherwise an interrupt would not work on some systems.
             while not self._has_record.wait(0.5):
                 pass
         except BaseException:
@@ -92,7 +101,10 @@ class LiveGeneration:
         return self._record
 
     def show_in(self, view: Any) -> None:
-        """Show the generation in a view of the first record until the view is closed."""
+        """Show the generation in `view`, which was created with the first record.
+
+        The view is updated after each new record, until the generation ends or the view is closed.
+        """
         self._view = weakref.ref(view)
         if view.token is None:
             view.prediction = _newest(view)
@@ -100,18 +112,22 @@ class LiveGeneration:
         self._update_view()
 
     def _stop_if_ended(self, change: Mapping[str, Any]) -> None:
-        """Stop the generation if the reader or `RecordView.stop` set `_generating` to None."""
+        """Stop the generation if `_generating` was set to None.
+
+        The stop button of the view and `RecordView.stop` do this.
+        """
         if change["new"] is None:
             self.stop()
 
     def _update_view(self) -> None:
-        """Update the view to the latest record. Runs in the kernel's thread."""
+        """Show the latest record in the view. This method runs in the kernel's thread."""
         view, record = self._view(), self._record
         if view is None or record is None:
             return
         with view.hold_sync():
             if record is not self._shown_record:
-                # The view does not move if the reader looks at an earlier token.
+                # Show the newest token only if the view showed the newest token before. If the
+                # reader looks at an earlier token, keep it.
                 follows = view.prediction == _newest(view)
                 self._shown_record = view.record = record
                 if follows:
@@ -127,7 +143,7 @@ class LiveGeneration:
             return {**state, "problem": problem}
         return None if self._ended or self._stopped.is_set() else state
 
-    # The methods below run in the generation's thread.
+    # The following methods run in the thread of the generation.
 
     def _run(self) -> None:
         try:
@@ -145,12 +161,12 @@ class LiveGeneration:
         self._schedule_update()
 
     def _schedule_update(self) -> None:
-        # The loop is closed when the kernel shuts down.
+        # Ignore the error that is raised if the loop is closed, because the kernel shuts down then.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(weakly(self._update_view))
 
 
 def _newest(view: Any) -> int | None:
-    """Return the number of the last prediction in the shown stack, or None."""
+    """Return the number of the newest prediction in the shown stack, or None if it has none."""
     predictions = view.record.stack(view.stack).query_tokens.predictions
     return len(predictions) - 1 if predictions else None

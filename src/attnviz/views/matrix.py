@@ -1,4 +1,4 @@
-"""The matrix view: the weights of a head, or the mean of several heads, as a heat map."""
+"""The matrix view, which shows the weights of a head, or a mean of heads, as a heat map."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ __all__ = ["MatrixView"]
 
 
 class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
-    """Heat map of attention weights: queries are rows, keys are columns.
+    """Heat map of attention weights, with queries as rows and keys as columns.
 
-    Zoom with + and -, with Ctrl and the mouse wheel, or with a double click. Drag to move.
+    It shows the mean of the chosen heads, or of all heads if none is chosen. Zoom with + and -,
+    with Ctrl and the mouse wheel, or with a double click. Drag to move.
 
     Parameters
     ----------
     record : AttentionRecord
-        One example.
+        Record of one example.
     include_layers : int or iterable of int, optional
-        Layers to offer.
+        Numbers of the layers that the view offers. All by default.
     model, inputs, tokenizer, processor, target, truncation : optional
-        Arguments with which the record was extracted, as for `attnviz.extract`. With them, the
-        reader can change the attention and measure the effect. ``show_*`` functions pass them.
+        Arguments with which the record was extracted, as for `attnviz.extract`. If they are passed,
+        the reader can change the attention and measure the effect. ``show_*`` functions pass them.
     **traits
         Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
@@ -35,17 +36,18 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `min_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes`
-        and `run` (`attnviz.views.what_if.WhatIf`). The view shows the mean of the chosen
-        heads, or of all heads if none is chosen.
+        and `run` (`attnviz.views.what_if.WhatIf`).
 
     Attributes
     ----------
     color_scale : {"linear", "log"}
         Scale of the colours.
     pooled : {"mean", "max"}
-        Value of a cell that covers several weights, if single weights are too small to see.
+        Value of a cell that covers several weights: their mean, or the largest. Cells cover several
+        weights if a text is too long to show each weight.
     query_window, key_window : list of two int, or None
-        Queries and keys that are shown, from start up to stop (exclusive). None shows all.
+        Range of queries, and of keys, that are shown: [start, stop], with stop excluded. None shows
+        all.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The model view: every head of every layer as a thumbnail, and one head in detail."""
+"""The model view, which shows all heads of all layers as thumbnails, and one head in detail."""
 
 from __future__ import annotations
 
@@ -22,37 +22,44 @@ __all__ = ["ModelView"]
 
 
 class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
-    """Heads for all layers, or heads by layer. Layers are strings, as JSON requires."""
+    """Heads that a view offers: a list for all layers, or a dict by layer.
+
+    The layers in the dict are strings, because keys in JSON are strings.
+    """
 
     default_value = None
     allow_none = True
 
     def validate(self, obj: Any, value: Any) -> list[int] | dict[str, list[int]] | None:
-        """Convert heads to lists of numbers. Raise TraitError if the record lacks one."""
+        """Convert heads to lists of numbers.
+
+        Raise TraitError if the record lacks one of the heads.
+        """
         if value is None or (isinstance(value, str) and value == "all"):
             return None
         return _check_include_heads(value, obj.record)
 
 
 class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
-    """Every layer and head in a grid of thumbnails: layers are rows, heads are columns.
+    """Grid of thumbnails of all heads, with layers as rows and heads as columns.
 
-    A click on a thumbnail, or Enter, opens that head in detail beside the grid.
+    A click on a thumbnail, or Enter, opens this head in detail beside the grid. If heads are
+    ordered by a score, the thumbnails of all layers are in one list, with the largest score first.
 
-    For long texts, complete maps of all heads would take hours. Above 4,096 tokens (32,768 if
-    queries and keys are on a device), each row of a thumbnail is one of 32 queries from the whole
-    text (`attnviz.record.rows.sample_queries`), and scores for the order of heads are estimated
-    from 64 queries. The view requests only the heads that are visible.
+    In long texts, computing all weights of all heads would take hours. If a text has more than
+    4,096 tokens (32,768 tokens if queries and keys are on a GPU), thumbnails show only 32 queries
+    of the text (`attnviz.record.rows.sample_queries`), and the scores that order heads are
+    estimated from 64 queries. The view requests only the heads that are visible.
 
     Parameters
     ----------
     record : AttentionRecord
-        One example.
+        Record of one example.
     include_layers : int or iterable of int, optional
-        Layers to offer.
+        Numbers of the layers that the view offers. All by default.
     model, inputs, tokenizer, processor, target, truncation : optional
-        Arguments with which the record was extracted, as for `attnviz.extract`. With them, the
-        reader can change the attention and measure the effect. ``show_*`` functions pass them.
+        Arguments with which the record was extracted, as for `attnviz.extract`. If they are passed,
+        the reader can change the attention and measure the effect. ``show_*`` functions pass them.
     **traits
         Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
@@ -60,30 +67,31 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         `min_score`, `scores`, `score_notes` and `score_errors`
         (`attnviz.views.head_order.HeadOrder`), `token_scores`, `token_score_notes` and
         `token_score` (`attnviz.views.effects.TokenScores`), `answer`, `changes` and `run`
-        (`attnviz.views.what_if.WhatIf`). The detail shows the first of `heads` in `layer`. By
-        default `heads` is empty and no detail is open. If heads are ordered by a score, all heads
-        of all layers are in one list, the largest score first.
+        (`attnviz.views.what_if.WhatIf`). The detail shows the first head in `heads`. By default
+        `heads` is empty, and no detail is open.
 
     Attributes
     ----------
     thumbnails : {"heat-map", "lines"}
-        A small matrix for each head, with queries as rows and keys as columns, or small lines from
-        queries on the left to keys on the right.
+        Form of the thumbnails: small heat maps, with queries as rows and keys as columns, or small
+        lines from queries on the left to keys on the right.
     include_heads : list of int, dict of str to list of int, or None
-        Heads to offer: a list for all layers that have them, or a dict by layer, with the model's
-        numbers. Layers that the dict lacks are not offered. None offers all. May be set to one
-        head or to ``"all"``, with int keys, and with negative numbers, which count from the end.
+        Heads that the grid offers. A list contains the heads to offer in each layer. A dict
+        contains the heads to offer by layer, and layers that are not in the dict are not offered.
+        None offers all heads. You can also set one number, ``"all"``, integers as layers, and
+        negative numbers, which count from the end.
     color_scale : {"linear", "log"}
         Scale of the colours in the detail.
     pooled : {"mean", "max"}
-        Value of a cell of the detail that covers several weights.
+        Value of a cell in the detail that covers several weights: their mean, or the largest.
     query_window, key_window : list of two int, or None
-        Tokens that the detail shows, from start up to stop (exclusive). None shows all.
+        Range of queries, and of keys, that the detail shows: [start, stop], with stop excluded.
+        None shows all.
 
     Raises
     ------
     traitlets.TraitError
-        If `include_heads` names a layer or a head that the record does not have.
+        If `include_heads` contains a layer or a head that the record does not have.
 
     Examples
     --------
@@ -97,7 +105,7 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     name: ClassVar[str] = "model"
     saves_chosen_heads: ClassVar[bool] = False
     saves_all_heads: ClassVar[bool] = True
-    # All heads are in the grid. A detail that opens without a click would move it.
+    # The grid already shows all heads. A detail that opens without a click would move the grid.
     opens_at_pattern: ClassVar[bool] = False
 
     thumbnails = Choice(["heat-map", "lines"], "heat-map").tag(sync=True)
@@ -110,7 +118,7 @@ def _check_include_heads(
     include_heads: Any, record: AttentionRecord
 ) -> list[int] | dict[str, list[int]]:
     if isinstance(include_heads, Mapping):
-        # JSON converts keys to strings, so the layers from the browser are strings.
+        # Layers may be strings, because keys in the JSON from the browser are strings.
         all_layers = sorted({layer for stack in record.stacks.values() for layer in stack.layers})
         by_layer = {
             resolve_negative(_number(layer, include_heads), all_layers): _heads(
@@ -164,7 +172,11 @@ def _number(value: Any, include_heads: Any) -> int:
 def _check_heads(
     heads: list[int], layers: list[tuple[AttentionStack, int]], where: str, include_heads: Any
 ) -> list[int]:
-    """Resolve negative heads if all layers have the same number of heads. Check the range."""
+    """Check that heads exist in at least one of the layers, and return them.
+
+    If all layers have the same number of heads, negative numbers count from the end. `where` is the
+    subject of the error message.
+    """
     counts = {stack.attention(layer).num_heads for stack, layer in layers}
     if len(counts) == 1:
         heads = sorted({resolve_negative(head, range(*counts)) for head in heads})

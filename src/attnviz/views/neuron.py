@@ -1,4 +1,4 @@
-"""The neuron view: the computation of a weight from a query and a key, for each dimension."""
+"""The neuron view, which shows how a weight is computed from a query and a key."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ __all__ = ["NeuronView"]
 
 
 class NeuronView(HeadOrder, GeneratedToken, RecordView):
-    """One query of one head and its keys: q, k, q x k, their sum, the logit and the weight.
+    """Computation of the weights of one query: q, k, q x k, their sum, the logit and the weight.
 
-    Each row adds up. The cells q x k x scale sum to the number beside them. This sum, with the soft
-    cap and the bias of the model if it has them, is the logit. The softmax over all rows (and the
-    sink, if there is one) is the weight.
+    The view has one row per key and one cell per dimension. The cells q x k x scale of a row add up
+    to the number beside them. The logit is this number, with the soft cap and the bias of the model
+    if it has them. The weight is the softmax of the logits of all rows, and of the sink if the head
+    has one.
 
     Parameters
     ----------
     record : AttentionRecord
-        One example with its queries and keys, as `attnviz.extract` returns it.
+        Record of one example with queries and keys, as `attnviz.extract` returns it.
     include_layers : int or iterable of int, optional
-        Layers to offer.
+        Numbers of the layers that the view offers. All by default.
     **traits
         Initial values of the traits below and of the traits that views of a record share: `stack`,
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `min_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The view shows the first
-        of `heads`. `token` is the query, and None is the last query that is not a special token.
-        `key` is the highlighted row, and None is the strongest key.
+        head in `heads`. `token` is the query. None is the last query that is not a special token.
+        `key` is the key whose row is highlighted. None is the strongest key.
 
     Attributes
     ----------
     sort_dimensions : bool
-        Whether dimensions are sorted by their share of the highlighted key, the largest first. The
-        share of a dimension is the absolute value of its cell, divided by the sum of the absolute
-        values of all cells.
+        Whether dimensions are sorted by their share in the row of the highlighted key, with the
+        largest share first. The share of a dimension is the absolute value of its cell, divided by
+        the sum of the absolute values of all cells in the row.
 
     Raises
     ------
     ValueError
-        If the record has no queries and keys, because it was made from weights or its tokens are
-        merged into words. If only some stacks have none, these are left out.
+        If the record has no queries and keys, because it was created from weights or its tokens are
+        merged into words. If only some of its stacks have no queries and keys, these stacks are
+        left out instead.
 
     Examples
     --------
@@ -63,12 +65,15 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """Return the default: the first head of the layer."""
+        """Return the default of `heads`, which is the first head of the layer."""
         del stack, layer
         return {"heads": [0]}
 
     def _supported_part(self, record: AttentionRecord) -> AttentionRecord:
-        """Keep the stacks that have queries and keys. Raise ValueError if none has."""
+        """Return the record with only the stacks that have queries and keys.
+
+        Raise ValueError if none of its stacks has queries and keys.
+        """
         stacks = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
         if not stacks:
             raise ValueError(

@@ -1,7 +1,8 @@
-"""Position of a view: stack, layer and heads, and for records the pinned query and key.
+"""Position of a view: stack, layer and heads, and in a record the pinned query and key.
 
-Traits accept a token as a string, negative numbers, one head, or "all". Their validation resolves
-these values once. The traits contain numbers, so that they can be linked to other views.
+The traits can be set to the text of a token, to negative numbers, to one head, or to "all". When a
+trait is set, such a value is replaced by non-negative numbers. Therefore the traits can be linked
+to the traits of other views.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from attnviz.views.trait_types import Heads, ResolvedIndex
 __all__ = ["HeadGrid", "HeadsView", "PositionedView", "is_looked_up", "same_tokens", "with_layers"]
 
 
-# Values of `leave_out` that are not texts of tokens.
+# Strings in `leave_out` that are not the text of a token.
 _KINDS_OF_KEYS = ("special", "first")
 
 
 def is_looked_up(name: str, value: Any) -> bool:
-    """Whether a record is needed to resolve a trait's value to numbers.
+    """Whether the value of a trait must be looked up in a record to get numbers.
 
     >>> is_looked_up("token", "it"), is_looked_up("layer", -1), is_looked_up("layer", 3)
     (True, True, False)
@@ -44,7 +45,10 @@ def is_looked_up(name: str, value: Any) -> bool:
 
 
 class HeadGrid(Protocol):
-    """Interface of a stack of a record or of statistics. Layers have the model's own numbers."""
+    """Interface of a stack of a record or of statistics.
+
+    Layers have the numbers that the model gives them.
+    """
 
     name: str
 
@@ -58,31 +62,33 @@ class HeadGrid(Protocol):
         ...
 
     def layer_number(self, layer: int) -> int:
-        """Return the number of a layer, or raise IndexError if there is none."""
+        """Return the non-negative number of a layer. Raise IndexError if it does not exist."""
         ...
 
 
 class HeadsView(View):
-    """Base class of views that show layers and heads of a stack.
+    """Base class of views that show heads of a layer in a stack.
 
-    A value that does not exist raises an error. If a new stack or layer lacks the shown layer, the
-    nearest one is shown.
+    Setting a stack, layer or head that does not exist raises an error. If a new stack does not have
+    the current layer, the view shows the layer with the nearest number. Heads that do not exist in
+    a new layer are removed from the choice.
 
     Attributes
     ----------
     stack : str
         Name of the stack that is shown.
     layer : int
-        Number of the layer that is shown. Negative numbers count from the end: -1 is the last.
+        Number of the layer that is shown. Negative numbers count from the end: -1 is the last
+        layer.
     heads : list of int
-        Chosen heads of the layer, in order of choice. An empty list means all heads together. May
-        be set to one number, or to ``"all"`` to choose every head individually.
+        Chosen heads of the layer, in the order in which they were chosen. An empty list means all
+        heads together. You can also set one number, or ``"all"`` to choose every head separately.
     theme, controls
         See `attnviz.views.base.View`.
     """
 
-    # The latest default heads, or None if the caller passed `heads`. If `heads` differs, the reader
-    # has chosen heads.
+    # The heads that the view chose last as its default, or None if the caller passed `heads`. If
+    # `heads` has another value, the reader has chosen heads.
     _default_heads: list[int] | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
@@ -98,10 +104,12 @@ class HeadsView(View):
             raise traitlets.TraitError(
                 f"layer={short_repr(layer)}: expected an int, the number of a layer"
             ) from None
-        # The order matters: heads are resolved in a layer, tokens in a stack.
+        # Set stack and layer first, because heads are looked up in the layer and tokens in the
+        # stack.
         position = {"stack": traits["stack"], "layer": traits["layer"]}
         super().__init__(**position | self._first_state(traits, stack))
-        # Default heads follow the stack. Chosen heads stay, or are dropped with a warning.
+        # If the layer changes, default heads are replaced by the defaults of the new layer. Heads
+        # that the caller chose are kept if they exist. Otherwise they are removed with a warning.
         if "heads" not in traits:
             self._default_heads = list(self.heads)
 
@@ -110,22 +118,22 @@ class HeadsView(View):
         raise NotImplementedError
 
     def _default_traits(self, stack: Any, layer: int) -> dict[str, Any]:
-        """Return the default values of traits for a layer."""
+        """Return the default values of the traits whose defaults depend on stack and layer."""
         del layer, stack
         return {}
 
     def _first_state(self, values: dict[str, Any], stack: Any) -> dict[str, Any]:
-        """Return the initial values of traits: those that were passed, and defaults."""
+        """Return the initial values of traits: the passed `values`, and defaults for others."""
         return self._default_traits(stack, values["layer"]) | values
 
     def resolve_number(self, name: str, value: Any) -> Any:
-        """Resolve the value of a trait to a number. Return invalid values unchanged."""
+        """Convert a trait's value to a non-negative number. Return invalid values unchanged."""
         if not is_looked_up(name, value) or name != "layer":
             return value
         return resolve_negative(value, self._stack_named(self.stack).layers)
 
     def resolve_heads(self, value: Any) -> Any:
-        """Resolve a choice of heads to their numbers in the current layer."""
+        """Convert a choice of heads to their numbers in the current layer."""
         chosen = as_list(value)
         if isinstance(chosen, str) and chosen != "all":
             raise traitlets.TraitError(
@@ -156,7 +164,7 @@ class HeadsView(View):
     def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
         heads = list(dict.fromkeys(proposal["value"]))
         stack = self._stack_named(self.stack)
-        # Stack and heads may be set at once, before the layer is updated.
+        # If stack and heads are set together, the layer may not exist in the new stack yet.
         layer = self._nearest_layer(stack)
         count = stack.num_heads(layer)
         if not set(heads) <= set(range(count)):
@@ -168,7 +176,7 @@ class HeadsView(View):
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
-        """Choose the nearest layer that the new stack has, and drop heads that it lacks."""
+        """Show the nearest layer of the new stack, and remove heads that it does not have."""
         self.layer = self._nearest_layer(self._stack_named(change["new"]))
         self._clip_heads()
 
@@ -181,7 +189,11 @@ class HeadsView(View):
         return min(stack.layers, key=lambda number: abs(number - self.layer))
 
     def _clip_heads(self) -> None:
-        """Drop chosen heads that the layer lacks, or choose its default heads."""
+        """Update the heads to the current layer.
+
+        If the reader chose no heads, choose the default heads of the layer. Otherwise remove heads
+        that the layer does not have, with a warning.
+        """
         stack = self._stack_named(self.stack)
         if self.heads == self._default_heads:
             self._default_heads = list(self._default_traits(stack, self.layer).get("heads", []))
@@ -197,22 +209,24 @@ class HeadsView(View):
             self.heads = remaining
 
     def _stack_named(self, name: str) -> HeadGrid:
-        """Return the stack with this name, or raise TraitError if there is none."""
+        """Return the stack with this name. Raise TraitError if it does not exist."""
         raise NotImplementedError
 
 
 class PositionedView(HeadsView):
-    """Base of views that show one position of a record.
+    """Base class of views that show one position of a record.
 
     Attributes
     ----------
     stack, layer, heads, theme, controls
         See `HeadsView`.
     token : int or None
-        Position of the pinned query. May be set to the text of the token, such as ``"it"``, if it
-        occurs once (`attnviz.Tokens.positions`). Negative numbers count from the end.
+        Position of the pinned query, or None if no query is pinned. You can also set the text of
+        the token, such as ``"it"``, if it occurs only once (see `attnviz.Tokens.positions`).
+        Negative numbers count from the end.
     key : int or None
-        Position of the pinned key. May be set to a text or a negative number, as `token`.
+        Position of the pinned key, or None if no key is pinned. You can also set a text or a
+        negative number, as for `token`.
     """
 
     token = ResolvedIndex(None, allow_none=True).tag(sync=True)
@@ -222,7 +236,7 @@ class PositionedView(HeadsView):
         return self.record.stack().name
 
     def resolve_number(self, name: str, value: Any) -> Any:
-        """Resolve the value of a trait to a number. Return invalid values unchanged."""
+        """Convert a trait's value to a non-negative number. Return invalid values unchanged."""
         if name == "layer" or not is_looked_up(name, value):
             return super().resolve_number(name, value)
         stack = self._stack_named(self.stack)
@@ -237,7 +251,7 @@ class PositionedView(HeadsView):
             raise traitlets.TraitError(str(error)) from None
 
     def resolve_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """Resolve keys to numbers. A text stands for all keys with this text."""
+        """Convert keys to positions. A text is replaced by the positions of all keys with it."""
         if not is_looked_up(name, values):
             return list(values)
         tokens = self._stack_named(self.stack).key_tokens
@@ -274,7 +288,10 @@ class PositionedView(HeadsView):
         self._clip_tokens(self._stack_named(change["new"]))
 
     def _fit_to_record(self, before: AttentionRecord) -> None:
-        """Adjust the traits to a record that replaced `before`. Reset those that do not fit."""
+        """Adapt the traits to the current record, which replaced the record `before`.
+
+        Values that fit the new record are kept. Other values are reset to defaults.
+        """
         defaults = self._default_traits(before.stack(self.stack), self.layer)
         if self.stack in self.record.stacks:
             self._fit_to_stack({"new": self.stack})
@@ -286,17 +303,17 @@ class PositionedView(HeadsView):
                 setattr(self, name, value)
         for name in self.state_names():
             try:
-                # Setting a trait validates it against the new record.
+                # Set the trait to its own value, which validates the value for the new record.
                 setattr(self, name, getattr(self, name))
             except traitlets.TraitError:
                 setattr(self, name, self._fitting_value(name))
 
     def _fitting_value(self, name: str) -> Any:
-        """Return the value of a trait whose present value does not fit the record."""
+        """Return the new value of a trait whose current value does not fit the record."""
         return self.trait_defaults(name)
 
     def _clip_tokens(self, stack: AttentionStack) -> None:
-        """Unpin tokens that the stack does not have."""
+        """Unpin the query or key if its position does not exist in the stack."""
         for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
             position = getattr(self, name)
             if position is not None and position >= len(tokens):
@@ -315,7 +332,7 @@ class PositionedView(HeadsView):
 
 
 def same_tokens(first: AttentionRecord, second: AttentionRecord) -> bool:
-    """Whether two records have the same stacks of the same tokens."""
+    """Whether two records have stacks with the same names and the same tokens."""
 
     def tokens(record: AttentionRecord) -> dict[str, tuple[list[str], list[str]]]:
         return {
@@ -334,7 +351,7 @@ _Shown = TypeVar("_Shown", bound=_Layered)
 
 
 def with_layers(record: _Shown, include_layers: int | Iterable[int] | None) -> _Shown:
-    """Return a record or corpus with the layers that a view offers. None offers all."""
+    """Return a record or corpus with only the layers `include_layers`. None keeps all layers."""
     if include_layers is None:
         return record
     include_layers = as_list(include_layers)

@@ -1,4 +1,4 @@
-"""Base class of views of one record, with their export to pages."""
+"""Base class of the views that show one record, and their export to pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from attnviz.views.trait_types import Choice, with_controls
 
 __all__ = ["RecordView", "check_one_text"]
 
-# Arguments that choose a position. If one is passed, the view does not choose a head.
+# Arguments that choose a head or a token. If the caller passes one of them, the view does not open
+# at the head with the most distinct pattern.
 _POSITION = frozenset(
     {"layer", "heads", "token", "key", "prediction", "as_query", "order", "scores", "include_heads"}
 )
@@ -38,9 +39,9 @@ class RecordView(PositionedView):
     Parameters
     ----------
     record : AttentionRecord
-        One example. If there are several, pass ``records[i]``.
+        Record of one example. Pass ``records[i]`` if `attnviz.extract` returned a list of records.
     include_layers : int or iterable of int, optional
-        Numbers of the layers to offer, as the model counts them. All by default.
+        Numbers of the layers that the view offers, as the model counts them. All by default.
     **traits
         Initial values of the view's traits.
 
@@ -49,38 +50,45 @@ class RecordView(PositionedView):
     stack, layer, heads, token, key, theme, controls
         See `attnviz.views.position.PositionedView`.
     pair : {"all", "a-a", "a-b", "b-a", "b-b"}
-        Texts of the queries and of the keys that are shown, for a pair of texts. ``"a-b"`` shows
-        queries of the first text and keys of the second.
+        Part of the weights that is shown if the input is a pair of texts, a and b. ``"a-b"`` shows
+        queries of the first text and keys of the second text. ``"all"`` shows all queries and keys.
     opening : dict or None
-        Stack, layer, head, pattern, score, baseline and num_queries, if the view opened at the head
-        with the most distinct pattern (`attnviz.analysis.distinct_head`). The view does so if no
-        layer, heads, token, key or order of heads was passed, and if that head is found quickly.
-        Read only.
+        Entries ``stack``, ``layer``, ``head``, ``pattern``, ``score``, ``baseline`` and
+        ``num_queries``, if the view opened at the head with the most distinct pattern
+        (`attnviz.analysis.distinct_head`). The view opens there if no layer, heads, token, key or
+        order of heads was passed, and if this head can be found quickly. Otherwise None. Read only.
 
     Raises
     ------
     TypeError
-        If `record` is not a record, is a list of records, or a keyword is unknown.
+        If `record` is not an `AttentionRecord`, or a keyword is unknown.
     traitlets.TraitError
-        If a trait's value does not fit the record. All traits can also be set later, and change
-        when the reader uses the view.
+        If a trait's value does not fit the record.
+
+    Notes
+    -----
+    All traits can also be set after the view is created, and they change when the reader uses the
+    view.
     """
 
-    #: Data that an exported page must contain in addition to the description and the thumbnails.
+    #: Data that an exported page contains, besides the description of the record and small maps.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights", "scores"})
 
-    #: Whether the view opens at the head with the most distinct pattern.
+    #: Whether the view opens at the head with the most distinct pattern if no position is passed.
     opens_at_pattern: ClassVar[bool] = True
 
-    #: Heads in the picture that a notebook stores with the view (`attnviz.options.snapshot`).
+    #: Whether the picture that a notebook stores with the view (`attnviz.options.snapshot`) shows
+    #: the chosen heads, and whether it shows all heads.
     saves_chosen_heads: ClassVar[bool] = True
     saves_all_heads: ClassVar[bool] = False
 
     _record: AttentionRecord
-    #: Number of records shown so far. The browser requests a new description when it changes.
+    #: Number of times that the record was replaced. When it changes, the browser requests a new
+    #: description.
     _record_number = traitlets.Int(0, read_only=True).tag(sync=True)
 
-    #: Progress of a generation that the view shows (`attnviz.views.live`). None ends it.
+    #: Progress of the generation that the view shows (see `attnviz.views.live`), or None if no
+    #: generation is running. Setting it to None stops the generation.
     _generating = traitlets.Dict(default_value=None, allow_none=True).tag(sync=True)
 
     opening = traitlets.Any(None, read_only=True).tag(sync=True)
@@ -106,7 +114,10 @@ class RecordView(PositionedView):
             self.set_trait("opening", opening)
 
     def _opening(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the head with the most distinct pattern, or None if a position was passed."""
+        """Return the value of `opening`: the head with the most distinct pattern.
+
+        Return None if the caller passed a position in `values`, or if no such head is found.
+        """
         named = {name for name, value in values.items() if value is not None}
         if not self.opens_at_pattern or named & _POSITION:
             return None
@@ -119,7 +130,7 @@ class RecordView(PositionedView):
         try:
             distinct = distinct_head(stack)
         except (OSError, RuntimeError, ValueError):
-            # The view shows the problem with the weights when it requests them.
+            # The weights cannot be computed. The view shows the problem when it requests them.
             return None
         return None if distinct is None else {"stack": stack.name, **asdict(distinct)}
 
@@ -128,16 +139,17 @@ class RecordView(PositionedView):
         if opening is not None and self.heads == [opening["head"]]:
             stack = self._stack_named(self.stack)
             if opening["head"] not in range(stack.num_heads(self.layer)):
-                # The caller did not choose this head: use the default, without a warning.
+                # The view chose this head, not the caller. Treat it as a default, so that it is
+                # replaced without a warning.
                 self._default_heads = list(self.heads)
         super()._clip_heads()
 
     @property
     def record(self) -> AttentionRecord:
-        """The record that is shown. For a running generation, the record of the tokens so far.
+        """Record that is shown. While a generation is running, it has the tokens so far.
 
-        May be set to another record. The view keeps its stack, layer, heads and tokens if the new
-        record has them. Traits that do not fit are reset to their defaults.
+        Set it to another record to show that record. The view keeps its stack, layer, heads and
+        tokens if they exist in the new record. Traits that do not fit are reset to their defaults.
 
         Examples
         --------
@@ -150,7 +162,7 @@ class RecordView(PositionedView):
         _check_record(record)
         offered = self._offered_part(record)
         before, self._record = self._record, offered
-        # One message, so that the browser receives the record and the traits together.
+        # Send all changes in one message, so that the browser changes record and traits together.
         with self.hold_sync():
             self._fit_to_record(before)
             self.set_trait("opening", None)
@@ -160,7 +172,7 @@ class RecordView(PositionedView):
             self._channel = KernelChannel(self._served, send, self._record_number)
 
     def stop(self) -> None:
-        """Stop the generation that is shown (``live=True``). Tokens so far are kept.
+        """Stop the generation that the view shows (``live=True``). Tokens so far are kept.
 
         Examples
         --------
@@ -170,16 +182,19 @@ class RecordView(PositionedView):
         self.set_trait("_generating", None)
 
     def close(self) -> None:
-        """Remove the view from the screen and release it. Stop the generation that it shows."""
+        """Stop a running generation, and remove the view from the screen and from memory."""
         self.stop()
         super().close()
 
     def _offered_part(self, record: AttentionRecord) -> AttentionRecord:
-        """Return the part of a record that is shown."""
+        """Return the layers and stacks of a record that the view offers, as a record."""
         return self._supported_part(with_layers(record, self._include_layers))
 
     def _supported_part(self, record: AttentionRecord) -> AttentionRecord:
-        """Return the part of a record that this view can show, or raise ValueError."""
+        """Return the stacks of a record that this kind of view can show, as a record.
+
+        Raise ValueError if it can show none of them.
+        """
         return record
 
     def to_html(
@@ -194,26 +209,26 @@ class RecordView(PositionedView):
         Parameters
         ----------
         precision : {"auto", "exact"}, default "auto"
-            Precision of the weights. ``"auto"`` makes the most exact page within the limit. Up to
-            6 MB, every weight is embedded, with an error of at most 0.004. Above, the page contains
-            the smaller of two forms: the strongest keys of each query with at least 95% of the
-            weight, or queries and keys from which the page computes the weights. If neither fits,
-            it contains as much of the weight as fits. The page states the form, the share of the
-            weight and the largest error. ``"exact"`` embeds every weight, or exact queries and keys
-            if they are smaller.
+            Precision of the weights. ``"auto"`` makes the most exact page that fits into the limit.
+            If a page with every weight has at most 6 MB (or `max_mb`), it contains every weight,
+            with an error of at most 0.004. Otherwise the page contains the smaller of two forms:
+            the strongest keys of each query, which cover at least 95% of the weight, or queries and
+            keys, from which the page computes the weights. If neither fits, the page contains as
+            many of the strongest keys as fit. The page states its form, the share of the weight
+            that it contains, and the largest error. ``"exact"`` makes a page with every weight, or
+            with unrounded queries and keys if they are smaller.
         max_mb : float, optional
-            Maximum size of the page in megabytes. Every weight is embedded if it fits. The default
-            is 6, and for a long text 64 bytes for each query of each head (128 if queries attend to
-            later keys), up to 40 MB (80 MB).
+            Maximum size of the page in megabytes. The default is 6 MB, or more for a long text: 64
+            bytes for each query of each head, up to 40 MB. If queries attend to later keys, the
+            default is 128 bytes for each query of each head, up to 80 MB.
         controls : {"auto", "full", "compact", "none"} or bool, optional
-            Controls of the page. By default those of the view.
+            Controls of the page. By default the controls of the view.
 
         Returns
         -------
         str
-            The page with its data, its code and the state of this view. It loads nothing from
-            elsewhere. It states its precision, and in the neuron view the error from rounding
-            queries and keys.
+            The page, which contains its data, its code and the state of this view. It states its
+            precision, and in the neuron view the error that rounding of queries and keys causes.
 
         Raises
         ------
@@ -242,12 +257,14 @@ class RecordView(PositionedView):
         Parameters
         ----------
         path : path-like
-            ``"x.html"`` is the interactive page, ``"x.pdf"`` and ``"x.svg"`` are vector graphics
-            for a paper, and ``"x.png"`` is pixels. An installed Chromium or Chrome draws pictures.
+            ``"x.html"`` writes an interactive page, ``"x.pdf"`` and ``"x.svg"`` vector graphics for
+            a paper, and ``"x.png"`` an image of pixels. The last three need an installed Chromium
+            or Chrome.
         precision, max_mb : optional
-            Precision and size of the page, also if it is drawn as a picture. See `to_html`.
+            Precision and maximum size of the page. See `to_html`. Pictures are drawn from a page,
+            so the options apply to pictures, too.
         controls : optional
-            Controls of the page. See `to_html`. Pictures have none.
+            Controls of the page. See `to_html`. Pictures have no controls.
         **figure
             Style of a picture: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
             `legend`, `theme`, `background`, `colors`. See `to_svg`.
@@ -255,18 +272,18 @@ class RecordView(PositionedView):
         Returns
         -------
         Path
-            The file written.
+            Path of the file.
 
         Raises
         ------
         TypeError, ValueError
-            If the suffix is unknown, the record is too large for a page, the picture needs more
-            width, or an argument has an invalid type or value.
+            If the suffix is unknown, the record is too large for a page, the picture does not fit
+            into `width`, or an argument has an invalid type or value.
         OSError
-            If the file cannot be written. No incomplete file is left.
+            If the file cannot be written. In this case no incomplete file remains.
         ImportError, RuntimeError
             If a picture needs a browser and none is found. The message says how to install one. The
-            error is raised before anything is computed.
+            error is raised before the page is computed.
 
         Examples
         --------
@@ -280,17 +297,17 @@ class RecordView(PositionedView):
         )
 
     def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
-        """Display static outputs that need no kernel.
+        """Display a copy of the view that needs no kernel, as outputs of the notebook's cell.
 
-        There are two outputs, and a reader sees one of them. The interactive page in a frame
-        appears where frames and scripts are allowed. Elsewhere (an untrusted notebook, a code host,
-        on paper) a picture appears. Without an installed browser it is a small picture of all
-        heads.
+        There are two outputs, and a reader sees one of them. Programs that allow frames and scripts
+        show an interactive page in a frame. Otherwise, for example in an untrusted notebook, on a
+        code hosting site or in print, a picture appears. If no browser is installed that can draw
+        the view, it is a small picture of all heads.
 
         Parameters
         ----------
         precision, max_mb : optional
-            Precision and size of the page. See `to_html`. The page is stored in the notebook.
+            Precision and maximum size of the page, which is stored in the notebook. See `to_html`.
 
         Raises
         ------
@@ -314,23 +331,27 @@ class RecordView(PositionedView):
 
     def _describe_now(self) -> Mapping[str, Any] | None:
         described = super()._describe_now()
-        # The record may be replaced before the browser reads this description.
+        # State the number of the described record, because the record may be replaced before the
+        # browser reads the description.
         return described and {**described, "record": self._record_number}
 
     @property
     def served_record(self) -> AttentionRecord:
-        """Record that the browser and pages receive. Comparisons have more stacks in it."""
+        """Record that is sent to the browser and to pages.
+
+        In a `CompareView`, it contains the stacks of all members and their differences.
+        """
         return self.record
 
     @property
     def pictured_stack(self) -> AttentionStack:
-        """Stack whose heads a picture of all heads shows."""
+        """Stack whose heads are drawn in the saved picture."""
         return displayed_stack(self.served_record, self._page_state(self.state))
 
     def _still(self) -> str:
         stack = self.pictured_stack
         figures = []
-        # A picture of all heads would read too many weights of a very long text.
+        # For a very long text, a picture of all heads needs too many weights.
         all_heads = SIDES[0] * sum(stack.heads_per_layer) * len(stack.key_tokens) <= MAX_WEIGHTS
         if self.saves_chosen_heads or not all_heads:
             figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
@@ -339,13 +360,13 @@ class RecordView(PositionedView):
         return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of a page: the traits, and values that are not traits."""
+        """Return the state of a page, which contains the traits and values that are not traits."""
         return dict(state)
 
     def _page_content(
         self, state: Mapping[str, Any]
     ) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
-        """Return the record that a page of a state contains, and its initial state."""
+        """Return the record that a page contains, and the initial state of the page, in steps."""
         yield from ()
         return self.served_record, self._page_state(state)
 
@@ -388,11 +409,11 @@ class RecordView(PositionedView):
 
 
 def _is_pair(stack: AttentionStack) -> bool:
-    """Whether both the queries and the keys come from two texts."""
+    """Whether both the queries and the keys of a stack come from two texts."""
     return all({0, 1} <= set(tokens.sequence) for tokens in (stack.query_tokens, stack.key_tokens))
 
 
-#: Names of types that are not a record of one text, and the functions that show them.
+#: Names of classes that contain more than one record, and the functions that show their objects.
 _SHOW_FUNCTIONS = {
     "HeadStatistics": "show_atlas_view",
     "Corpus": "show_embedding_view",
@@ -401,7 +422,10 @@ _SHOW_FUNCTIONS = {
 
 
 def check_one_text(argument: str, value: object) -> None:
-    """Raise TypeError for results that another function shows."""
+    """Raise TypeError if `value` is a result about several texts, which another function shows.
+
+    `argument` is the name of the argument in the message.
+    """
     function = _SHOW_FUNCTIONS.get(type(value).__name__)
     if function is not None:
         raise TypeError(

@@ -1,4 +1,4 @@
-"""The `show_*` functions: from a model and a text to a view on the screen in one call."""
+"""The `show_*` functions, which extract the attention of a model and display it in a view."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _RecordView_co = TypeVar("_RecordView_co", bound=RecordView, covariant=True)
 
 
 class ShowFunction(Protocol[_RecordView_co]):
-    """Arguments of every `show_*` function. The help of each function describes them."""
+    """Signature of the `show_*` functions for one record. Their help describes the arguments."""
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""The parts of a long text that a view shows: a window of queries and a window of keys."""
+"""Token windows: the ranges of queries and of keys that a view of a long text shows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class TokenWindows(PositionedView):
     Attributes
     ----------
     query_window, key_window : list of two int, or None
-        Tokens that are shown, from start up to stop (exclusive). None is the view's default.
+        Range of queries, and of keys, that are shown: [start, stop], with stop excluded. None is
+        the default of the view.
     """
 
     query_window = traitlets.List(
@@ -42,7 +43,7 @@ class TokenWindows(PositionedView):
 
     @traitlets.observe("stack")
     def _forget_windows(self, change: Mapping[str, Any]) -> None:
-        """Reset windows that do not fit the tokens of the new stack."""
+        """Reset a window to None if it extends beyond the tokens of the new stack."""
         if not change["old"] or change["old"] == change["new"]:
             return
         stack = self._stack_named(change["new"])

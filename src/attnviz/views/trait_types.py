@@ -1,7 +1,8 @@
-"""Traits that accept numbers of numpy, any sequence as a list, and symbolic positions.
+"""Trait types for views, which accept more kinds of values than those of traitlets.
 
-The view resolves a position such as ``token="it"`` or ``layer=-1`` to a number
-(`attnviz.views.position.PositionedView`). The trait contains the number.
+They accept numpy numbers as numbers and any sequence as a list. Some also accept values such as
+``token="it"`` or ``layer=-1``. The view converts these to non-negative numbers
+(`attnviz.views.position.PositionedView`), and the trait contains the result.
 """
 
 from __future__ import annotations
@@ -27,12 +28,16 @@ __all__ = [
     "with_controls",
 ]
 
-# A lasso selection may contain all points of a corpus.
+# Maximum number of entries in `Numbers`. It is large, because a lasso may select all points of a
+# corpus.
 _MAX_POINTS = 100_000_000
 
 
 def _plain(number: Any) -> Any:
-    """Convert numbers of numpy and torch, and arrays with one entry, to Python numbers for JSON."""
+    """Convert a number of numpy or torch to a Python number. Return other values unchanged.
+
+    True and False become 1 and 0.
+    """
     if not isinstance(number, type) and getattr(number, "shape", None) == ():
         number = number.item()
     return int(number) if isinstance(number, bool) else number
@@ -41,13 +46,14 @@ def _plain(number: Any) -> Any:
 def _entries(name: str | None, value: Any, max_entries: int = MAX_NUMBERS) -> Any:
     """Convert a sequence to a list. Return other values unchanged.
 
-    Raises TraitError for too many entries: a range may have more than fit into memory.
+    Raise TraitError if the sequence has too many entries. For example, a range can have more
+    entries than fit into memory.
     """
     value = _plain(value)
     is_array = not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist")
     if not is_array and not isinstance(value, (list, tuple, set, frozenset, range)):
         return value
-    # len() fails for a range with more than sys.maxsize entries.
+    # Cut a range first, because len() raises an error if it has more than sys.maxsize entries.
     counted = value[: max_entries + 1] if isinstance(value, range) else value
     if len(counted) > max_entries:
         raise traitlets.TraitError(
@@ -57,18 +63,18 @@ def _entries(name: str | None, value: Any, max_entries: int = MAX_NUMBERS) -> An
 
 
 class Index(traitlets.Int):  # type: ignore[type-arg]
-    """Integer. Accepts integers of numpy, as in `layer=scores.argmax()`."""
+    """Integer trait that also accepts numpy integers, such as ``scores.argmax()``."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert to a Python integer."""
+        """Convert the value to a Python integer."""
         return super().validate(obj, _plain(value))
 
 
 class Finite(traitlets.Float):  # type: ignore[type-arg]
-    """Finite number, as JSON requires. Accepts numbers of numpy."""
+    """Float trait that accepts numpy numbers, but not NaN or infinity, which JSON does not have."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert to a Python number, and check that it is finite."""
+        """Convert the value to a Python number, and check that it is finite."""
         checked = super().validate(obj, _plain(value))
         if not math.isfinite(checked):
             rest = "; None sets no limit" if self.allow_none else ""
@@ -77,10 +83,13 @@ class Finite(traitlets.Float):  # type: ignore[type-arg]
 
 
 class Choice(traitlets.Enum):  # type: ignore[type-arg]
-    """One of several strings."""
+    """Trait whose value is one of several strings."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Raise TraitError for values that are not one of the strings, including arrays."""
+        """Raise TraitError if the value is not one of the strings.
+
+        The comparison in `traitlets.Enum` would raise another error for an array.
+        """
         words = self.values or []
         if not isinstance(value, str) or value not in words:
             forms = ", ".join(f'"{word}"' for word in words)
@@ -89,13 +98,13 @@ class Choice(traitlets.Enum):  # type: ignore[type-arg]
 
 
 class Controls(traitlets.Unicode):  # type: ignore[type-arg]
-    """Controls that a view shows. True stands for "auto" and False for "none"."""
+    """Trait `controls` of views. True is converted to "auto", and False to "none"."""
 
     FORMS = ("auto", "full", "compact", "none")
 
     @classmethod
     def read(cls, value: Any) -> str:
-        """Convert True and False to a string. Raise ValueError for invalid values."""
+        """Convert a value to one of the strings in `FORMS`. Raise ValueError for invalid values."""
         if isinstance(value, (bool, np.bool_)):
             return "auto" if value else "none"
         if isinstance(value, str) and value in cls.FORMS:
@@ -107,7 +116,7 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
         )
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert to one of the strings."""
+        """Convert the value to one of the strings in `FORMS`."""
         del obj
         try:
             return self.read(value)
@@ -116,23 +125,26 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
 
 
 def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict[str, Any]:  # noqa: FBT001 - what a user gives
-    """Return a view's state with other controls, or unchanged if `controls` is None."""
+    """Return a copy of a view's state with other controls. None keeps the controls."""
     return {**state} if controls is None else {**state, "controls": Controls.read(controls)}
 
 
 class Numbers(traitlets.List):  # type: ignore[type-arg]
-    """List of heads or points, which accepts any sequence of integers."""
+    """List trait for numbers of heads or points, which accepts any sequence of integers."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert to a list."""
+        """Convert the value to a list."""
         return super().validate(obj, _entries(self.name, value, _MAX_POINTS))
 
 
 class ResolvedIndex(Index):
-    """Number of a layer, token or prediction. Accepts other ways to choose one."""
+    """Number of a layer, token or prediction.
+
+    It may be set to a negative number or to the text of a token.
+    """
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Resolve to a number."""
+        """Convert the value to a non-negative number, with the help of the view `obj`."""
         value = _plain(value)
         if isinstance(value, int | str):
             value = obj.resolve_number(self.name, value)
@@ -144,26 +156,29 @@ class ResolvedIndex(Index):
 
 
 class Heads(Numbers):
-    """Numbers of heads. Accepts one number or ``"all"``."""
+    """Numbers of heads. The trait may be set to one number or to ``"all"``."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert to a list of numbers."""
+        """Convert the value to a list of non-negative numbers."""
         value = _entries(self.name, value)
-        # A list trait puts a string into a list before it calls validate.
+        # Undo what traitlets does to a string before it calls this method: it puts it into a list.
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
             value = value[0]
         return super().validate(obj, obj.resolve_heads(value))
 
 
 class Keys(traitlets.List):  # type: ignore[type-arg]
-    """Keys: ``"special"``, ``"first"``, numbers and texts of tokens, or one of these alone."""
+    """List of keys, each of which is ``"special"``, ``"first"`` or a position.
+
+    The trait may also be set to texts of tokens, or to one entry without a list.
+    """
 
     def __init__(self) -> None:
         kinds = [traitlets.Enum(["special", "first"]), traitlets.Int(min=0)]
         super().__init__(traitlets.Union(kinds))
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Resolve texts of tokens to numbers."""
+        """Convert texts of tokens and negative numbers to positions."""
         value = _entries(self.name, value)
         if isinstance(value, int):
             value = [value]

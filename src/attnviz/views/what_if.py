@@ -1,4 +1,4 @@
-"""Base class of views in which a reader may change the attention and run the model again."""
+"""Base class of views in which a reader can change the attention and run the model again."""
 
 from __future__ import annotations
 
@@ -28,38 +28,42 @@ __all__ = ["WhatIf", "model_hint", "no_model_message"]
 
 
 class WhatIf(RecordView):
-    """Base class of views in which a reader may change the attention, if they have the model.
+    """Base class of views in which a reader can change the attention and run the model again.
 
     Parameters
     ----------
     record, include_layers, **traits
         See `attnviz.views.record_view.RecordView`.
     model, inputs, tokenizer, processor, target, truncation : optional
-        Arguments with which the record was extracted, so that the model can run again. ``show_*``
-        functions pass them if they have a model. The view drops them if its record is replaced by
-        one with other tokens or another model name.
+        Arguments with which the record was extracted. They are needed to run the model again.
+        ``show_*`` functions pass them if they have a model. If the record of the view is replaced
+        by a record with other tokens or another model, the view does not use them any longer.
 
     Attributes
     ----------
     runs_model : bool
-        Whether the model can run again. If not, the view offers no changes. Read only.
+        Whether the model can run again. If False, the reader cannot change the attention. Read
+        only.
     answer : int, str, pair of these, callable, or None
-        Answer of the model that is measured, as for `attnviz.intervene`. None is its default: the
-        logit of the most likely token before the changes minus the logit of the most likely other
-        token after the changes. Setting an answer checks it, which runs the model if it has not run
-        before. The browser receives only the name of a function.
+        Number that is measured to find the effect of the changes, as for `attnviz.intervene`: the
+        logit of a token, the difference of the logits of two tokens, or the result of a function.
+        None is the default: the logit of the most likely token before the changes minus the logit
+        of the most likely other token after the changes. Setting an answer checks it. This runs the
+        model if it has not run before.
     changes : list of dict
-        Changes of the attention when the model runs again, all of them together. Examples are
-        ``{"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}``, with
-        ``"renormalize": False`` for a cut after the softmax, ``{"kind": "ablate", "layer": 1,
-        "head": 0}``, and ``{"kind": "hide", "key": 6}``. The default of ``"stack"`` is the stack
-        that is shown. A layer or head of None means all. The reader adds and removes changes.
+        Changes of the attention, which are made together when the model runs again. Examples are
+        ``{"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}``, which removes a
+        query-key pair before the softmax (with ``"renormalize": False`` after the softmax),
+        ``{"kind": "ablate", "layer": 1, "head": 0}``, which removes a head, and ``{"kind": "hide",
+        "key": 6}``, which removes a key. ``"stack"`` is by default the stack that is shown. If
+        ``"layer"`` or ``"head"`` is None, the change applies to all layers or heads. The list also
+        changes when the reader adds or removes changes.
     run : {"before", "after", "difference"}
-        Run whose weights are drawn: the unchanged run, the run with `changes`, or the second minus
-        the first. Without changes it is the unchanged run. A new change switches ``"before"`` to
-        ``"after"``.
+        Run whose weights are drawn. ``"before"`` is the unchanged run, ``"after"`` the run with
+        `changes`, and ``"difference"`` the weights after minus the weights before. If `changes` is
+        empty, the unchanged run is drawn. Adding a change switches ``"before"`` to ``"after"``.
     changed_record : ChangedRecord or None
-        Record of the run with `changes`, or None without changes. Read only.
+        Record of the run with `changes`, or None if `changes` is empty. Read only.
     """
 
     runs_model = traitlets.Bool(read_only=True).tag(sync=True)
@@ -67,9 +71,9 @@ class WhatIf(RecordView):
     changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(sync=True)
     run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
-    # Whether `__init__` is done, so that changes come from the reader.
+    # Whether `__init__` has finished. After that, new changes switch `run` to "after".
     _initialized = False
-    # The measured answer, in the form of requests.
+    # Value of `answer`, as a `Measured`.
     _measured: Measured = ()
 
     def __init__(
@@ -109,9 +113,9 @@ class WhatIf(RecordView):
 
     @property
     def changed_record(self) -> ChangedRecord | None:
-        """The record of the run with `changes`, or None without changes.
+        """Record of the run with `changes`, or None if `changes` is empty.
 
-        The model runs if the reader has not run these changes before.
+        If these changes were not run before, reading the attribute runs the model.
 
         Raises
         ------
@@ -148,7 +152,7 @@ class WhatIf(RecordView):
             and same_tokens(before, self._record)
             and _has_weights(self._record)
         ):
-            # The new record has another text or comes from another model.
+            # The model and inputs do not belong to the new record, so the model cannot run again.
             self._source = None
             self.changes = []
             self.answer = None
@@ -175,7 +179,7 @@ class WhatIf(RecordView):
     def _page_content(
         self, state: Mapping[str, Any]
     ) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
-        """Add the cached results, and the weights of the changed run if they are shown."""
+        """Add the cached results to the page, and the stacks of the changed run if it is shown."""
         record, made = yield from super()._page_content(state)
         requests = _requests(state.get("changes", ()))
         if not requests or state.get("run", "before") == "before" or not self.runs_model:
@@ -210,7 +214,7 @@ class WhatIf(RecordView):
         measured = _measured(value)
         if measured and not self.runs_model:
             raise traitlets.TraitError(no_model_message(f"answer={short_repr(value)}", self.name))
-        # The default is always valid, even if the model needs a function.
+        # Do not check the default answer, even if this model has no default and needs a function.
         if measured and measured != self._measured:
             try:
                 self._runs.check(measured)
@@ -268,18 +272,18 @@ class WhatIf(RecordView):
 
 
 def model_hint(view: str) -> str:
-    """Return a sentence that explains how to create a view whose model can run again."""
+    """Return a sentence that says how to create a view with the name `view` that has a model."""
     show = "show_dashboard" if view == "dashboard" else f"show_{view}_view"
     return f"Make the view with {show}(model, text), without generate= and words=True."
 
 
 def no_model_message(argument: str, view: str) -> str:
-    """Return the error message for an argument that only a view with a model has."""
+    """Return the error message for an argument that needs a view with a model."""
     return f"{argument}: this view has no model that could run again. {model_hint(view)}"
 
 
 def _measured(answer: Any) -> Measured:
-    """Convert the trait `answer` to the form of requests."""
+    """Convert the trait `answer` to a `Measured`."""
     if answer is None:
         return ()
     if callable(answer):
@@ -288,13 +292,13 @@ def _measured(answer: Any) -> Measured:
 
 
 def _as_json(answer: Any) -> Any:
-    """Convert the trait `answer` for the browser. A function is sent as its name and id."""
+    """Convert the trait `answer` to a JSON value. A function becomes a dict of its name and id."""
     return {"function": function_name(answer), "id": id(answer)} if callable(answer) else answer
 
 
 def _has_weights(record: Any) -> bool:
-    """Whether a record has attention weights, and not differences or attributions."""
-    # `RecordView` raises an error for everything that is not a record.
+    """Whether all numbers of a record are attention weights, not differences or attributions."""
+    # Values that are not records pass this check. `RecordView` raises an error for them.
     stacks = getattr(record, "stacks", {}).values()
     return all(stack.measure == "weight" and not stack.signed for stack in stacks)
 
