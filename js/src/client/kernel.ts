@@ -105,8 +105,8 @@ interface WidgetDescription {
  */
 function takeDescription(model: MessageModel): WidgetDescription | null {
   const description = (model.get?.(DESCRIPTION) ?? null) as WidgetDescription | null;
-  // Set two values, because the model also keeps its previous value. After one, this would still be
-  // the description.
+  // Set two values, because the model also keeps its previous value. After setting only one, the
+  // previous value would still be the description.
   if (description) for (const empty of ["", null]) model.set?.(DESCRIPTION, empty);
   return description;
 }

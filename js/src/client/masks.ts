@@ -44,8 +44,8 @@ export function packedMask(
 /**
  * Return a bias that depends only on the distance from query to key.
  *
- * @param values one bias for each distance, from the last query to the first key up to the first
- *   query and the last key. They are stored for each head, or once for all heads.
+ * @param values one bias for each distance (index of the key minus index of the query, ascending).
+ *   They are stored for each head, or once for all heads.
  */
 export function distanceBias(
   values: Float32Array,

@@ -397,8 +397,8 @@ export class Source {
 }
 
 /**
- * Return undefined if another caller aborted the shared request, and rethrow any other error. After
- * undefined, the remaining caller sends the request again.
+ * Return undefined if another caller aborted the shared request, and rethrow any other error.
+ * Callers that still wait then send the request again.
  */
 function ignoreAbort(reason: unknown): undefined {
   if (!isAbort(reason)) throw reason;

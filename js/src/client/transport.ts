@@ -53,7 +53,10 @@ export interface Transport {
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
   /** Number of the record that replies are about, or undefined if the record never changes. */
   readonly record?: ReadonlySignal<number>;
-  /** Whether a kernel answers the requests, which can compute any answer about the record. */
+  /**
+   * Whether a kernel answers requests. It can compute any answer about the record. An exported page
+   * contains only some answers.
+   */
   readonly live: boolean;
   /** Whether the widget was stored without its kernel. Views then request only what they show. */
   readonly detached?: boolean;

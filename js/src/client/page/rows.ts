@@ -14,7 +14,7 @@ export interface WeightRows {
   maximum: number;
   /** Largest absolute error of a weight. */
   error: number;
-  /** Query of each row of a small map, if its rows are a sample of the queries. */
+  /** Query that each row of a small map stands for, if its rows are a sample of the queries. */
   sampled?: number[];
   /** Size in memory, in bytes. */
   bytes: number;
@@ -43,7 +43,7 @@ export interface EmbeddedWeights {
   reach?: number;
   maximum: number;
   error: number;
-  /** Query of each row of a small map, if its rows are a sample of the queries. */
+  /** Query that each row of a small map stands for, if its rows are a sample of the queries. */
   sampled?: number[];
   /** Deflated bytes (see `texts.ts`). */
   data: string;

@@ -16,7 +16,7 @@ export interface EmbeddedKeys {
   shape: [number, number, number];
   encoding: "strongest-keys";
   maximum: number;
-  /** Value of the largest code of the remaining weights of rows. */
+  /** Value that the largest code of a row's remaining weight stands for. */
   max_rest: number;
   /** Whether the codes of weights are signed. */
   signed?: boolean;

@@ -16,9 +16,9 @@ import type { WeightRows } from "./rows";
 import { inflatedText } from "./texts";
 
 /**
- * A mask or bias for a text without some inserted tokens. `query_places` and `key_places` are
- * indices of arrays. Such an array has, for each token of the complete text, its index in the
- * shorter text, or -1 if it is inserted.
+ * A mask or bias for a text with inserted tokens. `base` is the mask or bias for the shorter text
+ * without these tokens. `query_places` and `key_places` are indices of two arrays. They have, for
+ * each query or key of the longer text, its index in the shorter text, or -1 if it is inserted.
  */
 interface Inserted<Base> {
   kind: "inserted";
@@ -310,7 +310,7 @@ export class PageVectors {
   }
 
   /**
-   * Extend a mask or bias for the text without inserted tokens to the complete text.
+   * Extend a mask or bias for the shorter text to the text with inserted tokens.
    *
    * @param missing value of pairs with an inserted token.
    */

@@ -59,7 +59,8 @@ export function splitVectors(
  */
 export function readVectors(reply: Reply, keys: Range): Vectors {
   const header = reply.header as VectorsHeader;
-  // A copy, because a view of a message may start at an offset that is not a multiple of 4.
+  // Copy the bytes, because a Float32Array must start at a multiple of 4 bytes. A view of a message
+  // may start anywhere.
   const floats = new Float32Array(asBytes(dataOf(reply)).slice().buffer);
   const parts = new Map<string, Float32Array>();
   let offset = 0;

@@ -1,10 +1,10 @@
 /**
  * Colours of points. Pure functions.
  *
- * Categories have the colours that other views use for selected heads. People with any kind of
- * colour vision can distinguish them. Numbers have the colour scale for numbers. Tests check the
- * contrast of all colours (js/test/views/embedding/colors.test.ts). The shape of a point shows its
- * kind in every colouring: queries are discs and keys are squares.
+ * Categories have the colours that other views use for selected heads, and numbers have the colour
+ * scale for numbers. People with any kind of colour vision can distinguish the colours
+ * (js/test/views/embedding/colors.test.ts). The shape of a point shows its kind in every colouring:
+ * queries are discs and keys are squares.
  */
 
 import { NUMBER_STEPS, numberColors } from "../../ui/colors/color-scales";
