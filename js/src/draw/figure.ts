@@ -78,8 +78,8 @@ const ON_SCREEN: Spacing = {
   gap: 10,
 };
 /**
- * Spacing of printed figures. Margins are small because the paper around a figure has its own. All
- * texts have the same size, except for the title.
+ * Spacing of printed figures. Margins are small because the page around a figure has its own
+ * margins. All texts have the same size, except for the title.
  */
 const IN_PRINT: Spacing = {
   pad: 3,
@@ -144,7 +144,7 @@ export function wrap(text: string, width: number, measure: (text: string) => num
   return lines;
 }
 
-/** Return the mark of a line in the font for ordinary text. */
+/** Return a text mark in the font for ordinary text. */
 export function textMark(
   text: string,
   x: number,
@@ -458,7 +458,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
 }
 
 /**
- * Set all texts of a printed figure to the same size, except for the lines of the title. These are
+ * Set all texts of a printed figure to the same size, except for the lines of the title, which are
  * the first marks.
  */
 function inTitleSize(marks: Mark[], title: string, spacing: Spacing): Mark[] {

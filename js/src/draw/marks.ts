@@ -97,8 +97,9 @@ export const DASHES = [4.5, 3];
  * Many curves of one colour between two columns of tokens. They are stored in typed arrays, because
  * one object per curve would need too much memory and time.
  *
- * The ends of a curve are at right angles to the columns. If the columns are horizontal, they are
- * rows of tokens, one above the other.
+ * The ends of a curve are at right angles to the columns. They are horizontal if the columns are
+ * vertical. They are vertical if the columns are horizontal, which means that tokens are in two
+ * rows.
  */
 export interface CurvesMark {
   kind: "curves";
@@ -131,7 +132,8 @@ export function opacityStep(opacity: number): number {
 }
 
 /**
- * Functions that draw dots. A mark contains them, so that the bundles of views without dots do not.
+ * Functions that draw dots. A mark contains them, so that the bundle of a view without dots does
+ * not contain their code.
  */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;

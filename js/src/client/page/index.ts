@@ -55,8 +55,8 @@ export interface PageData {
 }
 
 /**
- * If a layer has more weights than this, pooling would take too long. Such a layer has only the
- * embedded small maps, even if finer maps are requested.
+ * If a layer has more weights than this, pooling would take too long. Requests for finer maps of
+ * this layer are then answered with the embedded small maps.
  */
 const MAX_POOLED_WEIGHTS = 4_000_000;
 

@@ -70,8 +70,8 @@ function changeOf(selection: CompareSelection, { key, change }: Change): string 
 const NEARLY_ALL = 0.95;
 
 /**
- * Return the main caption: the attention that moved in the chosen head, or its distance if this is
- * not loaded.
+ * Return the main caption: the attention that moved in the chosen head. Until this is loaded,
+ * return the head's distance instead.
  */
 export function sentenceOf(selection: CompareSelection, moved: Moved | null): string {
   const { layer, head, names, member, token } = selection;

@@ -30,7 +30,7 @@ const THREE_COLUMNS = 820;
 const TWO_COLUMNS = 620;
 /** Maximum width in pixels at which three columns have the narrow style. */
 const NARROW_COLUMNS = 1050;
-/** Minimum width of an exported figure with a given width that has two columns. */
+/** Minimum width at which an exported figure with a given width has two columns. */
 const PRINTED_COLUMNS = 1000;
 
 const KEYS = [
