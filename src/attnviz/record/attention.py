@@ -322,7 +322,6 @@ class QueryKeyAttention(LayerAttention):
 
     @property
     def num_key_heads(self) -> int:
-        """Number of key heads."""
         return self.keys.shape[0]
 
     @property

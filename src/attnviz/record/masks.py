@@ -576,7 +576,6 @@ class InsertedMask(Mask):
         return base + 4 * (num_queries + num_keys)
 
     def to_parts(self) -> Parts:
-        """Return the numbers and tensors of the mask and of its base."""
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
@@ -703,7 +702,6 @@ class CutMask(Mask):
         )
 
     def to_parts(self) -> Parts:
-        """Return the numbers and tensors of the mask and of its base."""
         numbers: dict[str, Any] = {"kind": self.kind, "keep_own": self.keep_own, "base": None}
         tensors = {"heads": self.heads, "queries": self.queries, "keys": self.keys}
         if self.base is not None:
@@ -886,7 +884,6 @@ class InsertedBias(Bias):
         return self.base.bytes_without_windows(*sizes) + 4 * (num_queries + num_keys)
 
     def to_parts(self) -> Parts:
-        """Return the numbers and tensors of the bias and of its base."""
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:

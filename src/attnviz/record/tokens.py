@@ -346,7 +346,8 @@ class Tokens:
             Text without a mark, such as ``"it"``, or with a mark for the beginning or the inside of
             a word: ``" it"``, ``"·it"``, ``"Ġit"``, ``"▁it"`` or ``"##it"``. A text without a mark
             matches all tokens with this text, at the beginning or inside of a word. Tokens that
-            begin with ``##`` match such a text only if no other token matches.
+            begin with ``##`` match such a text only if no other token matches. If no token has the
+            mark of ``" it"``, it is the same as ``"it"``.
 
         Returns
         -------

@@ -12,7 +12,8 @@ _MAX_LENGTH = 80
 def file_stem(text: str) -> str:
     """Convert text to a part of a file name that is valid on every operating system.
 
-    Other characters than letters, digits and ``_.-`` become ``-``. The result may be empty.
+    Consecutive characters other than letters, digits and ``_.-`` become one ``-``. The result has
+    at most 80 characters and may be empty.
 
     >>> file_stem("all-MiniLM-L6-v2"), file_stem("../../etc/passwd"), file_stem("a: b?")
     ('all-MiniLM-L6-v2', 'etc-passwd', 'a-b')

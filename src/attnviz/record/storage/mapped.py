@@ -27,7 +27,10 @@ class MappedFile:
     size: int
 
     def is_shorter(self) -> bool:
-        """Whether the file has been truncated since it was mapped. False if it was replaced."""
+        """Whether the file has been truncated since it was mapped.
+
+        False if it was replaced or deleted.
+        """
         try:
             status = self.path.stat()
         except OSError:
