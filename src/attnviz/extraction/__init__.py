@@ -90,12 +90,13 @@ def extract(
 
     Parameters
     ----------
-    model : PreTrainedModel, str, PathLike or Pipeline
-        A transformers model, a hub id, a folder, or a pipeline.
+    model : PreTrainedModel, str, PathLike, Pipeline or object
+        A transformers model, a hub id, a folder, a pipeline, a model of timm, or an object that
+        contains one transformers model.
     inputs : object
         A string, a pair of strings ``(first, second)``, a list of strings, a list of chat
-        messages, the output of a tokenizer or processor, a tensor of ids, or an image if the model
-        takes images.
+        messages, the output of a tokenizer or processor, or a tensor of ids. If the model takes
+        them, an image, a sound (an array), or a pair ``(image, text)`` or ``(sound, text)``.
     tokenizer, processor : object, optional
         Required only for text or images. The default is the tokenizer or processor that was saved
         with the model's weights.
@@ -108,9 +109,10 @@ def extract(
         Let the model generate a text, and record the attention over the prompt and this text. An
         int is the maximum number of new tokens, which are chosen greedily. A mapping has keyword
         arguments of the model's ``generate``, for example
-        ``{"max_new_tokens": 40, "do_sample": True, "top_p": 0.9}``. Sampling uses torch's seed. The
-        text is generated as usual. Then the model reads it in one forward, which gives the same
-        weights as the steps of the generation.
+        ``{"max_new_tokens": 40, "do_sample": True, "top_p": 0.9}``. A GenerationConfig has all
+        settings of the generation. Sampling uses torch's seed. The text is generated as usual. Then
+        the model reads it in one forward, which gives the same weights as the steps of the
+        generation.
     decoder_input_ids : Tensor or sequence of int, optional
         Ids of the decoder's input tokens in an encoder-decoder model. Pass them instead of
         `target`. With `generate`, the decoder starts with these ids.
@@ -130,7 +132,7 @@ def extract(
         Dtype of the kept queries and keys, or of the weights if queries and keys are not known. The
         effect of rounding on the weights is measured for a few queries of each head and stated in a
         note of the record. The default is the dtype that the model's attention received.
-    device : str, device or None
+    device : str, device or None, default "cpu"
         Device of the kept queries and keys. None keeps them on the device where the model computed
         them. They take memory of this device as long as the record exists.
     spool : path-like, optional
@@ -139,7 +141,7 @@ def extract(
         be empty. The record maps the files into memory and reads only the parts that are used.
         `attnviz.load` opens the folder again. Several examples are written to the folders ``0``,
         ``1``, ... inside of it.
-    progress : bool
+    progress : bool, default True
         Whether to show a progress bar for a list of texts and for long generations.
 
     Returns
@@ -231,7 +233,7 @@ def extract(
     decoder_ids = values_per_example("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
-    # Run each text separately. This needs no padding, and the memory of the longest text only.
+    # Run each text separately, which needs no padding. The memory for the longest text is enough.
     for example, one_target, ids in zip(bar, targets, decoder_ids, strict=True):
         records += record_one(example, one_target, ids)
     return records
@@ -246,7 +248,10 @@ def _record_batch(
     options: CaptureOptions,
     folders: SpoolFolders | None,
 ) -> list[AttentionRecord]:
-    """Run one forward and return a record of each example. Use spools if `folders` is not None."""
+    """Run one forward and return a record of each example.
+
+    Queries and keys are written to `folders`, or stay in memory if `folders` is None.
+    """
     if folders is None:
         return _capture_batch(loaded, encoder, batch, title=title, options=options)
     with Cleanup() as undo, undo:

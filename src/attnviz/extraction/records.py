@@ -1,4 +1,4 @@
-"""Conversion of a forward into records, one per example."""
+"""Conversion of the captured attention of a forward into records, one per example."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Run:
 
     @property
     def examples(self) -> list[Captured]:
-        """Attention of each example. Windows and calls are joined into one attention."""
+        """Attention of each example. All calls and windows are joined (see `joined_windows`)."""
         return [joined_windows(parts, self.name) for parts in zip(*self.calls, strict=True)]
 
 
@@ -414,7 +414,10 @@ class Collector:
 
     @property
     def has_untraced_attention(self) -> bool:
-        """Whether a module ran that was neither captured nor traced. Tracing may capture it."""
+        """Whether an attention module ran that was neither captured nor traced.
+
+        Tracing the module may capture its attention.
+        """
         return any(
             id(entry.module) not in self._names or not self._running.is_traced(entry)
             for entry in self.missing()

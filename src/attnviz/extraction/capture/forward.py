@@ -419,8 +419,8 @@ def _half_precision_note(
     """Return a note if a layer computes attention in half precision, else None.
 
     `attentions` has the dtype of the queries and the captured attention of each layer. The note
-    gives the largest difference between float32 weights and weights rounded as in the model, in a
-    sample of queries of one head per layer.
+    gives the largest difference between weights in float32 and weights that are rounded as in eager
+    attention, in a sample of queries of one head per layer.
     """
     rounded = {
         number: attention

@@ -192,8 +192,8 @@ def layer_sizes(
     """Return the sizes of a model's layers that attend over the tokens of a text.
 
     `stacks` has the attention modules of each stack. `sequences` has the token sequences
-    ``"input"`` and, for an encoder-decoder model, ``"decoder"``. A module is skipped if the model's
-    configuration does not have its numbers of heads and its head size.
+    ``"input"`` and, for an encoder-decoder model, ``"decoder"``. A module is skipped if its number
+    of heads or its head size is not known.
     """
     sizes = []
     for stack, entries in stacks.items():

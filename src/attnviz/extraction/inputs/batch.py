@@ -174,9 +174,10 @@ _OF_TOKENS = {
 def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] | None:
     """Return the kind of an example. Only examples of the same kind may run in one forward.
 
-    Return None if the example must run alone. These are all examples except texts (for a model, or
-    for its encoder and decoder), because the padding of images, sounds and other arguments could
-    not be removed from the captured attention. `accepted` are the arguments that the model takes.
+    `batch` is a batch of one example, and `accepted` are the arguments that the model takes. Only
+    texts have a kind: one text, or the texts of an encoder and a decoder. Return None for other
+    examples. They must run alone, because the padding of images, sounds and other arguments could
+    not be removed from the captured attention.
     """
     if batch.size != 1 or "input" not in batch.sequences:
         return None

@@ -340,7 +340,7 @@ def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) 
         try:
             num_frames = int(frames(torch.tensor(values.shape[1])))
         except AttributeError:
-            # The method fails for encoders whose configurations have no convolutions.
+            # The method reads attributes of the configuration that some encoders do not have.
             return
         if num_frames < 1:
             raise ValueError(
