@@ -1,30 +1,30 @@
 # Commands for developers of attnviz.
 #
 #   make demo        write the view of a demo model to head_view.html and open it
-#   make test        run what every change must pass: linters, types, unit tests, models,
-#                    Chromium and JupyterLab, without the tests marked slow
-#   make test-sample run also a quarter of the slow tests, which the commit chooses, as .ci/run does
-#   make test-all    run all tests, with the slow ones: every notebook, lost kernels, ...
-#   make mutants     insert small faults into a copy and check that tests fail
-#   make processors  run the tests that compare numbers as on other processors (30 minutes)
+#   make test        run what every change must pass: linters, type checks, and all tests that are
+#                    not marked slow (unit tests, models, Chromium, JupyterLab)
+#   make test-sample run also a quarter of the slow tests, chosen by the commit, like .ci/run
+#   make test-all    run also all slow tests: every notebook, lost kernels, ...
+#   make mutants     insert small faults into a copy of the code and check that tests fail
+#   make processors  run the numerical tests as if on other processors (30 minutes)
 #   make oldest      run a sample of the models with the oldest supported transformers
 #   make lab         start JupyterLab in notebooks/
 #   make watch       rebuild the front-end after every change in js/src
 #   make notebooks   run all notebooks and store their outputs with a picture of each view
 #   make format      format Python and TypeScript
 #   make coverage    check every model type of transformers (10 minutes), write docs/coverage.md
-#   make bench       compare with BertViz, CircuitsVis and inspectus (14 minutes), write docs/benchmarks.md
+#   make bench       compare with other tools (14 minutes), write docs/benchmarks.md
 #   make gpu         run the tests that need a CUDA device
-#   make counts      renew the numbers of bytes, requests and DOM nodes that make test compares
+#   make counts      measure bytes, requests and DOM nodes again, with which make test compares
 #   make protocol    write js/src/client/protocol.ts, the types of requests, from the Python classes
 #   make docs        build the documentation site in build/site
 #   make docs-serve  serve it on http://localhost:8000 and rebuild it after every change
 #   make package     build the wheel and the source distribution and test them
 #   make clean       remove all build products, .venv and js/node_modules
 #
-# Each command creates .venv and installs what it needs. If `python3` is too old, name another:
-# `make demo PYTHON=python3.12`. On Linux, PyPI's torch includes CUDA. To use the CPU build, set
-# PIP_EXTRA_INDEX_URL to PyTorch's CPU index, which pytorch.org names.
+# Each command creates .venv and installs what it needs. If `python3` is too old, name a newer one:
+# `make demo PYTHON=python3.12`. On Linux, PyPI's torch includes CUDA. To install the CPU build, set
+# PIP_EXTRA_INDEX_URL to PyTorch's package index for CPUs (see pytorch.org).
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
@@ -36,15 +36,15 @@ FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 help:
 	@sed -n '3,23s/^#//p' Makefile
 
-# Everything that attnviz needs to run, with the front-end.
+# Install everything that attnviz needs to run, and build the front-end.
 environment:
 	@$(PYTHON) scripts/environment.py
 
-# Everything for the tests and JupyterLab.
+# Install everything for the tests and JupyterLab.
 test-environment:
 	@$(PYTHON) scripts/environment.py test
 
-# Everything for the documentation site. The environment for the tests contains it.
+# Install everything for the documentation site. It is also part of the test environment.
 docs-environment:
 	@$(PYTHON) scripts/environment.py docs
 
@@ -56,13 +56,13 @@ demo: environment
 test: checks
 	$(VENV_PYTHON) scripts/run_tests.py
 
-# A separate environment with programs that show exported pages.
+# A separate environment (.hosts) with programs that show exported pages, for the slow tests.
 .hosts/installed: constraints-hosts.txt | test-environment
 	@$(VENV_PYTHON) -m venv .hosts
 	@.hosts/bin/python -m pip install --quiet --no-deps -r constraints-hosts.txt
 	@touch .hosts/installed
 
-# pip unpacks for a minute on one core, so this runs in parallel with the checks.
+# pip needs one core for a minute to install .hosts, so the checks run at the same time.
 ready-for-slow-tests: test-environment
 	@$(MAKE) -j2 checks .hosts/installed
 	@$(VENV_PYTHON) scripts/find_browser.py --others
@@ -75,7 +75,7 @@ test-sample: ready-for-slow-tests
 test-all: ready-for-slow-tests
 	$(VENV_PYTHON) scripts/run_tests.py --all $(if $(SEED),--seed=$(SEED))
 
-# Quick checks come first. mypy uses one core, so Vitest runs in parallel.
+# The quick checks come first. mypy uses only one core, so Vitest runs at the same time.
 checks: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	.venv/bin/ruff check
@@ -91,8 +91,8 @@ mutants: test-environment
 processors: test-environment
 	$(VENV_PYTHON) scripts/processors.py
 
-# Old versions of a few packages in .oldest, which come first on the path.
-# On Linux, PyPI has torch only with CUDA (gigabytes). The CPU build is in PyTorch's own index.
+# Old versions of a few packages are installed into .oldest, which comes first on Python's path.
+# On Linux, torch from PyPI includes CUDA (gigabytes). The CPU build is in PyTorch's package index.
 OLDEST_TORCH := torch==2.6.0$(if $(filter Linux,$(shell uname)),+cpu)
 oldest: test-environment
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
@@ -105,7 +105,7 @@ oldest: test-environment
 		tests/models/test_extract_state.py tests/models/test_extract_inputs.py \
 		tests/models/test_generation.py tests/model_types/test_sample.py
 
-# Packages that some model types need, such as torchvision for timm, in a separate folder.
+# A separate folder with packages that some model types need, such as torchvision for timm.
 .kinds: constraints-coverage.txt | test-environment
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .kinds \
 		-r constraints-coverage.txt
@@ -115,7 +115,7 @@ coverage: test-environment .kinds
 	cd tests && PYTHONPATH=../.kinds ../$(VENV_PYTHON) -m model_types
 	$(VENV_PYTHON) -m pytest tests/model_types/of_all_types.py --junitxml=test-results/coverage.xml
 
-# The other tools, in a separate folder.
+# A separate folder with the tools that attnviz is compared with.
 .bench: constraints-bench.txt
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .bench \
 		-r constraints-bench.txt
@@ -125,12 +125,12 @@ bench: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	cd tests && ../$(VENV_PYTHON) -m benchmarks --write-docs
 
-# The small cases (two minutes). Writes only test-results/benchmarks.json.
+# Run only the small cases (two minutes). The results are in test-results/benchmarks.json.
 bench-quick: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	cd tests && ../$(VENV_PYTHON) -m benchmarks --quick
 
-# Needs a CUDA device.
+# These tests need a CUDA device.
 gpu: test-environment
 	$(VENV_PYTHON) -m pytest -m gpu tests/models
 
@@ -156,7 +156,7 @@ format: test-environment
 protocol: environment
 	$(VENV_PYTHON) scripts/protocol.py
 
-# The thumbnails of the gallery need a browser. This command does not install it.
+# The gallery needs a browser for its thumbnails. `find_browser.py` fails if it is not installed.
 docs: docs-environment
 	@$(VENV_PYTHON) scripts/find_browser.py >/dev/null
 	$(VENV_PYTHON) scripts/build_site.py

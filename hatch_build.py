@@ -1,7 +1,7 @@
-"""Hatch build hook that builds the front-end before the package.
+"""Build hook of hatch, which builds the front-end (src/attnviz/static) before the package.
 
-Hatch calls it for a wheel, a source distribution and an editable install. Set
-ATTNVIZ_SKIP_JS_BUILD=1 to use the existing bundles in src/attnviz/static.
+Hatch calls the hook when it builds a wheel or a source distribution, and for an editable install.
+Set ATTNVIZ_SKIP_JS_BUILD=1 to use the existing bundles in src/attnviz/static.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ import front_end
 
 
 class FrontEndHook(BuildHookInterface[Any]):
-    """Build hook that updates src/attnviz/static before hatch collects files."""
+    """Build hook that builds outdated bundles before hatch collects the files of the package."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """Return the PyPI package of Node if a build needs Node and the machine has none."""
+        """Return the PyPI package of Node if bundles must be built and the machine has no Node."""
         if _is_skipped() or not front_end.is_out_of_date() or front_end.find_npm():
             return []
         return [front_end.NODE_PACKAGE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build the bundles that are out of date. `version` is "standard" or "editable"."""
+        """Build the bundles if any of them is out of date.
+
+        Hatch calls this method, with a `version` of "standard" or "editable". Exit with a message
+        if the build fails, or if it is skipped and bundles are missing.
+        """
         if _is_skipped():
             missing = [bundle.name for bundle in front_end.bundles() if not bundle.is_file()]
             if missing or not front_end.bundles():
@@ -44,7 +48,7 @@ class FrontEndHook(BuildHookInterface[Any]):
             if front_end.is_out_of_date():
                 front_end.build()
         except front_end.FrontEndError as error:
-            # pip prints this message, which is clearer than a traceback.
+            # pip prints the message of `sys.exit`, which is clearer than a traceback.
             sys.exit(str(error))
 
 

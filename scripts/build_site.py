@@ -1,13 +1,13 @@
-"""Write the sources of the documentation site, and build it.
+"""Write the source files of the documentation site, and build the site.
 
 .venv/bin/python scripts/build_site.py          # build/site, with every warning an error
 .venv/bin/python scripts/build_site.py --serve  # http://localhost:8000
-.venv/bin/python scripts/build_site.py --publish FOLDER  # also as a version of the published site
+.venv/bin/python scripts/build_site.py --publish FOLDER  # also add it to the versions in FOLDER
 
-The sources in build/site-sources are docs/, the notebooks as Markdown, the start page
-(site/start.md and README.md), the gallery (`site_gallery`) and the API reference
-(`site_reference`). A link to a file of the repository that has no page becomes the address of the
-file on the code host.
+The source files in build/site-sources come from docs/, from the notebooks as Markdown, from
+site/start.md and README.md (the start page), from the gallery (`site_gallery`) and from the API
+reference (`site_reference`). The file of the repository from which a page is written is called its
+origin. A link to a file without a page becomes the address of the file on the code host.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from site_reference import write_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "build" / "site-sources"
-# Start page, style sheet and script of the site.
+# Folder with the start page, the style sheet and the script of the site.
 OWN = ROOT / "site"
 
-# A fence or a code span, which is not changed, or a link in Markdown or HTML.
+# A match is a fenced block or a code span (group "code"), in which links are not changed, or a link
+# in Markdown or HTML (groups "before" and "target").
 _LINKS = re.compile(
     r"(?P<code>^ {0,3}(?P<fence>```+|~~~+).*?^ {0,3}(?P=fence)`*[ ]*$"
     r"|(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
     r"|(?P<before>\]\(\s*|\b(?:src|srcset|href)=\"|^\[[^\]]+\]:\s+)(?P<target>[^\s)\"]+)",
     re.MULTILINE | re.DOTALL,
 )
-# Comments for tests, which readers do not see.
+# Comments for the tests of the documentation. They are removed from the pages.
 _COMMENT = re.compile(r"^<!--(?: skip:|\s+invisible-code).*?-->\n?", re.MULTILINE | re.DOTALL)
 _PICTURE = re.compile(
     r'<picture>\s*<source[^>]*prefers-color-scheme: dark[^>]*srcset="(?P<dark>[^"]+)"[^>]*>\s*'
@@ -59,7 +60,7 @@ _TO_LATEST = """<!doctype html>
 </html>
 """
 _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//|#", re.IGNORECASE)
-# nbconvert's own template writes "png" as the alternative text of every picture.
+# Template for nbconvert, whose default template writes "png" as the alternative text of pictures.
 _NOTEBOOK = """
 {%- extends 'markdown/index.md.j2' -%}
 {%- block data_png -%}
@@ -70,13 +71,13 @@ _NOTEBOOK = """
 
 
 def repository() -> str:
-    """Return the address of the repository."""
+    """Return the address of the repository on the code host."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project["urls"]["Source"])
 
 
 def place_in_site(path: Path) -> Path | None:
-    """Return the path in the site of a file of the repository, or None if it has no page."""
+    """Return the path of a file's page relative to the site, or None if the file has no page."""
     if path.is_relative_to(SOURCES):
         return path.relative_to(SOURCES)
     relative = path.relative_to(ROOT)
@@ -90,7 +91,7 @@ def place_in_site(path: Path) -> Path | None:
 
 
 def with_links(text: str, origin: Path, page: Path) -> str:
-    """Return the text of a file of the repository with its links adapted to the site."""
+    """Replace the targets of all links in the text of `origin`, for its page at `page`."""
 
     def changed(match: re.Match[str]) -> str:
         if match["code"]:
@@ -101,7 +102,7 @@ def with_links(text: str, origin: Path, page: Path) -> str:
 
 
 def new_target(target: str, origin: Path, page: Path) -> str:
-    """Return the target that a link has in the site."""
+    """Return the target in the site of a link with this target in `origin`."""
     if _ELSEWHERE.match(target):
         return target
     file, mark, anchor = target.partition("#")
@@ -116,7 +117,7 @@ def new_target(target: str, origin: Path, page: Path) -> str:
 
 
 def write_page(origin: Path, text: str | None = None) -> None:
-    """Write the page of a file of the repository."""
+    """Write the page of a Markdown file. `text` replaces the text of the file."""
     page_path = place_in_site(origin)
     assert page_path is not None  # noqa: S101
     target = SOURCES / page_path
@@ -128,7 +129,7 @@ def write_page(origin: Path, text: str | None = None) -> None:
 
 
 def with_both_themes(text: str) -> str:
-    """Return a page whose light and dark pictures follow the theme switch of the site."""
+    """Replace light and dark pictures by pictures that follow the theme switch of the site."""
 
     def both(match: re.Match[str]) -> str:
         light, dark = match["img"], re.sub(r'src="[^"]*"', f'src="{match["dark"]}"', match["img"])
@@ -141,7 +142,7 @@ def with_both_themes(text: str) -> str:
 
 
 def write_start() -> None:
-    """Write the start page: site/start.md, followed by README.md from its table of views on."""
+    """Write the start page: site/start.md, in which README.md from "## Views" on is inserted."""
     readme = ROOT / "README.md"
     rest = readme.read_text(encoding="utf-8").partition("\n## Views\n")[2]
     start = OWN / "start.md"
@@ -157,7 +158,7 @@ def write_notebook(origin: Path) -> None:
     exporter = MarkdownExporter(raw_template=_NOTEBOOK)
     pictures = f"{origin.stem}_files"
     text, resources = exporter.from_notebook_node(
-        # The page has no cell that installs packages, and only the pictures of the notebook.
+        # The cell that installs packages and the badge of Colab are left out of the page.
         with_link(nbformat.read(origin, as_version=4), origin.stem),
         resources={"unique_key": origin.stem, "output_files_dir": pictures},
     )
@@ -165,7 +166,8 @@ def write_notebook(origin: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in resources["outputs"].items():
         (SOURCES / "notebooks" / name).write_bytes(content)
-    # The pictures are only in the site, next to the page.
+    # The pictures are not in the repository, so `new_target` would not find them. The prefix
+    # "site:" protects their links.
     marked = text.replace(f"]({pictures}/", f"](site:{pictures}/")
     page_path = Path("notebooks") / f"{origin.stem}.md"
     page = with_links(marked, origin, page_path).replace(f"](site:{pictures}/", f"]({pictures}/")
@@ -173,7 +175,7 @@ def write_notebook(origin: Path) -> None:
 
 
 def write_sources() -> None:
-    """Replace build/site-sources."""
+    """Write all source files into build/site-sources, and remove older ones."""
     shutil.rmtree(SOURCES, ignore_errors=True)
     SOURCES.mkdir(parents=True)
     write_gallery(SOURCES)
@@ -193,16 +195,16 @@ def write_sources() -> None:
 
 
 def zensical(*arguments: str) -> int:
-    """Run Zensical in the root of the repository."""
+    """Run Zensical in the root of the repository, and return its exit status."""
     command = [sys.executable, "-m", "zensical", *arguments]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 def build(version: str | None = None) -> int:
-    """Build the site. With `version`, the page offers a choice of the other versions."""
+    """Build the site. If `version` is given, its pages have a menu of all published versions."""
     if version is None:
         return zensical("build", "--clean", "--strict")
-    # The theme reads versions.json next to the folder of the version, as mike writes it.
+    # With the provider "mike", the theme reads the menu from versions.json, which `publish` writes.
     config = ROOT / f"zensical-{version}.toml"
     text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     site = tomllib.loads(text)["project"]["site_url"]
@@ -216,9 +218,9 @@ def build(version: str | None = None) -> int:
 
 
 def publish(site: Path, published: Path, version: str) -> None:
-    """Add a built site to the versions of the published site, as the latest.
+    """Copy a built site into the folder of the published site, as its latest version.
 
-    An existing copy of this version is replaced. Addresses without a version lead to `latest`.
+    An existing copy of this version is replaced. The folder's start page redirects to `latest`.
     """
     shutil.rmtree(published / version, ignore_errors=True)
     shutil.copytree(site, published / version)
@@ -230,7 +232,7 @@ def publish(site: Path, published: Path, version: str) -> None:
     newest = {"version": version, "title": version, "aliases": ["latest"]}
     listed.write_text(json.dumps([newest, *older], indent=1) + "\n", encoding="utf-8")
     (published / "index.html").write_text(_TO_LATEST, encoding="utf-8")
-    # Without this file, GitHub omits names that begin with an underscore.
+    # Without this file, GitHub Pages omits files whose names begin with an underscore.
     (published / ".nojekyll").touch()
 
 
@@ -246,7 +248,7 @@ def main() -> int:
         return zensical("serve")
     if options.publish is None:
         return build()
-    # All patch releases of a minor version share its pages.
+    # The pages of 1.2.0 and 1.2.1 are the version 1.2.
     version = ".".join(attnviz.__version__.split(".")[:2])
     status = build(version)
     if status == 0:

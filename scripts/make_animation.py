@@ -1,6 +1,7 @@
 """Make docs/images/head-view.webp, an animation of the head view of the README's example.
 
-The pointer clicks a layer, three heads and the token "it", whose weights then appear as bars.
+In the animation, a pointer clicks on a layer, on three heads and on the token "it". The weights of
+this token then appear as bars.
 
 .venv/bin/python scripts/make_animation.py
 """
@@ -23,28 +24,28 @@ from make_pictures import IMAGES, TEXT, minilm
 TOKEN, LAYER, HEADS = "it", 3, (1, 7, 9)
 WIDTH = 820
 MAX_BYTES = 1_500_000
-# Durations in milliseconds: one step of the pointer, after a click, at the end.
+# Duration in milliseconds of a frame while the pointer moves, after a click, and at the end.
 STEP, HOLD, END = 60, 900, 3200
-# Number of steps of one movement of the pointer.
+# Number of frames of one movement of the pointer.
 STEPS = 9
 # Outline of the pointer, in pixels from its tip.
 ARROW = ((0, 0), (0, 17), (4, 13), (7, 19.5), (9.8, 18.3), (6.9, 12), (12.3, 12))
-# The pointer is drawn larger by this factor and scaled down, for smooth edges.
+# The pointer is drawn larger by this factor and then scaled down, which makes its edges smooth.
 FINER = 4
 
 
 @dataclass
 class Film:
-    """Sequence of pictures of a page with a pointer."""
+    """Frames of an animation: screenshots of a page, with a drawn pointer."""
 
     page: Page
-    # Start next to the title. Over the picture, the pointer would open a tooltip.
+    # Position of the pointer. It starts beside the title: over the plot, it would open a tooltip.
     at: tuple[float, float] = (WIDTH - 260, 48)
     frames: list[Image.Image] = field(default_factory=list)
     durations: list[int] = field(default_factory=list)
 
     def take(self, duration: int) -> None:
-        """Take one picture after the page has drawn."""
+        """Add a screenshot that is shown for `duration` milliseconds, after the page has drawn."""
         self.page.wait_for_selector("[data-attnviz-drawn]")
         self.page.evaluate(
             "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -58,7 +59,7 @@ class Film:
             self.durations.append(duration)
 
     def move(self, to: tuple[float, float]) -> None:
-        """Move the pointer, slowly at the start and the end."""
+        """Move the pointer in `STEPS` frames, more slowly at the start and at the end."""
         (x, y), (right, below) = self.at, to
         for step in range(1, STEPS + 1):
             way = step / STEPS
@@ -73,7 +74,7 @@ class Film:
         self.take(hold)
 
     def press(self, element: Locator, hold: int = HOLD) -> None:
-        """Move to an element and click it."""
+        """Move the pointer to an element and click it."""
         box = element.bounding_box()
         if box is None:
             sys.exit(f"{element} is not in sight")
@@ -81,7 +82,7 @@ class Film:
         self.click(hold)
 
     def save(self, path: Path) -> None:
-        """Write the animation with the best quality that its size limit allows."""
+        """Write the animation with the best quality that needs less than `MAX_BYTES` bytes."""
         first, *rest = self.frames
         for quality in (90, 80, 70, 60, 50):
             content = io.BytesIO()
@@ -102,7 +103,7 @@ class Film:
 
 
 def with_pointer(frame: Image.Image, at: tuple[float, float]) -> None:
-    """Draw the pointer onto a picture."""
+    """Draw the pointer into a screenshot, in place."""
     size = 24 * FINER
     arrow = Image.new("RGBA", (size, size))
     points = [((x + 1.5) * FINER, (y + 1.5) * FINER) for x, y in ARROW]
@@ -114,11 +115,12 @@ def with_pointer(frame: Image.Image, at: tuple[float, float]) -> None:
 
 
 def place_of(page: Page, position: int) -> tuple[float, float]:
-    """Return the position of a query in the picture, found by pinning queries."""
+    """Return the position of a query on the page. Find it by clicks that pin queries."""
     plot = page.locator(".av-plot").bounding_box()
     if plot is None:
         sys.exit("the head view has no picture")
-    # A click left of a label selects the label, so the last match lies on the label.
+    # A click to the left of a label pins its token, too. The last position in a row that pins the
+    # query is therefore on the label.
     last_match: tuple[float, float] | None = None
     left, top = int(plot["x"]) + 20, int(plot["y"]) + 20
     for y in range(top, int(plot["y"] + plot["height"]), 8):
@@ -131,17 +133,17 @@ def place_of(page: Page, position: int) -> tuple[float, float]:
             elif last_match is not None:
                 return last_match
             elif "token=" in address and "key=" not in address:
-                # The row of another query.
+                # This is the row of another query.
                 break
     sys.exit(f"no query {position} in the picture")
 
 
 def play(page: Page, position: int) -> Film:
-    """Record the clicks of a reader, starting with the view as it opens."""
+    """Perform the clicks of a reader on the open page, and record them."""
     view = page.url
     page.goto(f"{view}#layer={LAYER}&heads={','.join(map(str, HEADS))}")
     page.wait_for_selector("[data-attnviz-drawn]")
-    # Height of the page with all captions, and room for a legend of three heads with their bars.
+    # The window needs room for the page with its longest captions and with the bars of three heads.
     height = page.evaluate("() => document.documentElement.scrollHeight")
     page.set_viewport_size({"width": WIDTH, "height": height + 40})
     token = place_of(page, position)
@@ -155,18 +157,18 @@ def play(page: Page, position: int) -> Film:
     for head in HEADS:
         film.press(page.get_by_role("button", name=f"Head {head}", exact=True), HOLD // 2)
     film.move(token)
-    # The pointer does not move away, because it would open tooltips elsewhere.
+    # The pointer stays on the token until the end, because it would open tooltips elsewhere.
     film.click(END)
     return film
 
 
 def main() -> None:
-    """Record the README's example."""
+    """Record the example of the README and write the animation."""
     path = find_browser()
     if path is None:
         sys.exit(f"the animation is drawn by a browser, and {INSTALL_BROWSER}")
     record = av.extract(minilm(), TEXT)
-    # The name of the checkpoint's folder is not informative.
+    # The view's title is the name of the model. The folder's name would not be informative.
     record.model = "all-MiniLM-L6-v2"
     position = record.tokens.text.index(TOKEN)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:

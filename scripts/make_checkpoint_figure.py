@@ -1,11 +1,12 @@
-"""Draw how induction heads form in training, and print the numbers: docs/images/checkpoint*.webp.
+"""Draw docs/images/checkpoint*.webp, which show how induction heads form in training.
 
 .venv/bin/python scripts/make_checkpoint_figure.py           train both models (minutes)
 .venv/bin/python scripts/make_checkpoint_figure.py FOLDER    keep checkpoints there, or reuse them
 
-There are two models: one starts with random weights, and the demo decoder starts with an induction
-circuit. Each checkpoint has the induction score of each head and the loss on held-out texts of
-random words that are repeated once.
+The figure compares two models: one starts with random weights, and the demo decoder starts with an
+induction circuit. For each checkpoint, the script measures the induction score of each head and the
+loss. The texts consist of random words that are repeated once, and were not used in training. The
+script also prints the numbers.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 MODELS = {"induction": "From random weights", "decoder": "The demo decoder: begins with a circuit"}
 CHECKPOINTS = 12
 TEXTS, WORDS_A_TEXT = 32, 16
-# Other seeds: the recipes use 1 to 21, the scores of the demo models 1000.
+# Other scripts use other seeds: training 1, 5, 20 and 22, and the scores of the demo models 1000.
 SEED = 6
 THUMBNAILS = 5
 
 Numbers = NDArray[np.float64]
 
-# The colours of the views (js/src/ui/colors/palette.ts).
+# Colours of the views, copied from js/src/ui/colors/palette.ts.
 COLORS = {
     "light": {
         "ink": "#1c1f26",
@@ -66,9 +67,22 @@ COLORS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """Scores (checkpoints, layers, heads, texts) and losses (checkpoints, texts) of a model.
+    """Measurements of all checkpoints of a model.
 
-    `weights` belongs to the head with the highest final score, in the first text.
+    Attributes
+    ----------
+    steps : list of int
+        Number of training steps of each checkpoint.
+    scores : ndarray, (checkpoints, layers, heads, texts)
+        Induction scores.
+    losses : ndarray, (checkpoints, texts)
+        Mean loss in nats of the second half of each text, without its first word.
+    baseline : float
+        Induction score of uniform attention.
+    head : (int, int)
+        Layer and number of the head with the highest score at the end.
+    weights : list of ndarray, (queries, keys)
+        Weights of `head` in the first text, for each checkpoint.
     """
 
     steps: list[int]
@@ -80,14 +94,14 @@ class Measured:
 
 
 def held_out_texts() -> list[str]:
-    """Return texts of random words that are repeated once."""
+    """Return texts of 16 random words that are repeated once."""
     generator = np.random.default_rng(SEED)
     halves = [generator.permutation(WORDS)[:WORDS_A_TEXT].tolist() for _ in range(TEXTS)]
     return [" ".join(half + half) for half in halves]
 
 
 def mean_and_error(values: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the mean over texts, the last axis, and its standard error."""
+    """Return the mean over the last axis (texts) and the standard error of this mean."""
     return values.mean(axis=-1), values.std(axis=-1, ddof=1) / math.sqrt(values.shape[-1])
 
 
@@ -109,7 +123,7 @@ def measure(folder: Path, texts: Sequence[str]) -> Measured:
         ids = tokenizer(list(texts), return_tensors="pt")["input_ids"]
         with torch.no_grad():
             logits = model(ids).logits
-        # The first word of the second half cannot be predicted.
+        # Only the second half is predictable, except for its first word.
         second = slice(WORDS_A_TEXT + 1, None)
         each_token = cross_entropy(logits[:, WORDS_A_TEXT:-1].mT, ids[:, second], reduction="none")
         losses.append(each_token.mean(dim=1).double().numpy())
@@ -128,7 +142,7 @@ def measure(folder: Path, texts: Sequence[str]) -> Measured:
 
 
 def report(name: str, measured: Measured) -> None:
-    """Print the numbers of the figure: the best head of each layer."""
+    """Print for each checkpoint the highest score in each layer, and the loss."""
     print(f"{name}: uniform attention scores {measured.baseline:.3f}")
     scores, errors = mean_and_error(measured.scores)
     losses, loss_errors = mean_and_error(measured.losses)
@@ -142,7 +156,7 @@ def report(name: str, measured: Measured) -> None:
         print(f" ± {loss_errors[number]:.3f}")
 
 
-# --- the drawing: (x, y) in pixels
+# --- Drawing of the figure as SVG. All lengths and positions (x, y) are in pixels.
 
 WIDTH, COLUMN, LEFT, PLOT = 900, 440, 52, 372
 TOP, HIGH, LOW, GAP, THUMB = 62, 150, 100, 26, 66
@@ -167,7 +181,7 @@ def path(points: Sequence[tuple[float, float]], **attributes: object) -> str:
 
 
 def thumbnail(weights: Numbers, color: str) -> str:
-    """Return a small picture of weights. As in the model view, opacity is the square root."""
+    """Return a picture of weights as a data URL. The opacity of a pixel is sqrt(weight)."""
     red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
     pixels = np.zeros((*weights.shape, 4), np.uint8)
     pixels[..., :3] = (red, green, blue)
@@ -180,9 +194,10 @@ def thumbnail(weights: Numbers, color: str) -> str:
 def band(
     means: tuple[Numbers, Numbers], xs: Sequence[float], scale: tuple[float, float], color: str
 ) -> Iterator[str]:
-    """Return a line through means with a band of two standard errors.
+    """Yield a line through means, and a band of two standard errors around the line, as SVG.
 
-    `scale` has the y of 0 and the pixels per unit.
+    `means` has the means and their standard errors. `scale` has the vertical position of the value
+    0 and the number of pixels per unit.
     """
     values, errors = means
     bottom, per_unit = scale
@@ -194,7 +209,7 @@ def band(
 
 
 def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) -> Iterator[str]:
-    """Draw the scores, losses, and best head's weights of one model."""
+    """Yield the scores, the losses and the weights of the best head of one model, as SVG."""
     ink, muted, rule = colors["ink"], colors["muted"], colors["rule"]
     left = x0 + LEFT
     xs = [left + PLOT * k / (len(measured.steps) - 1) for k in range(len(measured.steps))]
@@ -213,7 +228,7 @@ def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) ->
             means = (scores[:, number, head], errors[:, number, head])
             yield from band(means, xs, (bottom, HIGH), colors["layers"][number])
     yield path([(left, baseline), (left + PLOT, baseline)], stroke=ink, stroke_dasharray="4 3")
-    # The label is above the heads with low scores.
+    # Place the label above the baseline, where the lines of heads with low scores do not cross it.
     yield text((left + 6, baseline - 7), f"uniform attention: {measured.baseline:.2f}", muted, 11)
     for number in range(scores.shape[1]):
         x = left + PLOT - 62 * (scores.shape[1] - number)
@@ -232,7 +247,6 @@ def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) ->
         yield text((x, low + 17), str(step), muted, 11, "middle")
     yield text((left + PLOT, low + 33), "training steps", muted, 11, "end")
 
-    # From the start to the end of training, denser where the score changes most.
     shown = thumbnails_of(scores[:, layer, head])
     y = low + 62
     yield text((x0 + 8, y - 12), f"Weights of head {layer}.{head}, one text", ink)
@@ -248,7 +262,10 @@ def column(title: str, measured: Measured, x0: float, colors: dict[str, Any]) ->
 
 
 def thumbnails_of(scores: Numbers) -> list[int]:
-    """Return the first checkpoint, the last, and those at equal parts of the score's change."""
+    """Select `THUMBNAILS` checkpoints: the first, the last, and others between them.
+
+    Between neighbouring selected checkpoints, the score changes by about the same amount.
+    """
     way = np.concatenate([[0], np.cumsum(np.abs(np.diff(scores)))])
     chosen = {0, len(scores) - 1}
     for part in np.linspace(0, way[-1], THUMBNAILS)[1:-1]:
@@ -258,7 +275,7 @@ def thumbnails_of(scores: Numbers) -> list[int]:
 
 
 def figure(measured: dict[str, Measured], theme: str) -> str:
-    """Return the whole figure as SVG."""
+    """Return the figure of both models as SVG."""
     colors: dict[str, Any] = COLORS[theme]
     height = TOP + HIGH + GAP + LOW + 62 + THUMB + 26
     marks = [
@@ -274,7 +291,7 @@ def figure(measured: dict[str, Measured], theme: str) -> str:
 
 
 def compared(folder: Path, head: tuple[int, int]) -> av.CompareView:
-    """Return the compare view of all checkpoints for the head that the figure shows."""
+    """Return a compare view of all checkpoints in a folder, with `head` selected."""
     folders = sorted(folder.glob("step-*"))
     half = "horse river lamp key snow goat bridge apple"
     names = [f"step {int(path.name.removeprefix('step-'))}" for path in folders]
@@ -285,7 +302,7 @@ def compared(folder: Path, head: tuple[int, int]) -> av.CompareView:
 
 
 def draw(measured: dict[str, Measured], view: av.CompareView) -> None:
-    """Write both pictures in both themes."""
+    """Write the figure and a screenshot of the compare view, each in both themes."""
     browser_path = find_browser()
     if browser_path is None:
         sys.exit(f"pictures are drawn by a browser, and {INSTALL_BROWSER}")
@@ -304,13 +321,13 @@ def draw(measured: dict[str, Measured], view: av.CompareView) -> None:
 
 
 def keep(drawn: Locator, name: str) -> None:
-    """Write a lossless picture of an element."""
+    """Write a screenshot of an element as lossless WebP."""
     picture = Image.open(io.BytesIO(drawn.screenshot())).convert("RGB")
     picture.save(IMAGES / f"{name}.webp", lossless=True)
 
 
 def main(arguments: list[str]) -> None:
-    """Train the models without checkpoints, measure and draw."""
+    """Train the models whose checkpoints are missing, measure all checkpoints, and draw."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(arguments[0] if arguments else temporary)
         texts = held_out_texts()

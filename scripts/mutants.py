@@ -1,18 +1,20 @@
 """Insert small faults into a copy of the source and check that tests fail.
 
-    python scripts/mutants.py                  all of tests/mutants.toml
-    python scripts/mutants.py record csv       those with one of these words in file or reason
+    python scripts/mutants.py                  run all mutants of tests/mutants.toml
+    python scripts/mutants.py record csv       run mutants with one of these words in file or reason
     python scripts/mutants.py --check          only check that every mutant fits the source
-    python scripts/mutants.py --jobs 1         one at a time (default: one per core)
+    python scripts/mutants.py --jobs 1         run one mutant at a time (default: one per core)
 
-Each mutant is a table of `tests/mutants.toml`: the `file`, the text `old` that it contains exactly
-once, the text `new`, the nearest `tests` that must fail, and `why` the fault matters. `equivalent`
-explains why no test can detect a mutant. Such a mutant also runs, and must survive.
+A mutant is a small fault, described by a table of `tests/mutants.toml`. In the file `file`, the
+text `old`, which must occur exactly once, is replaced by the text `new`. At least one of `tests`
+must then fail: the mutant is "killed". `why` says why the fault matters. `equivalent` explains why
+no test can detect a mutant. The tests of such a mutant must pass: it stays "alive".
 
-Mutmut, cosmic-ray and Stryker generate thousands of mutants by rule for a package of this size, and
-each run takes seconds to import torch or start vitest. They take hours and leave hundreds of
-survivors to review, most of them equivalent. This list is written by hand: it has mistakes that a
-person would make and that would show a reader a wrong number.
+Tools such as mutmut, cosmic-ray and Stryker generate mutants by rule. For a package of this size,
+they would generate thousands, and each needs seconds to import torch or start Vitest. They would
+run for hours and leave hundreds of survivors to review, most of them equivalent. The list here is
+written by hand. It has mistakes that a person would make and that would show wrong numbers to a
+reader.
 """
 
 from __future__ import annotations
@@ -36,31 +38,31 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 MUTANTS = ROOT / "tests" / "mutants.toml"
-# Large folders that no mutant changes. A copy links to them.
+# Large folders that no mutant changes. A copy has symbolic links to them.
 LINKED = (".venv", "js/node_modules", "src/attnviz/static")
 KILLED, ALIVE, BROKEN = "killed", "alive", "broken"
-# Exit status of pytest if a test failed.
+# Exit status of pytest if tests ran and some failed.
 TEST_FAILED = 1
-# A mutant that reads freed memory ends the process, which counts as detected.
+# Signals that end a process which reads freed memory. Such a mutant counts as killed.
 CRASHES = (signal.SIGBUS, signal.SIGSEGV)
 LAST_FAILED = ".pytest_cache/v/cache/lastfailed"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """Small fault, and the tests that must detect it."""
+    """Small fault, and the tests that must detect it. See the docstring of this script."""
 
     file: str
     old: str
     new: str
     tests: tuple[str, ...]
     why: str
-    #: Why no test can detect it, or empty for a mutant that must be killed.
+    #: Reason why no test can detect the fault. Empty for a mutant that must be killed.
     equivalent: str = ""
 
     @property
     def problem(self) -> str:
-        """Return what is wrong with the entry, or an empty string."""
+        """Return what is wrong with this entry of the file, or an empty string."""
         path = ROOT / self.file
         if not path.is_file():
             return "there is no such file"
@@ -76,19 +78,29 @@ class Mutant:
 
 
 def read(path: Path = MUTANTS) -> list[Mutant]:
-    """Read the mutants of a file."""
+    """Read all mutants from a file."""
     tables = tomllib.loads(path.read_text(encoding="utf-8"))["mutant"]
     return [Mutant(**{**table, "tests": tuple(table["tests"].split())}) for table in tables]
 
 
 def problems(mutants: Sequence[Mutant]) -> list[str]:
-    """Return one line for each entry that no longer fits the source."""
+    """Return one line for each mutant that does not fit the source."""
     return [f"{mutant.file}: {mutant.problem}" for mutant in mutants if mutant.problem]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a mutant: the output of the tests, and the failed ones."""
+    """Result of the tests of a mutant.
+
+    Attributes
+    ----------
+    result : str
+        "killed" if a test failed, "alive" if all passed, "broken" if they could not run.
+    printed : str
+        Output of the tests.
+    noticed : tuple of str
+        Failed tests of pytest, and files with failed tests of Vitest.
+    """
 
     result: str
     printed: str = ""
@@ -96,7 +108,7 @@ class Outcome:
 
 
 class Copy:
-    """Copy of the source tree, in which tests run with inserted faults."""
+    """Copy of the repository, in which tests run with inserted faults."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -119,13 +131,13 @@ class Copy:
             **os.environ,
             "PYTHONPATH": str(root / "src"),
             "OMP_NUM_THREADS": "1",
-            # Bytecode is identified by the file's time in seconds. Files change faster.
+            # Python would use old bytecode if a file changed twice within a second.
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 
     @contextmanager
     def changed(self, mutant: Mutant) -> Iterator[None]:
-        """Insert one fault into the copy, and remove it at the end."""
+        """Insert a fault into the copy, and remove the fault at the end of the block."""
         path = self.root / mutant.file
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
@@ -135,7 +147,7 @@ class Copy:
             path.write_text(text, encoding="utf-8")
 
     def run(self, tests: Sequence[str]) -> Outcome:
-        """Run tests, and return which of them failed."""
+        """Run tests until one fails, first those of Vitest, then those of pytest."""
         front_end = [test.removeprefix("js/") for test in tests if test.startswith("js/")]
         python = [test for test in tests if not test.startswith("js/")]
         outcome = Outcome(ALIVE)
@@ -190,7 +202,7 @@ class Copy:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the mutants. Return 1 if one survives that a test should detect."""
+    """Run the mutants, or only check them. Return 1 if any result is unexpected, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python scripts/mutants.py")
     parser.add_argument("words", nargs="*", help="only mutants whose file or reason holds a word")
     parser.add_argument("--check", action="store_true", help="only look whether all still fit")
@@ -214,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(mutants: Sequence[Mutant], jobs: int) -> int:
-    """Run each mutant in a copy of the tree, and print a line when it ends."""
+    """Run each mutant in a copy, and print its result. Return 1 if any is unexpected."""
     begun = time.monotonic()
     unexpected: list[str] = []
     noticed: set[str] = set()
@@ -242,7 +254,7 @@ def run_all(mutants: Sequence[Mutant], jobs: int) -> int:
                 if not as_expected:
                     change = f"{mutant.old!r} -> {mutant.new!r}"
                     unexpected.append(f"{outcome.result}: {mutant.file}: {change}")
-        # A test that also fails without a fault has detected nothing.
+        # A test that also fails without a fault has not detected the fault.
         unchanged = copies.get().run(sorted(noticed))
         if unchanged.result != ALIVE:
             unexpected.append(f"these fail without a change: {' '.join(unchanged.noticed)}")

@@ -4,9 +4,9 @@
     python scripts/processors.py avx2         one environment
     python scripts/processors.py avx2 tests/unit/server
 
-The order in which torch adds depends on the processor and the number of threads, so sums differ in
-their last digits. Environment variables select the order of an older processor. `make test` runs in
-the environment of this machine.
+The order in which torch adds numbers depends on the processor and the number of threads. Therefore
+sums differ in their last digits. An environment here is a set of environment variables that select
+the order of another processor. `make test` uses the order of this machine.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ENVIRONMENTS = {
     "reproducible": {"OMP_NUM_THREADS": "1", "MKL_CBWR": "AVX2"},
     "threads": {"OMP_NUM_THREADS": "2"},
 }
-# Comparisons of numpy, torch and pytest with a tolerance, or with a small number.
+# Comparisons with a tolerance, by functions of numpy, torch and pytest or with a number like 1e-6.
 _COMPARES = re.compile(r"allclose\(|assert_close\(|approx\(|\b[ar]tol=|<=? \d+(\.\d+)?e-\d+")
 
 
 def numerical_files() -> list[Path]:
-    """Return the files of tests that compare numbers with a tolerance."""
+    """Return the test files that compare numbers with a tolerance."""
     files = [path for folder in FOLDERS for path in (ROOT / "tests" / folder).rglob("test_*.py")]
-    # The sample of models has its tolerance in another module.
+    # The tolerance of test_sample.py is in another module, so the pattern does not find it.
     return sorted(
         path
         for path in files
@@ -45,7 +45,7 @@ def numerical_files() -> list[Path]:
 
 
 def run(name: str, paths: list[str]) -> int:
-    """Run tests in one environment and return pytest's exit status."""
+    """Run the tests of `paths` in one environment and return the exit status of pytest."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
     report = f"--junitxml={ROOT / 'test-results' / f'processors-{name}.xml'}"
     print(f"{name}: {ENVIRONMENTS[name]}", flush=True)
@@ -58,7 +58,7 @@ def run(name: str, paths: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run tests in the named environments, or in all."""
+    """Run tests in the named environments, or in all. Return the number of failed runs."""
     names = [argument for argument in arguments if argument in ENVIRONMENTS] or list(ENVIRONMENTS)
     paths = [argument for argument in arguments if argument not in ENVIRONMENTS]
     paths = paths or [str(path) for path in numerical_files()]

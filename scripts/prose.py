@@ -1,8 +1,8 @@
 """Check the style of comments, docstrings and documentation: `python scripts/prose.py [PATH ...]`.
 
-Each rule is a regular expression for a form that is hard to read, with the remedy. Without PATH the
-whole repository is checked and the script fails if a folder exceeds `ALLOWED`. With PATH it prints
-every match there.
+Each rule is a regular expression for a phrase or name that is hard to read, with a remedy. Without
+PATH, the script checks the whole repository, and fails if a folder has more matches than `ALLOWED`.
+With PATH, it prints every match in these files.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SUFFIXES = {".py", ".ts", ".tsx", ".md"}
-# This file quotes the forms. The titles of the gallery are questions.
+# Files that are not checked: this file quotes the phrases, and titles in the gallery are questions.
 EXEMPT = ("scripts/prose.py", "CHANGELOG.md", "site/gallery/questions/")
 
-# The start of a docstring or a comment.
+# Start of a docstring or a comment.
 _START = r'(?:"""|/\*\* |# |// )'
 
 RULES = {
@@ -59,11 +59,11 @@ RULES = {
 }
 _PATTERNS = {rule: re.compile(pattern) for rule, (pattern, _) in RULES.items()}
 
-# Maximum number of matches per folder and rule: texts that a model reads, names of folders and
-# labels on screen. Other folders and rules have none.
+# Maximum number of matches by folder and rule. It is 0 for folders and rules that are not listed.
+# Matches are allowed in texts that a model reads, in names of folders and in labels on the screen.
 ALLOWED = {
     ("docs", "rare word"): 1,
-    # Names of variables that should still be renamed, and code in strings.
+    # These are variables that should be renamed, and code in strings.
     ("tests/browser", "name"): 97,
     ("tests/browser", "verb"): 20,
     ("tests/fixtures", "rare word"): 1,
@@ -73,14 +73,14 @@ ALLOWED = {
 
 
 def folder_of(path: str) -> str:
-    """Return the package that `path` belongs to, such as "src/attnviz/record"."""
+    """Return the folder by which matches in `path` are counted, such as "src/attnviz/record"."""
     parts = Path(path).parts
     depth = {"src": 3, "js": 4, "tests": 2}.get(parts[0], 1)
     return "/".join(parts[: min(depth, len(parts) - 1)]) or parts[0]
 
 
 def matches(name: str) -> list[tuple[int, str, str]]:
-    """Return the line number, the rule and the line of every match in a file."""
+    """Return (line number, rule, line) of every match in a file."""
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     return [
         (number, rule, line.strip())

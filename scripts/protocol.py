@@ -1,7 +1,7 @@
-"""Write the TypeScript types of requests and replies from their Python classes.
+"""Write the TypeScript types of requests and replies, which follow from Python classes.
 
-`python scripts/protocol.py` writes `js/src/client/protocol.ts`; `--check` only checks that the
-file is up to date.
+`python scripts/protocol.py` writes `js/src/client/protocol.ts`. With `--check`, the script only
+checks that this file is up to date.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _SECTION = re.compile(r"\n(Attributes|Raises|Examples|Notes)\n-+\n")
 
 
 class Writer:
-    """Collector of TypeScript declarations. Each class follows the classes that it uses."""
+    """Collector of TypeScript declarations. Each class comes after the classes that it uses."""
 
     def __init__(self) -> None:
         self.written: dict[str, str] = {}
 
     def name_of(self, kind: type) -> str:
-        """Return the interface name of a dataclass or typed dictionary. Declare new ones."""
+        """Return the name of the interface of a class. Declare the interface at the first call."""
         name = kind.__name__
         if name not in self.written:
-            # Reserved first, because its fields may refer to it.
+            # Reserve the name, because the fields of the class may refer to the class itself.
             self.written[name] = ""
             text = self._interface(kind)
             del self.written[name]
@@ -76,7 +76,7 @@ class Writer:
                     for base in kind.__mro__
                     if field.name in inspect.get_annotations(base)
                 )
-                # A reply always has all of its fields.
+                # In a request, a field with a default may be omitted. A reply has all fields.
                 optional = field.default is not MISSING and hasattr(kind, "answer")
                 members[field.name] = (str(field.type), optional, module)
         else:
@@ -94,7 +94,7 @@ class Writer:
             return "\n".join(lines) + "\n"
         lines = [*_comment(summary, ""), f"export interface {kind.__name__} {{"]
         for name, (annotation, optional, module) in members.items():
-            # A default of None means that the argument may be omitted.
+            # A field that may be null in Python is omitted instead in TypeScript.
             written = self._type(ast.parse(annotation, mode="eval").body, module)
             if is_dataclass(kind) and optional:
                 written = written.removesuffix(" | null")
@@ -146,9 +146,9 @@ def _many(kind: str) -> str:
 
 
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
-    """Return a class's docstring without its sections, and the descriptions of its attributes.
+    """Return the docstring of a class without its sections, and the descriptions of attributes.
 
-    A class that is not part of the protocol has no description.
+    For a class that is not in a package of the server or the atlas, return no texts.
     """
     if not {"server", "atlas"} & set(kind.__module__.split(".")):
         return "", {}
@@ -161,7 +161,7 @@ def _documented(kind: type) -> tuple[str, dict[str, str]]:
         if line and not line.startswith(" "):
             names = [name.strip() for name in line.split(":")[0].split(",")]
         elif line:
-            # The first of several attributes with one description gets the comment.
+            # If several attributes have a common description, only the first gets a comment.
             comments[names[0]] = f"{comments.get(names[0], '')} {line.strip()}".strip()
     return pieces[0].strip(), comments
 
@@ -195,11 +195,11 @@ def _table(writer: Writer, name: str, summary: str, requests: Requests[Any]) -> 
 
 
 def protocol() -> str:
-    """Return the text of the file."""
+    """Return the text of protocol.ts."""
     writer = Writer()
     for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, PendingHeader):
         writer.name_of(kind)
-    # Parts that are sent deflated.
+    # The data of these replies is deflated JSON, so no request class refers to these types.
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):
         writer.name_of(deflated)
     tables = [
@@ -211,7 +211,7 @@ def protocol() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write or check the file."""
+    """Write or check protocol.ts. Return 1 if the check fails, otherwise 0."""
     text = protocol()
     if arguments == ["--check"]:
         if FILE.read_text(encoding="utf-8") == text:

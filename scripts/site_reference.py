@@ -1,7 +1,7 @@
 """Pages of the API reference, with the public names on each page.
 
-mkdocstrings writes the documentation from the docstrings. A test compares the names with the
-exports of the package.
+The pages contain only names, from whose docstrings mkdocstrings writes the documentation. A test
+compares these names with the exports of the package.
 """
 
 from __future__ import annotations
@@ -18,12 +18,25 @@ FOLDER = Path("api")
 
 @dataclass(frozen=True)
 class Section:
-    """Page of the reference."""
+    """Page of the API reference.
+
+    Attributes
+    ----------
+    title : str
+        Title of the page.
+    says : str
+        Description of the page.
+    names : tuple of str
+        Public names that the page documents.
+    shared : tuple of str
+        Private base classes of several public classes, documented at the end of the page.
+    inherited : bool
+        Whether to document inherited members of the classes.
+    """
 
     title: str
     says: str
     names: tuple[str, ...]
-    # Base classes of several public classes, documented on the page.
     shared: tuple[str, ...] = ()
     inherited: bool = True
 
@@ -191,7 +204,7 @@ REFERENCE = {
 
 
 def first_sentence(name: str) -> str:
-    """Return the first sentence of a docstring, or an empty string for a constant."""
+    """Return the first paragraph of the docstring of a name, or an empty string for a constant."""
     module, _, attribute = name.rpartition(".")
     value = getattr(importlib.import_module(module), attribute)
     if isinstance(value, (tuple, list, dict, str)):
@@ -201,7 +214,7 @@ def first_sentence(name: str) -> str:
 
 
 def write_reference(sources: Path) -> None:
-    """Write the pages of the reference into the sources of the site."""
+    """Write the pages of the reference and their index into `sources`."""
     folder = sources / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     lines = ["# API reference", "", "All public names of attnviz. Names load when first used.", ""]
@@ -219,7 +232,7 @@ def write_reference(sources: Path) -> None:
 def _page(section: Section) -> str:
     parts = [f"# {section.title}\n\n{section.says}\n"]
     for name in section.names:
-        # Members of a module have their own entries.
+        # The members of a module are not documented here, because they have separate entries.
         module = inspect.ismodule(_value(name))
         options = {"members": False} if module else {"inherited_members": section.inherited}
         parts.append(_entry(name, options))

@@ -1,8 +1,8 @@
-"""Print the sum of the tests of several runs: `python scripts/tally.py FILE...`.
+"""Print the numbers of passed, failed and skipped tests: `python scripts/tally.py FILE...`.
 
-The files are JUnit reports of pytest and Vitest. A missing file means that the run did not happen
-and counts as a failure. Browser tests that ran a second time are named. Failures are printed last
-with their reasons, so that they are visible if only the end of a log is kept.
+The files are JUnit reports of pytest and Vitest. A missing file counts as a failure, because its
+run did not take place. Browser tests that passed only the second time are named. Failures and their
+reasons are printed last, where they are visible even if only the end of a log is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def second_tries(paths: Iterable[Path]) -> list[str]:
         entry.get("value", "")
         for path in paths
         if path.is_file()
-        # The reports were written by commands of this project.
+        # S314: these reports are trusted, because commands of this project have written them.
         for case in ET.parse(path).getroot().iter("testcase")  # noqa: S314
         if case.find("failure") is None and case.find("error") is None
         for entry in case.iter("property")
@@ -28,12 +28,12 @@ def second_tries(paths: Iterable[Path]) -> list[str]:
 
 
 def failures(paths: Iterable[Path]) -> list[str]:
-    """Return the names of the failed tests with the first line of the reason."""
+    """Return a line for each failed test: its name and the first line of the reason."""
     names = []
     for path in paths:
         if not path.is_file():
             continue
-        # The reports were written by commands of this project.
+        # S314: these reports are trusted, because commands of this project have written them.
         for case in ET.parse(path).getroot().iter("testcase"):  # noqa: S314
             for fault in (*case.findall("failure"), *case.findall("error")):
                 reason = (fault.get("message") or fault.text or "").strip().split("\n")[0]
@@ -43,7 +43,7 @@ def failures(paths: Iterable[Path]) -> list[str]:
 
 
 def main(paths: list[str]) -> int:
-    """Print the sum. Return 1 if anything failed."""
+    """Print the numbers of all reports together. Return 1 if anything failed, otherwise 0."""
     total = failed = skipped = 0
     for path in map(Path, paths):
         if not path.is_file():
@@ -51,7 +51,7 @@ def main(paths: list[str]) -> int:
             failed += 1
             total += 1
             continue
-        # The reports were written by commands of this project.
+        # S314: these reports are trusted, because commands of this project have written them.
         for suite in ET.parse(path).getroot().iter("testsuite"):  # noqa: S314
             total += int(suite.get("tests", 0))
             failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))

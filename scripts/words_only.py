@@ -1,8 +1,8 @@
 """Check that a change touches only words: `python scripts/words_only.py BASE`.
 
-Compares the working tree with the git revision BASE. Python files must have the same syntax tree
-without docstrings, TypeScript and CSS files the same minified output. Changed lines of types, which
-esbuild drops, must be comments. Other files are listed only.
+The script compares the working tree with the git revision BASE. Python files must have the same
+syntax tree, apart from docstrings. TypeScript and CSS files must have the same minified output, and
+the same lines apart from comments. Other files are only listed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def code_of_python(source: str) -> str:
 
 
 def minified(source: str, suffix: str) -> str:
-    """Return `source` without comments and white space.
+    """Return TypeScript or CSS without comments and white space.
 
-    Identifiers stay, because esbuild's short names depend on the letters in comments.
+    Identifiers are not shortened, because esbuild's choice of short names depends on comments.
     """
     return subprocess.run(
         [
@@ -56,7 +56,7 @@ def minified(source: str, suffix: str) -> str:
 def code(source: str, suffix: str) -> str:
     if suffix == ".py":
         return code_of_python(source)
-    # Minifying drops types. Without comment lines, what remains of them shows a change.
+    # esbuild removes types. To detect changes of types, also compare all lines except comments.
     lines = (line.strip() for line in source.splitlines())
     return minified(source, suffix) + "".join(
         line for line in lines if not line.startswith(("//", "/*", "*", "{/*"))

@@ -1,11 +1,11 @@
 """Train the demo models: ``cd scripts && python -m train_demos all --out FOLDER``.
 
-Training uses one core, fixed seeds and generated data. Progress is on stderr. The scores of the
-saved and reloaded models on held-out data are on stdout.
+Training uses one core, fixed seeds and generated data. The script prints progress to stderr. After
+a model is saved, the script loads it again and prints its scores on held-out data to stdout.
 
-``python -m train_demos decoder --checkpoints 12 --out FOLDER`` stores twelve checkpoints, each in a
-folder that transformers loads, ``--checkpoints 0,100,900`` those after these steps. The trained
-model is the same with and without checkpoints.
+With ``--checkpoints 12``, the script also stores twelve checkpoints, each in a folder that
+transformers can load. With ``--checkpoints 0,100,900``, it stores checkpoints after these steps.
+The trained model is the same with and without checkpoints. A "reader" is a tokenizer or processor.
 """
 
 from __future__ import annotations
@@ -27,37 +27,38 @@ from train_demos.scores import scores
 
 __all__ = ["checkpoint_steps", "main", "recipe"]
 
-# Models that can be trained. The package contains the models in `demos.NAMES`, and only checkpoints
-# of "induction".
+# Models that can be trained. The package contains the trained models `demos.NAMES`. It contains
+# only checkpoints of "induction".
 MODELS = (*demos.NAMES, "induction")
 
 
 def _save(model: Any, reader: Any, folder: Path) -> None:
-    """Write a model as float16 and its tokenizer or processor into one folder."""
+    """Write the weights of a model as float16, and its reader, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(folder)
     reader.save_pretrained(folder)
-    # Weights are stored as float16 to save space, and loaded as float32.
+    # The files are smaller with float16. The dtype in the configuration makes transformers load the
+    # weights as float32.
     config = folder / "config.json"
     settings = json.loads(config.read_text(encoding="utf-8"))
     config.write_text(
         json.dumps({**settings, "dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
     )
     for file in folder.iterdir():
-        # transformers makes its files readable only by their owner. Others must read them, too.
+        # transformers writes files that only their owner can read, but all users must read them.
         file.chmod(0o644)
 
 
 def recipe(name: str) -> Any:
-    """Return the module that trains a model, with `SCHEDULE` and `train`."""
+    """Return the module that trains a model. It has `SCHEDULE` and `train`."""
     return import_module(f"train_demos.{name.replace('-', '_')}")
 
 
 def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
-    """Return the steps of `count` checkpoints, which grow with the square of their number.
+    """Return the numbers of steps after which `count` checkpoints are stored.
 
-    They are denser at the beginning, where a model changes most. Raise ValueError if there are
-    fewer steps than checkpoints.
+    The numbers grow quadratically from 0 to `steps`, because a model changes most at the beginning
+    of training. Raise ValueError if `count` is less than 2 or more than ``steps + 1``.
 
     >>> checkpoint_steps(900, 6)
     (0, 36, 144, 324, 576, 900)
@@ -69,13 +70,13 @@ def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
         )
     chosen = [0]
     for number in range(1, count):
-        # If there are few steps, the first squares are less than one step apart.
+        # If there are few steps, neighbouring squares may round to the same step. Add 1 then.
         chosen.append(max(round(steps * (number / (count - 1)) ** 2), chosen[-1] + 1))
     return tuple(chosen)
 
 
 def _wanted_steps(option: str, steps: int) -> tuple[int, ...]:
-    """Parse ``--checkpoints``, a number of checkpoints or a list of steps."""
+    """Parse the value of ``--checkpoints``: a number of checkpoints, or a list of steps."""
     if "," not in option:
         return checkpoint_steps(steps, int(option))
     chosen = tuple(map(int, option.split(",")))
@@ -85,7 +86,7 @@ def _wanted_steps(option: str, steps: int) -> tuple[int, ...]:
 
 
 def _save_checkpoints(models: Mapping[int, Any], reader: Any, folder: Path) -> None:
-    """Write a folder for each checkpoint, whose names sort in the order of training."""
+    """Write each checkpoint into a folder. The names of the folders sort in the order of steps."""
     digits = len(str(max(models)))
     for step, model in models.items():
         _save(model, reader, folder / f"step-{step:0{digits}}")
@@ -124,11 +125,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train one demo model or all, save them and print their scores. Return 0."""
+    """Train one demo model or all, save them, and print their scores. Return 0."""
     parser = _parser()
     options = parser.parse_args(arguments)
     names = demos.NAMES if options.model == "all" else (options.model,)
-    # Files that are not part of the package must not be written into its folder.
+    # The default folder is inside the package, which does not contain these files.
     if options.out is None and (options.checkpoints is not None or names[0] not in demos.NAMES):
         what = "--checkpoints" if options.checkpoints is not None else repr(options.model)
         parser.error(f"{what} needs --out FOLDER: the package contains trained models alone")
@@ -145,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 kept[name] = Checkpoints(_wanted_steps(options.checkpoints, steps))
             except ValueError as error:
                 parser.error(f"--checkpoints: {error}")
-    # With several threads, sums differ in their last digits between runs.
+    # With several threads, sums would differ in their last digits between runs.
     torch.set_num_threads(1)
     for name in names:
         before = time.process_time()

@@ -1,6 +1,6 @@
-"""Dates in nine written forms and in ISO 8601 form (2021-03-07).
+"""Dates in nine written forms, such as "7 March 2021", and in ISO 8601 form (2021-03-07).
 
-One day in ten is held out: no training date falls on it, in any form.
+One day in ten is held out: training contains none of these days, in any form.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def _ordinal(day: int) -> str:
     return f"{day}{'th' if 11 <= day <= 13 else ending}"
 
 
-# Each form returns its pieces and marks the day ("d") and the month ("m").
+# A written date in pieces: (kind, text) with the kind "d" for the day, "m" for the month, and ""
+# for other text.
 _Pieces = list[tuple[str, str]]
 
 FORMS: dict[str, Callable[[dt.date], _Pieces]] = {
@@ -107,7 +108,7 @@ CHARACTERS = "".join(
 
 @dataclass(frozen=True)
 class WrittenDate:
-    """Date in a written form, and its parts.
+    """Date in a written form and in ISO form.
 
     Attributes
     ----------
@@ -116,7 +117,7 @@ class WrittenDate:
     iso : str
         The same date in ISO form, always 10 characters.
     day, month : range
-        The characters of `text` that state the day and the month.
+        Positions of the characters in `text` that state the day and the month.
     """
 
     text: str
@@ -154,7 +155,10 @@ def is_held_out(date: dt.date) -> bool:
 def draw_date(
     generator: np.random.Generator, *, held_out: bool, form: str | None = None
 ) -> WrittenDate:
-    """Draw a date of the years 1900 to 2099 and write it.
+    """Draw a random date of the years 1900 to 2099, and write it in a form.
+
+    If `form` is None, the form is also random. If `held_out`, only held-out days are drawn,
+    otherwise only the other days.
 
     Examples
     --------

@@ -1,11 +1,11 @@
 """Demo decoder: a small GPT-2 that starts with an induction circuit and is then trained.
 
-A model of this size does not form an induction head with this training data (it does with the
-recipe "induction"). Therefore the circuit of Olsson et al. 2022 (arXiv 2209.11895) is written into
-the model before training: a head of layer 0 that attends to the previous token and copies it into
-an unused part of the residual stream, and a head of layer 1 that searches for the current token in
-that part. Training then changes all weights. The induction circuit is not evidence of what training
-finds, but the head that links "it" to its antecedent is.
+With these training data, a model of this size does not form an induction head. (The recipe
+"induction" has other data, with which a model does.) Therefore the induction circuit of Olsson et
+al. 2022 (arXiv 2209.11895) is written into the weights before training. A head of layer 0 attends
+to the previous token and copies it into an unused part of the residual stream. A head of layer 1
+searches for the current token in that part. Training then changes all weights. The induction
+circuit is not a result of training, but the head that links "it" to its antecedent is.
 """
 
 from __future__ import annotations
@@ -38,34 +38,38 @@ SCHEDULE = Schedule(steps=900, learning_rate=2e-3, weight_decay=0.05)
 _NUM_POSITIONS = 128
 _HEAD_WIDTH = WIDTH // NUM_HEADS
 
-# Initial parts of the residual stream: positions, the copy of the previous token, the token.
+# Dimensions of the residual stream that the circuit uses for the position, for the copy of the
+# previous token, and for the token.
 _POSITIONS = slice(0, 32)
 _PREVIOUS = slice(32, 32 + _HEAD_WIDTH)
 _TOKEN = slice(32 + _HEAD_WIDTH, WIDTH)
 
-# Radians per token. Short waves distinguish neighbours, long waves distant positions.
+# Frequencies of the position vectors, in radians per token. High frequencies distinguish
+# neighbouring positions, and low frequencies distinguish distant positions.
 _FREQUENCIES = np.geomspace(2.5, 0.03, 16)
 _POSITION_AMPLITUDE = 0.2
 _PREVIOUS_GAIN = 2.0
 _INDUCTION_GAIN = 1.5
 _COPY_GAIN = 0.3
 _OUTPUT_GAIN = 0.3
-# Scale of the random output weights. Larger values would hide the copies of the circuit.
+# Factor of the random initial output weights. With a larger factor, their output would hide the
+# copies that the circuit writes.
 _RANDOM_OUTPUT_GAIN = 0.3
 
-# Weight of the loss of unpredictable words, large enough to learn to write sentences.
+# Weight in the loss of words that cannot be predicted with certainty. With 0, the model would not
+# learn to write sentences.
 _UNDECIDED = 0.1
 _IGNORED = -100
 
 
 def _positions() -> NDArray[np.float64]:
-    """Return the cosine and sine of each frequency, (positions, 32)."""
+    """Return the position vectors, (positions, 32): cosine and sine for each frequency."""
     angles = np.arange(_NUM_POSITIONS)[:, None] * _FREQUENCIES
     return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(_NUM_POSITIONS, -1)
 
 
 def _back_one_step() -> NDArray[np.float64]:
-    """Return the matrix that maps the vector of a position to that of the previous position."""
+    """Return the matrix that turns the vector of a position into that of the previous one."""
     turn = np.zeros((2 * _FREQUENCIES.size, 2 * _FREQUENCIES.size))
     for number, angle in enumerate(_FREQUENCIES):
         block = slice(2 * number, 2 * number + 2)
@@ -78,7 +82,10 @@ def _back_one_step() -> NDArray[np.float64]:
 
 @torch.no_grad()
 def _plant_circuit(model: GPT2LMHeadModel, generator: torch.Generator) -> None:
-    """Write a previous-token head and an induction head into a new model, in place."""
+    """Write the induction circuit into the weights of a new model, in place.
+
+    Head 0 of layer 0 becomes the previous-token head, and head 0 of layer 1 the induction head.
+    """
     stream = model.transformer
     embedding, position = stream.wte.weight, stream.wpe.weight
     embedding[:, _POSITIONS] *= 0.1
@@ -89,7 +96,8 @@ def _plant_circuit(model: GPT2LMHeadModel, generator: torch.Generator) -> None:
     query, key, value = (slice(k * WIDTH, k * WIDTH + _HEAD_WIDTH) for k in range(3))
     head = slice(0, _HEAD_WIDTH)
     token_width = _TOKEN.stop - _TOKEN.start
-    # A few arbitrary directions of the token's part are enough to distinguish tokens.
+    # The heads read tokens by projecting `_TOKEN` onto a few random orthogonal directions. These
+    # are enough to distinguish tokens.
     reading = torch.linalg.qr(torch.randn(token_width, _HEAD_WIDTH, generator=generator)).Q
     turn = torch.from_numpy(_back_one_step()).float()
     identity = torch.eye(_POSITIONS.stop)[:, head]
@@ -123,7 +131,7 @@ def _model() -> GPT2LMHeadModel:
 
 
 class _Batches:
-    """Batches of random rows, which become harder during training, and of sentences."""
+    """Training batches of two kinds: random tokens that repeat, and sentences."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, steps: int) -> None:
         self._steps = steps
@@ -132,7 +140,10 @@ class _Batches:
         self._tokens = np.arange(len(SPECIAL_TOKENS), len(tokenizer))
 
     def random_rows(self, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return ids, labels (-100 if unpredictable) and position numbers."""
+        """Return token ids, labels and position numbers of random rows with repetitions.
+
+        Labels are -100 for tokens that cannot be predicted. Rows become longer during training.
+        """
         done = step / self._steps
         lengths = (24,) if done < 0.15 else (32, 64) if done < 0.5 else (64, 128)
         length = int(self._generator.choice(lengths))
@@ -149,7 +160,8 @@ class _Batches:
         # The first token of the second half cannot be predicted.
         second_half = np.broadcast_to(np.arange(length) > length // 2, halves.shape)
         labels = np.where(np.concatenate([decided, second_half]), ids, _IGNORED)
-        # Shifted rows train all positions, including those that short rows do not reach.
+        # Half of the batches start at a later position, because short rows would otherwise train
+        # only the first positions.
         moved = self._generator.random() < 0.5
         start = int(self._generator.integers(_NUM_POSITIONS - length + 1)) if moved else 0
         positions = torch.arange(start, start + length)[None]
@@ -160,7 +172,7 @@ class _Batches:
         return make(self._generator, held_out=False)
 
     def sentences(self, rows: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ids, and their weights in the loss, padded on the right."""
+        """Return token ids, and weights of the tokens in the loss, both padded on the right."""
         texts, weights = [], []
         for _ in range(rows):
             pair = [self._sentence(), self._sentence()]
@@ -182,7 +194,7 @@ class _Batches:
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
-    """Build and train the decoder and its tokenizer (two minutes on one core)."""
+    """Build the decoder and its tokenizer, and train the decoder (two minutes on one core)."""
     tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model()
     schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)

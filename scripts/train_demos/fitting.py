@@ -18,14 +18,15 @@ _LAST_RATE = 0.02
 
 @dataclass(frozen=True)
 class Schedule:
-    """Number of steps and learning rate of a training.
+    """Number of steps, learning rate and weight decay of a training.
 
     Attributes
     ----------
     steps : int
         Number of optimiser steps.
     learning_rate : float
-        Maximum, reached after 100 steps. It then decreases linearly to 2%.
+        Maximum of the learning rate. The rate rises to it during the first 100 steps, and then
+        decreases linearly to 2% of it.
     weight_decay : float
         Weight decay of AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101).
     """
@@ -41,12 +42,13 @@ class Checkpoints:
     Parameters
     ----------
     after : sequence of int
-        Increasing numbers of steps. 0 is before the first step. Training ends after the last.
+        Increasing numbers of steps after which the model is copied. 0 is before the first step.
+        Training ends after the last of these numbers.
 
     Attributes
     ----------
     models : dict of int to torch.nn.Module
-        Copies that `fit` has stored so far, by the number of steps, in evaluation mode.
+        Stored copies of the model, in evaluation mode, by the number of steps.
     """
 
     def __init__(self, after: Sequence[int]) -> None:

@@ -1,9 +1,9 @@
 """Small GPT-2 that forms an induction head from random weights in half a minute of training.
 
-Its checkpoints (`attnviz.demos.checkpoints`) show how the head forms. Unlike the demo decoder, it
-starts without prepared weights, and it learns only to continue repeated rows of random words. The
-length of a repeated row differs between steps, so that no head can use a fixed offset. This makes
-the induction head form early.
+The checkpoints of the model (`attnviz.demos.checkpoints`) show how the head forms. Unlike the demo
+decoder, the model starts with random weights, and it learns only to continue sequences of random
+words that repeat. The period of the repetition differs between training steps, so a head that
+attends to a fixed offset is useless. Therefore the induction head forms early.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from train_demos.word_gpt2 import word_gpt2_config
 __all__ = ["SCHEDULE", "train"]
 
 _SEED = 1
-# The default of GPT-2, 0.02, is for wider models. With it the head forms later or not at all.
+# Standard deviation of the initial weights. GPT-2's default of 0.02 is for wider models: with it,
+# the induction head forms later or not at all.
 _DEVIATION = 0.05
 SCHEDULE = Schedule(steps=480, learning_rate=2e-3, weight_decay=0.01)
 _NUM_POSITIONS = 32
 _ROWS = 64
-# Number of words before a row repeats.
+# Possible numbers of words before a row repeats.
 _PERIODS = range(8, _NUM_POSITIONS // 2 + 1)
 _IGNORED = -100
 
@@ -44,7 +45,7 @@ def _model() -> GPT2LMHeadModel:
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
-    """Build and train the model and its tokenizer (half a minute on one core)."""
+    """Build the model and its tokenizer, and train the model (half a minute on one core)."""
     tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model()
     schedule = SCHEDULE if steps is None else replace(SCHEDULE, steps=steps)
@@ -55,7 +56,7 @@ def train(
     def loss_at(_step: int) -> torch.Tensor:
         period = int(generator.integers(_PERIODS.start, _PERIODS.stop))
         ids = generator.permuted(tokens, axis=1)[:, positions % period]
-        # The first repeated word cannot be predicted.
+        # The first repeated word cannot be predicted, so only the words after it have labels.
         labels = np.where(positions > period, ids, _IGNORED)
         logits = model(torch.from_numpy(ids)).logits
         return cross_entropy(

@@ -1,4 +1,4 @@
-"""Pictures of two coloured shapes, with sentences that name the shape of a colour."""
+"""Pictures of two coloured shapes, with sentences such as "the red circle"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from train_demos.shapes import IMAGE_SIZE, SHAPES, shape_masks
 
 __all__ = ["COLORS", "SIDES", "WORDS", "Scene", "draw_scene"]
 
-# Red, green and blue, from 0 to 255.
+# Colours by name: red, green and blue, from 0 to 255.
 COLORS = {
     "red": (230, 60, 50),
     "green": (60, 190, 80),
@@ -30,18 +30,18 @@ _COLOR_SPREAD = 12.0
 
 @dataclass(frozen=True)
 class Scene:
-    """Picture of two shapes with a prompt and an answer for each.
+    """Picture of two shapes, with a prompt and an answer for each shape.
 
     Attributes
     ----------
     image : ndarray of uint8, (32, 32, 3)
         Red, green and blue.
     shapes, colors : tuple of str
-        The names and colours of the two shapes. Both differ between the shapes.
+        Names and colours of the two shapes. The two names differ, and so do the two colours.
     sides : tuple of str
-        The half of the picture in which each shape lies: "left" or "right".
+        Half of the picture in which each shape lies: "left" or "right".
     masks : ndarray of bool, (2, 32, 32)
-        True on each shape.
+        Masks of the two shapes: True on the shape.
     """
 
     image: NDArray[np.uint8]
@@ -51,16 +51,16 @@ class Scene:
     masks: NDArray[np.bool_]
 
     def prompt(self, which: int) -> str:
-        """Return the text that the model reads about shape 0 or 1, which states its colour."""
+        """Return the prompt for shape 0 or 1, which states its colour: "the red"."""
         return f"the {self.colors[which]}"
 
     def answer(self, which: int) -> str:
-        """Return the correct continuation, the name of the shape with that colour."""
+        """Return the correct continuation of the prompt: the name of this shape."""
         return self.shapes[which]
 
 
 def draw_scene(generator: np.random.Generator) -> Scene:
-    """Draw two shapes into the two halves of a picture.
+    """Draw a picture with two different shapes, one in each half.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def draw_scene(generator: np.random.Generator) -> Scene:
     sides = [SIDES[number] for number in generator.permutation(2)]
     radius = generator.uniform(_SMALLEST, _LARGEST, size=2)
     half = IMAGE_SIZE / 2
-    # The whole shape with its corners stays in its half.
+    # Choose centres for which the shapes, including their corners, stay in their halves.
     reach = 1.25 * radius
     across = reach + generator.random(2) * (half - 2 * reach)
     across += half * np.array([side == "right" for side in sides])

@@ -1,6 +1,7 @@
 """Scores of the demo models on held-out data.
 
-Scores of heads are those of the best head. Weights come from the model, not from attnviz.
+A score of a kind of head, such as "previous-token head", is the score of the best head of the
+model. The weights come from the model itself, not from attnviz.
 """
 
 from __future__ import annotations
@@ -29,10 +30,9 @@ _EXAMPLES = 200
 
 
 def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
-    """Return scores from 0 to 1 of a demo model on held-out data, by name.
+    """Return the scores of a demo model on held-out data, by name of the score, from 0 to 1.
 
-    The model comes from `load` or `checkpoints`. Its attention is set to "eager", which returns
-    weights.
+    The function sets the attention implementation of the model to "eager", which returns weights.
 
     Examples
     --------
@@ -54,13 +54,13 @@ def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
 
 
 def _stacked(attentions: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
-    """Stack the weights of all layers to (layers, examples, heads, queries, keys)."""
+    """Stack the weights of all layers into an array (layers, examples, heads, queries, keys)."""
     weights: NDArray[np.float32] = torch.stack(attentions).numpy()
     return weights
 
 
 def _best(per_head: NDArray[Any]) -> float:
-    """Return the score of the best head, from (layers, examples, heads)."""
+    """Return the highest mean over examples. `per_head` is (layers, examples, heads)."""
     return float(per_head.mean(axis=1).max())
 
 
@@ -105,7 +105,10 @@ def _decoder(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict
 def _completion(
     model: Any, tokenizer: Any, sentence: Sentence
 ) -> tuple[bool, NDArray[np.float32], NDArray[np.float32]]:
-    """Return whether the guess is right, and each head's weight on both nouns."""
+    """Return whether the model completes the prompt correctly, and the weights of its last query.
+
+    The two arrays (layers, heads) are the weights on the source and on the distractor.
+    """
     ids = tokenizer(sentence.prompt, return_tensors="pt")["input_ids"]
     outputs = model(ids, output_attentions=True)
     guess = tokenizer.convert_ids_to_tokens(int(outputs.logits[0, -1].argmax()))
@@ -139,7 +142,8 @@ def _encoder_decoder(
         for number, date in enumerate(dates):
             on_field[number, 0, 0, getattr(date, field)] = True
         for digit, position in enumerate(positions, start=1):
-            # The query of the decoder at a position predicts the character at that position.
+            # The query at a position of the decoder predicts the character at the same position of
+            # the label, because the decoder's input begins with a start token.
             mass = mass_on(weights[..., position : position + 1, :], on_field)
             figures[f"head on the {field}, digit {digit}"] = _best(mass)
     return figures
@@ -150,7 +154,7 @@ def _vision(model: Any, processor: Any, generator: np.random.Generator) -> dict[
     pixels = processor(list(images), return_tensors="pt")["pixel_values"]
     outputs = model(pixel_values=pixels, output_attentions=True)
     patches = patches_of(masks)
-    # The CLS token precedes the patches and is not part of the picture.
+    # The keys are the CLS token and the patches. The CLS token is not on the shape.
     on_shape = np.pad(patches, ((0, 0), (1, 0)))[:, None, None, :]
     mass = mass_on(_stacked(outputs.attentions)[..., :1, :], on_shape)
     return {
@@ -170,12 +174,12 @@ def _vision_language(
         return_tensors="pt",
     )
     outputs = model(**inputs, output_attentions=True)
-    # The query at a position predicts the next word.
+    # The last word is the answer. The query before it predicts it.
     guesses = outputs.logits[:, -2].argmax(dim=-1)
     right = guesses == inputs["input_ids"][:, -1]
     weights = _stacked(outputs.attentions)[..., -2:-1, :]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
-    # The patches precede the words.
+    # The keys are the patches, followed by the words. No word is on a shape.
     marks = np.pad(patches, ((0, 0), (0, 0), (0, weights.shape[-1] - patches.shape[-1])))
     asked, other = (mass_on(weights, marks[:, which, None, None]).mean(axis=1) for which in (0, 1))
     head = np.unravel_index(asked.argmax(), asked.shape)

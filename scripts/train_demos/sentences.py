@@ -1,11 +1,15 @@
 """Sentences with a predictable word, and random sequences that repeat.
 
-There are two kinds of sentences. In the first, a word near the end shows which noun "it" means, and
-the noun is repeated: "the animal did not cross the street because it was too wide so the street
-...". In the second, the recipient is the person who does not give: "when mary and john went to the
-shop john gave a drink to mary" (the indirect-object task of Wang et al. 2022, arXiv 2211.00593).
+There are two kinds of sentences:
 
-A fifth of the pairs of nouns and of names is held out: no training sentence contains them.
+- "the animal did not cross the street because it was too wide so the street ...". An adjective
+  shows which of two nouns "it" means. The predictable word repeats this noun, the antecedent.
+- "when mary and john went to the shop john gave a drink to mary". The predictable word repeats the
+  name of the person who does not give. This is the indirect-object task of Wang et al. 2022 (arXiv
+  2211.00593).
+
+A fifth of the pairs of nouns and a fifth of the pairs of names are held out: training sentences do
+not contain these pairs.
 """
 
 from __future__ import annotations
@@ -35,7 +39,8 @@ __all__ = [
     "repeated_halves",
 ]
 
-# One pair in this number is held out. "animal" and "street", first in their lists, are held out.
+# One pair in this number of pairs is held out. The pair of "animal" and "street" is held out,
+# because these are the first words of their lists.
 _HELD_OUT_EVERY = 5
 
 _NOUNS = {"creature": CREATURES, "place": PLACES, "thing": THINGS}
@@ -51,11 +56,11 @@ class Sentence:
     words : tuple of str
         All words, with the full stop.
     answer : int
-        Position of the predictable word.
+        Index in `words` of the predictable word.
     source : int
-        Position of its earlier occurrence, the antecedent.
+        Index in `words` of the first occurrence of the predictable word.
     distractor : int
-        Position of the other candidate.
+        Index in `words` of the other noun or name, which would be the wrong answer.
     """
 
     words: tuple[str, ...]
@@ -65,7 +70,7 @@ class Sentence:
 
     @property
     def prompt(self) -> str:
-        """Return the words before the answer as one text."""
+        """Return the words before the predictable word as one text."""
         return " ".join(self.words[: self.answer])
 
 
@@ -139,7 +144,7 @@ def repeated_halves(
     tokens : ndarray of int64, (n,)
         Ids to draw from, without replacement within a row.
     rows, length : int
-        Number of rows, and number of tokens before they repeat, at most n.
+        Number of rows, and number of tokens before the repetition, at most n.
 
     Returns
     -------
@@ -157,7 +162,7 @@ def repeated_halves(
 def repeated_bigrams(
     generator: np.random.Generator, tokens: NDArray[np.int64], *, rows: int, length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Draw pairs of tokens, show each pair twice, shuffle the pairs.
+    """Return rows of pairs of tokens. Each pair occurs twice in its row, in random order.
 
     Parameters
     ----------
@@ -166,13 +171,13 @@ def repeated_bigrams(
     tokens : ndarray of int64, (n,)
         Ids to draw from, without replacement within a row.
     rows, length : int
-        Number of rows, and their length, a multiple of 4.
+        Number of rows, and number of tokens in a row, a multiple of 4.
 
     Returns
     -------
     rows : ndarray of int64, (rows, length)
     decided : ndarray of bool, (rows, length)
-        True for the second token of a pair that occurred before, which is predictable.
+        True for tokens that are predictable: the second token of a pair that has occurred before.
 
     Examples
     --------

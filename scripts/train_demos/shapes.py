@@ -12,16 +12,17 @@ IMAGE_SIZE = 32
 PATCH_SIZE = 4
 
 _SMALLEST, _LARGEST = 5.0, 8.0
-# Range of red, green and blue, from 0 to 255. A shape is lighter than its background.
+# Ranges of red, green and blue of the background and of the shape, from 0 to 255.
 _GROUND = (20.0, 100.0)
 _INK = (120.0, 255.0)
 _NOISE = 25.0
 
 
 def _inside(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return whether points lie in each shape. Coordinates are relative to its radius.
+    """Return whether points lie in each of the shapes: circle, square, triangle and cross.
 
-    The shapes have similar areas, so that the size does not identify them.
+    `x` and `y` are distances from the centre, divided by the radius of the shape. All shapes have
+    similar areas, because a model must not recognize them by their size.
     """
     circle = x**2 + y**2 < 0.8
     square = np.maximum(np.abs(x), np.abs(y)) < 0.8
@@ -31,9 +32,9 @@ def _inside(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]
 
 
 def shape_masks(centres: NDArray[np.float64], radius: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return the masks of all shapes at the given centres, (shapes, number, 32, 32).
+    """Return the masks of all kinds of shapes at the given centres, (shapes, number, 32, 32).
 
-    `centres` is (2, number), x and y, and `radius` (number,), both in pixels.
+    `centres` contains x and y, (2, number). `radius` is (number,). Both are in pixels.
     """
     grid = np.arange(IMAGE_SIZE) + 0.5
     across = (grid[None, None, :] - centres[0][:, None, None]) / radius[:, None, None]
@@ -52,7 +53,7 @@ def draw_shapes(
     images : ndarray of uint8, (number, 32, 32, 3)
         Red, green and blue.
     kinds : ndarray of int64, (number,)
-        Index in `SHAPES` of each picture's shape.
+        Kind of the shape in each picture, as an index in `SHAPES`.
     masks : ndarray of bool, (number, 32, 32)
         True on the shape.
 
@@ -64,7 +65,7 @@ def draw_shapes(
     """
     kinds = generator.integers(len(SHAPES), size=number)
     radius = generator.uniform(_SMALLEST, _LARGEST, size=number)
-    # The whole shape with its corners stays in the picture.
+    # Choose centres for which the shape, including its corners, stays in the picture.
     reach = 1.25 * radius
     centres = reach + generator.random((2, number)) * (IMAGE_SIZE - 2 * reach)
     masks = shape_masks(centres, radius)[kinds, np.arange(number)]
@@ -77,7 +78,7 @@ def draw_shapes(
 
 
 def patches_of(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which patches of the vision model contain a part of the shape.
+    """Return whether each patch of a picture contains at least one pixel of the shape.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tokenizer of the text models, with one token per word."""
+"""Tokenizer of the demo models for text. Each word is one token."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["word_tokenizer"]
 def word_tokenizer(
     words: Sequence[str], special_tokens: Sequence[str], *, max_length: int
 ) -> PreTrainedTokenizerFast:
-    """Create a lower-casing tokenizer with one token per word.
+    """Create a tokenizer with one token per word. It converts texts to lower case.
 
-    The special tokens are those for padding, unknown words and the end of a text, with the first
-    ids. The tokenizer does not add them to a text.
+    `special_tokens` are the tokens for padding, unknown words and the end of a text. They have the
+    ids 0 to 2. The tokenizer does not add them to texts.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def word_tokenizer(
     backend = Tokenizer(models.WordLevel(vocab=ids, unk_token=unknown))
     backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    # The clean-up removes the space before full stops and commas.
+    # `cleanup` removes the spaces before full stops and commas in decoded texts.
     backend.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,

@@ -23,7 +23,7 @@ _POSITION_AMPLITUDE = 0.5
 
 
 def patch_positions(width: int) -> torch.Tensor:
-    """Return sines and cosines of the row and column of each patch, (patches, width)."""
+    """Return vectors (patches, width) of the sines and cosines of each patch's row and column."""
     side = IMAGE_SIZE // PATCH_SIZE
     frequencies = torch.logspace(0, -1.2, width // 4)
     angles = torch.arange(side)[:, None] * frequencies
@@ -59,9 +59,9 @@ def _model() -> ViTForImageClassification:
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[ViTForImageClassification, Any]:
-    """Build and train the vision model and its processor (three minutes on one core).
+    """Build the vision model and its processor, and train the model (three minutes on one core).
 
-    The processor is that of ViT, in the variant with pillow instead of torchvision.
+    The processor is the ViT processor of transformers that uses Pillow instead of torchvision.
     """
     model = _model()
     generator = np.random.default_rng(_SEED)
@@ -69,7 +69,7 @@ def train(
 
     def loss_at(_step: int) -> torch.Tensor:
         images, kinds, _ = draw_shapes(generator, _BATCH)
-        # The normalization of the processor for a batch: mean and standard deviation of one half.
+        # Normalize a batch like the processor, with a mean and a standard deviation of 0.5.
         pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
         return cross_entropy(model(pixel_values=pixels).logits, torch.from_numpy(kinds))
 

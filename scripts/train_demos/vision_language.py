@@ -1,4 +1,4 @@
-"""Demo vision-language model: a small LLaVA that names the shape of a colour."""
+"""Demo vision-language model: a small LLaVA that names the shape with a given colour."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WIDTH = 64
 _IMAGE_TOKEN = "<image>"
 _NUM_PATCHES = (IMAGE_SIZE // PATCH_SIZE) ** 2
 _POSITION_AMPLITUDE = 0.5
-# Label that the loss of transformers ignores.
+# Label of tokens that the loss of transformers ignores.
 _NO_LABEL = -100
 
 
@@ -97,15 +97,15 @@ def _model(processor: LlavaProcessor) -> LlavaForConditionalGeneration:
 
 
 def _pixels(scenes: Sequence[Scene]) -> torch.Tensor:
-    """Normalize a batch like the processor: mean and standard deviation of one half."""
+    """Normalize a batch like the processor, with a mean and a standard deviation of 0.5."""
     images = torch.from_numpy(np.stack([scene.image for scene in scenes]))
     return images.permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
 def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule) -> None:
-    """Train the vision tower alone to name the shape of each patch.
+    """Train the vision tower alone to classify each patch by its shape, or as background.
 
-    Without this step, the language model finds colours long before it distinguishes shapes.
+    Otherwise the complete model would need much longer to distinguish shapes than to find colours.
     """
     names = torch.nn.Linear(_WIDTH, len(SHAPES) + 1)
 
@@ -115,7 +115,7 @@ def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule)
         for label, scene in zip(labels, scenes, strict=True):
             for shape, patches in zip(scene.shapes, patches_of(scene.masks), strict=True):
                 label[patches] = SHAPES.index(shape)
-        # The output that the language model reads, without the CLS token.
+        # The language model also reads these hidden states. The CLS token is left out.
         read = tower(_pixels(scenes), output_hidden_states=True).hidden_states[-1][:, 1:]
         return cross_entropy(names(read).flatten(0, 1), torch.from_numpy(labels).flatten())
 
@@ -126,7 +126,7 @@ def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule)
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
-    """Build and train the vision-language model and its processor (minutes on one core)."""
+    """Build the vision-language model and its processor, and train it (minutes on one core)."""
     processor = _processor()
     tokenizer: Any = processor.tokenizer
     model = _model(processor)
@@ -138,15 +138,15 @@ def train(
         scenes = [draw_scene(generator) for _ in range(_BATCH)]
         image = torch.full((_BATCH, _NUM_PATCHES), model.config.image_token_id)
         ids, labels = [image], [torch.full_like(image, _NO_LABEL)]
-        # Sentences about the two shapes, one after the other.
+        # The text has a sentence about each of the two shapes.
         for which in (0, 1):
             prompts = [scene.prompt(which) for scene in scenes]
             answers = [f"{scene.answer(which)} {tokenizer.eos_token}" for scene in scenes]
-            # All prompts have the same number of words, so padding is not needed.
+            # All prompts have two words, so padding is not needed.
             prompt = torch.tensor(tokenizer(prompts)["input_ids"])
             answer = torch.tensor(tokenizer(answers)["input_ids"])
             ids += [prompt, answer]
-            # The words of the question cannot be predicted from the picture.
+            # The words of the prompt cannot be predicted from the picture, so they have no label.
             labels += [torch.full_like(prompt, _NO_LABEL), answer]
         pixels = _pixels(scenes)
         loss: torch.Tensor = model(

@@ -1,4 +1,4 @@
-"""Vocabulary of the demo decoder, by the function of words in its sentences."""
+"""Vocabulary of the demo decoder, in groups by the function of the words in its sentences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THINGS = tuple(
     "carrot cheese table barrel".split()
 )
 
-# Adjectives of "it was too ..." for a creature, a place and a thing. No word is in two lists.
+# Adjectives after "it was too", by the kind of noun that "it" means. No word is in two lists.
 ADJECTIVES = {
     "creature": tuple(
         "tired weak lazy hungry scared sleepy sick shy young nervous timid bored thirsty "
@@ -46,13 +46,13 @@ ADJECTIVES = {
     ),
 }
 
-# Actions of a creature on a place or a thing.
+# Verbs whose subject is a creature, by the kind of the object.
 OUTINGS = {
     "place": ("cross", "enter", "leave", "visit", "reach"),
     "thing": ("lift", "eat", "carry", "touch", "take"),
 }
 
-# Ends of a sentence about a creature, a place and a thing.
+# Ends of a sentence, by the kind of its last subject.
 FATES = {
     "creature": ("went to sleep", "stayed at home", "sat down", "ran away"),
     "place": ("stayed empty", "was closed", "lay quiet"),

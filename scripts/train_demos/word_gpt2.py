@@ -15,7 +15,7 @@ NUM_HEADS = 4
 def word_gpt2_config(
     *, num_layers: int, num_positions: int, initializer_range: float
 ) -> GPT2Config:
-    """Return a configuration without dropout, with one token per word.
+    """Return the configuration of a GPT-2 without dropout, whose vocabulary is `WORDS`.
 
     Examples
     --------
