@@ -745,10 +745,10 @@ class _SharedKeys:
 
 
 def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Yield slices of `heads` with the same entries in a mask or bias, and one head of each slice.
+    """Yield slices of `heads` that share their entries in a mask or bias.
 
-    If all heads share the entries, the only slice contains all `heads`. Otherwise, each slice
-    contains a single head.
+    Each slice comes with the head whose entries must be read. If all heads share the entries, the
+    only slice contains all `heads`. Otherwise, each slice contains a single head.
     """
     if part.num_heads == 1:
         yield slice(None), 0

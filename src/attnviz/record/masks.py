@@ -380,7 +380,7 @@ class WindowMask(Mask):
         return PackedMask.pack(self.allowed(0, slice(0, num_queries), slice(0, num_keys))[None])
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """Return the size of one bit per pair in bytes, without padding."""
+        """Return the size in bytes: one bit per pair, without padding."""
         return num_queries * num_keys // 8
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
@@ -683,7 +683,7 @@ class CutMask(Mask):
         return PackedMask.pack(torch.stack(flags))
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """Return the size of one bit per head and pair in bytes, without padding."""
+        """Return the size in bytes: one bit per head and pair, without padding."""
         return self.num_heads * num_queries * num_keys // 8
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
@@ -820,7 +820,7 @@ class WindowBias(Bias):
         return DenseBias(torch.stack([self.added(head, *everything) for head in range(num_heads)]))
 
     def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
-        """Return the size of one float32 value per head and pair."""
+        """Return the size in bytes: one float32 value per head and pair."""
         return 4 * num_heads * num_queries * num_keys
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:

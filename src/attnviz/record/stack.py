@@ -399,7 +399,7 @@ class AttentionStack:
         Parameters
         ----------
         layers : int or iterable of int
-            Layer numbers of the model, or negative from the end.
+            Layer numbers of the model. Negative numbers count from the last layer of the stack.
 
         Returns
         -------

@@ -167,7 +167,10 @@ class _SharedParts:
         return self._names[id(part)]
 
     def starts(self, starts: NDArray[np.int64]) -> str:
-        """Return the name of an array of word starts. The first call with an array writes it."""
+        """Return the name of an array with the first token of each word.
+
+        The first call with an array writes it.
+        """
         if id(starts) not in self._names:
             name = self._names[id(starts)] = f"shared/{len(self._names)}"
             self._arrays[name] = torch.from_numpy(starts.astype(np.int64))
