@@ -192,7 +192,8 @@ export function embeddingFigure(
 
 /**
  * Return a function that maps a point to its value in a colouring, for a column of the table.
- * Return null if the table has no such column or already contains these values.
+ * Return null if another column of the table already contains these values, or if they are not
+ * available.
  */
 export function colorColumn(
   corpus: Corpus,
