@@ -123,8 +123,8 @@ POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb
 #: Names of modules whose position embeddings are not those of a text.
 NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
 
-# Parameters that a model adds to the patches as tokens before them, and the text shown for each
-# token. They are in the order of the tokens.
+# Parameters that a model adds as tokens before the patches, and the text shown for each token. The
+# parameters are in the order of the tokens.
 TOKENS_BEFORE_PATCHES = {
     "cls_token": "CLS",
     "class_token": "CLS",
@@ -132,7 +132,7 @@ TOKENS_BEFORE_PATCHES = {
     "distillation_token": "DIST",
     "register_tokens": "REG",
 }
-# Parameters that a model adds to the patches as tokens after them.
+# Parameters that a model adds as tokens after the patches.
 TOKENS_AFTER_PATCHES = {"detection_tokens": "DET"}
 
 

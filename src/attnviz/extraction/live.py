@@ -100,8 +100,8 @@ def extract_live(
         nonlocal latest, last_shown, extracting, last_duration
         now = time.monotonic()
         generating = now - started - extracting
-        # Before the first extraction, its time is estimated by the time of the first token, because
-        # both include a forward of the prompt.
+        # Before the first extraction, assume that an extraction takes as long as the first token,
+        # because both include a forward of the prompt.
         last_duration = last_duration or generating
         if (
             now - last_shown >= _MIN_PAUSE

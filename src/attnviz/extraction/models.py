@@ -265,8 +265,9 @@ _NAME_OF_MANY = re.compile(
 def name_of(model: PreTrainedModel) -> str:
     """Return the display name of a model: the last part of its hub id or folder.
 
-    If this part is generic, such as ``checkpoint-500`` or ``model``, the name of the parent folder
-    is put before it. A model without hub id and folder has the name of its class.
+    If this part is generic, such as ``checkpoint-500`` or ``model``, the result starts with the
+    name of the parent folder. If the model has no hub id and no folder, return the name of its
+    class.
     """
     parts = str(getattr(model, "name_or_path", "") or "").replace("\\", "/").rstrip("/").split("/")
     if len(parts) > 2 and parts[-2] == "snapshots" and parts[-3].startswith("models--"):
@@ -286,8 +287,8 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     """Keep a model in evaluation mode, without gradients, until the ``with`` block of `undo` ends.
 
     In training mode, dropout changes attention weights randomly. Several threads may use the same
-    model, or models that share modules. A module returns to its own mode after the last of them has
-    ended. Gradients are disabled only in this thread.
+    model, or models that share modules. A module returns to its own mode when the last of these
+    threads ends its block. Gradients are disabled only in this thread.
 
     Returns
     -------

@@ -93,10 +93,13 @@ _scans: weakref.WeakKeyDictionary[nn.Module, _Scan] = weakref.WeakKeyDictionary(
 def attention_modules(model: nn.Module) -> list[AttentionModule]:
     """Return the attention modules of a model, in the order of `named_modules`.
 
-    They are all modules whose code calls the attention dispatcher of transformers. In the rest of
-    the model, they are also torch's ``nn.MultiheadAttention`` and modules with "attention" or
-    "attn" in the name of their class, unless they contain another attention module. The result is
-    cached until a module changes.
+    These modules are attention modules:
+
+    - all modules whose code calls the attention dispatcher of transformers;
+    - outside of them, ``nn.MultiheadAttention`` of torch, and modules with parameters and with
+      "attention" or "attn" in the name of their class, unless they contain other attention modules.
+
+    The result is cached until a module changes.
     """
     modules = list(model.named_modules())
     scan = _scans.get(model)

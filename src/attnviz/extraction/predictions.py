@@ -138,8 +138,8 @@ def _predictions(
     ):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
-        # If the produced token is in `tokens`, use its text from there. It depends on neighbouring
-        # tokens, because a token may be a part of a character.
+        # If the produced token is in `tokens`, use its text from there. That text depends on the
+        # neighbouring tokens, because a token may be only a part of a character.
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)

@@ -76,9 +76,9 @@ def find_processor(
 ) -> Any:
     """Return the processor that the caller passed, or else the one saved with the model's weights.
 
-    `of` is the kind of a saved processor: for images, for sounds, or for images or sounds with
-    texts ("of both"). It is read once per model, and again after its files have changed. Return
-    None if no processor is found.
+    `of` is the kind of processor to look for: for images, for sounds, or for images or sounds with
+    texts ("of both"). A saved processor is read once per model, and again after its files have
+    changed. Return None if no processor is found.
     """
     if loaded.processor is not None:
         return loaded.processor
@@ -88,8 +88,8 @@ def find_processor(
 def call_reader(reader: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
     """Call a tokenizer, a processor or a chat template in only one thread at a time.
 
-    A tokenizer stores the settings for truncation and padding during a call, so calls in other
-    threads would change them.
+    A tokenizer stores the settings for truncation and padding during a call. A call in another
+    thread would change these settings.
     """
     with _calling_lock:
         return reader(*inputs, **options)

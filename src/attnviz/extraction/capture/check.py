@@ -52,14 +52,14 @@ _MIN_ROWS_OF_SEVERAL = 8
 # The time of a layer grows with the square of its width, and the time of the comparison with the
 # number of rows times the width. Therefore the comparison takes the same small share at any width.
 _WIDTH_PER_ROW = 24
-# Minimum number of compared weights of a call. It covers all rows of 73 tokens with 12 heads.
+# Minimum number of compared weights of a call, enough for all rows of 73 tokens with 12 heads.
 _MIN_ENTRIES = 1 << 16
 # Minimum number of compared weights of a call of a function that transformers does not ship.
 _MIN_FOREIGN_ENTRIES = 1 << 22
 # Largest number of weights computed at once (1 MiB of float32), unless one row of a head has more.
 _MAX_ENTRIES_AT_ONCE = 1 << 18
 # Number of random directions. The projection of a difference on one direction is less than a fifth
-# of the expected size with probability 0.16. This happens in all 8 with probability 4e-7.
+# of its expected size with probability 0.16. All 8 projections are so small with probability 4e-7.
 _PROJECTIONS = 8
 
 # Largest error of a row that rounding can cause: the constant c in the bounds below. u is the
@@ -74,9 +74,9 @@ _PROJECTIONS = 8
 # keys. In 222 extractions of tiny models in bfloat16 and float16, the largest c was 1.8. If logits
 # are so large that their rounding changes the weights, the bounds are wide and find few errors.
 _MAX_ROW_ERROR = 4.0
-# Limit of the root mean square of the errors of a head's rows. In those extractions it was at most
-# 0.5. It is lower than the limit of a row, because rounding errors vary between rows. The error of
-# a wrong formula is large in all rows.
+# Limit of the root mean square of the errors of a head's rows. In those extractions the root mean
+# square was at most 0.5. The limit is lower than that of a single row, because rounding errors are
+# large in few rows only. The error of a wrong formula is large in all rows.
 _MAX_HEAD_ERROR = 1.0
 # Limit of the error of a row of weights.
 _MAX_WEIGHT_ERROR = 4.0
@@ -490,8 +490,8 @@ def _heads_of_examples(
 ) -> torch.Tensor:
     """Return `heads` of a part's examples, as a view if they are contiguous.
 
-    If the sample has only one example, `alone` replaces `tensor`. It is the tensor of this example
-    without padding.
+    `alone` is the tensor of the sample's first example without padding, or None. It is used instead
+    of `tensor` if the sample has no other examples.
     """
     examples = sample.examples[part[0]]
     if tensor is None or (alone is not None and len(sample.examples) == 1):
@@ -593,7 +593,7 @@ def _raise_difference(
 ) -> NoReturn:
     """Raise NotImplementedError with the position and size of the largest difference of outputs.
 
-    If `whole_head` is True, it is the largest in the head with the largest root mean square error.
+    If `whole_head` is True, search only the head with the largest root mean square error.
     """
     candidates = (
         ratios.square().mean(dim=-1, keepdim=True).expand_as(ratios) if whole_head else ratios

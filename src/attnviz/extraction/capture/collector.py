@@ -279,8 +279,8 @@ class Collector:
             unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
         else:
             unpadded = [Positions(None, None)] * num_examples
-        # Differential attention multiplies the same weights with several values. It calls the
-        # attention function once for each of them, and only the first call is captured.
+        # Differential attention multiplies the same weights by several tensors of values. The
+        # attention function is called once for each tensor, and only the first call is captured.
         same_weights = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
         change = self._change.get((run.name, run.turn))
@@ -317,7 +317,8 @@ class Collector:
                 turn=len(self.runs),
                 windows=windows > 1,
             )
-        # Change the output only after `capture` has compared it with the captured weights.
+        # Change the output only now, because `capture` compares the model's own output with the
+        # captured weights.
         if change is not None:
             self._apply_change(change, call, unpadded, run, windows)
         if error is not None:
@@ -404,7 +405,7 @@ class Collector:
     def missing(self) -> list[AttentionModule]:
         """Return the modules with softmax attention that ran but were not captured."""
         captured = {run.name for run in self.runs if run.calls}
-        # A module that replaced another one has the same path, so it overwrites the other entry.
+        # A module that replaced another one has the same path. It replaces the other one here, too.
         modules = {entry.name: entry for entry in [*self._modules, *self._replaced()]}
         return [
             entry

@@ -194,7 +194,7 @@ def hold_uncompiled(model: PreTrainedModel, undo: Cleanup) -> None:
 class _Stance:
     """Setting of torch's compiler ("stance") that makes compiled modules run uncompiled.
 
-    The object remembers the earlier stance and restores it.
+    The object stores the earlier stance and restores it.
     """
 
     def __init__(self) -> None:

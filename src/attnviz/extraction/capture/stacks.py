@@ -78,8 +78,8 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
-        # Attention with different numbers of queries and keys is cross-attention: they are
-        # different tokens, as in a resampler. Virtual keys of an adapter do not count.
+        # If the numbers of queries and keys differ, the keys are other tokens than the queries (as
+        # in a resampler), so this is cross-attention. Virtual keys of an adapter do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()

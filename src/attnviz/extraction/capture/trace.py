@@ -58,9 +58,9 @@ def _end_interrupted(error: BaseException | None) -> None:
     """Close all generators of context managers in the tracebacks of an error.
 
     Torch removes a function mode from its stack while the mode's own code runs. The generator of a
-    context manager puts the mode back afterwards. An interrupt can leave this generator open. If it
-    is not closed here, Python closes it when the traceback is freed, and the mode is then active
-    again after the capture has ended.
+    context manager puts the mode back afterwards. An interrupt can leave this generator open. If
+    the generator is not closed here, Python closes it when the traceback is freed. That is after
+    the end of the capture, and the mode would then be active again.
     """
     while error is not None:
         trace = error.__traceback__
@@ -100,7 +100,8 @@ class _ModuleTrace:
     changed: dict[int, str] = field(default_factory=dict)
     # Ids of weights that were already multiplied by values.
     multiplied: set[int] = field(default_factory=set)
-    # Ids of all tensors computed from a product. They show whether a term is another product.
+    # Ids of all tensors computed from a product. If an added term is among them, the logits are a
+    # sum of two products.
     from_products: set[int] = field(default_factory=set)
     kept_alive: list[Any] = field(default_factory=list)
 

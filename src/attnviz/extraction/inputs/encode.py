@@ -406,8 +406,8 @@ class Encoder:
             batch.notes += [note] if note else []
             check_ids(self._model, encoded["input_ids"], "target")
             batch.arguments["decoder_input_ids"] = shift_labels(self._model, encoded["input_ids"])
-            # The decoder's input has the same length as the target, because it is shifted by one
-            # token. Therefore the mask of the target also fits the decoder's input.
+            # The decoder's input is the target, shifted by one token. Both have the same length, so
+            # the mask of the target also fits the decoder's input.
             batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
             batch.produced = [
                 produced_text_of(row, mask != 0)

@@ -206,8 +206,8 @@ def generate_text(
         Function that is called before the generation, to change or observe the model. It adds to
         its argument the steps that undo the change after the generation.
     on_token : callable, optional
-        Function that is called after each token with the text so far. The generation ends if it
-        returns True. It may run the model. It is not called in beam search.
+        Function that is called after each token with the text so far. The generation ends if the
+        function returns True. The function may run the model. It is not called in beam search.
 
     Raises
     ------

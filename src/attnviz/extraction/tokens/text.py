@@ -31,8 +31,8 @@ def display_tokens(
         The tokenizer of the ids. If neither `tokenizer` nor `encoding` is passed, the text of a
         token is ``#id``.
     encoding : tokenizers.Encoding, optional
-        Result of a fast tokenizer for the same ids. It contains which tokens were added, and to
-        which text of a pair each token belongs.
+        Result of a fast tokenizer for the same ids. It has flags for the tokens that the tokenizer
+        added, and the number of the text of a pair for each token.
     sequence : sequence of (int or None), optional
         Number of the text of a pair to which each token belongs. It is ignored if `encoding` is
         passed. The default is 0 for all tokens.
@@ -42,7 +42,7 @@ def display_tokens(
     Tokens
         A token is special if the tokenizer added it or defines it as special. The token for unknown
         words is not special. Special tokens belong to no text. Words are those of a fast tokenizer
-        that splits a text into words. For other tokenizers they are read from the vocabulary, if
+        that splits a text into words. For other tokenizers, words are read from the vocabulary if
         its entries mark the start or end of a word.
 
     Raises
