@@ -156,12 +156,12 @@ _OPENS = """
 
 
 def _traits_of(view: type[RecordView]) -> dict[str, str]:
-    """Return the traits that the arguments of a call may set, each as an entry of a docstring."""
+    """Return the help of each trait that a `show_*` function can set, as a docstring entry."""
     entries: dict[str, str] = {}
     names = view.state_names()
     for source in view.__mro__:
         for name, kind, words in documented_names(source):
-            # Classes may refer to another class for the description of a trait.
+            # Skip a description that only refers to another class. That class is also in the loop.
             if name in names and words and not words.startswith("See "):
                 meaning = textwrap.fill(
                     words, 96, initial_indent=" " * 8, subsequent_indent=" " * 8
@@ -173,7 +173,10 @@ def _traits_of(view: type[RecordView]) -> dict[str, str]:
 def _show_function(
     view: type[_RecordView], name: str, summary: str, needs: str = ""
 ) -> ShowFunction[_RecordView]:
-    """Make the function that shows a view, with the signature and the help that users see."""
+    """Create the `show_*` function of a view, with the signature and the help that users see.
+
+    `summary` is the first sentence of the help. `needs` is added to the help of `model`.
+    """
     signature = inspect.signature(ShowFunction.__call__)
     parameters = [
         parameter
@@ -191,11 +194,12 @@ def _show_function(
         **arguments: Any,
     ) -> _RecordView:
         traits = {key: value for key, value in arguments.items() if key not in of_records}
-        # Check the names before a model runs for minutes.
+        # Check the names of traits first, because running the model can take minutes.
         view.check_names(traits)
         options = {key: value for key, value in arguments.items() if key in of_records}
         runs_again = issubclass(view, WhatIf) and _runs_again(model)
-        # A view of generated tokens or of words does not show the model's input.
+        # With `generate` or `words`, the tokens in the view are not the tokens of `inputs`. The
+        # model could not run again on the tokens that the view shows.
         runs_again = runs_again and options.get("generate") is None and not options.get("words")
         if traits.get("answer") is not None and not runs_again:
             raise TypeError(no_model_message(f"answer={short_repr(traits['answer'])}", view.name))
@@ -230,7 +234,8 @@ def _show_function(
         traits="\n".join(described.values()),
         opens=_OPENS if view.opens_at_pattern else "",
     )
-    # IPython's help and completion read this signature. None stands for the view's own default.
+    # IPython's help and completion read this signature. The default None of a trait stands for the
+    # default of the view.
     parameters += [
         inspect.Parameter(trait, inspect.Parameter.KEYWORD_ONLY, default=None)
         for trait in described
@@ -284,23 +289,24 @@ def show_compare_view(
     ----------
     a, b, c : object
         Arguments of `attnviz.compare`: two records, a model and two texts, a pair of models and a
-        text, or a list of checkpoints and a text. Alternatively a `Comparison` alone.
+        text, or a list of checkpoints and a text. Alternatively, `a` is a `Comparison`, and `b` and
+        `c` are omitted.
     names : sequence of str, optional
-        Names of the members, for example ``("base", "tuned")``.
+        Names of the members of the comparison, for example ``("base", "tuned")``.
     words : bool, default False
-        Whether tokens are merged into words before they are aligned.
+        Whether to merge tokens into words before they are aligned.
     include_layers : int or iterable of int, optional
-        Numbers of the layers to offer, as the model counts them. All by default.
+        Numbers of the layers that the view offers, as the model counts them. All by default.
     **options
-        Initial values of traits of `CompareView`, such as layer, heads, stack, token, key, member,
-        form, order and theme. Other names are arguments of `attnviz.compare` and
-        `attnviz.extract`, such as `tokenizer` and `layers`.
+        Initial values of traits of `CompareView`, such as `layer`, `heads`, `stack`, `token`,
+        `key`, `member`, `form`, `order` and `theme`. Other names are arguments of `attnviz.compare`
+        and `attnviz.extract`, such as `tokenizer` and `layers`.
 
     Returns
     -------
     CompareView
-        The view, which is displayed already. In marimo, make it the last expression of the cell. In
-        a script, the page is written to a file whose path is printed.
+        The view. A notebook displays it immediately. In marimo, make it the last expression of the
+        cell. In a script, the page is written to a file, and its path is printed.
 
     Raises
     ------
@@ -339,7 +345,10 @@ _DISPLAYS = ContextVar("_DISPLAYS", default=True)
 
 @contextmanager
 def nothing_displayed() -> Iterator[None]:
-    """Let `show_*` functions return their views without displaying them, for the command line."""
+    """Prevent `show_*` functions from displaying their views. They only return them.
+
+    The command line uses this context manager.
+    """
     before = _DISPLAYS.set(False)
     try:
         yield
@@ -348,11 +357,15 @@ def nothing_displayed() -> Iterator[None]:
 
 
 def show(view: _View) -> _View:
-    """Display a view once, and return it."""
+    """Display a view, and return it.
+
+    In a notebook, the view is displayed in the current cell. In a script, its page is written to a
+    temporary file. In marimo, or inside `nothing_displayed`, the view is only returned.
+    """
     if not _DISPLAYS.get():
         return view
     if in_marimo():
-        # marimo displays the last expression of a cell. Displaying it here would show it twice.
+        # Do nothing, because marimo displays the last expression of a cell itself.
         return view
     cell = ipython_cell()
     if cell is not None:
@@ -367,7 +380,10 @@ def show(view: _View) -> _View:
 
 
 def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> LiveGeneration | None:
-    """Start the generation that a view shows. Return None if no kernel runs an event loop."""
+    """Check the arguments of a call with ``live=True``, and start the generation.
+
+    Return None without starting it if no event loop of a kernel is running, as in a script.
+    """
     arguments = given_options(options)
     if "generate" not in arguments:
         raise ValueError(
@@ -402,10 +418,10 @@ def record_of(
     words: bool = False,
     **options: Any,
 ) -> AttentionRecord:
-    """Return the record for the arguments of a `show_*` function.
+    """Return the record that the arguments of a `show_*` function describe.
 
-    `words` merges subword tokens into words. `options` are further arguments of `attnviz.extract`.
-    None means the default, and so does ``"cpu"`` as a device.
+    If `words` is True, subword tokens are merged into words. `options` has further arguments of
+    `attnviz.extract`, which are ignored if they have their defaults (see `given_options`).
     """
     record = _record(model, inputs, tokens, sentence_b_start, options)
     return record.merge_words() if words else record
@@ -465,7 +481,10 @@ def _record(
 
 
 def _refuse_output(output: Mapping[Any, Any]) -> None:
-    """Raise TypeError for the complete output of a model, and name the part to pass."""
+    """Raise TypeError if a mapping is the complete output of a model.
+
+    The message names the weights in it, which can be passed.
+    """
     kinds = [name for name in output if str(name).endswith("attentions")]
     returned = [name for name in kinds if output[name] is not None and len(output[name])]
     if returned:
@@ -481,10 +500,13 @@ def _refuse_output(output: Mapping[Any, Any]) -> None:
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from the defaults of `attnviz.extract`."""
+    """Return the options that do not have the defaults of the `show_*` functions.
+
+    The defaults are None, except ``device="cpu"`` and ``truncation=False``.
+    """
     changed = {}
     for name, value in options.items():
-        # The device None means the device where queries and keys were computed.
+        # ``device=None`` is not the default. It keeps queries and keys on the device of the model.
         default = value == "cpu" if name == "device" else value is None
         if not default and not (name == "truncation" and value is False):
             changed[name] = value
@@ -520,12 +542,12 @@ def _leave_out(arguments: dict[str, Any], why: str) -> None:
 
 
 def _runs_again(model: Any) -> bool:
-    """Whether the first argument of a `show_*` function is a model, not a result of one."""
+    """Whether the first argument of a `show_*` function is a model, not a record or weights."""
     return not isinstance(model, AttentionRecord) and not _is_weights(model)
 
 
 def _are_tokens(inputs: Any) -> bool:
-    """Whether the second argument is the tokens of weights, as in BertViz."""
+    """Whether the second argument of a `show_*` function is a list of tokens, as in BertViz."""
     return isinstance(inputs, Tokens | list | tuple) and all(isinstance(t, str) for t in inputs)
 
 
