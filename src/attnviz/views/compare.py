@@ -73,8 +73,9 @@ class CompareView(TokenWindows, RecordView):
     pooled : {"mean", "max"}
         Value of a cell in the heat map that covers several weights: their mean, or the largest.
     query_window, key_window : list of two int, or None
-        Range of queries, and of keys, that the detail shows: [start, stop], with stop excluded.
-        None is the default of the head view or of the matrix view, depending on `form`.
+        Range of queries (`query_window`) or keys (`key_window`) that the detail shows: [start,
+        stop], with stop excluded. None is the default of the head view or of the matrix view,
+        depending on `form`.
     comparison : dict
         Names, distances and stacks for the browser. Read only.
 

@@ -67,11 +67,11 @@ class HeadView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         Whether to divide the weights that are not left out by their sum. On a page this enlarges
         rounding errors, and the view states this.
     query_window, key_window : list of two int, or None
-        Range of queries, and of keys, that are shown: [start, stop], with stop excluded, at most
-        2,000 tokens. None shows all tokens of a text with up to 100 tokens, and the first 64 tokens
-        of a longer text. The caption states how much of the weight is on keys outside the range.
-        The strongest keys of a pinned query are listed even if they are outside. A click on such a
-        key moves the range to it.
+        Range of queries (`query_window`) or keys (`key_window`) that are shown: [start, stop], with
+        stop excluded, at most 2,000 tokens. None shows all tokens of a text with up to 100 tokens,
+        and the first 64 tokens of a longer text. The caption states how much of the weight is on
+        keys outside the range. The strongest keys of a pinned query are listed even if they are
+        outside. A click on such a key moves the range to it.
     orientation : {"vertical", "horizontal"}
         Whether the tokens are in two columns (vertical) or in two rows (horizontal).
 

@@ -46,8 +46,8 @@ class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
         Value of a cell that covers several weights: their mean, or the largest. Cells cover several
         weights if a text is too long to show each weight.
     query_window, key_window : list of two int, or None
-        Range of queries, and of keys, that are shown: [start, stop], with stop excluded. None shows
-        all.
+        Range of queries (`query_window`) or keys (`key_window`) that are shown: [start, stop], with
+        stop excluded. None shows all.
 
     Examples
     --------

@@ -85,8 +85,8 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     pooled : {"mean", "max"}
         Value of a cell in the detail that covers several weights: their mean, or the largest.
     query_window, key_window : list of two int, or None
-        Range of queries, and of keys, that the detail shows: [start, stop], with stop excluded.
-        None shows all.
+        Range of queries (`query_window`) or keys (`key_window`) that the detail shows: [start,
+        stop], with stop excluded. None shows all.
 
     Raises
     ------

@@ -76,7 +76,7 @@ class HeadsView(View):
     Attributes
     ----------
     stack : str
-        Name of the stack that is shown.
+        Name of the stack that is shown, such as ``"self"`` or ``"cross"``.
     layer : int
         Number of the layer that is shown. Negative numbers count from the end: -1 is the last
         layer.

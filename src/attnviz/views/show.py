@@ -84,56 +84,57 @@ _DOCUMENTATION = """{summary}
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
-        A transformers model, hub id, folder or pipeline, with `inputs`. Alternatively a record, or
-        ``outputs.attentions`` of a model with `tokens`.{needs}
+        A transformers model, hub id, folder or pipeline, which reads `inputs`. Alternatively a
+        record, or the weights ``outputs.attentions`` of a model together with `tokens`.{needs}
     inputs : object, optional
         Input of the model: a text, a pair of texts, chat messages, the output of a tokenizer or
         processor, an image, an image with a text, or a sound. See `attnviz.extract`. If `model` is
-        ``outputs.attentions``, the tokens.
+        ``outputs.attentions``, `inputs` may contain the tokens.
     tokens : sequence of str or Tokens, optional
-        Tokens of the weights, if `model` is ``outputs.attentions``.
+        Tokens to which the weights belong, if `model` is ``outputs.attentions``.
     tokenizer, processor : object, optional
-        Tokenizer or processor. Loaded with the model by default.
+        Tokenizer or processor of the model. By default the one that was saved with the model.
     target : str, optional
-        Text that the model is made to produce.
+        Text that the model is forced to produce.
     generate : int, mapping or GenerationConfig, optional
         Maximum number of tokens to generate, or arguments of the model's ``generate``. See
         `attnviz.extract`.
     live : bool, default False
-        Whether to show the text during its generation (with `generate`). The view opens after the
-        first token and is updated about once a second. The cell ends immediately and the kernel is
-        free. A button and ``view.stop()`` stop the generation, and tokens so far are kept. Outside
-        a notebook the call waits for the end.
+        Whether to show the text while it is generated (with `generate`). The view opens after the
+        first token and is updated about once a second. The call does not wait for the end, so the
+        kernel can run other cells. A button and ``view.stop()`` stop the generation, and tokens so
+        far are kept. Outside a notebook, the call waits for the end.
     truncation : bool or int, default False
-        Whether to cut a text that is too long for the model, or the maximum number of tokens. The
-        picture states that the text is cut.
+        Whether to cut a text that is too long for the model. A number is the maximum number of
+        tokens. The view states that the text is cut.
     sentence_b_start : int, optional
         Position of the first token of the second text of a pair, if `model` is
         ``outputs.attentions``.
     name : str, optional
         Title of the picture. By default the last part of the model's hub id or folder.
     words : bool, default False
-        Whether to merge subword tokens into words. Weights are summed over keys and averaged over
-        queries. Predictions are shown for tokens only.
+        Whether to merge subword tokens into words. The weights of a word are the sum over its
+        tokens as keys, and the mean over its tokens as queries. Predictions of the model are not
+        shown for words.
     layers, dtype, device, spool : optional
-        Layers to keep, dtype and device of their queries and keys, and a folder for large ones, as
-        for `attnviz.extract`.
+        Layers to read from the model, dtype and device of their queries and keys, and a folder for
+        queries and keys that do not fit into memory, as for `attnviz.extract`.
     include_layers : int or iterable of int, optional
-        Numbers of the layers to offer, as the model counts them. All by default.
+        Numbers of the layers that the view offers, as the model counts them. All by default.
 {traits}
 
     Returns
     -------
     {view}
-        The view, which is displayed already. In marimo, make it the last expression of the cell. In
-        a script, the page is written to a file whose path is printed.
+        The view. A notebook displays it immediately. In marimo, make it the last expression of the
+        cell. In a script, the page is written to a file, and its path is printed.
 
     Raises
     ------
     TypeError
         If an argument is missing, unknown, or has an invalid type.
     ValueError
-        If an argument does not fit the model, or there are several examples.
+        If an argument does not fit the model, or `inputs` contains several examples.
     MemoryError
         If the queries and keys do not fit into the free memory.
 {opens}
@@ -149,9 +150,9 @@ _OPENS = """
     Notes
     -----
     If no layer, heads, token, key or order of heads is passed, the view opens at the head with the
-    most distinct pattern, such as "previous token", and the caption says so
-    (`attnviz.analysis.distinct_head`). It opens at the first layer if no pattern is distinct, or
-    if the text is too long to find out quickly.
+    most distinct pattern, such as "previous token" (see `attnviz.analysis.distinct_head`). The
+    caption names this pattern. If no head has a distinct pattern, or the text is so long that the
+    search would take long, the view opens at the first layer.
 """
 
 
@@ -259,7 +260,7 @@ show_neuron_view = _show_function(
     NeuronView,
     "show_neuron_view",
     "Show how a weight is computed: query, key, their product, the logit and the softmax.",
-    needs=" Weights alone are not enough: queries\n        and keys are needed.",
+    needs="\n        This view needs queries and keys, so weights alone are not enough.",
 )
 show_matrix_view = _show_function(
     MatrixView,

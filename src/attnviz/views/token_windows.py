@@ -18,8 +18,8 @@ class TokenWindows(PositionedView):
     Attributes
     ----------
     query_window, key_window : list of two int, or None
-        Range of queries, and of keys, that are shown: [start, stop], with stop excluded. None is
-        the default of the view.
+        Range of queries (`query_window`) or keys (`key_window`) that are shown: [start, stop], with
+        stop excluded. None is the default of the view.
     """
 
     query_window = traitlets.List(
