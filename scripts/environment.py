@@ -106,7 +106,7 @@ def pip_install(*arguments: str) -> None:
         *(str(VENV_PYTHON), "-m", "pip", "install", "--quiet"),
         *("--constraint", "constraints.txt"),
         *arguments,
-        fault="pip could not install what attnviz needs (its own words are above): check the "
+        fault="pip could not install the packages (see its output above): check the "
         "connection and the disk, then run the same command again.",
     )
 
@@ -147,7 +147,7 @@ def main(arguments: list[str]) -> None:
         return
     STAMP.unlink(missing_ok=True)
     print(
-        "Installing attnviz and what it stands on; torch is large, so this takes minutes.",
+        "Installing attnviz and its requirements. This takes minutes, because torch is large.",
         flush=True,
     )
     if group:

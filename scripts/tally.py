@@ -47,7 +47,7 @@ def main(paths: list[str]) -> int:
     total = failed = skipped = 0
     for path in map(Path, paths):
         if not path.is_file():
-            print(f"{path.name}: no report, as this part was not run")
+            print(f"{path.name}: no report, because its run did not take place")
             failed += 1
             total += 1
             continue

@@ -93,7 +93,7 @@ def run(*command: str | Path, cwd: Path, extra: dict[str, str] | None = None) ->
         )
     if done.returncode != 0:
         last = log.read_text(encoding="utf-8", errors="replace")[-3000:]
-        sys.exit(f"{last}\n{Path(command[0]).name} failed; the whole of it is in {log}")
+        sys.exit(f"{last}\n{Path(command[0]).name} failed. The complete output is in {log}.")
 
 
 def environment_of(folder: Path, *requirements: str) -> Path:
@@ -231,7 +231,7 @@ def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
     ):
         drawn = any(view.startswith(name) for view in visible)
         print(f"  {label}: {'drawn, interactive' if drawn else 'not drawn'}")
-    print(f"  the stored live view: {'says what it lacks' if says else 'not shown'}")
+    print(f"  the stored live view: {'says that it has no kernel' if says else 'not shown'}")
     print(f"  screenshot: {picture}")
     return wanted <= visible
 

@@ -264,12 +264,12 @@ def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None
     ("change", "problem"),
     [
         ({}, ""),
-        ({"file": "b.py"}, "there is no such file"),
-        ({"old": "x = 2"}, "`old` is there 0 times"),
-        ({"old": "x"}, "`old` is there 2 times"),
-        ({"new": "x = 1"}, "`new` is what `old` is"),
-        ({"tests": ("test_a.py::test_one", "test_b.py")}, "no such tests: test_b.py"),
-        ({"tests": ()}, "no such tests: none are named"),
+        ({"file": "b.py"}, "the file does not exist"),
+        ({"old": "x = 2"}, "`old` must occur once, but occurs 0 times"),
+        ({"old": "x"}, "`old` must occur once, but occurs 2 times"),
+        ({"new": "x = 1"}, "`new` equals `old`"),
+        ({"tests": ("test_a.py::test_one", "test_b.py")}, "tests do not exist: test_b.py"),
+        ({"tests": ()}, "`tests` is empty"),
     ],
 )
 def test_a_mutant_that_no_longer_fits_the_source_is_reported(
