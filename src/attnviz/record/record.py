@@ -577,10 +577,12 @@ class AttentionRecord:
                 else (resolve_negative(layer, selected_stack.layers),)
             )
             for number in layers:
-                heads = range(selected_stack.num_heads(number)) if head is None else (head,)
-                # Read no rows, to raise IndexError if the layer does not have the head.
-                selected_stack.weights(layer=number, head=heads[0], rows=slice(0, 0))
-                selections.append(HeadsOfLayer(selected_stack, number, tuple(heads)))
+                heads = (
+                    tuple(range(selected_stack.num_heads(number)))
+                    if head is None
+                    else (selected_stack.head_number(number, head),)
+                )
+                selections.append(HeadsOfLayer(selected_stack, number, heads))
         return create_table(selections, top_k=top_k, min_weight=min_weight)
 
     def sources(self, token: int | str = -1, stack: str | None = None) -> Sources:

@@ -128,6 +128,9 @@ def test_parts_of_a_table() -> None:
     assert set(record.to_pandas(layer=1)["stack"]) == {"encoder"}
     assert set(record.to_pandas(layer=-1, stack="decoder")["layer"]) == {2}
     assert set(record.to_pandas(head=0, stack="cross")["head"]) == {0}
+    # Negative numbers count from the end, and the table has the number itself.
+    last = record.to_pandas(layer=1, head=-1, stack="cross", top_k=1)
+    assert set(last["head"]) == {4}
     strongest = record.to_pandas(layer=1, head=4, stack="cross", top_k=1)
     assert len(strongest) == 4
     np.testing.assert_allclose(strongest["weight"], shares(5, 4, 6, seed=5)[4].max(axis=1))
