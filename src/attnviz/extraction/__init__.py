@@ -109,9 +109,9 @@ def extract(
         Let the model generate a text, and record the attention over the prompt and this text. An
         int is the maximum number of new tokens, which are chosen greedily. A mapping has keyword
         arguments of the model's ``generate``, for example
-        ``{"max_new_tokens": 40, "do_sample": True, "top_p": 0.9}``. A GenerationConfig has all
-        settings of the generation. Sampling uses torch's seed. The text is generated as usual. Then
-        the model reads it in one forward, which gives the same weights as the steps of the
+        ``{"max_new_tokens": 40, "do_sample": True, "top_p": 0.9}``. A GenerationConfig is passed to
+        ``generate`` as it is. Sampling uses torch's seed. The text is generated as usual. Then the
+        model reads the text in one forward, which gives the same weights as the steps of the
         generation.
     decoder_input_ids : Tensor or sequence of int, optional
         Ids of the decoder's input tokens in an encoder-decoder model. Pass them instead of

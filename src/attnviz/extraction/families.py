@@ -261,7 +261,10 @@ def frames_in_pixels(config: Any) -> int:
 
 
 def samples_per_frame(config: Any) -> int | None:
-    """Return the number of samples per frame in a convolutional sound encoder, or None."""
+    """Return the number of samples per frame of a sound encoder with convolutions.
+
+    Return None for other encoders.
+    """
     strides = getattr(config, "conv_stride", None)
     return prod(strides) if strides else None
 

@@ -31,7 +31,10 @@ _TOLERANCE_HALF = 0.05
 
 
 def num_logits(batch: Batch) -> int:
-    """Return the number of final positions whose logits predict produced texts, at least 1."""
+    """Return the number of final positions that need logits to predict all produced texts.
+
+    The result is 1 if the model produces no text.
+    """
     first = [
         _position(batch, index, produced.first)
         for index, produced in enumerate(batch.produced)

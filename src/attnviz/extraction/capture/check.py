@@ -62,23 +62,28 @@ _MAX_ENTRIES_AT_ONCE = 1 << 18
 # of its expected size with probability 0.16. All 8 projections are so small with probability 4e-7.
 _PROJECTIONS = 8
 
-# Largest error of a row that rounding can cause: the constant c in the bounds below. u is the
-# relative rounding error of the least precise dtype (`_rounding_unit`). A model rounds each logit l
-# by a few u |l|. It rounds weights w and the output o by a few u. With projected values p, whose
-# root mean square (rms) and standard deviation (std) over the keys are weighted by w:
+# Limit of the error of a row of outputs. The error is c in the first bound below, which holds for
+# rounding errors with a small c. The second bound is for a row of weights.
 #
 #     |error of the projected output| <= c u (|o| + rms(p) + |l| std(p))
 #     |error of w| <= c u (1 + |l|)
 #
-# |l| is computed as the absolute log-normalizer of the row plus the logarithm of the number of
-# keys. In 222 extractions of tiny models in bfloat16 and float16, the largest c was 1.8. If logits
-# are so large that their rounding changes the weights, the bounds are wide and find few errors.
+# u: the relative rounding error of the least precise dtype (`_rounding_unit`)
+# o: the output vector of the row
+# w: the weights of the row
+# p: the projected values. Their root mean square (rms) and standard deviation (std) over the keys
+#    are weighted by w.
+# |l|: the size of the row's logits, computed as the absolute log-normalizer of the row plus the
+#    logarithm of the number of keys
+#
+# In 222 extractions of tiny models in bfloat16 and float16, the largest c was 1.8. If the logits
+# are large, the bounds are wide, and small errors of a formula are not found.
 _MAX_ROW_ERROR = 4.0
 # Limit of the root mean square of the errors of a head's rows. In those extractions the root mean
 # square was at most 0.5. The limit is lower than that of a single row, because rounding errors are
 # large in few rows only. The error of a wrong formula is large in all rows.
 _MAX_HEAD_ERROR = 1.0
-# Limit of the error of a row of weights.
+# Limit of the error of a row of weights: c in the second bound above.
 _MAX_WEIGHT_ERROR = 4.0
 # Assumed number of roundings in a sum of float32. Each term is rounded, and large logits amplify
 # the errors. With 16 roundings, three of 615 tiny models were rejected wrongly (an error of 5.8,
@@ -538,10 +543,11 @@ def _weight_errors(
 
 
 def _relative_errors(error: torch.Tensor) -> torch.Tensor:
-    """Return bounds of the relative errors of weights for the errors e of their logits.
+    """Convert bounds e of the errors of logits into bounds of the relative errors of weights.
 
-    The result is a multiple of c = `_MAX_ROW_ERROR`, like `error`: an error ``c * e`` of a logit
-    changes its weight by a relative error of up to ``exp(c * e) - 1``, which is c times the result.
+    A weight is the exponential of its logit. If the logit has the error ``c * e``, the weight has
+    the relative error ``exp(c * e) - 1``. The result is this error divided by c, which is
+    `_MAX_ROW_ERROR`.
     """
     return torch.expm1((_MAX_ROW_ERROR * error).clamp_max(60.0)) / _MAX_ROW_ERROR
 

@@ -203,8 +203,8 @@ def _block_of_example(
             f"a mask or bias of shape {tuple(tensor.shape)} cannot be read. Valid shapes are "
             "(batch, heads, queries, keys) and (batch, keys)."
         )
-    # If attention is in windows, the mask may have only the windows of one example. All examples
-    # share them.
+    # If attention is in windows, the mask may have only the windows of one example, which all
+    # examples share. Therefore the index starts again for each example.
     block = tensor[index % tensor.shape[0]]
     # The mask of a static cache has extra columns for keys that are not filled yet.
     block = block[..., :num_keys]
