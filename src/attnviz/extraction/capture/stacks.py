@@ -38,8 +38,8 @@ class StackLayers:
     examples : list of dict
         For each example, a dictionary from the model's layer number to the attention of the layer.
     in_call_order : bool
-        Whether layers are numbered in the order in which they ran, because the paths of their
-        modules do not give numbers.
+        Whether layers are numbered in the order in which they ran. This is so if the paths of
+        their modules contain no layer numbers, or if a module ran several times.
     has_all_logits : bool
         Whether the logits contain no products other than those of queries and keys.
     windows : list of tuple of int
