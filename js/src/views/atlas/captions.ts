@@ -57,7 +57,7 @@ export function roleInWords(stack: AtlasStack, role: AtlasRole): string {
   return `${name} ${withError(score, standard_error)} (baseline ${signed(baseline, 2)}), ${several(texts, "text")}`;
 }
 
-/** Smallest p-value that is shown. The normal approximation is not accurate for smaller ones. */
+/** Smallest p-value that is shown. The normal approximation is not accurate for smaller values. */
 const MIN_P = 1e-6;
 
 /** Return "p = 0.012" or "p < 1e−6". */
@@ -160,7 +160,7 @@ export function sentenceOf(table: Table, head: HeadIndex): string {
 }
 
 /**
- * Return the small print below the view: how the numbers were computed, how many texts were
+ * Return the second caption below the view: how the numbers were computed, how many texts were
  * skipped, and whether the page omits edges.
  */
 export function coverageOf(atlas: AtlasDescription, stack: AtlasStack): string {

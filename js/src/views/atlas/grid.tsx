@@ -25,7 +25,7 @@ export function AtlasGrid({ context, store, drawn }: GridProps) {
   const color = context.state.color.value;
   const result = store.result.value;
   const words = (layer: number, head: number): string => {
-    // A search has not counted all heads yet: show 0 of 0 edges for the remaining heads.
+    // While a search runs, show 0 of 0 edges for heads whose edges are not counted yet.
     const count = result ? (result.of(layer, head) ?? { numFound: 0, numTotal: 0 }) : null;
     return cellInWords(table, color, count, { layer, head });
   };

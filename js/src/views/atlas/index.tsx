@@ -35,7 +35,7 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-/** Minimum width in pixels of a view whose chosen head is beside the grid instead of below. */
+/** Minimum width in pixels of a view that has the chosen head beside the grid, not below it. */
 const BESIDE_FROM = 860;
 /** Pixels between the grid's column and the chosen head's column. */
 const GAP = 32;
@@ -43,7 +43,7 @@ const GAP = 32;
 const MIN_HEAD = 420;
 /** Minimum width in pixels of the grid's column, which also has the legend. */
 const MIN_MAIN = 340;
-/** A grid beside the chosen head that is less high than this many pixels has room below it. */
+/** If a grid beside the chosen head is lower than this, the head's statistics are below it. */
 const LOW_GRID = 320;
 /** Minimum number of grid columns for which the chosen head is always below the grid. */
 const WIDE_GRID = 40;

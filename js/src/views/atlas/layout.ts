@@ -31,7 +31,7 @@ const CAPTION_HEIGHT = 26;
 /** Pixels around the cells for the frame of the chosen cell and the overhang of labels. */
 const BEYOND = 4;
 
-/** Maximum number of heads in a gallery with captions. The cells of larger ones are too small. */
+/** Maximum number of heads in a gallery with captions. Cells of larger galleries are too small. */
 const MAX_CAPTIONS = 320;
 
 export function hasCaptions(heads: number): boolean {

@@ -60,7 +60,7 @@ export function AtlasLegend({ context, store }: AtlasProps) {
   );
 }
 
-/** One button per role. A click highlights the heads with this role, a second click ends it. */
+/** Buttons of the roles. A click highlights the heads with this role until the next click. */
 function Roles({ store, entries }: Pick<AtlasProps, "store"> & { entries: RoleEntry[] }) {
   const chosen = store.role.value;
   return (

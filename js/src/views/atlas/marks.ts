@@ -52,7 +52,10 @@ export interface Profile {
   bins: number[];
   /** Weight at the upper end of the vertical axis. */
   end: number;
-  /** Largest drawn distance, or null if all are drawn. Bars of larger offsets are invisible. */
+  /**
+   * Largest absolute value of the drawn offsets, or null if all offsets are drawn. The bars of
+   * larger offsets would be invisible.
+   */
   beyond: number | null;
 }
 

@@ -296,7 +296,7 @@ function orderedCells(table: Table, order: string): ScoredHead[] | null {
   return cells.sort((a, b) => value(b) - value(a));
 }
 
-/** Milliseconds between updates of a search result, apart from the addition per head. */
+/** Milliseconds between updates of a search result, to which `SHOWN_EVERY_OF_HEAD` is added. */
 const SHOWN_EVERY = 60;
 /**
  * Milliseconds per head that are added to `SHOWN_EVERY`. Painting all cells takes longer than the

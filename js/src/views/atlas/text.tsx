@@ -143,5 +143,5 @@ export function TextPane({ context, store }: AtlasProps) {
   );
 }
 
-/** Maximum number of listed edges besides the selected edge. */
+/** Maximum number of edges that are listed in addition to the selected edge. */
 const MAX_OTHERS = 12;

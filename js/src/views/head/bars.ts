@@ -1,7 +1,8 @@
 /**
  * Bars with numbers. Beside the keys, they show the weights of the highlighted query. Beside the
  * queries, they show the weights on the highlighted key. Each head has a column of bars. If there
- * are more than `MAX_COLOURS` heads, a single column shows the strongest weight of each token.
+ * are more than `MAX_COLOURS` heads, a single column shows the strongest weight of each token. A
+ * series is the set of lines of one head, or of the mean or maximum of several heads.
  */
 
 import { measureText } from "../../draw/canvas";

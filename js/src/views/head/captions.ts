@@ -319,8 +319,8 @@ export interface CoverageInput {
 }
 
 /**
- * Return the small print below the plot: which lines are drawn, their share of the weight, and the
- * shares of keys that are left out, in another text or outside the window.
+ * Return the second caption below the plot: which lines are drawn, their share of the weight, and
+ * the shares of keys that are left out, in another text or outside the window.
  */
 export function coverage(input: CoverageInput): string {
   const { shares, quantity = WEIGHT } = input;

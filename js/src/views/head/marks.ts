@@ -1,4 +1,8 @@
-/** Marks of the head view: lines, tokens, image patches and headings. Pure functions. */
+/**
+ * Marks of the head view: lines, tokens, image patches and headings. Pure functions.
+ *
+ * A series is the set of lines of one head, or of the mean or maximum of several heads.
+ */
 
 import type { TokenList } from "../../client/protocol";
 import type { CurvesMark, Mark, TextMark } from "../../draw/marks";

@@ -1,4 +1,9 @@
-/** Captions, labels and tooltips of the model view. */
+/**
+ * Captions, labels and tooltips of the model view.
+ *
+ * The map of a head is its attention matrix, pooled to few cells for a thumbnail. A gallery is a
+ * grid of heads that are ordered by a score.
+ */
 
 import type { StackDescription } from "../../client/protocol";
 import { scoreText } from "../../ui/controls/heads";
@@ -148,7 +153,7 @@ export function strongestInWords(map: HeadMap, selection: Selection, part: Part)
   return `${weight}, between ${from} and ${rangeInWords(columns, "key", "keys")}`;
 }
 
-/** Return "strongest", or "largest" with the name of a signed quantity, and the sampled queries. */
+/** Return "strongest", or "largest difference" for a signed quantity. Name the size of a sample. */
 function strongestName({ stack }: Selection, { sampled }: HeadMap): string {
   const { name, signed } = quantityOf(stack);
   const sample = sampled ? ` of ${sampled.length} queries` : "";

@@ -103,7 +103,7 @@ export function Detail(props: DetailProps) {
     });
     return () => {
       stop();
-      // Clear the signals only if they are from this detail. The next detail may have set them.
+      // The next detail may already have set these signals. Clear only what this detail has set.
       if (props.captions.peek() === own) props.captions.value = null;
       if (drawn.peek() === self) drawn.value = null;
     };
@@ -155,7 +155,7 @@ export function Detail(props: DetailProps) {
   );
 }
 
-/** Small print and colour scale below the heat map. */
+/** Second caption and colour scale below the heat map. */
 function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMapStore }) {
   const { context, matrix } = props;
   const { state } = context;

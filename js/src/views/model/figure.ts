@@ -1,4 +1,8 @@
-/** Exports of the model view: a figure of the complete grid, and a CSV table of all heads. */
+/**
+ * Exports of the model view: a figure of the complete grid, and a CSV table of all heads.
+ *
+ * The map of a head is its attention matrix, pooled to few cells.
+ */
 
 import type { StackDescription } from "../../client/protocol";
 import type { Source } from "../../client/source";
@@ -373,7 +377,8 @@ export async function headsCsv(
       best ? (selection.queries.text[best.query] ?? "") : null,
       best?.key ?? null,
       best ? (selection.keys.text[best.key] ?? "") : null,
-      // If all weights of the map are 0, some may have been rounded to 0. Write the error of 0.
+      // If all weights of a map are 0, small ones may have been rounded. Write the map's error
+      // then.
       best ? writtenError(best.error) : roundedUp(errorOf(map(cell))),
     ];
   });

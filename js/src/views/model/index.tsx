@@ -1,4 +1,7 @@
-/** Model view: a thumbnail of every head of every layer, and a larger heat map of one head. */
+/**
+ * Model view: a grid of thumbnails of all heads, and the detail, a larger heat map of one head. The
+ * map of a head is its attention matrix, pooled to few cells for the thumbnail.
+ */
 
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -184,7 +187,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         <ModelGrid context={context} store={store} drawn={gridDrawn} box={box} />
         {store.showsDetail.value && (
           // `key` replaces the detail when another stack is chosen, because its tokens differ. A
-          // changed run has the tokens of its base, so the detail stays while new weights load.
+          // run with an intervention has the same tokens, so the detail stays while weights load.
           <Detail
             key={selection && baseName(selection.stack)}
             context={context}
@@ -217,7 +220,8 @@ function useDetailInSight(
         const [target, opened] = [store.toShow.value, store.opened.value];
         if (!target || !opened || !drawn.value || !section.current) return;
         store.toShow.value = null;
-        // Scrolling moves the grid under the pointer. A detail beside it need only be 60% visible.
+        // Scrolling would move the clicked cell away from the pointer. Therefore a detail beside the
+        // grid need not be completely visible.
         if (isSameHead(target, opened))
           ensureVisible(section.current, store.beside.peek() ? 0.6 : 1);
       }),
@@ -316,8 +320,8 @@ function firstMap(grid: HeadGrid, map: (cell: HeadIndex) => HeadMap | undefined)
 }
 
 /**
- * Return the small print: the order of the heads, what is drawn below them, and how the thumbnails
- * are pooled.
+ * Return the second caption: the order of the heads, what is drawn below them, and how the
+ * thumbnails are pooled.
  *
  * @param drawn any map of the figure, whose resolution may differ from the view's. Omitted for the
  * caption of the view itself.

@@ -18,11 +18,14 @@ import {
 export type CellSize = "fit" | "small" | "medium" | "large";
 
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
-/** Minimum side of thumbnails in a grid that does not scroll sideways. */
+/** Minimum side in pixels of thumbnails in a grid that does not scroll to the side. */
 const MIN_CELL = 12;
-/** Side of thumbnails in a grid that scrolls because they would be smaller otherwise. */
+/**
+ * Side in pixels of thumbnails that would be smaller than `MIN_CELL`. The grid then scrolls to the
+ * side. It is also the minimum side in a grid with many rows, which scrolls down.
+ */
 const SCROLLED_CELL = 24;
-/** Minimum side of thumbnails in a printed figure, which has a number above each column. */
+/** Minimum side in pixels of thumbnails in a printed figure, which has numbers above columns. */
 const MIN_PRINTED_CELL = 13;
 const MAX_CELL = 96;
 /** Pixels for row labels such as "layer 31". */
@@ -37,7 +40,7 @@ const LABEL_HEIGHT = 24;
 const NARROW_LABEL = 50;
 /** Height in pixels of the two lines of text below the thumbnails of a gallery. */
 const CAPTION_HEIGHT = 32;
-/** Minimum width in pixels of these lines. */
+/** Minimum width in pixels of the captions in a gallery. */
 const CAPTION_WIDTH = 52;
 /** Minimum width in pixels of a caption with words, such as "layer 3, head 1" instead of "3.1". */
 const WIDE_CAPTION = 84;

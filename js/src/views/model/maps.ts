@@ -53,7 +53,7 @@ export interface MapsRequest extends MapSet {
   layers: [number, number[]][];
 }
 
-/** Rows of a map and, for a sample, their queries. */
+/** Number of rows of a map, and the queries of sampled rows. */
 type MapRows = Pick<HeadMap, "rows" | "sampled">;
 
 /** Properties that are the same for all maps of a set. */

@@ -128,7 +128,7 @@ export function rowMark(square: Square, row: [number, number], palette: Palette)
   };
 }
 
-/** Smallest opacity of the lines on a thumbnail. Weaker weights have no line. */
+/** Smallest opacity of the lines on a thumbnail. Smaller weights have no line. */
 export const MIN_LINE_OPACITY = 0.03;
 
 /** Return the maximum number of lines on a thumbnail with a side of `cell` pixels. */

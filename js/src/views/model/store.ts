@@ -1,6 +1,9 @@
 /**
  * Signals of the model view. They compute the grid, its layout and the requested maps from the
  * traits.
+ *
+ * The map of a head is its attention matrix, pooled to few cells for a thumbnail. The detail is the
+ * larger heat map of the open head.
  */
 
 import { batch, computed, signal } from "@preact/signals";
@@ -42,7 +45,7 @@ const SAMPLED_SIZE = 32;
 const BESIDE = 740;
 /** Maximum height of the grid in pixels. In a low browser window, it is 80% of the window. */
 const MAX_HEIGHT = 640;
-/** Maximum height of the grid in pixels if 80% of the window would be even less. */
+/** Smallest maximum height of the grid in pixels, for very low browser windows. */
 const MIN_HEIGHT = 240;
 
 /** Return the maximum height of the grid in a dashboard. A wide grid has other panes below it. */

@@ -151,8 +151,8 @@ function extrasInWords(vectors: Vectors): string[] {
 }
 
 /**
- * Return the small print below the view: how the numbers of a row add up, which dimensions and keys
- * are not shown, and how exact the numbers are.
+ * Return the second caption below the view: how the numbers of a row add up, which dimensions and
+ * keys are not shown, and how exact the numbers are.
  */
 export function additionOf(input: CaptionInput): string {
   const { selection, table, dimensions } = input;

@@ -73,13 +73,13 @@ export class Table {
 export class Tokens {
   /** Index in `Texts.vocabulary` of each token. */
   readonly entries: Int32Array;
-  /** Position in its text of each token. */
+  /** Position of each token in its text. */
   readonly positions: Int32Array;
   /** One array per class system with the class of each token, or -1 if it has none. */
   readonly classes: readonly Int16Array[];
   /** Index of the first token of each text, followed by the number of all tokens. */
   readonly #starts: Int32Array;
-  /** Index in `#starts` of each text number. */
+  /** Index in `#starts` of a text, by the number of the text in the corpus. */
   readonly #indices: ReadonlyMap<number, number>;
 
   constructor(numbers: readonly number[], side: AtlasTokens) {
@@ -135,7 +135,10 @@ function flat<T extends Int32Array | Int16Array>(
   return all;
 }
 
-/** Stored tokens of all texts. `queries` and `keys` are the same object if the tokens are. */
+/**
+ * Stored tokens of all texts. If queries and keys are the same tokens, `queries` and `keys` are the
+ * same object.
+ */
 export class Texts {
   readonly vocabulary: readonly string[];
   readonly queries: Tokens;
@@ -175,7 +178,7 @@ export class Edges {
   readonly keyToken: Int32Array;
   readonly #starts: Int32Array;
 
-  /** @param heads number of heads in the layer. */
+  /** @param heads number of heads of the layer, including heads without edges. */
   constructor(columns: EdgeColumns, heads: number, texts: Texts) {
     this.weight = Float32Array.from(columns.weight);
     this.text = Int32Array.from(columns.text);

@@ -131,7 +131,7 @@ function whole(data: string): Reply {
 
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/** Create the transport of an exported page. The bundle of the widget has undefined instead. */
+/** Create the transport of an exported page. In the bundle of a widget, it is undefined. */
 export const atlasPageTransport =
   typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? undefined
