@@ -97,7 +97,7 @@ export interface CorpusPoints {
   total_points: number;
   /** Number of texts from which the texts of the corpus were chosen. */
   total_texts: number;
-  /** Whether all tokens of each text with points are points. */
+  /** Whether all tokens are points in each text that has points. */
   whole: boolean;
   /** Number of texts that could not be read because they are empty or too long. */
   num_skipped?: number;

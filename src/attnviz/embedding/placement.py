@@ -199,7 +199,7 @@ def check_corpus(corpus: object) -> None:
 
 
 def problems(placed: Placed) -> list[str | None]:
-    """Return for each head why its plot is empty or meaningless, or None if it is neither.
+    """Return the problem of each head's plot as a message, or None if it has no problem.
 
     Parameters
     ----------

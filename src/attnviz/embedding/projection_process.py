@@ -204,8 +204,8 @@ def main() -> int:
 
 
 def _end_with_parent() -> None:
-    # A read from `sys.stdin` would hold the lock of its buffer, which blocks the end of the
-    # process.
+    # A read from `sys.stdin` would hold the lock of its buffer, which blocks the exit of
+    # the process.
     while os.read(0, 1):
         pass
     os._exit(1)

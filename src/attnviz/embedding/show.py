@@ -78,7 +78,7 @@ def show_embedding_view(
         Whether to cut texts that are too long for the model. A number cuts longer texts to this
         many tokens. By default, texts that are too long are left out.
     tokenizer, processor : object, optional
-        Tokenizer or processor. Loaded with the model by default.
+        Tokenizer or processor of the model. By default the one that was saved with the model.
     name : str, optional
         Title of the picture. By default the last part of the model's hub id or folder.
     layers, dtype, device : optional

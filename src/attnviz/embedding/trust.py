@@ -371,8 +371,8 @@ def _correlations(
     several = _three_differ(products, _TOLERANCE * size, allowed)
     _centre(products, allowed)
     product_norm = torch.linalg.vector_norm(products, dim=1)
-    # A row whose distances differ only by rounding errors has no correlation. This is the largest
-    # such norm of the centred distances, relative to their mean.
+    # Largest norm of centred distances, relative to their mean, that rounding errors alone can
+    # cause. If the norm of a row is not larger, its correlation is not defined.
     rounding = _TOLERANCE * products.shape[1] ** 0.5
     for distance in distances:
         mean_size = _centre(distance, allowed)

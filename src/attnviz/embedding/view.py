@@ -352,7 +352,8 @@ class EmbeddingView(HeadRoles):
         Returns
         -------
         int
-            Size in bytes, also above the limit of `save`. This method builds the whole page.
+            Size in bytes. It may exceed the maximum size that `save` allows. To find the size, this
+            method builds the whole page.
 
         Examples
         --------

@@ -107,13 +107,12 @@ class CorpusPoints(TypedDict):
 
     Attributes
     ----------
-    total_points, total_texts : int
     total_points : int
         Number of queries and keys of all texts that were read.
     total_texts : int
         Number of texts from which the texts of the corpus were chosen.
     whole : bool
-        Whether all tokens of each text with points are points.
+        Whether all tokens are points in each text that has points.
     num_skipped : int
         Number of texts that could not be read because they are empty or too long.
     stopped : bool

@@ -475,7 +475,7 @@ class EmbeddingAnswers:
     def problems(
         self, stack: str, layer: int, placing: Placing, dimensions: int
     ) -> list[str | None]:
-        """Return for each head of a layer why its plot is empty or meaningless, or None."""
+        """Return the problem of each plot of a layer's heads as a message, or None."""
         heads = range(self.corpus.stack(stack).num_heads(layer))
         plots = run_steps(self.plots(stack, layer, heads, placing, dimensions))
         return [plot.problem for plot in plots]

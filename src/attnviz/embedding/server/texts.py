@@ -35,7 +35,8 @@ class TextServers:
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply | None:
         """Answer a request whose arguments contain the index ``text`` of a text.
 
-        Return None if they do not, because the request is then about the whole corpus.
+        Return None if the arguments contain no ``text``. The request is then about the whole
+        corpus.
         """
         text = _number_of_text(arguments)
         return None if text is None else self._server(text).reply(name, _without_text(arguments))
