@@ -139,7 +139,7 @@ class Frame:
 
 
 def missing_package(method: Method) -> str | None:
-    """Return a message that names the package to install for a method, or None if it is installed."""
+    """Return a message that names the missing package of a method, or None if none is missing."""
     for package in _PACKAGES[method]:
         if importlib.util.find_spec(package) is None:
             return f"{_NAMES[method]} needs {package}: pip install 'attnviz[embedding]'"

@@ -10,7 +10,8 @@ A page contains the weights in one of three forms:
     Weights of the strongest keys of each query. The rest of a query's weight is spread evenly over
     its other keys.
 
-Each form also includes small maps: heat maps of all heads with at most 32 rows and columns.
+The page can also contain small maps, which are heat maps of all heads with at most 32 rows and
+columns.
 
 A signed stack, such as a difference, has positive and negative numbers. In the form ``"all"``, each
 number has one byte, with an error of at most 0.008 of the largest absolute value. In the form
@@ -55,13 +56,13 @@ __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "drop_cached_results",
 COVERED = 0.95
 #: Maximum number of rows and columns of a small map.
 MAP_SIZE = 32
-# Maximum number of weights for which a page with all weights contains no small maps. The page
+# If a page has the form "all" and at most this many weights, it contains no small maps. The page
 # computes them from the weights when it is opened.
 _POOLED_WEIGHTS = 1_000_000
 # Largest number of weights per byte in the form "all". The weights of trained models take at least
 # one bit per three weights. If the page is too small even at this rate, the form is not tried.
 _WEIGHTS_PER_BYTE = 25
-# Maximum number of weights in a layer for the form "vectors". The page computes them in a second.
+# Maximum number of weights in a layer for the form "vectors". A browser computes them in a second.
 _COMPUTED_PAIRS = 16_000_000
 # Number of weights from which the size of the form "all" is estimated before the form is computed.
 _ESTIMATED = 4_000_000
@@ -93,8 +94,8 @@ class EmbeddedWeights:
     error : float
         Largest measured absolute difference between a weight and its value in the page.
     blocks, maps : list of dict
-        Entry of each layer with its weights, and entry with the small maps of its heads, as JSON
-        values. Empty if the page computes them.
+        JSON values: one entry per layer with its weights, and one entry per layer with the small
+        maps of its heads. A list is empty if the page computes these values.
     vectors : dict or None
         Result of `attnviz.pages.vectors.encode_vectors_in_steps`, only for the form ``"vectors"``.
     """

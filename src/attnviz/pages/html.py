@@ -64,9 +64,9 @@ _SCORE_DIGITS = 6
 # longer than all other work for the page.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
-# The Content-Security-Policy of a page allows three inline scripts by their hashes: - note.js
-# reports why a page does not open. It is the first script, so that it runs even if the other
-#   scripts are damaged or too new for the browser.
+# The Content-Security-Policy of a page allows three inline scripts by their hashes:
+# - note.js reports why a page does not open. It is the first script, so that it runs even if the
+#   other scripts are damaged or too new for the browser.
 # - loader.js decompresses the bundle (the code of the view), which the page contains as text. It
 #   opens the view before the browser reads the data of most layers, which follows this script
 #   (`_extract_texts`).
@@ -427,7 +427,7 @@ def _embed_vectors(
 def _embed_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
     embedded = []
     for stack in stacks:
-        # Sample the same queries as a live view does, so that both show the same scores.
+        # Sample the same queries as a live view, so that pages and live views show the same scores.
         queries = num_scored_queries(stack)
         for pattern, scores in (yield from all_scores_in_steps(stack, queries)).items():
             written = finite_scores(_round(scores))

@@ -17,11 +17,13 @@ __all__ = [
 #: HTML element that contains one packed text of a page. It is a template, which a browser reads in
 #: a third of the time of a script element.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
-#: Size in bytes of an `ELEMENT` without its text, and of its name in the data of the page.
+#: Number of bytes that an `ELEMENT` adds to a page besides its text: its tags, and its name in the
+#: data of the page.
 ELEMENT_BYTES = len(ELEMENT.format(0, "#attnviz-0000"))
-# Strategies of zlib to compare. Z_RLE finds only runs of one byte, such as zeros. This is best for
-# most weights: searching for other repeated sequences takes longer, and they are rare. The default
-# strategy finds all repeated sequences, which is better if the same weights occur several times.
+# Strategies of zlib to compare. Z_RLE finds only repetitions of one byte, such as zeros. This is
+# best for most weights: searching for other repeated sequences takes longer, and they are rare. The
+# default strategy finds all repeated sequences, which is better if the same weights occur several
+# times.
 _STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
 # Number of bytes that are compressed with both strategies to compare them.

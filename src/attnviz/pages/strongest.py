@@ -245,8 +245,9 @@ def _encode_integers(numbers: NDArray[np.int64]) -> bytes:
 
 @dataclass(frozen=True)
 class StrongestRows:
-    """Collected weights of some rows, which are the strongest, and statistics of the others.
+    """Largest weights of some rows, and statistics of their other weights.
 
+    The largest weights are called the collected weights.
     For signed numbers, `sums`, `largest` and `smallest` are about absolute values.
 
     Attributes
@@ -447,12 +448,12 @@ def sparse_rows(
     signed: bool = False,
     max_rest: float | None = None,
 ) -> tuple[SparseRows, float]:
-    """Encode rows. Return them with the largest absolute error of a weight.
+    """Encode rows. Return the encoded rows and the largest absolute error of a weight.
 
     Weights are encoded relative to `maximum`. The rests of the rows are encoded relative to
     `max_rest`, because a rest can be far smaller than the rounding error of a large weight.
-    `max_rest` is the largest rest of all rows of a layer. If `strongest` contains only some of
-    these rows, pass it.
+    By default, `max_rest` is the largest rest in `strongest`. If `strongest` contains only some
+    rows of a layer, pass the largest rest of all rows of the layer.
     """
     codes = _encode(strongest.weights, maximum, signed=signed)
     rounded = _decode(codes, maximum, signed=signed)
@@ -520,7 +521,10 @@ def _encode(
 
 
 class _Histogram:
-    """Number and sum of the weights at each level, to find the level for a size or a share."""
+    """Histogram of weights by level, with the number and the sum of the weights at each level.
+
+    It finds the level for a given number of embedded keys, or for a given share of the weight.
+    """
 
     def __init__(self, total: float) -> None:
         self.total = total

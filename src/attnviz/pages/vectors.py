@@ -31,13 +31,13 @@ __all__ = [
 
 Encoding = Literal["float32", "float16", "bfloat16"]
 
-#: Maximum size in bytes of all float32 vectors of a record for which they are not rounded.
+#: If all vectors of a record have at most this many bytes in float32, they are not rounded.
 MAX_EXACT_BYTES = 4_000_000
 #: Maximum size in bytes of the vectors in a page. Larger vectors slow down the browser.
 MAX_VECTOR_BYTES = 100_000_000
 
 _MAX_WEIGHTS = 1 << 20
-# Number of bytes that are compressed at a time. The size limit is checked after each.
+# Number of bytes that are compressed before the size limit is checked again.
 _PIECE = 1 << 18
 _MAX_HALF = float(torch.finfo(torch.float16).max)
 
@@ -60,7 +60,7 @@ def encode_vectors_in_steps(
     stacks : iterable of AttentionStack
         Stacks to encode. Stacks without queries and keys are skipped.
     exact : bool, default False
-        Whether no vectors are rounded, however large they are.
+        Whether vectors of any size are encoded without rounding.
     max_queries : int, optional
         Maximum number of queries per head with which errors are measured. They are sampled from
         the text. By default errors are measured with all queries, which computes every weight.
@@ -294,7 +294,8 @@ def _measure_errors(
 ) -> Steps[dict[str, Any]]:
     """Measure the largest absolute error of a weight, and of a logit, in steps.
 
-    An error is the difference between the exact vectors and the vectors in the page, `embedded`.
+    The errors are differences between results of the exact vectors, in `attention`, and results of
+    the vectors in the page, in `embedded`.
     """
     if _are_equal(attention, embedded):
         return {"error": 0.0, "logit_error": 0.0}
