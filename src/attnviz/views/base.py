@@ -298,8 +298,8 @@ class View(anywidget.AnyWidget):
         Returns
         -------
         list of str
-            Names of the public traits that attnviz defines, that the browser shares, and that can
-            be set.
+            Names of the public traits that attnviz defines, that are shared with the browser, and
+            that can be set.
         """
         synced = cls.class_traits(sync=True)
         return [
@@ -355,9 +355,9 @@ class View(anywidget.AnyWidget):
         return {name: getattr(self, name) for name in self.state_names()}
 
     def _controls_in_a_frame(self) -> str:
-        """Return the value of `controls` for a page in a frame that is as high as the page.
+        """Return the controls of a page in a frame that adapts its height to the page.
 
-        In such a frame, "auto" means "full".
+        Such a frame has space for all controls, so "auto" is replaced by "full".
         """
         return "full" if self.controls == "auto" else str(self.controls)
 

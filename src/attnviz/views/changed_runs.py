@@ -237,9 +237,10 @@ class ChangedRuns:
     def edge(self, pair: EdgeRequest) -> Steps[EdgeHeader]:
         """Describe a query-key pair, in steps.
 
-        The description contains the norm share of the pair (see `RepeatedInterventions.norm_share`)
-        and the cached effects of removing the pair. If the model has not run yet, it contains
-        neither.
+        The description contains two things. The norm share is the norm of the key's contribution to
+        the query, as a share of the sum over all keys (see `RepeatedInterventions.norm_share`). The
+        cuts are the cached effects of removing the pair. If the model has not run yet, the
+        description contains neither.
         """
         interventions = self._get_interventions()
         if not interventions.ready:

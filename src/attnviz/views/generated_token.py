@@ -40,8 +40,9 @@ class GeneratedToken(PositionedView):
     ----------
     prediction : int or None
         Number of the generated token that is shown, from 0. Negative numbers count from the end, so
-        -1 is the last generated token. Setting `prediction` also sets `token` to the query that
-        predicted the generated token. Setting `token` to this query also sets `prediction`.
+        -1 is the last generated token. Setting `prediction` also sets `token` to the query in whose
+        row the generated token is shown (see `as_query`). Setting `token` to such a query also sets
+        `prediction`.
     as_query : bool
         Row in which a generated token is shown. If False, this is the row of the query that
         predicted the token. If True, it is the row in which the token itself is the query.

@@ -60,10 +60,11 @@ class HeadRoles(PositionedView):
     Attributes
     ----------
     roles : dict
-        Roles of heads over a corpus. Pass `HeadStatistics` of the same model, or for the current
-        stack the result of ``statistics.stack(name).roles()`` or a dict of names by layer and head,
-        such as ``{(1, 0): "induction"}``. For several stacks, pass a dict of these by stack name.
-        The view writes the role beside each head. ``order="role"`` groups heads with the same role.
+        Roles of heads over a corpus. Pass `HeadStatistics` of the same model. Alternatively, pass
+        the roles of the current stack: the result of ``statistics.stack(name).roles()``, or a dict
+        of names by layer and head, such as ``{(1, 0): "induction"}``. For several stacks, pass a
+        dict of such roles by stack name. The view writes the role beside each head.
+        ``order="role"`` groups heads with the same role.
     """
 
     roles = _Roles().tag(sync=True)

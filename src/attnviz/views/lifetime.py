@@ -41,7 +41,7 @@ def weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hold_weakly(widget: ipywidgets.Widget) -> None:
-    """Make the references of ipywidgets to a widget weak."""
+    """Replace the references of ipywidgets to a widget with weak references."""
     # Keep an entry in the registry, because a reloaded browser page asks ipywidgets for all
     # widgets.
     registry._instances[widget.comm.comm_id] = weakref.proxy(widget)
@@ -105,7 +105,10 @@ def _shell() -> Any:
 
 @atexit.register
 def _leave_open() -> None:
-    """Prevent views from being closed at shutdown, because `close` needs deleted modules."""
+    """Prevent views from being closed at shutdown.
+
+    Modules that `close` needs may already be deleted then.
+    """
     for views in _views_by_cell.values():
         for view in views:
             view.comm = view.layout.comm = None

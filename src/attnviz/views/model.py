@@ -78,8 +78,8 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     include_heads : list of int, dict of str to list of int, or None
         Heads that the grid offers. A list contains the heads to offer in each layer. A dict
         contains the heads to offer by layer, and layers that are not in the dict are not offered.
-        None offers all heads. You can also set one number, ``"all"``, integers as layers, and
-        negative numbers, which count from the end.
+        None offers all heads. The trait can also be set to one number, to ``"all"``, to a dict with
+        integers as layers, and to negative numbers, which count from the end.
     color_scale : {"linear", "log"}
         Scale of the colours in the detail.
     pooled : {"mean", "max"}

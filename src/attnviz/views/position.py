@@ -251,7 +251,7 @@ class PositionedView(HeadsView):
             raise traitlets.TraitError(str(error)) from None
 
     def resolve_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
-        """Convert keys to positions. A text is replaced by the positions of all keys with it."""
+        """Convert keys to positions. A text becomes the positions of all keys with this text."""
         if not is_looked_up(name, values):
             return list(values)
         tokens = self._stack_named(self.stack).key_tokens

@@ -187,11 +187,11 @@ class RecordView(PositionedView):
         super().close()
 
     def _offered_part(self, record: AttentionRecord) -> AttentionRecord:
-        """Return the layers and stacks of a record that the view offers, as a record."""
+        """Return a record with only the layers and stacks that the view offers."""
         return self._supported_part(with_layers(record, self._include_layers))
 
     def _supported_part(self, record: AttentionRecord) -> AttentionRecord:
-        """Return the stacks of a record that this kind of view can show, as a record.
+        """Return a record with only the stacks that this kind of view can show.
 
         Raise ValueError if it can show none of them.
         """
