@@ -147,7 +147,7 @@ def embedding_page_steps(
     description = yield from describe_corpus(corpus)
     keys_add = None
     if not top_keys:
-        keys_add = yield from _keys_add(corpus)
+        keys_add = yield from _estimate_keys(corpus)
     images = yield from _embedded_images(corpus)
     data = {
         "format": FORMAT,
@@ -309,7 +309,7 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
     return planes
 
 
-def _keys_add(corpus: Corpus) -> Steps[dict[str, int]]:
+def _estimate_keys(corpus: Corpus) -> Steps[dict[str, int]]:
     """Estimate how many bytes the strongest keys of all heads would add to a page.
 
     The estimate is extrapolated from `_HEADS_TRIED` heads.
@@ -356,7 +356,7 @@ def _embedded_projections(
         yield Progress("projections", done, len(heads), "head")
         options = PlotOptions(name, layer, placing, method, dimensions, **settings)
         is_shown = (layer, head) == (state["layer"], enlarged)
-        plot, header = _as_far_as_it_is(
+        plot, header = _current_plot(
             answers, options.of(head), wait=wait and is_shown and state["enlarged"]
         )
         if plot is None or (method == "pca" and not is_shown):
@@ -373,7 +373,7 @@ def _embedded_projections(
     return projections
 
 
-def _as_far_as_it_is(
+def _current_plot(
     answers: EmbeddingAnswers, asked: HeadPlot, *, wait: bool
 ) -> tuple[Plot | None, dict[str, Any]]:
     """Return the current plot of a head and its header, or None and an empty header.
