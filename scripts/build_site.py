@@ -117,7 +117,7 @@ def new_target(target: str, origin: Path, page: Path) -> str:
 
 
 def write_page(origin: Path, text: str | None = None) -> None:
-    """Write the page of a Markdown file. `text` replaces the text of the file."""
+    """Write the page of a Markdown file. If `text` is given, use it instead of the file's text."""
     page_path = place_in_site(origin)
     assert page_path is not None  # noqa: S101
     target = SOURCES / page_path
@@ -248,7 +248,7 @@ def main() -> int:
         return zensical("serve")
     if options.publish is None:
         return build()
-    # The pages of 1.2.0 and 1.2.1 are the version 1.2.
+    # All patch releases of a minor version share its pages: 1.2.0 and 1.2.1 are the version 1.2.
     version = ".".join(attnviz.__version__.split(".")[:2])
     status = build(version)
     if status == 0:

@@ -1,7 +1,7 @@
 """Add to each notebook a badge that opens it in Colab, and a cell that installs attnviz there.
 
 .venv/bin/python scripts/colab.py            # all notebooks, outputs are kept
-.venv/bin/python scripts/colab.py tutorial   # one
+.venv/bin/python scripts/colab.py tutorial   # notebooks/tutorial.ipynb
 
 `scripts/render_notebooks.py` also adds badge and cell to the notebooks that it runs.
 """

@@ -36,8 +36,8 @@ TEST_PACKAGES = (
     "sentence-transformers",
     # Tests of docs/from-bertviz.md compare with it. It requires boto3, but only for downloads.
     "bertviz",
-    # Tests of docs/from-elsewhere.md compare with it. It requires torchvision, whose version would
-    # have to match torch, but only for transforms.
+    # Tests of docs/from-elsewhere.md compare with it. It requires torchvision, but only for
+    # transforms. The version of torchvision would have to match torch.
     "timm",
 )
 

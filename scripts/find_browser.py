@@ -20,7 +20,7 @@ from pathlib import Path
 from attnviz.pages.image import INSTALL_BROWSER, find_browser
 
 WITHOUT_WINDOWS = "chromium-headless-shell"
-#: For each other browser: commands that its tests need, and the Debian packages that contain them.
+#: For Firefox and WebKit: commands that their tests need, with the Debian packages of the commands.
 OTHERS = {
     "firefox": {"firefox-esr": "firefox-esr"},
     "webkit": {"WebKitWebDriver": "webkit2gtk-driver", "xvfb-run": "xvfb", "xauth": "xauth"},

@@ -24,7 +24,7 @@ from make_pictures import IMAGES, TEXT, minilm
 TOKEN, LAYER, HEADS = "it", 3, (1, 7, 9)
 WIDTH = 820
 MAX_BYTES = 1_500_000
-# Duration in milliseconds of a frame while the pointer moves, after a click, and at the end.
+# Durations of a frame in milliseconds: while the pointer moves, after a click, and at the end.
 STEP, HOLD, END = 60, 900, 3200
 # Number of frames of one movement of the pointer.
 STEPS = 9

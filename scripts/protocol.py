@@ -94,7 +94,7 @@ class Writer:
             return "\n".join(lines) + "\n"
         lines = [*_comment(summary, ""), f"export interface {kind.__name__} {{"]
         for name, (annotation, optional, module) in members.items():
-            # A field that may be null in Python is omitted instead in TypeScript.
+            # A request omits an optional field instead of passing null.
             written = self._type(ast.parse(annotation, mode="eval").body, module)
             if is_dataclass(kind) and optional:
                 written = written.removesuffix(" | null")

@@ -1,7 +1,7 @@
 """Run the notebooks in clean kernels and store their outputs, with a picture of each view.
 
 .venv/bin/python scripts/render_notebooks.py            # all of notebooks/
-.venv/bin/python scripts/render_notebooks.py tutorial   # one
+.venv/bin/python scripts/render_notebooks.py tutorial   # notebooks/tutorial.ipynb
 
 A live widget needs a kernel, so a stored notebook has pictures in place of widgets. Readers on a
 code host then see every view. Outputs that are only valid on this machine are removed.

@@ -88,7 +88,7 @@ def _model(vocabulary: int) -> BartForConditionalGeneration:
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[BartForConditionalGeneration, PreTrainedTokenizerFast]:
-    """Build the encoder-decoder and its tokenizer, and train it (one minute on one core)."""
+    """Build the model and its tokenizer, and train the model (one minute on one core)."""
     tokenizer = character_tokenizer(CHARACTERS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model(len(tokenizer))
     generator = np.random.default_rng(_SEED)

@@ -174,7 +174,7 @@ def _vision_language(
         return_tensors="pt",
     )
     outputs = model(**inputs, output_attentions=True)
-    # The last word is the answer. The query before it predicts it.
+    # The last word is the answer. The query of the word before the answer predicts it.
     guesses = outputs.logits[:, -2].argmax(dim=-1)
     right = guesses == inputs["input_ids"][:, -1]
     weights = _stacked(outputs.attentions)[..., -2:-1, :]

@@ -126,7 +126,7 @@ def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule)
 def train(
     steps: int | None = None, checkpoints: Checkpoints | None = None
 ) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
-    """Build the vision-language model and its processor, and train it (minutes on one core)."""
+    """Build the model and its processor, and train the model (minutes on one core)."""
     processor = _processor()
     tokenizer: Any = processor.tokenizer
     model = _model(processor)
