@@ -11,7 +11,7 @@ import inspect
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FOLDER", "REFERENCE", "Section", "first_sentence", "write_reference"]
+__all__ = ["FOLDER", "REFERENCE", "Section", "first_paragraph", "write_reference"]
 
 FOLDER = Path("api")
 
@@ -203,7 +203,7 @@ REFERENCE = {
 }
 
 
-def first_sentence(name: str) -> str:
+def first_paragraph(name: str) -> str:
     """Return the first paragraph of the docstring of a name, or an empty string for a constant."""
     module, _, attribute = name.rpartition(".")
     value = getattr(importlib.import_module(module), attribute)
@@ -223,7 +223,7 @@ def write_reference(sources: Path) -> None:
         lines += ["| Name | |", "|---|---|"]
         for name in section.names:
             short = name.removeprefix("attnviz.")
-            lines.append(f"| [`{short}`][{name}] | {first_sentence(name)} |".replace("&", "&amp;"))
+            lines.append(f"| [`{short}`][{name}] | {first_paragraph(name)} |".replace("&", "&amp;"))
         lines.append("")
         (folder / f"{page}.md").write_text(_page(section), encoding="utf-8")
     (folder / "index.md").write_text("\n".join(lines), encoding="utf-8")
