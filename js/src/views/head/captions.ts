@@ -202,7 +202,7 @@ interface NamedWeight {
  * Return the `MAX_IN_SUMMARY` strongest weights in descending order. Equal weights keep their
  * order.
  *
- * @param give called once with a function that it calls for every weight.
+ * @param give function that passes every weight to its argument `add`.
  */
 function strongestOf(
   give: (add: (series: number, query: number, key: number, value: number) => void) => void,
@@ -483,7 +483,7 @@ export function captionOf(
       linePlot.effects
         ? ` ${tokenEffectsInWords(linePlot.effects, state.orientation === "horizontal")}`
         : "",
-      // Only a figure needs this sentence. The view shows it in a separate line.
+      // Only a figure needs the sentence about an intervention. The view has it in a separate line.
       live ? "" : ` ${changedInWords(plan.stack)}`.trimEnd(),
     ),
     scale: plainNumber(scale),

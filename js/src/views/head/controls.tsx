@@ -92,7 +92,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
           store.cursor.value = null;
         }}
       />
-      {/* Invisible for one head. Its room is reserved, or a second head would move the rest. */}
+      {/* With one head, this control is invisible, but its room is reserved for a second head. */}
       <span class={several ? "av-reserved" : "av-reserved av-unused"}>
         <Choice
           label="Combine"
@@ -109,7 +109,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
           onChange={(combine) => assign(state, { combine })}
         />
       </span>
-      {/* Compact controls are all in one menu, so they need no second menu. */}
+      {/* In the compact form, all controls are in one menu, so a second menu is not needed. */}
       {context.controls.value === "full" ? <Panel label="More">{rare}</Panel> : rare}
     </div>
   );

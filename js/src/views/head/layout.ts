@@ -223,8 +223,8 @@ function layOutColumns(input: LayoutInput): Layout {
   // Both sides have bars of equal width if these bars are wide enough to be readable.
   const several = input.barSides.length > 1;
   const bothSides = several && side >= (small ? SMALL_BARS : MIN_BARS);
-  // Otherwise the bars beside the keys are wider. They are more useful, because they show all
-  // weights of a query, which sum to 1.
+  // If bars of equal width do not fit, the bars beside the keys are wider. They are more useful,
+  // because they show all weights of a query, which sum to 1.
   const crowded = several && !bothSides;
   const maxBars = width - fixed - MIN_NARROW_LINES;
   const queryBars = crowded && !input.printed && maxBars >= 2 * SHORT_BARS ? SHORT_BARS : 0;

@@ -323,8 +323,8 @@ export function computeLines(
           drawnMatrix[start + key - left] = isIncluded(key)
             ? (row[key - left] as number) * factor
             : 0;
-        // `remaining` is the sum of the row minus the excluded keys. If rows sum to 1, its error is
-        // the error of the row's sum plus the errors of the excluded keys.
+        // `remaining` is the sum of the row minus the excluded keys. If rows sum to 1, the error of
+        // `remaining` is the error of the row's sum plus the errors of the excluded keys.
         const sumError = sumToOne
           ? Math.abs(1 - total) + (numColumns - numIncluded) * weights.error
           : numIncluded * weights.error;

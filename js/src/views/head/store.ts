@@ -112,8 +112,8 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const ownLargest = computed(() => lines.value?.largest ?? 0);
   const largest = context.scale?.largest(ownLargest) ?? ownLargest;
   /**
-   * Return whether the end of the scale follows the drawn numbers. It does so if they are signed,
-   * unless several pictures share one scale.
+   * Return whether the end of the scale follows the drawn numbers. This is the case for signed
+   * numbers, unless several pictures share one scale.
    */
   const ownScale = ({ stack }: Plan): boolean => stack.signed === true && !context.scale;
 

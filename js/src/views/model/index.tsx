@@ -340,7 +340,7 @@ function coverageOf(
     : "";
   const effects = store.effects.value;
   const bars = effects ? effectsInWords(effects, "below heads") : "";
-  // Only a figure needs this sentence. The view shows it in a separate line.
+  // Only a figure needs the sentence about an intervention. The view has it in a separate line.
   const changed = selection && drawn !== undefined ? changedInWords(selection.stack) : "";
   const roles = selection ? rolesInWords(context.record.roles.value, selection.stack) : "";
   const hasOwnScores = order.value === BY_PIN || String(grid.score) in scores.value;
