@@ -414,7 +414,7 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
 
 
 def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the points of all heads of a stack as an SVG, for browsers that do not run scripts."""
+    """Draw the points of all heads of a stack, for browsers that do not run scripts. Return HTML."""
     layers = next(entry for entry in stacks if entry["stack"] == name)["layers"]
     planes: _Planes = {}
     for layer in layers:
@@ -429,7 +429,7 @@ def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> s
 
 
 def layer_figure(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Steps[str]:
-    """Draw the points of all heads of the current layer as an SVG."""
+    """Draw the points of all heads of the current layer. Return HTML with a picture."""
     name, layer = state["stack"], state["layer"]
     heads = range(answers.corpus.stack(name).num_heads(layer))
     plots = yield from answers.plots(name, layer, heads, _placing(state))

@@ -257,8 +257,9 @@ class View(anywidget.AnyWidget):
     def _describe_now(self) -> Mapping[str, Any] | None:
         """Return the description for the message that opens the widget, or None.
 
-        It is None if the code does not run in a Jupyter kernel, if the description is not ready at
-        once, or if it raises an error. The browser then requests it later, and shows the error.
+        It is None if the code does not run in a Jupyter kernel, if the description is long or not
+        ready at once, or if computing it raises an error. The browser then requests the description
+        later, and shows the error.
         """
         if not has_kernel():
             return None

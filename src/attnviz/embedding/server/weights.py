@@ -26,8 +26,8 @@ __all__ = [
 MAX_LINES = 64
 # Maximum number of weights to compute for one reply, which takes about 0.1 s on one core.
 _MAX_WEIGHTS = 1 << 22
-# Minimum number of queries to sample from a long text. Fewer queries would leave most bins of query
-# positions empty.
+# Minimum number of queries to sample from a long text. Fewer queries are too few to compare
+# positions.
 _MIN_QUERIES = 16
 
 Floats = NDArray[np.float32]
