@@ -414,7 +414,7 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
 
 
 def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the points of all heads of a stack, for browsers that do not run scripts. Return HTML."""
+    """Draw all points of a stack as HTML with a picture, for browsers that run no scripts."""
     layers = next(entry for entry in stacks if entry["stack"] == name)["layers"]
     planes: _Planes = {}
     for layer in layers:
