@@ -131,7 +131,7 @@ def embedding_page_steps(
         points, keys = _expected(corpus, top_keys)
         if bare + _MIN_DEFLATED_SHARE * (points + keys) > max_bytes:
             size = bare + MAX_PICTURE_BYTES + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
-            raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
+            raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, estimated=True))
     placing = _placing(state)
     # Projections may fail. They come first, so that a failure is reported before the rest of the
     # page is computed, which takes seconds.
@@ -508,27 +508,27 @@ def _embedded(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 
 
 def _too_large(
-    corpus: Corpus, grows: tuple[int, int], limit: int, size: int, *, about: bool = False
+    corpus: Corpus, data_sizes: tuple[int, int], limit: int, size: int, *, estimated: bool = False
 ) -> str:
     """Return the error message for a page that is too large, with the remedies.
 
-    `size` is the size of the page in bytes. `grows` contains the sizes of its points and of its
-    strongest keys, which are proportional to the number of points. If `about` is True, `size` is an
-    estimate, and the message says so.
+    `size` is the size of the page in bytes. `data_sizes` contains the sizes of its points and of
+    its strongest keys, which are proportional to the number of points. If `estimated` is True,
+    `size` is an estimate, and the message says so.
     """
     num_points = max(len(corpus.points(name)) for name in corpus.stack_names)
-    room = limit - (size - sum(grows))
-    fitting = _round_down(int(0.95 * num_points * room / sum(grows)))
+    room = limit - (size - sum(data_sizes))
+    fitting = _round_down(int(0.95 * num_points * room / sum(data_sizes)))
     remedies = []
-    if grows[1]:
-        saved = format_megabytes(grows[1])
+    if data_sizes[1]:
+        saved = format_megabytes(data_sizes[1])
         remedies.append(f"omit the lines with top_keys=0, which saves about {saved} MB")
     if 2 <= fitting < num_points:
         remedies.append(f"create the corpus with max_points={fitting:_}")
     if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
         remedies.append("choose layers with include_layers=[...]")
     remedies.append(f"allow it with max_mb={format_megabytes(size)}")
-    prefix = "about " if about else ""
+    prefix = "about " if estimated else ""
     return (
         f"the page of {num_points:,} points in each of {len(_heads(corpus)):,} heads would have "
         f"{prefix}{format_megabytes(size)} MB (at most {format_megabytes(limit)}): "
