@@ -220,8 +220,8 @@ function useDetailInSight(
         const [target, opened] = [store.toShow.value, store.opened.value];
         if (!target || !opened || !drawn.value || !section.current) return;
         store.toShow.value = null;
-        // Scrolling would move the clicked cell away from the pointer. Therefore a detail beside the
-        // grid need not be completely visible.
+        // Scrolling would move the clicked cell away from the pointer. Therefore a detail beside
+        // the grid need not be completely visible.
         if (isSameHead(target, opened))
           ensureVisible(section.current, store.beside.peek() ? 0.6 : 1);
       }),
