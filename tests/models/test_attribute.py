@@ -27,6 +27,7 @@ from attnviz.server.server import RecordServer
 from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps
 from models.counting import LiveTensors
+from models.explicit_attention import attention_function
 from models.make_models import make_model
 from rounding import UNIT, relative_error
 from unit.complete_replies import whole_reply
@@ -34,37 +35,20 @@ from unit.complete_replies import whole_reply
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 PAIR = (7, 8)
 
-calls: list[tuple[torch.Tensor, torch.Tensor]] = []
 
+def slopes(model: Any, register: Callable[..., str]) -> list[tuple[Any, Any, Any]]:
+    """Return the weights of each layer, and the gradients of a logit difference by autograd.
 
-def explicit(  # noqa: PLR0917 - as transformers calls it
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: Any,
-    scaling: float | None = None,
-    **_: Any,
-) -> tuple[torch.Tensor, None]:
-    """Compute causal attention and keep its logits and weights, for autograd."""
-    del attention_mask
-    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    group = query.shape[1] // key.shape[1]
-    key, value = (vectors.repeat_interleave(group, dim=1) for vectors in (key, value))
-    ahead = torch.ones(query.shape[2], key.shape[2], dtype=torch.bool).triu(1)
-    logits = (query @ key.transpose(2, 3) * scale).masked_fill(ahead, -torch.inf)
-    weights = logits.softmax(dim=-1)
-    calls.append((logits, weights))
-    return (weights @ value).transpose(1, 2).contiguous(), None
-
-
-def slopes(model: Any, implementation: str) -> list[tuple[Any, Any, Any]]:
-    """Return for each layer the weights and the gradients of a logit difference by weights and
-    logits.
+    Gradients are those by the weights and by the logits.
     """
+    calls: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def weights_of(_: Any, logits: torch.Tensor) -> torch.Tensor:
+        calls.append((logits, logits.softmax(dim=-1)))
+        return calls[-1][1]
+
     changed = copy.deepcopy(model)
-    changed.set_attn_implementation(implementation)
-    calls.clear()
+    changed.set_attn_implementation(register("explicit", attention_function(weights_of)))
     row = changed(IDS, use_cache=False).logits[0, -1]
     tensors = [tensor for pair in calls for tensor in pair]
     gradients = torch.autograd.grad(row[PAIR[0]] - row[PAIR[1]], tensors)
@@ -86,7 +70,7 @@ def test_gradients_are_those_of_autograd(
     kind: str, frozen: bool, register: Callable[..., str]
 ) -> None:
     model = make_model(kind)
-    expected = slopes(model, register("explicit", explicit))
+    expected = slopes(model, register)
     model.requires_grad_(not frozen)
     inputs = {"input_ids": IDS}
     gradient = av.attribute(model, inputs, answer=PAIR).stack()
@@ -134,7 +118,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
             assert computed[row, column] == pytest.approx(expected, rel=2e-3, abs=1e-6)
 
 
-def attributed(count: int, at: Any, *, few: bool) -> GradientAttribution:
+def random_attribution(count: int, at: Any, *, few: bool) -> GradientAttribution:
     """Return an attribution of random vectors, with large gradients at a few or at all queries."""
     generator = torch.Generator().manual_seed(0)
     q, v, g = (torch.randn(2, count, 8, generator=generator) for _ in range(3))
@@ -150,10 +134,10 @@ def attributed(count: int, at: Any, *, few: bool) -> GradientAttribution:
 
 
 @pytest.mark.parametrize("at", ["weights", "logits"])
-def test_the_maximum_is_computed_without_all_numbers(at: Any) -> None:
+def test_the_largest_attribution_is_bounded_without_computing_all(at: Any) -> None:
     whole = slice(0, 300)
     for few in (True, False):
-        attention = attributed(300, at, few=few)
+        attention = random_attribution(300, at, few=few)
         most = max(float(np.abs(attention.weights(head, whole, whole)).max()) for head in (0, 1))
         assert attention.bound is not None
         assert attention.bound >= most * (1 - 2 * 8 * UNIT)
@@ -166,9 +150,9 @@ def test_the_maximum_is_computed_without_all_numbers(at: Any) -> None:
     assert norms.bound == float(norms.norms.max())
 
 
-def test_131072_tokens_need_no_memory_for_all_pairs() -> None:
+def test_requests_for_131072_tokens_make_no_matrix_of_all_pairs() -> None:
     count = 131_072
-    attention = attributed(count, "weights", few=True)
+    attention = random_attribution(count, "weights", few=True)
     tokens = Tokens.of([f"t{index}" for index in range(count)])
     stack = AttentionStack("self", {0: attention}, tokens, signed=True, measure="gradient")
     server = RecordServer(AttentionRecord({"self": stack}))
@@ -266,27 +250,18 @@ def test_value_norms_are_those_of_the_projected_values(
 def test_an_answer_may_be_a_function() -> None:
     model, inputs = make_model("gpt2"), {"input_ids": IDS}
 
-    def surprise(outputs: Any) -> torch.Tensor:
+    def logit_difference(outputs: Any) -> torch.Tensor:
         difference: torch.Tensor = outputs.logits[0, -1, PAIR[0]] - outputs.logits[0, -1, PAIR[1]]
         return difference
 
     for method in ("gradient", "integrated gradients"):
         by_name = av.attribute(model, inputs, answer=PAIR, method=method).stack()
-        own = av.attribute(model, inputs, answer=surprise, method=method)
+        own = av.attribute(model, inputs, answer=logit_difference, method=method)
         assert close(own.stack().weights(layer=1), by_name.weights(layer=1))
-        assert "Attributed number: the value of surprise." in own.notes
+        assert "Attributed number: the value of logit_difference." in own.notes
 
 
-def test_each_stack_is_attributed() -> None:
-    inputs = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
-    record = av.attribute(make_model("bart"), inputs)
-    assert list(record.stacks) == ["encoder", "decoder", "cross"]
-    for stack in record.stacks.values():
-        assert stack.signed
-        assert all(stack.weights(layer=layer).any() for layer in stack.layers)
-
-
-def test_windows_are_left_out() -> None:
+def test_stacks_of_windows_are_left_out_and_named() -> None:
     config = transformers.SwinConfig(
         image_size=32, patch_size=2, embed_dim=24, depths=[1, 1], num_heads=[2, 4], window_size=8
     )
@@ -299,22 +274,28 @@ def test_windows_are_left_out() -> None:
         assert "stack “vision stage 1”" in record.notes[-1]
 
 
-def test_invalid_arguments_are_refused() -> None:
-    model, inputs = make_model("gpt2"), {"input_ids": IDS}
-    with pytest.raises(ValueError, match="method='gradients' must be one of 'gradient'"):
-        av.attribute(model, inputs, method="gradients")  # type: ignore[arg-type]
-    for steps in (0, 1000):
-        with pytest.raises(ValueError, match=f"steps={steps}"):
-            av.attribute(model, inputs, method="integrated gradients", steps=steps)
-    with pytest.raises(ValueError, match="no answer"):
-        av.attribute(model, inputs, method="value norm", answer=3)
-    with pytest.raises(ValueError, match="no logits"):
-        av.attribute(make_model("albert"), inputs)
-    for way in ("gradient", "integrated gradients", "direct"):
-        with pytest.raises(ValueError, match="the function returns a number without a gradient"):
-            av.attribute(model, inputs, method=way, answer=lambda _: 1.0)
-    with pytest.raises(NotImplementedError, match="cannot be attributed"):
-        av.attribute(make_model("bloom"), inputs, answer=PAIR)
+@pytest.mark.parametrize(
+    ("kind", "options", "error", "words"),
+    [
+        ("gpt2", {"method": "gradients"}, ValueError, "method='gradients' must be one of 'grad"),
+        ("gpt2", {"method": "integrated gradients", "steps": 0}, ValueError, "steps=0"),
+        ("gpt2", {"method": "integrated gradients", "steps": 1000}, ValueError, "steps=1000"),
+        ("gpt2", {"method": "value norm", "answer": 3}, ValueError, "no answer"),
+        ("gpt2", {"method": "rollout", "answer": 3}, ValueError, "'rollout' has no answer"),
+        ("gpt2", {"method": "rollout", "layers": [1]}, ValueError, "Do not pass layers"),
+        ("albert", {}, ValueError, "no logits"),
+        *(
+            ("gpt2", {"method": method, "answer": lambda _: 1.0}, ValueError, "without a gradient")
+            for method in ("gradient", "integrated gradients", "direct")
+        ),
+        ("bloom", {"answer": PAIR}, NotImplementedError, "cannot be attributed"),
+    ],
+)
+def test_invalid_arguments_are_refused(
+    kind: str, options: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        av.attribute(make_model(kind), {"input_ids": IDS}, **options)
 
 
 def test_rollout_multiplies_the_layers() -> None:
@@ -335,22 +316,14 @@ def test_rollout_multiplies_the_layers() -> None:
     assert any("the first token gets" in note for note in causal.notes)
 
 
-def test_relevance_is_what_its_paper_says(register: Callable[..., str]) -> None:
+def test_relevance_is_the_recursion_of_its_paper(register: Callable[..., str]) -> None:
     model = make_model("gpt2")
     expected = np.eye(9)
     record = av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="relevance")
-    for layer, (weights, by_weights, _) in enumerate(slopes(model, register("explicit", explicit))):
+    for layer, (weights, by_weights, _) in enumerate(slopes(model, register)):
         expected = expected + np.maximum(weights * by_weights, 0).mean(axis=0) @ expected
         assert close(record.stack().weights(layer=layer)[0], expected)
     assert not record.stack().signed
-
-
-def test_layers_are_multiplied_whole() -> None:
-    model, inputs = make_model("gpt2"), {"input_ids": IDS}
-    with pytest.raises(ValueError, match="Do not pass layers"):
-        av.attribute(model, inputs, method="rollout", layers=[1])
-    with pytest.raises(ValueError, match="'rollout' has no answer"):
-        av.attribute(model, inputs, method="rollout", answer=3)
 
 
 def test_uniform_attention_accumulates_on_the_first_token() -> None:

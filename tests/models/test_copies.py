@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import attnviz as av
+from models.explicit_attention import attention_function
 from models.tiny import SIZE, built
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
@@ -52,7 +53,7 @@ def difference(outputs: Any) -> float:
     return float(row[PAIR[0]] - row[PAIR[1]])
 
 
-def test_effects_of_heads(model: Any) -> None:
+def test_effects_of_heads_equal_columns_of_zeros(model: Any) -> None:
     """The reference is the model with the head's columns of the projection set to 0."""
     effects = av.head_effects(model, IDS, answer=PAIR)
     with torch.no_grad():
@@ -67,7 +68,7 @@ def test_effects_of_heads(model: Any) -> None:
                 assert abs(expected) > 1e-5
 
 
-def test_integrated_gradients(model: Any) -> None:
+def test_integrated_gradients_equal_slopes_of_autograd(model: Any) -> None:
     """The sum of a layer is the integral of the slope along the factor of its outputs."""
     steps = 4
     record = av.attribute(
@@ -96,35 +97,22 @@ def test_integrated_gradients(model: Any) -> None:
         assert abs(expected) > 1e-3
 
 
-def test_permuted_weights(model: Any, register: Callable[..., str]) -> None:
+def test_a_permutation_equals_a_permuted_row_by_hand(
+    model: Any, register: Callable[..., str]
+) -> None:
     """The reference is an attention function that permutes the same row."""
     keys: list[int] = []
 
-    def permuted(  # noqa: PLR0917 - as transformers calls it
-        module: Any,
-        query: Any,
-        key: Any,
-        value: Any,
-        mask: Any,
-        scaling: float = 1.0,
-        sliding_window: int | None = None,
-        **_: Any,
-    ) -> tuple[torch.Tensor, None]:
-        assert mask is None
-        distance = torch.arange(9)[:, None] - torch.arange(9)
-        hidden = (distance < 0) | (distance >= (sliding_window or 9))
-        group = query.shape[1] // key.shape[1]
-        key, value = (vectors.repeat_interleave(group, dim=1) for vectors in (key, value))
-        logits = query @ key.transpose(2, 3) * scaling
-        weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1)
+    def permuted(module: Any, logits: torch.Tensor) -> torch.Tensor:
+        weights = logits.softmax(dim=-1)
         if keys and module.layer_idx == 1:
             weights[0, 2, 8] = weights[0, 2, 8, keys]
-        return (weights @ value).transpose(1, 2).contiguous(), None
+        return weights
 
     effect = av.permutation_effect(model, IDS, layer=1, head=2, permutations=3)
     assert effect.num_keys == 9
     assert effect.noise < 1e-6
-    model.set_attn_implementation(register("permuted", permuted))
+    model.set_attn_implementation(register("permuted", attention_function(permuted)))
     generator = np.random.default_rng(0)
     with torch.no_grad():
         before = model(IDS).logits[0, -1].softmax(dim=-1)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import attnviz as av
+from models.interrupts import state_of
 from models.make_models import make_model
+from models.tiny import SIZE, built
 
 #: The token 17 occurs twice.
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
@@ -27,8 +28,12 @@ def attributed(model: Any, inputs: Any, method: Any = "gradient", **options: Any
     return av.attribute(model, inputs, method=method, **options).stack().weights(layer=1)
 
 
-def without_answer(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name != "answer"}
+def predicted(model: Any, way: str) -> dict[str, Any]:
+    """Return options with an answer that begins with the most likely token."""
+    if way not in WITH_TOKENS:
+        return {}
+    with torch.no_grad():
+        return {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
 
 
 WAYS: dict[str, Callable[..., Any]] = {
@@ -44,13 +49,14 @@ WAYS: dict[str, Callable[..., Any]] = {
         [float(text[1:]) for text in av.sufficient_tokens(*args, **options).texts]
     ),
     "permutation_effect": lambda *args, **options: (
-        av.permutation_effect(*args, layer=1, head=0, query=8, **without_answer(options)).values
+        av.permutation_effect(*args, layer=1, head=0, query=8, **options).values
     ),
 }
-WITH_ANSWER = [way for way in WAYS if way != "permutation_effect"]
+#: Ways that accept tokens as the answer. `permutation_effect` accepts only functions.
+WITH_TOKENS = [way for way in WAYS if way != "permutation_effect"]
 
 
-@pytest.mark.parametrize("way", WITH_ANSWER)
+@pytest.mark.parametrize("way", WITH_TOKENS)
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -69,7 +75,7 @@ WITH_ANSWER = [way for way in WAYS if way != "permutation_effect"]
         ({"postion": 3}, TypeError, "postion= is not an argument; did you mean 'position'"),
     ],
 )
-def test_a_missing_answer(
+def test_an_answer_that_cannot_be_measured_is_refused(
     way: str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -77,7 +83,7 @@ def test_a_missing_answer(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_missing_inputs(way: str) -> None:
+def test_unreadable_inputs_and_models_are_refused(way: str) -> None:
     model = make_model("gpt2")
     for inputs, error in (([], ValueError), (None, ValueError), (3.5, TypeError)):
         with pytest.raises(error, match="inputs"):
@@ -91,27 +97,20 @@ def test_missing_inputs(way: str) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_model_in_training_mode_is_measured_in_evaluation_mode(way: str) -> None:
     model = make_model("gpt2")
-    options = {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
+    options = predicted(model, way)
     expected = WAYS[way](model, {"input_ids": IDS}, **options)
     model.train()
-    dispatcher = transformers.AttentionInterface.__dict__["get_interface"]
+    before = state_of([model])
     values = WAYS[way](model, {"input_ids": IDS}, **options)
-    assert transformers.AttentionInterface.__dict__["get_interface"] is dispatcher
+    assert state_of([model]) == before
     assert all(parameter.requires_grad for parameter in model.parameters())
-    for module in model.modules():
-        assert module.training
-        assert not module._forward_hooks
-        assert not module._forward_pre_hooks
-        assert "forward" not in module.__dict__
     assert np.allclose(values, expected, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_inference_mode(way: str) -> None:
-    """Only gradients cannot be computed in inference mode."""
+def test_inference_mode_is_refused_only_for_gradients(way: str) -> None:
     model = make_model("gpt2")
-    with torch.no_grad():
-        options = {"answer": (int(model(IDS).logits[0, -1].argmax()), 8)}
+    options = predicted(model, way)
     if way in ("attribute", "integrated gradients"):
         with torch.inference_mode(), pytest.raises(ValueError, match="inference_mode"):
             WAYS[way](model, {"input_ids": IDS}, **options)
@@ -122,8 +121,33 @@ def test_inference_mode(way: str) -> None:
     assert np.allclose(values, expected, atol=1e-6, equal_nan=True)
 
 
+NO_LOGITS = r"no logits.*Pass a function .* answer=lambda output: output.start_logits.max\(\)"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, NO_LOGITS),
+        (3, NO_LOGITS),
+        (
+            lambda output: output.start_logits,
+            r"one number .* returned an array of the shape \(1, 9",
+        ),
+        (lambda _: "street", "one number .* returned 'street'"),
+        (lambda _: float("nan"), "the function returns nan for the unchanged model"),
+    ],
+)
+def test_a_model_without_logits_needs_a_function_that_returns_one_number(
+    way: str, answer: Any, words: str
+) -> None:
+    model = built("BertForQuestionAnswering", SIZE)
+    with pytest.raises((TypeError, ValueError), match=words):
+        WAYS[way](model, {"input_ids": IDS}, answer=answer)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_quantised_modules_without_gradients() -> None:
+def test_gradients_of_quantised_modules_are_refused() -> None:
     """Gradients through the other modules would look like the whole slope, but miss a part."""
     model = make_model("llama")
     quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
@@ -138,8 +162,8 @@ def test_quantised_modules_without_gradients() -> None:
     assert not any(module._forward_hooks for module in quantised.modules())
 
 
-def test_changes_that_remove_all_attention() -> None:
-    """Without keys the output of a query is zero. The answer is still a number."""
+def test_an_answer_without_any_attention_is_a_number() -> None:
+    """A query without keys has the output 0."""
     model = make_model("llama")
     record = av.intervene(model, {"input_ids": IDS}, av.Knockout(), answer=(7, 8))
     assert not record.stack().weights(layer=1).any()

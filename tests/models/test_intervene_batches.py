@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 import transformers
 
 import attnviz as av
+from models.explicit_attention import attention_function
 from models.make_models import make_model
 from models.tiny import SIZE
 from rounding import forwards_error
@@ -41,7 +43,9 @@ def assert_same(record: Any, alone: Any) -> None:
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_tokens_are_those_of_each_text(kind: str, side: str, byte_tokenizer: Any) -> None:
+def test_each_text_of_a_batch_is_changed_at_its_own_tokens(
+    kind: str, side: str, byte_tokenizer: Any
+) -> None:
     """The word has another position in each text, both with and without padding."""
     model = make_model(kind)
     changes = [av.Knockout(queries=-1, keys="the", layers=1), av.Ablate(0, 1)]
@@ -63,7 +67,7 @@ def test_tokens_are_those_of_each_text(kind: str, side: str, byte_tokenizer: Any
             assert_same(other, one)
 
 
-def test_each_text_has_its_answer(byte_tokenizer: Any) -> None:
+def test_each_text_of_a_list_has_its_answer(byte_tokenizer: Any) -> None:
     model = make_model("gpt2")
     answers = [(7, 8), (9, 10), None]
     options = {"tokenizer": byte_tokenizer}
@@ -77,7 +81,7 @@ def test_each_text_has_its_answer(byte_tokenizer: Any) -> None:
         av.intervene(model, TEXTS, av.Knockout(keys="cat"), **options)
 
 
-def test_texts_are_generated_each(byte_tokenizer: Any) -> None:
+def test_texts_of_a_list_and_of_a_batch_are_continued_alike(byte_tokenizer: Any) -> None:
     model = make_model("mistral")
     change = av.HideTokens("the")
     options = {"tokenizer": byte_tokenizer, "generate": 4}
@@ -90,26 +94,8 @@ def test_texts_are_generated_each(byte_tokenizer: Any) -> None:
             assert record.stack().query_tokens.ids == one.stack().query_tokens.ids
 
 
-def test_pairs_of_texts(word_tokenizer: Any) -> None:
-    model = make_model("bert")
-    pairs = [("the cat sat", "it was tired"), ("it looked at the dog", "the mat")]
-    change = av.Knockout(queries=0, keys="it", layers=[0, 2])
-    options = {"tokenizer": word_tokenizer}
-    records = av.intervene(model, pairs, change, **options)
-    encoded = word_tokenizer(*zip(*pairs, strict=True), padding=True, return_tensors="pt")
-    padded = av.intervene(model, encoded, change, **options)
-    for pair, one, other in zip(pairs, records, padded, strict=True):
-        alone = av.intervene(model, pair, change, **options)
-        assert set(alone.stack().query_tokens.sequence) >= {0, 1}
-        assert_same(one, alone)
-        assert_same(other, alone)
-        position = alone.stack().query_tokens.position("it")
-        assert not one.stack().weights(layer=2)[:, 0, position].any()
-        assert one.stack().weights(layer=1)[:, 0, position].any()
-
-
 @pytest.mark.parametrize("kind", ["bart", "t5"])
-def test_texts_with_targets(kind: str, byte_tokenizer: Any) -> None:
+def test_each_text_of_a_list_has_its_target(kind: str, byte_tokenizer: Any) -> None:
     model = make_model(kind)
     targets = ["the dog sat", "a cat", "hello the user says"]
     changes = [
@@ -134,8 +120,8 @@ def test_texts_with_targets(kind: str, byte_tokenizer: Any) -> None:
         av.intervene(model, TEXTS, changes, target="one", **options)
 
 
-def test_images(register: Callable[..., str]) -> None:
-    """The answer of a classifier is a class. Each image of a batch is changed separately."""
+def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
+    """The answer of a classifier is a class."""
     config = transformers.ViTConfig(**SIZE, image_size=32, patch_size=8, num_labels=5)
     torch.manual_seed(0)
     model = transformers.ViTForImageClassification(config).eval()
@@ -143,16 +129,12 @@ def test_images(register: Callable[..., str]) -> None:
     change = av.Knockout(queries=0, keys=[3, 4, 9])
     records = av.intervene(model, {"pixel_values": pixels}, change, answer=(1, 4))
 
-    def without(  # noqa: PLR0917 - as transformers calls it
-        module: Any, query: Any, key: Any, value: Any, mask: Any, scaling: float = 1.0, **_: Any
-    ) -> tuple[torch.Tensor, None]:
-        del module, mask
-        logits = query @ key.transpose(2, 3) * scaling
+    def without(_: Any, logits: torch.Tensor) -> torch.Tensor:
         logits[:, :, 0, [3, 4, 9]] = -torch.inf
-        return (logits.softmax(dim=-1) @ value).transpose(1, 2).contiguous(), None
+        return logits.softmax(dim=-1)
 
     edited = copy.deepcopy(model)
-    edited.set_attn_implementation(register("without", without))
+    edited.set_attn_implementation(register("without", attention_function(without, causal=False)))
     with torch.no_grad():
         before, after = (version(pixel_values=pixels).logits for version in (model, edited))
     for record, one, other in zip(records, before, after, strict=True):
@@ -191,36 +173,36 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
         "attention_mask": torch.tensor([[0] * before + [1] * 6 + [0] * behind]),
     }
     alone = {"input_ids": ids}
-    change = av.Knockout(5, 2)
     options: dict[str, Any] = {"answer": (7, 8)}
     record, expected = (
-        av.intervene(model, inputs, change, **options) for inputs in (padded, alone)
+        av.intervene(model, inputs, av.Knockout(5, 2), **options) for inputs in (padded, alone)
     )
     assert_same(record, expected)
-    ours, theirs = (av.head_effects(model, inputs, **options) for inputs in (padded, alone))
-    assert np.allclose(np.stack(ours), np.stack(theirs), atol=1e-6)
-    for removal in ("mask", "mean embedding", "delete"):
-        own, other = (
-            av.token_effects(model, inputs, removal=removal, **options).values
-            for inputs in (padded, alone)
-        )
-        assert np.allclose(own, other, atol=1e-6, equal_nan=True)
-        assert np.isnan(own[5])
-    # BERT has a norm between the layers and the answer.
+    computed: list[Callable[[Any], Any]] = [
+        lambda inputs: np.stack(av.head_effects(model, inputs, **options)),
+        lambda inputs: av.permutation_effect(model, inputs, layer=0, head=1, permutations=5).values,
+    ]
+    computed += [
+        partial(token_effects, model, removal=removal)
+        for removal in ("mask", "mean embedding", "delete")
+    ]
     methods = ["gradient", "knockout gradient", "integrated gradients", "value norm"]
-    for method in [*methods, "direct"] if kind == "gpt2" else methods:
-        arguments: dict[str, Any] = {
-            "method": method,
-            **(options if method != "value norm" else {}),
-        }
-        one, two = (av.attribute(model, inputs, **arguments).stack() for inputs in (padded, alone))
-        assert np.allclose(one.weights(layer=1), two.weights(layer=1), atol=1e-6)
-        assert np.abs(two.weights(layer=1)).max() > 1e-4
-    moved, expected_moves = (
-        av.permutation_effect(model, inputs, layer=0, head=1, permutations=5).values
-        for inputs in (padded, alone)
-    )
-    assert np.allclose(moved, expected_moves, atol=1e-6)
+    # BERT has a norm between the layers and the answer.
+    methods += ["direct"] if kind == "gpt2" else []
+    computed += [partial(attributed, model, method=method) for method in methods]
+    for compute in computed:
+        values = compute(alone)
+        assert np.allclose(compute(padded), values, atol=1e-6, equal_nan=True)
+        assert np.nanmax(np.abs(values)) > 1e-4
+
+
+def token_effects(model: Any, inputs: Any, removal: Any) -> Any:
+    return av.token_effects(model, inputs, removal=removal, answer=(7, 8)).values
+
+
+def attributed(model: Any, inputs: Any, method: Any) -> Any:
+    options: dict[str, Any] = {} if method == "value norm" else {"answer": (7, 8)}
+    return av.attribute(model, inputs, method=method, **options).stack().weights(layer=1)
 
 
 def test_padding_before_a_decoders_text_is_no_token() -> None:

@@ -14,6 +14,8 @@ import transformers
 
 import attnviz as av
 from attnviz.interventions.changes import Change
+from models.explicit_attention import attention_function
+from models.interrupts import state_of
 from models.make_models import make_model
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
@@ -29,78 +31,51 @@ CHANGES = [
 ]
 
 
-class Noting(transformers.LogitsProcessor):  # type: ignore[misc, unused-ignore]
-    """A processor that stores the scores of every step."""
-
-    def __init__(self) -> None:
-        self.rows: list[torch.Tensor] = []
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Store the scores and return them unchanged."""
-        del input_ids
-        self.rows.append(scores[0].clone())
-        return scores
-
-
 def produced(
     model: Any, inputs: Any, changes: Sequence[Change] | Change, **settings: Any
 ) -> tuple[Any, list[torch.Tensor]]:
     """Return the record of the changed model's text, and the scores of each step."""
-    noting = Noting()
+    rows: list[torch.Tensor] = []
+
+    def store(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        rows.append(scores[0].clone())
+        return scores
+
     model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
     generate = {"max_new_tokens": COUNT, "do_sample": False} | settings
-    generate["logits_processor"] = transformers.LogitsProcessorList([noting])
+    generate["logits_processor"] = transformers.LogitsProcessorList([store])
     record = av.intervene(model, inputs, changes, generate=generate)
-    return record, noting.rows[-COUNT:]
+    return record, rows[-COUNT:]
 
 
-def by_hand(window: int | None) -> Callable[..., Any]:
-    """Return an attention function that applies `CHANGES` to a whole text."""
-
-    def attend(  # noqa: PLR0917 - as transformers calls it
-        module: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: Any,
-        scaling: float | None = None,
-        **_: Any,
-    ) -> tuple[torch.Tensor, None]:
-        del attention_mask
-        groups = query.shape[1] // key.shape[1]
-        key, value = (vectors.repeat_interleave(groups, dim=1) for vectors in (key, value))
-        scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-        logits = query @ key.transpose(2, 3) * scale
-        number = torch.arange(logits.shape[-1])
-        ahead = number[None, :] - number[:, None]
-        hidden = (ahead > 0) | (ahead <= -(window or 1000))
-        if module.layer_idx == 0:
-            hidden[:, [1, 7]] = True
-        if module.layer_idx == 1:
-            hidden[:, 5] |= number != 5
-        weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=-1).nan_to_num(0.0)
-        for row in (10, 12):
-            if module.layer_idx < 2 and row < len(number):
-                weights[:, :, row, [4, 9]] = 0
-        if module.layer_idx == 2:
-            weights[:, 1, 1:] = torch.eye(len(number))[:-1]
-        output = weights @ value
-        if module.layer_idx == 1:
-            output[:, 2] = 0
-        return output.transpose(1, 2).contiguous(), None
-
-    return attend
+def changed_weights(module: Any, logits: torch.Tensor) -> torch.Tensor:
+    """Return the weights of a whole text after `CHANGES`."""
+    number = torch.arange(logits.shape[-1])
+    if module.layer_idx == 0:
+        logits[..., [1, 7]] = -torch.inf
+    if module.layer_idx == 1:
+        logits[:, :, number != 5, 5] = -torch.inf
+    weights = logits.softmax(dim=-1).nan_to_num(0.0)
+    for row in (10, 12):
+        if module.layer_idx < 2 and row < len(number):
+            weights[:, :, row, [4, 9]] = 0
+    if module.layer_idx == 2:
+        weights[:, 1, 1:] = torch.eye(len(number))[:-1]
+    if module.layer_idx == 1:
+        # A head without weights has the output 0.
+        weights[:, 2] = 0
+    return weights
 
 
 @pytest.mark.parametrize("cache", CACHES, ids=["dynamic", "static", "none"])
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral"])
-def test_steps_are_full_forwards_with_the_same_change(
+def test_each_step_equals_a_forward_without_a_cache_by_hand(
     kind: str, cache: dict[str, Any], register: Callable[..., str]
 ) -> None:
     model = make_model(kind)
     edited = copy.deepcopy(model)
-    window = 5 if kind == "mistral" else None
-    edited.set_attn_implementation(register("by_hand", by_hand(window)))
+    by_hand = attention_function(changed_weights, window=5 if kind == "mistral" else None)
+    edited.set_attn_implementation(register("by_hand", by_hand))
     # Counted from the end of the prompt, it is the same token.
     named = [CHANGES[0], av.HideTokens(-4, layers=1), *CHANGES[2:]]
     record, rows = produced(model, {"input_ids": IDS}, named, **cache)
@@ -147,7 +122,7 @@ EACH_STACK = [
     ],
 )
 @pytest.mark.parametrize("cache", CACHES, ids=["dynamic", "static", "none"])
-def test_steps_are_those_of_one_forward_under_the_change(
+def test_each_step_equals_an_intervention_on_the_text_so_far(
     kind: str, changes: list[Any], cache: dict[str, Any]
 ) -> None:
     """The models have soft caps, sinks, windows, biases, traced attention, or two kinds of text."""
@@ -163,7 +138,9 @@ def test_steps_are_those_of_one_forward_under_the_change(
         assert prediction.token.id == pair[0]
         if step not in (0, 2, COUNT - 1):
             continue
-        effect = av.intervene(model, inputs, so_far(changes, ids.shape[1]), answer=pair).effect
+        effect = av.intervene(
+            model, inputs, changes_before(changes, ids.shape[1]), answer=pair
+        ).effect
         assert effect.after == pytest.approx(
             float(rows[step][pair[0]] - rows[step][pair[1]]), abs=2e-5
         )
@@ -171,17 +148,15 @@ def test_steps_are_those_of_one_forward_under_the_change(
     assert len(tokens.predictions) == COUNT
 
 
-def so_far(changes: Sequence[Change], count: int) -> list[Change]:
+def changes_before(changes: Sequence[Change], count: int) -> list[Change]:
     """Return the changes without tokens at or after `count`."""
     reduced: list[Change] = []
     for change in changes:
-        queries = change.queries if isinstance(change, av.Knockout) else None
-        if not isinstance(change, av.Knockout) or queries is None:
-            if getattr(change, "tokens", 0) < count:
-                reduced.append(change)
-        else:
-            present = [query for query in np.atleast_1d(queries) if query < count]
+        if isinstance(change, av.Knockout) and change.queries is not None:
+            present = [query for query in np.atleast_1d(change.queries) if query < count]
             reduced += [replace(change, queries=present)] if present else []
+        elif getattr(change, "tokens", 0) < count:
+            reduced.append(change)
     return reduced
 
 
@@ -269,11 +244,7 @@ def test_unsupported_changes_are_refused_before_the_generation(
 
 def test_a_generation_restores_the_model() -> None:
     model = make_model("bloom").train()
-    before = transformers.AttentionInterface.__dict__["get_interface"]
+    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
+    before = state_of([model])
     produced(model, {"input_ids": IDS}, av.HideTokens(1))
-    assert model.training
-    assert transformers.AttentionInterface.__dict__["get_interface"] is before
-    for module in model.modules():
-        assert not module._forward_hooks
-        assert not module._forward_pre_hooks
-    assert not torch.overrides._get_current_function_mode_stack()
+    assert state_of([model]) == before
