@@ -20,17 +20,11 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from attnviz import AttentionRecord, HeadView, ModelView, NeuronView, extract, show_neuron_view
+from attnviz import AttentionRecord, HeadView, ModelView, NeuronView, show_neuron_view
 from attnviz.record.tokens import make_visible
 from attnviz.views.record_view import RecordView
-from models.bertviz_reference import (
-    bundled_classes,
-    function_of_bertviz,
-    in_classes_of_bertviz,
-    trained_bert,
-)
+from models.bertviz_reference import function_of_bertviz, trained_bert
 from models.make_models import make_model
-from models.tiny import SIZE
 from unit.page_data import data_of
 
 pytestmark = [
@@ -45,37 +39,15 @@ VIEWS: dict[str, type[RecordView]] = {
     "model_view": ModelView,
     "neuron_view.show": NeuronView,
 }
-# The neuron view shows RoBERTa's special tokens as BERT's.
-AS_BERT = {"<s>": "[CLS]", "</s>": "[SEP]"}
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
-
-ENCODER = SIZE | {"vocab_size": 400, "d_head": 12, "embedding_size": 24}
-SEQUENCE_TO_SEQUENCE: dict[str, Any] = {
-    "d_model": 48,
-    "vocab_size": 400,
-    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_layers"), 2),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads", "num_heads"), 4),
-    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "d_ff"), 64),
-    "d_kv": 12,
-    "pad_token_id": 0,
-}
-SIZES = dict.fromkeys(("Bart", "Marian", "T5"), SEQUENCE_TO_SEQUENCE)
-# The embeddings of ALBERT and XLNet are small. T5 does not scale its products.
-FACTORS = {"Albert": 30.0, "T5": 2.5, "XLNet": 30.0}
-# The classes of models in BertViz's notebooks, and their tokenizers.
+# A kind of model and the fixture of its tokenizer, by the first notebook of a row.
 NOTEBOOKS = {
-    "albert": {"Albert": "word_tokenizer"},
-    "bart": {"Bart": "byte_tokenizer"},
-    "bert": {"Bert": "word_tokenizer"},
-    "distilbert": {"DistilBert": "word_tokenizer"},
-    "encoder_decoder": {"Marian": "piece_tokenizer", "T5": "piece_tokenizer"},
-    "gpt2": {"GPT2": "byte_tokenizer"},
-    "roberta": {"Roberta": "byte_tokenizer"},
-    "xlm": {"XLM": "byte_tokenizer"},
-    "xlnet": {"XLNet": "piece_tokenizer"},
+    "gpt2": ("gpt2", "byte_tokenizer"),
+    "bert": ("bert", "word_tokenizer"),
+    "roberta": ("roberta", "byte_tokenizer"),
+    "bart": ("bart", "byte_tokenizer"),
 }
-NEURON_NOTEBOOKS = ["neuron_view_bert", "neuron_view_gpt2", "neuron_view_roberta"]
 TEXTS = {
     "text": "The animal didn't cross the street because it was too tired.",
     "target": "The cat sat on the mat.",
@@ -175,47 +147,6 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Return a function that saves a random sharpened model of a class and returns the folder."""
-
-    @functools.cache
-    def make(name: str) -> Path:
-        torch.manual_seed(0)
-        configuration = getattr(transformers, f"{name}Config")(**SIZES.get(name, ENCODER))
-        model = getattr(transformers, f"{name}Model")(configuration)
-        with torch.no_grad():
-            for path, parameter in model.named_parameters():
-                if re.search(r"\.(q|k|query|key|c_attn)(_proj|_lin)?(\.weight)?$", path):
-                    parameter.mul_(FACTORS.get(name, 15.0))
-        folder = tmp_path_factory.mktemp(name)
-        model.save_pretrained(folder)
-        return folder
-
-    return make
-
-
-@pytest.fixture
-def bundled(byte_tokenizer: Any, tmp_path: Path) -> Callable[[str, Path], dict[str, Any]]:
-    """Return a function that loads a checkpoint in BertViz's own classes and in transformers'."""
-
-    def make(name: str, checkpoint: Path) -> dict[str, Any]:
-        ours = getattr(transformers, f"{name}Model").from_pretrained(checkpoint)
-        theirs = in_classes_of_bertviz(name, ours, checkpoint / "config.json")
-        byte_tokenizer.backend_tokenizer.model.save(str(tmp_path))
-        files = [str(tmp_path / file) for file in ("vocab.json", "merges.txt")]
-        # RoBERTa counts positions from its padding, whose number is fixed in BertViz.
-        vocabulary = json.loads(Path(files[0]).read_text(encoding="utf-8")) | {"<s>": 0, "<pad>": 1}
-        Path(files[0]).write_text(json.dumps(vocabulary), encoding="utf-8")
-        sides = {"bertviz": (bundled_classes(), theirs), "attnviz": (transformers, ours)}
-        return {
-            side: {"model": model, "tokenizer": getattr(module, f"{name}Tokenizer")(*files)}
-            for side, (module, model) in sides.items()
-        }
-
-    return make
-
-
 @pytest.fixture
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -276,33 +207,28 @@ def test_both_columns_draw_the_same(
         compare_view(drawn, ours)
 
 
-def cells() -> list[Any]:
-    """Return every cell of the notebooks with every class of model that runs it."""
+def rows_of_notebooks(kind: str) -> list[Row]:
+    """Return the rows with cells of notebooks: of the neuron view, or of the other views."""
+    notebook_rows = [row for row in rows() if not row.function]
     return [
-        pytest.param(row, tokenizer, name, id=f"{name}-{number}")
-        for number, row in enumerate(row for row in rows() if not row.function)
-        for notebook in row.arguments
-        for name, tokenizer in NOTEBOOKS.get(notebook, {}).items()
+        row
+        for row in notebook_rows
+        if row.arguments[0].startswith("neuron_view") == (kind == "neuron")
     ]
 
 
-def test_no_notebook_of_bertviz_is_missing() -> None:
-    named = {name for row in rows() if not row.function for name in row.arguments}
-    assert named == {*NOTEBOOKS, *NEURON_NOTEBOOKS}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("row", "tokenizer", "name"), cells())
+@pytest.mark.parametrize("row", rows_of_notebooks("other"), ids=lambda row: row.arguments[0])
 def test_cells_of_notebooks_draw_the_same(
-    row: Row,
-    tokenizer: str,
-    name: str,
-    checkpoints: Callable[[str], Path],
-    request: pytest.FixtureRequest,
+    row: Row, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    kind, tokenizer = NOTEBOOKS[row.arguments[0]]
+    # BertViz needs equal numbers of layers and heads.
+    equal = {"encoder_layers": 3, "decoder_attention_heads": 4} if kind == "bart" else {}
+    make_model(kind, **equal).save_pretrained(tmp_path)
     namespaces: list[dict[str, Any]] = []
     for column in first_cells():
-        namespaces.append({"AutoModel": transformers.AutoModel, "checkpoint": checkpoints(name)})
+        namespaces.append({"AutoModel": transformers.AutoModel, "checkpoint": tmp_path})
         exec(column, namespaces[-1])  # noqa: S102 - the document's own code
     theirs, ours = (
         names | TEXTS | {"tokenizer": request.getfixturevalue(tokenizer)} for names in namespaces
@@ -370,10 +296,7 @@ def compare_weights(
     sides = {"left_text": (stack.query_tokens, queries), "right_text": (stack.key_tokens, keys)}
     for side, (tokens, positions) in sides.items():
         expected_texts = [make_visible(text) for text in texts(entry, side, positions)]
-        renamed = AS_BERT if "[CLS]" in expected_texts else {}
-        assert [
-            renamed.get(tokens[position], tokens[position]) for position in positions
-        ] == expected_texts
+        assert [tokens[position] for position in positions] == expected_texts
     for number, theirs in zip(stack.layers, entry["attn"], strict=True):
         ours = stack.weights(layer=number)[:, queries[:, None], keys]
         if heads is not None and len(theirs) < len(ours):
@@ -452,26 +375,20 @@ def document_on_one_line() -> str:
     return " ".join(DOCUMENT.read_text(encoding="utf-8").split())
 
 
-@pytest.mark.parametrize("notebook", NEURON_NOTEBOOKS)
+@pytest.mark.parametrize("row", rows_of_notebooks("neuron"), ids=lambda row: row.arguments[0])
 def test_cells_of_neuron_notebooks_draw_the_same(
-    notebook: str,
-    checkpoints: Callable[[str], Path],
-    bundled: Callable[[str, Path], dict[str, Any]],
-    models_for_neurons: dict[str, dict[str, Any]],
+    row: Row, models_for_neurons: dict[str, dict[str, Any]]
 ) -> None:
-    (row,) = (row for row in rows() if row.arguments == (notebook,))
-    name = {"neuron_view_gpt2": "GPT2", "neuron_view_roberta": "Roberta"}.get(notebook)
-    models = bundled(name, checkpoints(name)) if name else models_for_neurons
     show = functools.partial(function_of_bertviz("neuron_view.show"), html_action="return")
-    drawn = parameters_of(run(row.bertviz, TEXTS | models["bertviz"] | {"show": show}).data)
-    ours = TEXTS | models["attnviz"] | {"show_neuron_view": show_neuron_view}
+    # One checkpoint stands for the three models. All classes of BertViz store the same numbers.
+    bertviz = re.sub('"(gpt2|roberta)"', '"bert"', row.bertviz)
+    drawn = parameters_of(run(bertviz, TEXTS | models_for_neurons["bertviz"] | {"show": show}).data)
+    ours = TEXTS | models_for_neurons["attnviz"] | {"show_neuron_view": show_neuron_view}
     compare_attention(drawn, run(row.attnviz, ours))
 
 
-def test_calls_of_the_notebooks_that_transformers_5_replaces(
-    checkpoints: Callable[[str], Path], word_tokenizer: Any
-) -> None:
-    model = transformers.BertModel.from_pretrained(checkpoints("Bert"), output_attentions=True)
+def test_calls_of_the_notebooks_that_transformers_5_replaces(word_tokenizer: Any) -> None:
+    model = make_model("bert", "eager", output_attentions=True).base_model
     available = TEXTS | {"tokenizer": word_tokenizer, "text_pair": TEXTS["sentence_b"]}
     available |= {"model": model, "input_ids": torch.tensor([[2, 7, 3]])}
     table = DOCUMENT.read_text(encoding="utf-8").partition("| With transformers 5 |")[2]
@@ -484,16 +401,6 @@ def test_calls_of_the_notebooks_that_transformers_5_replaces(
     assert eval(last, available) == ()  # noqa: S307
     for _, now in calls:
         assert eval(now, available)  # noqa: S307
-
-
-def test_a_target_is_shifted_to_the_right(
-    checkpoints: Callable[[str], Path], byte_tokenizer: Any
-) -> None:
-    model = transformers.BartModel.from_pretrained(checkpoints("Bart"))
-    target = f"<s>{TEXTS['target']}</s>"
-    record = extract(model, TEXTS["text"], target=target, tokenizer=byte_tokenizer)
-    first, *others = record.stack("decoder").query_tokens
-    assert (first, others[0], "</s>" in others) == ("</s>", "<s>", False)
 
 
 def test_weights_may_have_special_tokens_and_a_title(

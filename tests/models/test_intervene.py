@@ -225,7 +225,7 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
     assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < off
     assert cut.effect.change != 0
     if kind in TRACED:
-        # The same weights have the same effect if they are set.
+        # Setting these weights has the same effect.
         same = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
         effect = av.intervene(model, inputs, same, answer=(7, 8)).effect
         assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
@@ -336,7 +336,7 @@ def test_changes_refuse_invalid_arguments(
 
 
 def test_effects_of_heads_run_no_earlier_layer_again() -> None:
-    """In BLOOM the heads of a layer are copies in one batch, and earlier layers do not run."""
+    """BLOOM runs the heads of a layer as copies in one batch, without the earlier layers."""
     model = model_of("bloom")
     runs: Counter[int] = Counter()
     for number, block in enumerate(model.transformer.h):
