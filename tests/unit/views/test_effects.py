@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from traitlets import TraitError
 
 import attnviz as av
@@ -47,18 +46,10 @@ def test_effects_of_several_texts_have_standard_errors() -> None:
     record = given_record((3,))
     view = ModelView(record, scores={"effect": effects, "mine": [[1, -2, 3]]})
     assert view.score_errors == {"effect": {"self": [[0.25, 0.5, None]]}}
-    own_errors = {"mine": [[0.5, 0.5, 0.5]]}
-    view = ModelView(
-        record, scores={"effect": effects, "mine": [[1, -2, 3]]}, score_errors=own_errors
-    )
-    assert set(view.score_errors) == {"effect", "mine"}
+    view.score_errors = {**view.score_errors, "mine": [[0.5, 0.5, 0.5]]}
     # Errors belong to the scores that they came with.
     view.scores = {"effect": [[0.5, 1.0, 1.0]], "mine": [[1, -2, 3]]}
     assert set(view.score_errors) == {"mine"}
-    view.scores = {"score": effects}
-    assert view.score_errors == {"score": {"self": [[0.25, 0.5, None]]}}
-    # The effects of one text have no errors.
-    assert ModelView(record, scores=head_effects([[1, 2, 3]], (0,))).score_errors == {}
     layers = HeadEffects(
         (np.zeros(2), np.ones(2)), (np.ones(2), np.full(2, 0.5)), 0.0, MEASURE, "self", (0, 1), 2
     )
@@ -67,20 +58,13 @@ def test_effects_of_several_texts_have_standard_errors() -> None:
 
 
 def test_one_of_several_token_scores_is_drawn() -> None:
-    record = given_record((2,), 3)
     scores = {"one": [1, -2, 3], "two": [0.5, 0.5, -1]}
-    view = HeadView(record, token_scores=scores, token_score="two")
+    view = HeadView(given_record((2,), 3), token_scores=scores, token_score="two")
     assert view.token_score == "two"
-    with pytest.raises(
-        TraitError, match=r"token_score='three' must be one of the names of .*: 'one', 'two'"
-    ):
+    with pytest.raises(TraitError, match=r"'three' must be one of the names of .*: 'one', 'two'"):
         view.token_score = "three"
-    with pytest.raises(TraitError, match="token_score"):
-        view.set_trait("token_score", 1)
     view.token_scores = {"one": [1, -2, 3]}
     assert view.state["token_score"] is None
-    with pytest.raises(TraitError, match=r"token_score='one' must be .*: none"):
-        HeadView(record, token_score="one")
 
 
 def test_a_note_is_dropped_with_its_scores() -> None:
@@ -91,11 +75,6 @@ def test_a_note_is_dropped_with_its_scores() -> None:
     view.scores = {"mine": [[1, -2, 3]], "effect": [[0.5, 1.0, 1.0]]}
     # The note describes other numbers, so it is dropped.
     assert view.score_notes == {"mine": "what I measured"}
-    view.scores = {"effect": effects}
-    assert list(view.score_notes) == ["effect"]
-    assert view.order == "effect"
-    own_notes = HeadView(given_record((3,)), scores={"e": effects}, score_notes={"e": "mine"})
-    assert own_notes.score_notes == {"e": "mine"}
 
 
 def test_effects_need_their_stack_and_layers() -> None:
@@ -123,59 +102,14 @@ def test_effects_of_tokens() -> None:
     # The state of the browser, by stack. Numbers that are not finite become None.
     view.token_scores = {"mine": {"self": [None, np.inf, *range(2, count)]}}
     assert view.token_scores["mine"]["self"][:3] == [None, None, 2.0]
-    view.token_scores = view.token_scores
-    view.token_scores = {}
 
 
-def test_effects_of_tokens_are_of_the_keys_of_a_stack() -> None:
+def test_scores_of_tokens_belong_to_the_keys_of_a_stack() -> None:
     record = encoder_decoder_record()
-    stack = record.stacks["cross"]
-    keys = len(stack.key_tokens)
-    assert keys != len(stack.query_tokens)
-    view = HeadView(record, stack="cross", token_scores=[0.5] * keys)
+    num_keys = len(record.stacks["cross"].key_tokens)
+    view = HeadView(record, stack="cross", token_scores=[0.5] * num_keys)
     assert list(view.token_scores["score"]) == ["cross"]
-    with pytest.raises(TraitError, match=rf"has {keys} keys. Pass .*\(tokens,\)"):
-        HeadView(record, stack="cross", token_scores=[0.5] * (keys + 1))
+    with pytest.raises(TraitError, match=rf"has {num_keys} keys. Pass .*\(tokens,\)"):
+        HeadView(record, stack="cross", token_scores=[0.5] * (num_keys + 1))
     with pytest.raises(TraitError, match="are for 'other', but this record has"):
         HeadView(record, token_scores={"mine": {"other": [1.0]}})
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        (
-            "score_errors",
-            {"mine": [[-0.5, 0.0]]},
-            "negative numbers. Standard errors must be at least 0",
-        ),
-        ("score_errors", {"mine": [[0.5]]}, r"score_errors\['mine'\] has 1 layers of 1 heads"),
-        (
-            "score_errors",
-            {"mine": {"cross": [[0.5, 0.5]]}},
-            r"score_errors\['mine'\] are for 'cross'",
-        ),
-        ("score_errors", {"mine": "much"}, "score_errors"),
-        ("score_errors", "much", "score_errors='much' is a string. Pass numbers"),
-        ("score_errors", {3: [[0.5, 0.5]]}, "score_errors: 3 cannot be a name"),
-        ("token_scores", "effect", "token_scores='effect' is a string"),
-        ("token_scores", {"mine": "ab"}, r"token_scores\['mine'\] must be numbers, \(tokens,\)"),
-        ("token_scores", {"mine": ["1.5", "2"]}, r"token_scores\['mine'\] must be numbers"),
-        ("token_scores", {"mine": [1j, 2]}, r"token_scores\['mine'\] must be numbers"),
-        ("token_scores", {"mine": [[1.0]]}, r"has the shape \(1, 1\)"),
-        ("token_scores", {"mine": []}, r"has the shape \(0,\)"),
-        ("token_scores", {"mine": 3}, r"has the shape \(\)"),
-        (
-            "token_scores",
-            torch.zeros(2, requires_grad=True),
-            r"token_scores\['score'\] must be numbers",
-        ),
-        ("token_scores", {"mine": None}, r"token_scores\['mine'\] must be numbers"),
-        ("token_scores", {1: [1.0]}, "token_scores: 1 cannot be a name"),
-        ("score_notes", "x", "score_notes='x' must be a dict"),
-        ("score_notes", {"mine": 3}, r"score_notes\['mine'\]=3: names and notes must be strings"),
-        ("score_notes", {"mine": "x" * 1001}, "has 1,001 characters. Pass at most 1,000"),
-    ],
-)
-def test_invalid_scores_are_refused(name: str, value: Any, message: str) -> None:
-    with pytest.raises(TraitError, match=message):
-        HeadView(given_record((2,)), scores={"mine": [[1, -2]]}, **{name: value})

@@ -16,9 +16,8 @@ from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.views.generated_token import Cursor, settled
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
-from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
-from unit.records import captured_record, shares, words
+from unit.records import shares, words
 
 
 def prediction(query: int, row: int | None) -> Prediction:
@@ -59,17 +58,7 @@ def test_the_first_cursor_is_complete() -> None:
     assert cursor_of(HeadView(predicted_record(), token=0, prediction=1)) == (0, None, False)
 
 
-def test_the_browser_can_set_traits_together_or_one_by_one() -> None:
-    view = HeadView(predicted_record())
-    view.set_state({"prediction": 1, "token": 2})
-    assert cursor_of(view) == (2, 1, False)
-    view.set_state({"as_query": True, "token": 3})
-    assert cursor_of(view) == (3, 1, True)
-    view.set_state({"token": 2})
-    assert cursor_of(view) == (2, 0, True)
-
-
-def test_views_are_linked_by_any_of_them() -> None:
+def test_views_are_linked_by_each_trait_of_the_cursor() -> None:
     record = predicted_record()
     for names in (["token"], ["prediction"], ["token", "prediction", "as_query"]):
         first, second = HeadView(record), MatrixView(record)
@@ -100,20 +89,12 @@ def test_another_stack_has_its_own_predictions() -> None:
     assert view.prediction is None
 
 
-@pytest.mark.parametrize("value", [-4, 3, 99])
-def test_a_missing_prediction_is_named(value: int) -> None:
-    view = HeadView(predicted_record())
-    with pytest.raises(TraitError, match=rf"prediction={value}: stack 'self' has predictions 0 to"):
-        view.prediction = value
-    assert cursor_of(view) == (None, None, False)
+def test_negative_predictions_count_from_the_end_and_missing_ones_are_refused() -> None:
+    view = HeadView(predicted_record(), prediction=-1)
+    assert view.prediction == len(PREDICTIONS) - 1
+    for value in (-4, 3):
+        with pytest.raises(TraitError, match=f"prediction={value}: .* has predictions 0 to"):
+            view.prediction = value
     with pytest.raises(TraitError):
         view.prediction = 1.5
-
-
-def test_a_record_without_predictions() -> None:
-    view = NeuronView(captured_record())
-    with pytest.raises(TraitError, match=r"stack 'self' has no predictions\. .*generate="):
-        view.prediction = 0
-    view.as_query = True
-    view.token = 3
-    assert cursor_of(view) == (3, None, True)
+    assert view.prediction == len(PREDICTIONS) - 1

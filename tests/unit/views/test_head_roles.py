@@ -4,44 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import traitlets
 
-from attnviz.corpus.statistics import HeadStatistics
 from attnviz.embedding.view import EmbeddingView
-from attnviz.record.record import AttentionRecord
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
+from unit.corpus.looking_back import looking_back, statistics_of_looking_back
 from unit.random_corpora import corpus
-from unit.records import encoder_decoder_record, given_record, words
-
-
-def looking_back(text: int) -> AttentionRecord:
-    """Return a record of a previous-token head 1.0, a first-token head 0.1 and uniform heads."""
-    count = 6 + text % 3
-    even = np.ones((count, count))
-    before = np.eye(count, k=-1) + np.eye(count) * np.eye(count, 1)
-    before[0, 0] = 1
-    first = np.zeros((count, count))
-    first[:, 0] = 1
-    layers = [np.stack([even, first, even]), np.stack([before, even, even])]
-    weights = [layer / layer.sum(-1, keepdims=True) for layer in layers]
-    return AttentionRecord.from_weights(weights, words(count), model="made")
-
-
-def statistics(texts: int = 8) -> HeadStatistics:
-    head_statistics = HeadStatistics()
-    for text in range(texts):
-        head_statistics.add(looking_back(text))
-    return head_statistics
+from unit.records import encoder_decoder_record, given_record
 
 
 @pytest.mark.parametrize("view", [HeadView, MatrixView, ModelView, Dashboard])
 def test_statistics_name_the_heads_of_a_view(view: Any) -> None:
-    view_of_record = view(looking_back(0), roles=statistics(), order="role")
+    view_of_record = view(looking_back(0), roles=statistics_of_looking_back(), order="role")
     named = view_of_record.roles["self"]
     assert named["names"] == [[None, "first token", None], ["previous token", None, None]]
     # The score is 1 in all texts.
@@ -55,7 +33,7 @@ def test_statistics_name_the_heads_of_a_view(view: Any) -> None:
 
 
 def test_the_roles_of_one_stack_are_accepted() -> None:
-    head_statistics = statistics()
+    head_statistics = statistics_of_looking_back()
     by_name = HeadView(looking_back(0), roles=head_statistics.stack().roles()).roles
     assert by_name == HeadView(looking_back(1), roles=head_statistics).roles
     assert (
@@ -77,7 +55,7 @@ def test_custom_roles_are_ranked_by_their_number_of_heads() -> None:
 
 
 def test_roles_of_omitted_layers_are_omitted() -> None:
-    view = HeadView(looking_back(0), include_layers=[1], roles=statistics())
+    view = HeadView(looking_back(0), include_layers=[1], roles=statistics_of_looking_back())
     assert view.roles["self"]["names"] == [["previous token", None, None]]
 
 
@@ -90,49 +68,6 @@ def test_the_embedding_view_has_roles() -> None:
         view.order = "role"
 
 
-@pytest.mark.parametrize(
-    ("roles", "message"),
-    [
-        (3, "roles=3: pass attnviz.HeadStatistics"),
-        ("induction", "roles='induction': pass"),
-        (np.zeros((2, 3)), "pass attnviz.HeadStatistics"),
-        ({(9, 9): "a"}, r"roles\[\(9, 9\)\]: stack 'self' has no such head"),
-        ({(0, -1): "a"}, "has no such head"),
-        ({(0, 0): 3}, "must be a name of at most 80"),
-        ({(0, 0): " "}, "must be a name of at most 80"),
-        ({(0, 0): "a" * 81}, "of at most 80 characters"),
-        ({0: "a"}, r"0 must be \(layer, head\)"),
-        ({(True, 0): "a"}, r"must be \(layer, head\)"),
-        ({"cross": {(0, 0): "a"}}, "roles are for 'cross', but this record has 'self'"),
-        ({"self": 3}, "roles of 'self'"),
-        ({"self": {"names": [], "labels": [], "ranks": []}}, "2 layers of 2, 3 heads"),
-        (
-            {"self": {"names": [[1, 2], [3, 4, 5]], "labels": [], "ranks": []}},
-            "names must have 2 layers of 2, 3 heads",
-        ),
-    ],
-)
-def test_invalid_roles_are_refused(roles: Any, message: str) -> None:
-    view = HeadView(given_record((2, 3)))
-    with pytest.raises(traitlets.TraitError, match=message):
-        view.roles = roles
-    assert view.roles == {}
-
-
-def test_roles_of_another_model_are_refused() -> None:
-    with pytest.raises(
-        traitlets.TraitError, match="roles come from another model: they have head 1"
-    ):
-        HeadView(given_record((1, 3)), roles=statistics())
-    with pytest.raises(
-        traitlets.TraitError, match="roles are for 'self', but this record has 'encoder'"
-    ):
-        HeadView(encoder_decoder_record(), roles=statistics())
-
-
-def test_a_view_without_roles_is_not_ordered_by_them() -> None:
-    with pytest.raises(traitlets.TraitError, match=r'order="role" needs roles=, such as attnviz'):
-        HeadView(given_record((2, 3)), order="role")
-    # A score named "role" is a valid order.
+def test_a_score_named_role_is_an_order_without_roles() -> None:
     view = HeadView(given_record((2,)), scores={"role": [[1, 2]]})
     assert view.order == "role"

@@ -1,4 +1,4 @@
-"""A view without a given position opens at the head with the most distinct pattern."""
+"""A view whose caller chose no position opens at the head with the most distinct pattern."""
 
 from __future__ import annotations
 
@@ -59,34 +59,23 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
         {"heads": [1]},
         {"heads": []},
         {"token": 3},
-        {"key": 0},
         {"order": "previous token"},
         {"scores": np.zeros((3, 5))},
     ],
 )
-def test_a_given_position_is_kept(arguments: dict[str, Any]) -> None:
+def test_a_position_from_the_caller_is_kept(arguments: dict[str, Any]) -> None:
     view = av.HeadView(RECORD, **arguments)
     assert (view.layer, view.opening) == (0, None)
     assert view.heads == arguments.get("heads", [])
 
 
-def test_a_position_of_none_counts_as_not_given() -> None:
-    assert av.HeadView(RECORD, token=None, key=None).heads == [3]
-
-
-@pytest.mark.parametrize("stack", ["encoder", "cross"])
-def test_a_view_without_distinct_patterns_opens_at_the_first_layer(stack: str) -> None:
-    view = av.HeadView(encoder_decoder_record(), stack=stack)
+def test_a_view_without_a_distinct_head_opens_at_the_first_layer() -> None:
+    view = av.HeadView(encoder_decoder_record(), stack="cross")
     assert (view.layer, view.opening) == (0, None)
-
-
-def test_a_record_of_one_head_has_no_opening() -> None:
-    weights = RECORD.stack().weights(layer=2)[3:4]
-    view = av.HeadView(av.AttentionRecord.from_weights([weights], WORDS))
+    one_head = RECORD.stack().weights(layer=2)[3:4]
+    view = av.HeadView(av.AttentionRecord.from_weights([one_head], WORDS))
     assert (view.heads, view.opening) == ([0], None)
-
-
-def test_only_included_layers_are_considered() -> None:
+    # The distinct head is in layer 2.
     view = av.HeadView(RECORD, include_layers=[0, 1])
     assert (view.layer, view.heads, view.opening) == (0, [], None)
 

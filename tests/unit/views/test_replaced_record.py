@@ -96,9 +96,6 @@ def test_defaults_follow_the_length_and_the_heads() -> None:
     assert (view.heads, view.top_k) == ([0, 1], None)
     view.record = record_of(1, 3, 40)
     assert (view.heads, view.top_k) == ([0, 1, 2], 3)
-    view.top_k = 5
-    view.record = record_of(1, 3, 8)
-    assert view.top_k == 5
 
 
 def test_numbers_of_other_tokens_are_not_kept() -> None:

@@ -1,0 +1,220 @@
+"""Arguments and values of traits that views refuse, and what the errors say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from traitlets import TraitError
+
+import attnviz as av
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.record.words import MergedWeights
+from unit.corpus.looking_back import statistics_of_looking_back
+from unit.records import captured_record, encoder_decoder_record, given_record, shares
+
+MakeView = Callable[..., Any]
+
+
+def compare_view(**arguments: Any) -> av.CompareView:
+    record = given_record((3, 3))
+    return av.CompareView(av.compare(record, record, names=("before", "after")), **arguments)
+
+
+def view_of(kind: Any, record: Callable[[], AttentionRecord]) -> MakeView:
+    return lambda **arguments: kind(record(), **arguments)
+
+
+HEAD = view_of(av.HeadView, encoder_decoder_record)
+SMALL_HEAD = view_of(av.HeadView, given_record)
+WITH_SCORES = partial(view_of(av.HeadView, partial(given_record, (2,))), scores={"mine": [[1, -2]]})
+MODEL = view_of(av.ModelView, given_record)
+OTHER_MODEL = view_of(av.ModelView, partial(given_record, (1, 3)))
+NEURON = view_of(av.NeuronView, captured_record)
+LAYERS_5_11 = partial(view_of(av.ModelView, captured_record), include_layers=[5, 11])
+
+# View, trait, value and error.
+VALUES: list[tuple[MakeView, str, Any, str]] = [
+    (HEAD, "stack", "self", "stack='self': this record has 'encoder', 'decoder', 'cross'"),
+    (HEAD, "stack", 7, "stack.*7"),
+    (HEAD, "layer", 2, "layer=2: stack 'encoder' has layers 0, 1"),
+    (HEAD, "layer", -3, "layer=-3: stack 'encoder' has layers 0, 1"),
+    (HEAD, "layer", "0", "expected an int"),
+    (HEAD, "heads", [0, -4], r"heads=\[0, -4\]: layer 0 of stack 'encoder' has heads 0 to 2"),
+    (HEAD, "heads", 3, r"heads=\[3\]: layer 0 of stack 'encoder' has heads 0 to 2"),
+    (HEAD, "heads", 1.5, "expected a list"),
+    (HEAD, "heads", np.array([0.5]), "int"),
+    (HEAD, "heads", "most", "heads='most': pass an integer, a list .* or \"all\""),
+    (HEAD, "heads", ["0", "1"], "int"),
+    (HEAD, "token", 6, "token=6: stack 'encoder' has queries 0 to 5"),
+    (HEAD, "token", -7, "token=-7: stack 'encoder' has queries 0 to 5"),
+    (HEAD, "token", "t0", r"token='t0': no token has this text\. .* a number from 0 to 5"),
+    (HEAD, "token", 1.5, "int"),
+    (HEAD, "key", 6, "key=6: stack 'encoder' has keys 0 to 5"),
+    (HEAD, "combine", "sum", "any of"),
+    (HEAD, "top_k", 0, "should not be less than 1"),
+    (HEAD, "top_k", 1.5, "int"),
+    (HEAD, "threshold", 1.5, "must be between 0 and 1"),
+    (HEAD, "threshold", -0.1, "should not be less than 0"),
+    (HEAD, "threshold", math.nan, "threshold=nan must be a finite number"),
+    (HEAD, "min_score", math.nan, "min_score=nan must be a finite number; None sets no limit"),
+    (HEAD, "leave_out", ["last"], r"leave_out='last': no token has this text\. .*\"special\" or"),
+    (HEAD, "leave_out", [6], r"leave_out=\[6\]: stack 'encoder' has keys 0"),
+    (HEAD, "leave_out", [1.5], "leave_out"),
+    (HEAD, "renormalize", "yes", "boolean"),
+    (HEAD, "pair", "b-a", "pair='b-a': the tokens of stack 'encoder'"),
+    (HEAD, "query_window", [0, 7], r"query_window=\[0, 7\] must be \[start, stop\] within the 6"),
+    (HEAD, "key_window", [4, 2], r"key_window=\[4, 2\] must be"),
+    (HEAD, "key_window", [1], "length 2"),
+    (HEAD, "theme", "blue", "any of"),
+    (HEAD, "controls", None, 'controls=None must be one of "auto", "full", "compact", "none"'),
+    (HEAD, "controls", 2.5, r"controls=2\.5 must be one of"),
+    (HEAD, "controls", "Compact", "controls='Compact' must be one of"),
+    (HEAD, "order", "yours", "order='yours' must be one of 'number', 'pinned', 'previous"),
+    (SMALL_HEAD, "order", "induction", r"no stack .*Pass one of 'first token'"),
+    (SMALL_HEAD, "order", "role", r'order="role" needs roles=, such as attnviz'),
+    (SMALL_HEAD, "scores", [[1.0]], "has 1 layers of 1 heads, but .* has 2 layers of 2, 3 heads"),
+    (SMALL_HEAD, "scores", [["a", "b", "c"]], "must be numbers"),
+    (SMALL_HEAD, "scores", {"number": [[1, 2, 3]]}, "cannot be a name"),
+    (SMALL_HEAD, "scores", {"mine": {"cross": [[1]]}}, "are for 'cross', but this record has"),
+    (SMALL_HEAD, "prediction", 0, r"stack 'self' has no predictions\. .*generate="),
+    (WITH_SCORES, "score_errors", {"mine": [[-0.5, 0.0]]}, "negative .* must be at least 0"),
+    (WITH_SCORES, "score_errors", {"mine": [[0.5]]}, r"\['mine'\] has 1 layers of 1 heads"),
+    (WITH_SCORES, "score_errors", "much", "score_errors='much' is a string. Pass numbers"),
+    (WITH_SCORES, "score_errors", {3: [[0.5, 0.5]]}, "score_errors: 3 cannot be a name"),
+    (WITH_SCORES, "score_notes", "x", "score_notes='x' must be a dict"),
+    (WITH_SCORES, "score_notes", {"mine": 3}, r"\['mine'\]=3: names and notes must be strings"),
+    (WITH_SCORES, "score_notes", {"mine": "x" * 1001}, "1,001 characters. Pass at most 1,000"),
+    (WITH_SCORES, "token_scores", "effect", "token_scores='effect' is a string"),
+    (WITH_SCORES, "token_scores", {"mine": ["1.5", "2"]}, r"\['mine'\] must be numbers, \(tok"),
+    (WITH_SCORES, "token_scores", {"mine": [1j, 2]}, r"\['mine'\] must be numbers"),
+    (WITH_SCORES, "token_scores", {"mine": [[1.0]]}, r"has the shape \(1, 1\)"),
+    (WITH_SCORES, "token_scores", torch.zeros(2, requires_grad=True), "must be numbers"),
+    (WITH_SCORES, "token_score", "three", "token_score='three' must be .*: none"),
+    (MODEL, "pooled", "median", "any of"),
+    (MODEL, "include_heads", [3], r"\[3\]: no layer has head 3; there are heads 0 to 2"),
+    (MODEL, "include_heads", -1, "no layer has head -1"),
+    (MODEL, "include_heads", {0: [2]}, "layer 0 has heads 0 to 1, not head 2"),
+    (MODEL, "include_heads", {5: [0]}, "there is no layer 5: stack 'self' has layers 0, 1"),
+    (MODEL, "include_heads", [], "contains no head. Omit it to offer all"),
+    (MODEL, "include_heads", {0: []}, "contains no head"),
+    (MODEL, "include_heads", 1.5, r"such as {3: \[0, 1\]}. Got 1.5"),
+    (MODEL, "include_heads", {0: 1.5}, "Got {0: 1.5}"),
+    (MODEL, "include_heads", [0.5], "0.5 is not the number of a layer or head"),
+    (MODEL, "include_heads", {"first": [0]}, "'first' is not the number"),
+    (LAYERS_5_11, "include_heads", {2: [0]}, "no layer 2: stack 'self' has layers 5, 11"),
+    (LAYERS_5_11, "layer", 2, "layer=2: stack 'self' has layers 5, 11"),
+    (NEURON, "stack", "cross", "cross"),
+    (compare_view, "member", 0, r"member=0 must be one of 1 \(after\), .* compared with before"),
+    (compare_view, "form", "lines", 'form=\'lines\': expected any of "head", "matrix"'),
+    (compare_view, "order", "strongest", "order='strongest'"),
+    (compare_view, "heads", 7, "heads=.7.: layer 0 of stack 'self' has heads 0 to 2"),
+    (MODEL, "roles", 3, "roles=3: pass attnviz.HeadStatistics"),
+    (MODEL, "roles", np.zeros((2, 3)), "pass attnviz.HeadStatistics"),
+    (MODEL, "roles", {(9, 9): "a"}, r"roles\[\(9, 9\)\]: stack 'self' has no such head"),
+    (MODEL, "roles", {(0, 0): 3}, "must be a name of at most 80"),
+    (MODEL, "roles", {(0, 0): "a" * 81}, "of at most 80 characters"),
+    (MODEL, "roles", {(True, 0): "a"}, r"must be \(layer, head\)"),
+    (MODEL, "roles", {"cross": {(0, 0): "a"}}, "for 'cross', but this record has 'self'"),
+    (MODEL, "roles", {"self": {"names": [], "labels": [], "ranks": []}}, "2 layers of 2, 3 heads"),
+    (OTHER_MODEL, "roles", statistics_of_looking_back(), "roles come from another model"),
+    (HEAD, "roles", statistics_of_looking_back(), "for 'self', but this record has 'encoder'"),
+]
+
+
+@pytest.mark.parametrize(("make", "name", "value", "message"), VALUES)
+def test_an_invalid_value_is_refused_and_changes_nothing(
+    make: MakeView, name: str, value: Any, message: str
+) -> None:
+    view = make()
+    before = view.state
+    with pytest.raises(TraitError, match=message):
+        setattr(view, name, value)
+    assert view.state == before
+    with pytest.raises(TraitError, match=message):
+        make(**{name: value})
+
+
+def merged_record() -> AttentionRecord:
+    starts = np.array([0, 1, 3])
+    merged = MergedWeights(captured_record().stack().attention(2), starts, starts)
+    return AttentionRecord({"self": AttentionStack("self", {2: merged}, Tokens.of(list("abc")))})
+
+
+def signed_record() -> AttentionRecord:
+    numbers = [[[[0.5, -0.5], [0.1, 0.2]]]]
+    return AttentionRecord.from_weights(numbers, ["a", "b"], signed=True, measure="difference")
+
+
+# Call, error type and error.
+CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: SMALL_HEAD(head=1), TypeError, r"no argument 'head'; did you mean 'heads'\?; it tak"),
+    (lambda: SMALL_HEAD(_esm="alert(1)"), TypeError, "no argument '_esm'"),
+    (lambda: compare_view(scores={}), TypeError, "CompareView has no argument 'scores'"),
+    (
+        lambda: setattr(SMALL_HEAD(), "head", 1),
+        AttributeError,
+        r"HeadView has no attribute 'head'; did .* 'heads'",
+    ),
+    (lambda: setattr(SMALL_HEAD(), "foo", []), AttributeError, r"has no attribute 'foo'$"),
+    (
+        lambda: av.HeadView([given_record()] * 3),  # type: ignore[arg-type]
+        TypeError,
+        r"a list of 3 records, but a view shows one. Pass record",
+    ),
+    (
+        lambda: av.HeadView([shares(1, 2, 2)]),  # type: ignore[arg-type]
+        TypeError,
+        r"must be an AttentionRecord, got list\. .*attnviz.extract",
+    ),
+    (lambda: av.HeadView(None), TypeError, "must be an AttentionRecord, got NoneType"),  # type: ignore[arg-type]
+    (
+        lambda: av.CompareView(given_record()),  # type: ignore[arg-type]
+        TypeError,
+        r"got AttentionRecord\. .* attnviz.compare\(record_a",
+    ),
+    (
+        lambda: av.HeadView(captured_record(), include_layers=[4]),
+        IndexError,
+        r"layers=\[4\]: this record has layers 0, 2, 3",
+    ),
+    (
+        lambda: av.HeadView(captured_record(), include_layers="all"),  # type: ignore[arg-type]
+        TypeError,
+        r"include_layers must be .*\. Got 'all'",
+    ),
+    (
+        lambda: av.HeadView(signed_record(), order="self"),
+        TraitError,
+        r"order='self': .* are signed\. Pass scores=",
+    ),
+    (
+        lambda: av.NeuronView(given_record()),
+        ValueError,
+        r"created from weights.*attnviz\.extract.*HeadView, ModelView or MatrixView",
+    ),
+    (
+        lambda: av.NeuronView(signed_record()),
+        ValueError,
+        r"\(difference\) are signed.*record of weights.*HeadView",
+    ),
+    (
+        lambda: av.NeuronView(merged_record()),
+        ValueError,
+        r"merged into words.*before merge_words\(\).*HeadView",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "message"), CALLS)
+def test_an_invalid_call_is_refused(
+    call: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call()
