@@ -315,9 +315,9 @@ def _estimate_keys(corpus: Corpus) -> Steps[dict[str, int]]:
     The estimate is extrapolated from `_HEADS_TRIED` heads.
     """
     heads = _heads(corpus)
-    # Heads at equal distances, from the first to the last layers of all stacks.
-    tried = [heads[index] for index in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
-    tried = tried[:_HEADS_TRIED]
+    # Heads at equal distances, from the first head to the last one of all stacks.
+    indices = np.linspace(0, len(heads) - 1, min(_HEADS_TRIED, len(heads)))
+    tried = [heads[round(index)] for index in indices]
     num_bytes = 0
     for done, (name, layer, head) in enumerate(tried):
         steps = _keys(corpus, name, layer, [head], SHOWN_KEYS)
@@ -352,6 +352,8 @@ def _embedded_projections(
     enlarged = state["heads"][0] if state["heads"] else own[0]
     settings = {name: state[name] for name in ("perplexity", "neighbors", "seed")}
     projections = []
+    if method == "pca":
+        heads = [(state["stack"], state["layer"], enlarged)]
     for done, (name, layer, head) in enumerate(heads):
         yield Progress("projections", done, len(heads), "head")
         options = PlotOptions(name, layer, placing, method, dimensions, **settings)
@@ -359,7 +361,7 @@ def _embedded_projections(
         plot, header = _current_plot(
             answers, options.of(head), wait=wait and is_shown and state["enlarged"]
         )
-        if plot is None or (method == "pca" and not is_shown):
+        if plot is None:
             continue
         steps = answers.trust(options, [head])
         [trust] = yield from scale_progress(steps, "projections", done, len(heads), "head")

@@ -23,8 +23,6 @@ export function hostTheme(element: Element): ThemeName {
   if (named !== null) return named === "dark" ? "dark" : "light";
   for (let node: Node | null = element; node; node = parentOf(node)) {
     if (!(node instanceof Element)) continue;
-    // Skip the root element of the view, whose theme follows from the result of this function.
-    if (node.classList.contains("attnviz")) continue;
     if (node.classList.contains("dark") || node.classList.contains("dark-theme")) return "dark";
   }
   if (body.classList.contains("light") || body.classList.contains("light-theme")) return "light";

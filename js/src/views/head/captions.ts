@@ -162,12 +162,10 @@ export function sentence(input: SentenceInput): string {
     if (best.series < 0) return `${where} No query in sight attends to ${key}.`;
     const from = quotedAt(input.queryTexts, best.query);
     const part = stop - start < input.queryTexts.length;
-    if (signed) {
-      const scope = part ? " among the queries in sight" : "";
-      return `${where} Largest ${name} to ${key}${scope}: from ${from}, ${bestText()}.`;
-    }
     const scope = part ? " among the queries in sight" : "";
-    return `${where} ${key} gets most from ${from}${scope}: ${bestText()}.`;
+    return signed
+      ? `${where} Largest ${name} to ${key}${scope}: from ${from}, ${bestText()}.`
+      : `${where} ${key} gets most from ${from}${scope}: ${bestText()}.`;
   }
   const [strongest] = strongestDrawn(lines);
   if (strongest) consider(strongest.series, strongest.query, strongest.key, strongest.value);
