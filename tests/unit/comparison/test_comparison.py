@@ -131,39 +131,6 @@ def test_only_common_layers_and_stacks_are_compared() -> None:
     against_weights = av.compare(weights, a)
     assert max(map(np.max, against_weights.distance())) < 1e-6
     assert all(np.isnan(values).all() for values in against_weights.rounding())
-    with pytest.raises(ValueError, match="no layer in common: a has 0, b has 1"):
-        av.compare(a.only(0), b.only(1))
-    with pytest.raises(ValueError, match="no stack in common: a has 'self', b has 'cross'"):
-        av.compare(a, random_record(0, words, stack="cross"))
-    scores = av.AttentionRecord.from_weights(
-        [[[[2.0, 0.0, 0.0]] * 3] * 3] * 2, words, normalized=False
-    )
-    with pytest.raises(ValueError, match="Pass both with the same normalized="):
-        av.compare(a, scores)
-
-
-def test_invalid_arguments_are_refused() -> None:
-    a = record(THREE, ["a", "b", "c"])
-    for arguments, options, words in (
-        ((a, "text"), {}, "b is a str; pass two records"),
-        ((a, a, "text"), {}, "Do not pass c"),
-        ((a, a), {"tokenizer": 1}, "Do not pass tokenizer"),
-        ((object(), "text"), {}, "a model and two inputs"),
-        (((object(),), "text"), {}, "a is 1 models"),
-        (((object(), object()), "one", "two"), {}, "there are two inputs"),
-    ):
-        with pytest.raises(TypeError, match=words):
-            av.compare(*arguments, **options)  # type: ignore[arg-type]
-    for names in ("ab", ("a",), ("a", ""), (1, 2)):
-        with pytest.raises(ValueError, match="must be at least two strings"):
-            av.compare(a, a, names=names)  # type: ignore[arg-type]
-    comparison = av.compare(a, a)
-    with pytest.raises(ValueError, match="must be one of 'total variation', 'Jensen-Shannon'"):
-        comparison.distance(measure="cosine")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="top_k=0 must be at least 1"):
-        comparison.to_pandas(top_k=0)
-    with pytest.raises(KeyError, match="this record has 'self'"):
-        comparison.distance("cross")
 
 
 def test_memory_is_less_than_queries_times_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,11 @@ def test_complete_texts_are_sampled_while_they_fit(
     else:
         assert len(points.texts) == 1
         assert len(points) == 2 * (max_points // 2) < 2 * counts[points.texts[0]]
+        assert_array_equal(points.query_position, points.key_position)
+
+
+def test_the_sample_of_a_text_is_not_its_start() -> None:
+    assert sampled_points([100], [100], max_points=21).query_position.max() > 50
 
 
 def test_the_seed_sets_the_order() -> None:
@@ -74,23 +79,11 @@ def test_the_seed_sets_the_order() -> None:
     assert counts_of_texts.max() < 40
 
 
-def test_tokens_of_a_text_that_is_too_long_are_sampled() -> None:
-    points = sampled_points([100], [100], max_points=21)
-    assert (len(points), points.whole, points.total_points) == (20, False, 200)
-    assert_array_equal(points.query_position, points.key_position)
-    assert len(set(points.query_position.tolist())) == 10
-    # The sample is not the first ten tokens.
-    assert points.query_position.max() > 50
-
-
 def test_queries_and_keys_of_different_tokens_are_sampled_in_proportion() -> None:
     points = sampled_points([10], [90], max_points=50, same_tokens=False)
     assert (points.num_queries, points.num_keys) == (5, 45)
     lone = sampled_points([1], [900], max_points=2, same_tokens=False)
     assert (lone.num_queries, lone.num_keys) == (1, 1)
-
-
-def test_queries_and_keys_of_different_tokens_have_separate_numbers() -> None:
     points = sampled_points([2, 1], [1, 3], max_points=100, same_tokens=False)
     assert points.query_text.tolist() == [0, 0, 1]
     assert points.key_text.tolist() == [0, 1, 1, 1]

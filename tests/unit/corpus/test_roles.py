@@ -26,7 +26,7 @@ from attnviz.record.tokens import Tokens
 from unit.records import shares
 
 
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 99, 100, 200, 5000])
+@pytest.mark.parametrize("freedom", [1, 2, 7, 99, 100, 5000])
 def test_students_distribution(freedom: int) -> None:
     for t in (-3.0, -0.5, 0.0, 0.7, 2.0, 4.5):
         expected = scipy.stats.t.sf(t, freedom)
@@ -151,10 +151,6 @@ def test_every_role_has_a_score_and_a_definition() -> None:
     roles = roles_of({"syntactic: nsubj": evidence([0.5])}, 1)
     assert roles.definitions == {"syntactic: nsubj": definition_of("syntactic: nsubj")}
     assert definition_of("syntactic: nsubj (reversed)") == "attends from a word to its nsubj"
-
-
-def test_unknown_heads_are_named() -> None:
-    roles = roles_of({"self": evidence([0.5])}, 1)
     with pytest.raises(IndexError, match="layer=0: these roles have layers 3"):
         roles.of(0, 0)
     with pytest.raises(IndexError, match="head=1: layer 3 has heads"):
@@ -199,17 +195,12 @@ class TestParses:
         }
 
     def test_words_of_the_tokenizer_are_used_if_their_number_fits(self) -> None:
-        tokens = Tokens.of(["Un", "do", " it"])
+        tokens = Tokens.of(["Un", "do", " ït"])
         pairs = pairs_of_relations(([-1, 0], ["root", "obj"]), tokens)
         assert [indices.tolist() for indices in pairs["syntactic: obj"]] == [[2, 2], [0, 1]]
         mapping = {"heads": [None, 0], "relations": ["root", "obj"], "words": ["undo", "it"]}
         again = pairs_of_relations(mapping, tokens)
         assert [indices.tolist() for indices in again["syntactic: obj"]] == [[2, 2], [0, 1]]
-
-    def test_accents_and_capitals_may_be_gone(self) -> None:
-        parse = (["Café", "Été"], [1, -1], ["mod", "root"])
-        tokens = Tokens.of(["cafe", "ete"])
-        assert pairs_of_relations(parse, tokens)["syntactic: mod"][1].tolist() == [1]
 
     @pytest.mark.parametrize(
         ("parse", "kind", "words"),

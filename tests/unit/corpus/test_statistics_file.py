@@ -181,9 +181,3 @@ def test_changing_the_file_does_not_change_loaded_statistics(file: Path, tmp_pat
         opened.write(bytes(4000))
     for before_layer, after_layer in zip(before, statistics.stack().mean("entropy"), strict=True):
         assert_array_equal(before_layer, after_layer)
-
-
-def test_tables_of_scores_are_no_statistics(file: Path, tmp_path: Path) -> None:
-    HeadStatistics.load(file).save(tmp_path / "table.parquet")
-    with pytest.raises(ValueError, match="damaged or is not a saved record"):
-        HeadStatistics.load(tmp_path / "table.parquet")

@@ -87,11 +87,3 @@ def test_the_time_left_is_measured() -> None:
         # One second for the clock's call after each step, and none between two requests.
         assert remaining == 10 - done
     assert work.result == "done"
-
-
-def test_steps_run_until_the_time_is_over() -> None:
-    work = Work(counting({"first": 10}), Clock())
-    work.run_for(3)
-    assert work.progress == Progress("first", 2, 10)
-    work.run_for(0)
-    assert work.progress == Progress("first", 3, 10)
