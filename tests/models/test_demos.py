@@ -1,12 +1,13 @@
-"""The demo models behave as described. Heads are found by their scores, on held-out data.
+"""The demo models do what their documentation says, on data that no training used.
 
-Weights are the models' own (eager attention), so the tests do not depend on attnviz's extraction.
+Heads are found by their scores. Weights are the models' own.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import doctest
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ import transformers
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from attnviz import demos
+from attnviz import demos, extract
 from attnviz.analysis import patterns
 from train_demos import dates as dates_module
 from train_demos import encoder_decoder as encoder_decoder_module
@@ -48,6 +49,13 @@ CLASSES = {
     "vision": transformers.ViTForImageClassification,
     "vision-language": transformers.LlavaForConditionalGeneration,
 }
+# Names of attentions in a model's output, by the names of stacks.
+STACKS = {
+    "decoder": {"self": "attentions"},
+    "encoder-decoder": {name: f"{name}_attentions" for name in ("encoder", "decoder", "cross")},
+    "vision": {"vision": "attentions"},
+    "vision-language": {"self": "attentions", "vision": "vision_attentions"},
+}
 # No training uses this seed.
 SEED = 4711
 
@@ -63,30 +71,11 @@ def _without_gradients() -> Iterator[None]:
         yield
 
 
+@functools.cache
 def loaded(name: str) -> tuple[Any, Any]:
     model, reader = demos.load(name)
     model.set_attn_implementation("eager")
     return model, reader
-
-
-@pytest.fixture(scope="module")
-def decoder() -> tuple[Any, Any]:
-    return loaded("decoder")
-
-
-@pytest.fixture(scope="module")
-def encoder_decoder() -> tuple[Any, Any]:
-    return loaded("encoder-decoder")
-
-
-@pytest.fixture(scope="module")
-def vision() -> tuple[Any, Any]:
-    return loaded("vision")
-
-
-@pytest.fixture(scope="module")
-def vision_language() -> tuple[Any, Any]:
-    return loaded("vision-language")
 
 
 def stacked(layers: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
@@ -104,51 +93,30 @@ def of_heads(scores: NDArray[Any]) -> NDArray[Any]:
 # --- the decoder
 
 
-@pytest.fixture(scope="module", params=[20, 40, 60])
-def repeated(request: pytest.FixtureRequest, decoder: tuple[Any, Any]) -> dict[str, Any]:
-    model, tokenizer = decoder
-    length = request.param
+@pytest.mark.parametrize("length", [20, 60])
+def test_the_decoder_repeats_random_words(length: int) -> None:
+    model, tokenizer = loaded("decoder")
     words = np.array(tokenizer.convert_tokens_to_ids(list(WORDS)))
     rows = repeated_halves(np.random.default_rng(SEED), words, rows=24, length=length)
-    with torch.no_grad():
-        outputs = model(torch.from_numpy(rows), output_attentions=True)
-    return {
-        "length": length,
-        "rows": rows,
-        "weights": stacked(outputs.attentions),
-        "guesses": outputs.logits.argmax(dim=-1).numpy(),
-    }
-
-
-def test_the_decoder_repeats_random_words(repeated: dict[str, Any]) -> None:
-    rows, length = repeated["rows"], repeated["length"]
-    right = repeated["guesses"][:, length:-1] == rows[:, length + 1 :]
-    assert right.mean() > 0.97
-
-
-def test_the_decoder_has_a_previous_token_head(repeated: dict[str, Any]) -> None:
-    assert of_heads(patterns.previous_token(repeated["weights"])).max() > 0.9
-
-
-def test_the_decoder_has_an_induction_head(repeated: dict[str, Any]) -> None:
-    scores = of_heads(patterns.repeated_induction(repeated["weights"], repeated["length"]))
-    assert scores.max() > 0.8
+    outputs = model(torch.from_numpy(rows), output_attentions=True)
+    predicted = outputs.logits.argmax(dim=-1).numpy()
+    assert (predicted[:, length:-1] == rows[:, length + 1 :]).mean() > 0.97
+    weights = stacked(outputs.attentions)
+    previous = of_heads(patterns.previous_token(weights)).max(axis=1)
+    induction = of_heads(patterns.repeated_induction(weights, length)).max(axis=1)
+    assert previous.max() > 0.9
+    assert induction.max() > 0.8
     # The induction head reads the output of the previous-token head, so it is in a later layer.
-    layer_of_previous = of_heads(patterns.previous_token(repeated["weights"])).max(axis=1).argmax()
-    assert scores.max(axis=1).argmax() > layer_of_previous
-    # No token occurs twice in a half, so both definitions of induction are equal.
-    by_tokens = patterns.induction(repeated["weights"][:, 0], repeated["rows"][0])
-    canonical = patterns.repeated_induction(repeated["weights"][:, 0], repeated["length"])
-    np.testing.assert_allclose(by_tokens, canonical, atol=1e-6)
+    assert induction.argmax() > previous.argmax()
 
 
 def completions(
-    reader: tuple[Any, Any], sentences: list[Sentence]
+    sentences: list[Sentence],
 ) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
     """Return whether each prediction is right, and the weights on both candidates, (layers, n,
     heads).
     """
-    model, tokenizer = reader
+    model, tokenizer = loaded("decoder")
     right, on_source, on_distractor = [], [], []
     for sentence in sentences:
         ids = tokenizer(sentence.prompt, return_tensors="pt")["input_ids"]
@@ -162,41 +130,22 @@ def completions(
     return right, np.stack(on_source, axis=1), np.stack(on_distractor, axis=1)
 
 
-def test_the_decoder_finds_the_antecedent_and_attends_to_it(
-    decoder: tuple[Any, Any], generator: np.random.Generator
-) -> None:
+def test_the_decoder_finds_the_antecedent_and_attends_to_it(generator: np.random.Generator) -> None:
     sentences = [antecedent_sentence(generator, held_out=True) for _ in range(150)]
-    right, on_source, on_distractor = completions(decoder, sentences)
+    right, on_source, on_distractor = completions(sentences)
     assert np.mean(right) > 0.97
     head = np.unravel_index(of_heads(on_source).argmax(), of_heads(on_source).shape)
     assert of_heads(on_source)[head] > 0.8
     assert of_heads(on_distractor)[head] < 0.2
 
 
-def test_the_decoder_finds_who_receives(
-    decoder: tuple[Any, Any], generator: np.random.Generator
-) -> None:
+def test_the_decoder_finds_who_receives(generator: np.random.Generator) -> None:
     sentences = [recipient_sentence(generator, held_out=True) for _ in range(100)]
-    assert np.mean(completions(decoder, sentences)[0]) > 0.97
+    assert np.mean(completions(sentences)[0]) > 0.97
 
 
-@pytest.mark.parametrize(("adjective", "answer"), [("wide", "street"), ("tired", "animal")])
-def test_the_decoder_predicts_the_noun_that_fits_the_adjective(
-    decoder: tuple[Any, Any], adjective: str, answer: str
-) -> None:
-    model, tokenizer = decoder
-    text = demos.example("decoder")["inputs"]
-    assert text.endswith("because it was too wide so the")
-    text = text.replace("wide", adjective)
-    ids = tokenizer(text, return_tensors="pt")["input_ids"]
-    outputs = model(ids, output_attentions=True)
-    assert tokenizer.decode([int(outputs.logits[0, -1].argmax())]) == answer
-    last = stacked(outputs.attentions)[:, 0, :, -1]
-    assert last[..., text.split().index(answer)].max() > 0.8
-
-
-def test_the_word_tokenizer_knows_where_its_words_stand(decoder: tuple[Any, Any]) -> None:
-    tokenizer = decoder[1]
+def test_the_word_tokenizer_returns_the_offsets_of_words() -> None:
+    tokenizer = loaded("decoder")[1]
     text = "When Mary  and John,\nwent to the Shop."
     encoded = tokenizer(text, return_offsets_mapping=True)
     assert tokenizer.unk_token_id not in encoded["input_ids"]
@@ -217,10 +166,8 @@ def dates() -> list[WrittenDate]:
     return [draw_date(generator, held_out=True, form=form) for form in FORMS for _ in range(15)]
 
 
-def test_the_encoder_decoder_writes_dates_in_iso_form(
-    encoder_decoder: tuple[Any, Any], dates: list[WrittenDate]
-) -> None:
-    model, tokenizer = encoder_decoder
+def test_the_encoder_decoder_writes_dates_in_iso_form(dates: list[WrittenDate]) -> None:
+    model, tokenizer = loaded("encoder-decoder")
     inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
     written = model.generate(**inputs, do_sample=False)
     texts = tokenizer.batch_decode(written, skip_special_tokens=True)
@@ -228,10 +175,8 @@ def test_the_encoder_decoder_writes_dates_in_iso_form(
     assert np.mean(right) > 0.97
 
 
-def test_cross_attention_aligns_month_and_day(
-    encoder_decoder: tuple[Any, Any], dates: list[WrittenDate]
-) -> None:
-    model, tokenizer = encoder_decoder
+def test_cross_attention_aligns_month_and_day(dates: list[WrittenDate]) -> None:
+    model, tokenizer = loaded("encoder-decoder")
     inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
     targets = tokenizer([date.iso for date in dates], return_tensors="pt")["input_ids"]
     outputs = model(**inputs, labels=targets, output_attentions=True)
@@ -249,10 +194,8 @@ def test_cross_attention_aligns_month_and_day(
             assert of_heads(patterns.mass_on(row, off_field))[head] < 0.25
 
 
-def test_the_character_tokenizer_encodes_and_decodes(
-    encoder_decoder: tuple[Any, Any],
-) -> None:
-    tokenizer = encoder_decoder[1]
+def test_the_character_tokenizer_encodes_and_decodes() -> None:
+    tokenizer = loaded("encoder-decoder")[1]
     text = demos.example("encoder-decoder")["inputs"]
     encoded = tokenizer(text, return_offsets_mapping=True)
     assert encoded["input_ids"][-1] == tokenizer.eos_token_id
@@ -261,20 +204,11 @@ def test_the_character_tokenizer_encodes_and_decodes(
     assert tokenizer.decode(encoded["input_ids"], skip_special_tokens=True) == text
 
 
-def test_the_encoder_decoder_writes_its_example(encoder_decoder: tuple[Any, Any]) -> None:
-    model, tokenizer = encoder_decoder
-    example = demos.example("encoder-decoder")
-    written = model.generate(**tokenizer(example["inputs"], return_tensors="pt"))
-    assert tokenizer.decode(written[0], skip_special_tokens=True) == example["target"]
-
-
 # --- the vision model
 
 
-def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it(
-    vision: tuple[Any, Any],
-) -> None:
-    model, processor = vision
+def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it() -> None:
+    model, processor = loaded("vision")
     images, kinds, masks = draw_shapes(np.random.default_rng(SEED), 500)
     pixels = processor(list(images), return_tensors="pt")["pixel_values"]
     outputs = model(pixel_values=pixels, output_attentions=True)
@@ -286,14 +220,6 @@ def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it(
     assert of_heads(patterns.mass_on(cls, on_shape)).max() > 0.75
 
 
-def test_the_vision_model_names_its_example(vision: tuple[Any, Any]) -> None:
-    model, processor = vision
-    image = demos.example("vision")["inputs"]
-    assert (image.size, image.mode) == ((32, 32), "RGB")
-    logits = model(**processor(image, return_tensors="pt")).logits
-    assert model.config.id2label[int(logits.argmax())] == "triangle"
-
-
 # --- the vision-language model
 
 
@@ -303,42 +229,35 @@ def scenes() -> list[Scene]:
     return [draw_scene(generator) for _ in range(150)]
 
 
-def written(reader: tuple[Any, Any], scenes: list[Scene], which: int) -> list[str]:
-    """Return the continuations by the model's own `generate`."""
-    model, processor = reader
-    inputs = processor(
+def questions(processor: Any, scenes: list[Scene], shape: int) -> Any:
+    """Return the encoded images with the question about one of the two shapes."""
+    return processor(
         images=[scene.image for scene in scenes],
-        text=[processor.image_token + scene.prompt(which) for scene in scenes],
+        text=[processor.image_token + scene.prompt(shape) for scene in scenes],
         return_tensors="pt",
     )
-    generated = model.generate(**inputs, do_sample=False)[:, inputs["input_ids"].shape[1] :]
-    texts: list[str] = processor.batch_decode(generated, skip_special_tokens=True)
-    return texts
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_the_vision_language_model_says_which_shape_has_the_colour_and_where(
-    vision_language: tuple[Any, Any], scenes: list[Scene], which: int
+@pytest.mark.parametrize("shape", [0, 1])
+def test_the_vision_language_model_names_the_shape_with_a_colour_and_its_position(
+    scenes: list[Scene], shape: int
 ) -> None:
-    answers = written(vision_language, scenes, which)
-    right = [text == scene.answer(which) for text, scene in zip(answers, scenes, strict=True)]
+    model, processor = loaded("vision-language")
+    inputs = questions(processor, scenes, shape)
+    generated = model.generate(**inputs, do_sample=False)[:, inputs["input_ids"].shape[1] :]
+    answers = processor.batch_decode(generated, skip_special_tokens=True)
+    right = [text == scene.answer(shape) for text, scene in zip(answers, scenes, strict=True)]
     assert np.mean(right) > 0.9
 
 
-def test_heads_attend_to_the_shape_in_the_question(
-    vision_language: tuple[Any, Any], scenes: list[Scene]
-) -> None:
-    model, processor = vision_language
-    inputs = processor(
-        images=[scene.image for scene in scenes],
-        text=[processor.image_token + scene.prompt(0) for scene in scenes],
-        return_tensors="pt",
-    )
+def test_heads_attend_to_the_shape_in_the_question(scenes: list[Scene]) -> None:
+    model, processor = loaded("vision-language")
+    inputs = questions(processor, scenes, 0)
     # The query of the colour predicts the shape. The 64 patches precede the words.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     chosen, other = (
-        of_heads(patterns.mass_on(row, patches[:, which, None, None])) for which in (0, 1)
+        of_heads(patterns.mass_on(row, patches[:, shape, None, None])) for shape in (0, 1)
     )
     head = np.unravel_index((chosen - other).argmax(), chosen.shape)
     # Each shape has about a seventh of the patches.
@@ -347,14 +266,42 @@ def test_heads_attend_to_the_shape_in_the_question(
     assert other[head] < 0.1
 
 
-def test_the_vision_language_model_answers_its_example(vision_language: tuple[Any, Any]) -> None:
-    model, processor = vision_language
-    image, prompt = demos.example("vision-language")["inputs"]
-    assert (image.size, image.mode) == ((32, 32), "RGB")
-    inputs = processor(images=image, text=processor.image_token + prompt, return_tensors="pt")
-    generated = model.generate(**inputs, do_sample=False)[0, inputs["input_ids"].shape[1] :]
-    text = processor.decode(generated, skip_special_tokens=True)
-    assert text == demos.example("vision-language")["target"]
+# --- the examples
+
+
+@pytest.mark.parametrize("name", demos.NAMES)
+def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: str) -> None:
+    model, reader = demos.load(name)
+    example = demos.example(name)
+    # `extract` finds the tokenizer or the processor beside the model.
+    record = extract(model, **example)
+    assert record.model == name
+    tokens = record.stack("cross" if name == "encoder-decoder" else None).query_tokens
+    inputs: dict[str, Any]
+    if name == "vision-language":
+        image, prompt = example["inputs"]
+        text = f"{reader.image_token}{prompt} {example['target']}"
+        inputs = dict(reader(images=image, text=text, return_tensors="pt"))
+    else:
+        inputs = dict(reader(example["inputs"], return_tensors="pt"))
+    if name == "encoder-decoder":
+        inputs["labels"] = reader(example["target"], return_tensors="pt")["input_ids"]
+    model.set_attn_implementation("eager")
+    outputs = model(**inputs, output_attentions=True)
+    if name == "vision":
+        assert model.config.id2label[int(outputs.logits.argmax())] == "triangle"
+    elif name != "decoder":
+        # Every token of the target has the largest probability.
+        assert tokens.predictions
+        assert all(item.token == item.candidates[0] for item in tokens.predictions)
+    if name == "vision-language":
+        tower = model.model.vision_tower(inputs["pixel_values"], output_attentions=True)
+        outputs["vision_attentions"] = tower.attentions
+    assert set(record.stacks) == set(STACKS[name])
+    for stack_name, attribute in STACKS[name].items():
+        stack = record.stacks[stack_name]
+        for layer, own in zip(stack.layers, outputs[attribute], strict=True):
+            np.testing.assert_allclose(stack.weights(layer=layer), own[0].numpy(), atol=1e-4)
 
 
 # --- the data
