@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,65 @@ from attnviz import demos, extract, head_statistics, load
 from attnviz.cli import _commands, _saving_options, _view_of, _view_options, main
 from unit import page_data
 
+Failure = Callable[..., str]
 
-def run(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run `attnviz` in a separate process, in `folder`."""
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def data_of(file: str | Path) -> dict[str, Any]:
+    data: dict[str, Any] = page_data.bare_data_of(Path(file).read_text(encoding="utf-8"))
+    return data
+
+
+def page_of(*arguments: str | Path) -> dict[str, Any]:
+    """Run a command that writes a page, and return the page's data."""
+    assert main([*map(str, arguments), "-o", "x.html"]) == 0
+    return data_of("x.html")
+
+
+def tokens_of(page: dict[str, Any]) -> list[str]:
+    texts: list[str] = page["description"]["stacks"][0]["query_tokens"]["text"]
+    return texts
+
+
+@pytest.fixture
+def failure(capsys: pytest.CaptureFixture[str]) -> Failure:
+    """Return a function that runs a command that fails, and returns its error message."""
+
+    def run_failing(*arguments: str | Path) -> str:
+        capsys.readouterr()
+        before = set(Path().iterdir())
+        assert main([*map(str, arguments)]) == 1
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        assert output.out == ""
+        assert set(Path().iterdir()) == before
+        return output.err
+
+    return run_failing
+
+
+def run(*arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run `attnviz` in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "attnviz", *map(str, arguments)],
-        cwd=folder,
         env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        stdin=subprocess.DEVNULL,
+        input=text,
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
+
+
+def saved_model(name: str, folder: str) -> tuple[Any, Any]:
+    """Save a demo model with its tokenizer or processor, and return both."""
+    model, reader = demos.load(name)
+    model.save_pretrained(folder)
+    reader.save_pretrained(folder)
+    return model, reader
 
 
 def test_a_head_view_is_written_and_only_its_path_is_printed(
@@ -37,147 +85,89 @@ def test_a_head_view_is_written_and_only_its_path_is_printed(
     answer = run(
         *("head-view", checkpoint_folder, "The cat sat."),
         *("--layer", "3", "--heads", "1,7", "--controls", "compact", "-o", "x.html"),
-        folder=tmp_path,
     )
-    assert answer.returncode == 0, answer.stderr
     assert answer.stdout.strip() == str(tmp_path / "x.html")
     assert "loading and running" in answer.stderr
-    page = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert '"layer": 3' in page
-    assert '"heads": [1, 7]' in page
-    assert '"controls": "compact"' in page
+    state = data_of("x.html")["state"]
+    assert (state["layer"], state["heads"], state["controls"]) == (3, [1, 7], "compact")
 
 
 @pytest.mark.parametrize("command", ["model-view", "neuron-view", "matrix-view", "dashboard"])
-def test_each_view_has_a_command(
-    command: str, checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = [str(checkpoint_folder), "The cat sat.", "--layer", "2"]
-    assert main([command, *arguments]) == 0
+def test_each_view_has_a_command(command: str, checkpoint_folder: Path) -> None:
+    assert main([command, str(checkpoint_folder), "The cat sat.", "--layer", "2"]) == 0
     # The file name contains the names of the model and of the view.
-    (file,) = tmp_path.iterdir()
+    (file,) = Path().iterdir()
     assert file.name.endswith(f"{checkpoint_folder.name}-{command}.html")
     data = data_of(file)
     assert data["view"] == command.removesuffix("-view")
     assert data["state"]["layer"] == 2
 
 
-def test_words_are_merged_on_request(
-    checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [str(checkpoint_folder), "unbelievably tired", "--words"]
-    assert main(["matrix-view", *arguments, "-o", str(tmp_path / "x.html")]) == 0
-    tokens = data_of(tmp_path / "x.html")["description"]["stacks"][0]["query_tokens"]["text"]
+def test_words_are_merged_on_request(checkpoint_folder: Path, failure: Failure) -> None:
+    arguments = [checkpoint_folder, "unbelievably tired", "--words"]
+    tokens = tokens_of(page_of("matrix-view", *arguments))
     assert tokens == ["[CLS]", "unbelievably", "tired", "[SEP]"]
-    # Merged weights have no queries and keys, so the command fails and writes nothing.
-    assert main(["neuron-view", *arguments, "-o", str(tmp_path / "y.html")]) == 1
-    assert "MatrixView" in capsys.readouterr().err
-    assert not (tmp_path / "y.html").exists()
+    # Merged weights have no queries and keys.
+    assert "MatrixView" in failure("neuron-view", *arguments)
 
 
 @pytest.mark.parametrize("model", demos.NAMES)
-def test_the_demo_needs_nothing(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_demo_needs_nothing(model: str) -> None:
     assert main(["demo", "--model", model]) == 0
     # The view opens at one head and one query, where the model shows what it has learned.
-    state = data_of(tmp_path / f"{model}-head-view.html")["state"]
+    state = data_of(f"{model}-head-view.html")["state"]
     assert len(state["heads"]) == 1
     assert state["token"] is not None
 
 
-@pytest.mark.slow
-def test_the_decoder_demo_opens_on_the_head_that_finds_the_street(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo", "-o", "x.svg"]) == 0
-    # The last of three "the".
-    picture = (tmp_path / "x.svg").read_text(encoding="utf-8")
-    assert "“the” (13) attends most to “street”" in picture
+def test_the_command_generates_text(failure: Failure) -> None:
+    saved_model("decoder", "model")
+    arguments = ["head-view", "model", demos.example("decoder")["inputs"]]
+    page = page_of(*arguments, "--generate", "3")
+    assert tokens_of(page)[14] == "street"
+    predictions = page["description"]["stacks"][0]["query_tokens"]["predictions"]
+    assert predictions[0]["token"]["text"] == "street"
+    assert len(tokens_of(page)) == 17
+    assert "generate must be at least 1 token" in failure(*arguments, "--generate", "0")
+    assert "target" in failure(*arguments, "--generate", "3", "--target", "street")
 
 
-def test_the_command_generates_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model, tokenizer = demos.load("decoder")
-    folder = tmp_path / "model"
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    text = demos.example("decoder")["inputs"]
-    arguments = ["head-view", str(folder), text, "-o", str(tmp_path / "x.html")]
-    assert main([*arguments, "--generate", "3"]) == 0
-    tokens = data_of(tmp_path / "x.html")["description"]["stacks"][0]["query_tokens"]
-    assert tokens["text"][14] == "street"
-    assert tokens["predictions"][0]["token"]["text"] == "street"
-    assert len(tokens["text"]) == 17
-    assert main([*arguments, "--generate", "0"]) == 1
-    assert "generate must be at least 1 token" in capsys.readouterr().err
-    assert main([*arguments, "--generate", "3", "--target", "street"]) == 1
-
-
-def test_help_lists_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, word in ((["--help"], "examples:"), (["head-view", "--help"], "--renormalize")):
         with pytest.raises(SystemExit) as ended:
             main(arguments)
         assert ended.value.code == 0
         assert word in capsys.readouterr().out
-
-
-def test_the_command_without_arguments_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     output = capsys.readouterr()
     assert "head-view" in output.out
-    assert "examples:" in output.out
     assert output.err == ""
 
 
-def data_of(file: Path) -> dict[str, Any]:
-    data: dict[str, Any] = page_data.bare_data_of(file.read_text(encoding="utf-8"))
-    return data
-
-
 @pytest.mark.slow
-def test_a_text_from_another_command(checkpoint_folder: Path, tmp_path: Path) -> None:
-    model = ("head-view", str(checkpoint_folder), "@-", "-o", "x.html")
-    subprocess.run(
-        [sys.executable, "-m", "attnviz", *model],
-        cwd=tmp_path,
-        input="The cat sat.\n",
-        text=True,
-        check=True,
-        capture_output=True,
-    )
-    tokens = data_of(tmp_path / "x.html")["description"]["stacks"][0]["query_tokens"]["text"]
-    assert tokens == ["[CLS]", "the", "cat", "sat", ".", "[SEP]"]
+def test_a_text_is_read_from_standard_input(checkpoint_folder: Path) -> None:
+    run("head-view", checkpoint_folder, "@-", "-o", "x.html", text="The cat sat.\n")
+    assert tokens_of(data_of("x.html")) == ["[CLS]", "the", "cat", "sat", ".", "[SEP]"]
 
 
 def test_a_missing_browser_raises_before_the_model_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Failure
 ) -> None:
     monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
-    assert main(["demo", "-o", str(tmp_path / "x.svg")]) == 1
-    errors = capsys.readouterr().err
+    errors = failure("demo", "-o", "x.svg")
     assert "no Chrome or Chromium was found" in errors
     assert "running" not in errors
     monkeypatch.setitem(sys.modules, "playwright", None)
-    assert main(["demo", "-o", str(tmp_path / "x.png")]) == 1
-    errors = capsys.readouterr().err
+    errors = failure("demo", "-o", "x.png")
     assert "pip install 'attnviz[image]'" in errors
     assert "running" not in errors
 
 
-def test_a_missing_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["head-view", str(tmp_path / "none.safetensors")]) == 1
-    assert "none" in capsys.readouterr().err
-
-
 @pytest.mark.slow
-def test_a_figure_has_the_requested_size(tmp_path: Path) -> None:
+def test_a_figure_has_the_requested_size() -> None:
     options = ("--width", "84mm", "--font-size", "7", "--no-caption", "--title", "Streets")
-    answer = run("demo", "-o", "x.pdf", *options, folder=tmp_path)
-    assert answer.returncode == 0, answer.stderr
-    [page] = pypdf.PdfReader(tmp_path / "x.pdf").pages
+    run("demo", "-o", "x.pdf", *options)
+    [page] = pypdf.PdfReader("x.pdf").pages
     # 72 points are one inch.
     assert float(page.mediabox.width) == pytest.approx(84 / 25.4 * 72, abs=0.2)
     assert "Streets" in page.extract_text()
@@ -196,16 +186,15 @@ def test_a_figure_has_the_requested_size(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_pictures_raise_before_a_model_runs(
-    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], reason: str, failure: Failure
 ) -> None:
-    assert main(["demo", *arguments]) == 1
-    errors = capsys.readouterr().err
+    errors = failure("demo", *arguments)
     assert reason in errors
     assert "running" not in errors
 
 
-def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
-    """Options are derived from the arguments of the Python functions."""
+def test_every_argument_in_python_is_an_option() -> None:
+    """The functions have the arguments of the view and of `save`, too."""
     for name, function in _commands().items():
         view = _view_of(function)
         options = _view_options(function) | _saving_options(view)
@@ -221,127 +210,94 @@ def test_options_are_the_arguments_of_the_function_the_view_and_save() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "state"),
+    ("options", "state"),
     [
-        ("--heads", "0,3", {"heads": [0, 3]}),
-        ("--heads", "-1", {"heads": [11]}),
-        ("--heads", "all", {"heads": list(range(12))}),
-        ("--layer", "-1", {"layer": 5}),
-        ("--token", "it", {"token": 4}),
-        ("--token", "3", {"token": 3}),
-        ("--renormalize", None, {"renormalize": True}),
-        ("--leave-out", "special", {"leave_out": ["special"]}),
-        ("--theme", "dark", {"theme": "dark"}),
+        (
+            "--heads 0,3 --layer -1 --token it --renormalize --theme dark",
+            {"heads": [0, 3], "layer": 5, "token": 4, "renormalize": True, "theme": "dark"},
+        ),
+        (
+            "--heads -1 --token 3 --leave-out special",
+            {"heads": [11], "token": 3, "leave_out": ["special"]},
+        ),
+        ("--layer 0 --heads all", {"layer": 0, "heads": list(range(12))}),
     ],
 )
 def test_values_are_parsed_like_in_python(
-    option: str, value: str | None, state: dict[str, Any], checkpoint_folder: Path, tmp_path: Path
+    options: str, state: dict[str, Any], checkpoint_folder: Path
 ) -> None:
-    arguments = ["head-view", str(checkpoint_folder), "the cat saw it in 10", "--layer", "0"]
-    file = tmp_path / "x.html"
-    assert main([*arguments, option, *([] if value is None else [value]), "-o", str(file)]) == 0
-    view_state = data_of(file)["state"]
-    assert {name: view_state[name] for name in state} == state
+    text = "the cat saw it in 10"
+    page = page_of("head-view", checkpoint_folder, text, *options.split())
+    assert {name: page["state"][name] for name in state} == state
 
 
-def test_stored_layers_can_be_limited(checkpoint_folder: Path, tmp_path: Path) -> None:
-    arguments = ["model-view", str(checkpoint_folder), "unbelievably tired", "--layers", "1,2"]
-    limits = ["--dtype", "bfloat16", "--spool", str(tmp_path / "kept")]
-    assert main([*arguments, *limits, "-o", str(tmp_path / "x.html")]) == 0
-    description = data_of(tmp_path / "x.html")["description"]
-    assert description["stacks"][0]["layers"] == [1, 2]
-    assert "kept in bfloat16" in " ".join(description["notes"])
-    assert load(tmp_path / "kept").stack().layers == (1, 2)
+def test_stored_layers_can_be_limited(checkpoint_folder: Path) -> None:
+    limits = ["--layers", "1,2", "--dtype", "bfloat16", "--spool", "kept"]
+    page = page_of("model-view", checkpoint_folder, "unbelievably tired", *limits)
+    assert page["description"]["stacks"][0]["layers"] == [1, 2]
+    assert "kept in bfloat16" in " ".join(page["description"]["notes"])
+    assert load("kept").stack().layers == (1, 2)
 
 
-def test_a_text_from_a_file_is_truncated(
-    checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = tmp_path / "long.txt"
-    text.write_text("\ufeffthe cat sat on it\r\n" * 300, encoding="utf-8")
-    file = tmp_path / "x.html"
-    arguments = [
-        "matrix-view",
-        str(checkpoint_folder),
-        f"@{text}",
-        "--layers",
-        "0",
-        "-o",
-        str(file),
-    ]
-    assert main(arguments) == 1
-    assert "tokens are too many" in capsys.readouterr().err
-    for more, count in ((["--truncation", "30"], 30), (["--truncation"], 512)):
-        assert main([*arguments, *more]) == 0
-        tokens = data_of(file)["description"]["stacks"][0]["query_tokens"]["text"]
+def test_a_text_from_a_file_is_truncated(checkpoint_folder: Path, failure: Failure) -> None:
+    Path("long.txt").write_text("\ufeffthe cat sat on it\r\n" * 300, encoding="utf-8")
+    arguments = ["matrix-view", checkpoint_folder, "@long.txt", "--layers", "0"]
+    assert "tokens are too many" in failure(*arguments)
+    for options, count in ((["--truncation", "30"], 30), (["--truncation"], 512)):
+        tokens = tokens_of(page_of(*arguments, *options))
         assert (len(tokens), tokens[1]) == (count, "the")
 
 
-def test_a_saved_record_needs_no_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_saved_record_needs_no_model(failure: Failure) -> None:
     model, tokenizer = demos.load("decoder")
     record = extract(model, "the cat sat", tokenizer=tokenizer, name="my/odd: model")
     record.save("a.safetensors")
     extract(model, "the cat sat", tokenizer=tokenizer, spool="spooled")
     assert main(["matrix-view", "a.safetensors", "--token", "cat"]) == 0
     # The model's name cannot add folders to the path.
-    assert data_of(tmp_path / "my-odd-model-matrix-view.html")["state"]["token"] == 1
-    assert main(["head-view", "spooled", "-o", "x.html"]) == 0
-    assert main(["head-view", "a.safetensors", "the cat"]) == 1
-    assert "model is a record" in capsys.readouterr().err
+    assert data_of("my-odd-model-matrix-view.html")["state"]["token"] == 1
+    assert tokens_of(page_of("head-view", "spooled")) == ["the", "cat", "sat"]
+    assert "model is a record" in failure("head-view", "a.safetensors", "the cat")
+    assert "none.safetensors" in failure("head-view", "none.safetensors")
 
 
-def test_an_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_image_is_read_from_a_file(monkeypatch: pytest.MonkeyPatch, failure: Failure) -> None:
     image_module = pytest.importorskip("PIL.Image")
-    monkeypatch.chdir(tmp_path)
-    model, processor = demos.load("vision")
-    model.save_pretrained("vit")
-    processor.save_pretrained("vit")
+    _, processor = saved_model("vision", "vit")
     side = processor.size["height"]
     image_module.new("RGB", (side, side), "red").save("red.png")
-    arguments = ["head-view", "vit", "-o", "x.html"]
-    assert main([*arguments, "@red.png"]) == 0
-    assert data_of(tmp_path / "x.html")["description"]["images"]
+    assert page_of("head-view", "vit", "@red.png")["description"]["images"]
     Path("no.png").write_bytes(b"\xff\xfe no picture")
-    capsys.readouterr()
-    assert main([*arguments, "@no.png"]) == 1
-    assert "@no.png is neither text in UTF-8 nor an image" in capsys.readouterr().err
+    errors = failure("head-view", "vit", "@no.png")
+    assert "@no.png is neither text in UTF-8 nor an image" in errors
     monkeypatch.setitem(sys.modules, "PIL", None)
-    assert main([*arguments, "@red.png"]) == 1
-    errors = capsys.readouterr().err
+    errors = failure("head-view", "vit", "@red.png")
     assert "@red.png needs Pillow: pip install" in errors
     assert "loading and running" not in errors
 
 
-def test_two_texts_two_models_and_two_records_are_compared(
-    checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_two_texts_are_compared(checkpoint_folder: Path) -> None:
     he = "The doctor asked because he was tired."
-    texts = [he, he.replace("he was", "she was")]
-    options = ["--layer", "5", "-o", "x.html"]
-    assert main(["compare-view", str(checkpoint_folder), *texts, *options]) == 0
-    stacks = data_of(tmp_path / "x.html")["description"]["stacks"]
+    page = page_of("compare-view", checkpoint_folder, he, he.replace(" he ", " she "))
+    stacks = page["description"]["stacks"]
     assert any("he→she" in stack["query_tokens"]["text"] for stack in stacks)
-    loaded, tokenizer = demos.load("decoder")
+
+
+def test_two_models_and_two_records_are_compared() -> None:
+    model, tokenizer = demos.load("decoder")
     for name, factor in (("base", 1.0), ("tuned", 1.5)):
         with torch.no_grad():
-            loaded.transformer.h[1].attn.c_attn.weight[:, : loaded.config.n_embd] *= factor
-        loaded.save_pretrained(tmp_path / name)
-        tokenizer.save_pretrained(tmp_path / name)
-        record = extract(loaded, "the cat sat on the mat", tokenizer=tokenizer)
-        record.save(tmp_path / f"{name}.safetensors")
-    look = ["--form", "matrix", "--order", "distance", "--names", "before,after"]
+            model.transformer.h[1].attn.c_attn.weight[:, : model.config.n_embd] *= factor
+        model.save_pretrained(name)
+        tokenizer.save_pretrained(name)
+        record = extract(model, "the cat sat on the mat", tokenizer=tokenizer)
+        record.save(f"{name}.safetensors")
+    options = ["--form", "matrix", "--order", "distance", "--names", "before,after"]
     for arguments in (
         ["./base,./tuned", "the cat sat on the mat", "--dtype", "float32"],
         ["base.safetensors", "tuned.safetensors"],
     ):
-        assert main(["compare-view", *arguments, *look, "-o", "y.html"]) == 0
-        state = data_of(tmp_path / "y.html")["state"]
+        state = page_of("compare-view", *arguments, *options)["state"]
         assert state["comparison"]["names"] == ["before", "after"]
         assert (state["form"], state["order"]) == ("matrix", "distance")
         (distances,) = [stack["distances"][1] for stack in state["comparison"]["stacks"].values()]
@@ -349,26 +305,19 @@ def test_two_texts_two_models_and_two_records_are_compared(
         assert min(distances[1]) > 0
 
 
-def test_an_atlas_of_texts_and_of_saved_statistics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    model, tokenizer = demos.load("decoder")
-    model.save_pretrained("decoder")
-    tokenizer.save_pretrained("decoder")
+def test_an_atlas_of_texts_and_of_saved_statistics() -> None:
+    model, tokenizer = saved_model("decoder", "decoder")
     texts = ["the cat and the dog met the cat", "the dog sat", "mary went to the shop"]
     Path("texts.txt").write_text("\n".join(texts), encoding="utf-8")
     options = ["--keep-edges", "7", "--checkpoint", "heads.safetensors", "--no-progress"]
     arguments = ["atlas-view", "decoder", "texts.txt", *options, "--color", "entropy"]
-    assert main([*arguments, "-o", "x.html"]) == 0
-    assert data_of(tmp_path / "x.html")["state"]["color"] == "entropy"
+    assert page_of(*arguments)["state"]["color"] == "entropy"
     # The command overwrites a file only with --resume.
     assert main([*arguments, "-o", "x.html"]) == 1
-    assert main([*arguments, "--resume", "-o", "x.html"]) == 0
+    assert page_of(*arguments, "--resume")["state"]["color"] == "entropy"
     statistics = head_statistics(model, texts, tokenizer=tokenizer, progress=False)
     statistics.save("saved.safetensors")
-    assert main(["atlas-view", "saved.safetensors", "--layer", "-1", "-o", "y.html"]) == 0
-    assert data_of(tmp_path / "y.html")["state"]["layer"] == 2
+    assert page_of("atlas-view", "saved.safetensors", "--layer", "-1")["state"]["layer"] == 2
 
 
 @pytest.mark.parametrize(
@@ -381,7 +330,7 @@ def test_an_atlas_of_texts_and_of_saved_statistics(
         ["no-view"],
     ],
 )
-def test_wrong_usage_is_2(arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
@@ -405,24 +354,13 @@ def test_wrong_usage_is_2(arguments: list[str]) -> None:
         (["x", "--truncation", "0"], "truncation=0"),
     ],
 )
-def test_errors_exit_with_1_and_a_reason(  # noqa: PLR0917 - fixtures
-    checkpoint_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    reason: str,
+def test_errors_exit_with_1_and_a_reason(
+    arguments: list[str], reason: str, checkpoint_folder: Path, failure: Failure
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["head-view", str(checkpoint_folder), *arguments]) == 1
-    output = capsys.readouterr()
-    assert reason in output.err
-    assert "Traceback" not in output.err
-    assert output.out == ""
-    assert list(tmp_path.iterdir()) == []
+    assert reason in failure("head-view", checkpoint_folder, *arguments)
 
 
-def test_an_interrupt_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -32,7 +32,7 @@ def bart() -> Any:
     return make_model("bart")
 
 
-def talkative(kind: str) -> Any:
+def with_varied_text(kind: str) -> Any:
     """Return a model that generates ten different tokens."""
     # transformers counts the encoder's layers for the cache, so both parts get equal numbers.
     model = make_model(kind, **({"num_layers": 3} if kind == "t5" else {}))
@@ -69,7 +69,7 @@ def test_rows_of_a_decoder_are_those_of_its_steps(kind: str, implementation: str
 
 @pytest.mark.parametrize("kind", ENCODER_DECODERS)
 def test_rows_of_an_encoder_decoder_are_those_of_its_steps(kind: str) -> None:
-    model = talkative(kind)
+    model = with_varied_text(kind)
     own = own_steps(model, 9)
     record = extract(model, IDS, generate=9)
     count = own.sequences.shape[1] - 1
@@ -95,8 +95,8 @@ def test_rows_of_an_encoder_decoder_are_those_of_its_steps(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "bart"])
-def test_a_text_that_ends_early(kind: str) -> None:
-    model = talkative(kind)
+def test_a_generation_ends_with_the_end_token(kind: str) -> None:
+    model = with_varied_text(kind)
     prefix = 1 if kind == "bart" else 8
     whole = own_steps(model, 10).sequences[0, prefix:].tolist()
     assert len(set(whole)) == 10
@@ -106,29 +106,6 @@ def test_a_text_that_ends_early(kind: str) -> None:
     assert [prediction.token.id for prediction in tokens.predictions] == whole[:6]
     assert len(tokens) == (6 if kind == "bart" else 14)
     assert "6 tokens" in record.notes[-1]
-
-
-@pytest.mark.parametrize(("name", "prefix"), [("decoder", 14), ("encoder-decoder", 1)])
-def test_the_demo_models_on_real_text(name: str, prefix: int) -> None:
-    model, tokenizer = demos.load(name)
-    text = demos.example(name)["inputs"]
-    ids = tokenizer(text, return_tensors="pt")["input_ids"]
-    own = own_steps(model, 15, ids)
-    record = extract(model, text, tokenizer=tokenizer, generate=15)
-    stack = record.stack("cross" if name == "encoder-decoder" else "self")
-    assert_predictions(stack.query_tokens, own, prefix)
-    steps = own.cross_attentions if name == "encoder-decoder" else own.attentions
-    for layer in range(stack.num_layers):
-        count = own.sequences.shape[1] - 1
-        keys = ids.shape[1] if name == "encoder-decoder" else None
-        expected = stitched(steps, layer, count, keys)
-        weights = stack.weights(layer=layer)[:, :count, : expected.shape[-1]]
-        assert np.abs(weights - expected).max() < 1e-4
-    first = stack.query_tokens.predictions[0]
-    # The models were trained to produce these tokens.
-    assert first.token.text == ("2" if name == "encoder-decoder" else "street")
-    assert first.token.probability > 0.99
-    assert first.candidates[0] == first.token
 
 
 def test_a_target_is_predicted_as_a_generated_text_is() -> None:
@@ -149,7 +126,9 @@ def test_a_target_is_predicted_as_a_generated_text_is() -> None:
     assert sum(candidate.probability for candidate in first.candidates) > 0.99
 
 
-def test_a_target_after_a_prompt(llama: Any, byte_tokenizer: Any) -> None:
+def test_a_target_after_a_prompt_has_the_models_probabilities(
+    llama: Any, byte_tokenizer: Any
+) -> None:
     prompt, answer = "The cat sat", " on the mat"
     record = extract(llama, prompt, target=answer, tokenizer=byte_tokenizer)
     ids = [byte_tokenizer(text)["input_ids"] for text in (prompt, answer)]
@@ -166,7 +145,7 @@ def test_a_target_after_a_prompt(llama: Any, byte_tokenizer: Any) -> None:
         assert prediction.token.text == record.tokens[prediction.query + 1]
 
 
-def test_targets_of_a_padded_batch(bart: Any, piece_tokenizer: Any) -> None:
+def test_targets_of_a_padded_batch_are_those_of_each_text(bart: Any, piece_tokenizer: Any) -> None:
     texts, targets = ["The cat sat on the mat.", "A dog"], ["The dog", "user says hello, the cat"]
     encoded = piece_tokenizer(texts, return_tensors="pt", padding=True)
     together = extract(bart, encoded, target=targets, tokenizer=piece_tokenizer)
@@ -174,19 +153,14 @@ def test_targets_of_a_padded_batch(bart: Any, piece_tokenizer: Any) -> None:
         alone = extract(bart, text, target=target, tokenizer=piece_tokenizer)
         tokens, expected = (item.stack("cross").query_tokens for item in (record, alone))
         assert tokens.ids == expected.ids
-        assert [
-            (prediction.query, prediction.row, prediction.token.id)
-            for prediction in tokens.predictions
-        ] == [
-            (prediction.query, prediction.row, prediction.token.id)
-            for prediction in expected.predictions
-        ]
-        assert [prediction.token.probability for prediction in tokens.predictions] == pytest.approx(
-            [prediction.token.probability for prediction in expected.predictions], abs=1e-5
-        )
+        for one, other in zip(tokens.predictions, expected.predictions, strict=True):
+            assert (one.query, one.row, one.token.id) == (other.query, other.row, other.token.id)
+            assert one.token.probability == pytest.approx(other.token.probability, abs=1e-5)
 
 
-def test_a_list_and_a_padded_batch_of_prompts(llama: Any, byte_tokenizer: Any) -> None:
+def test_prompts_of_a_list_and_of_a_batch_are_continued_alike(
+    llama: Any, byte_tokenizer: Any
+) -> None:
     texts = ["The cat sat on the mat.", "A dog", "hello"]
     alone = [extract(llama, text, tokenizer=byte_tokenizer, generate=5) for text in texts]
     for text, record in zip(texts, alone, strict=True):
@@ -229,7 +203,7 @@ class TestSettings:
         )
 
     @pytest.mark.parametrize("kind", ["llama", "bart"])
-    def test_a_search_with_beams(self, kind: str) -> None:
+    def test_a_beam_search_returns_the_models_own_text(self, kind: str) -> None:
         model = make_model(kind)
         record = extract(model, IDS, generate={"max_new_tokens": 7, "num_beams": 3})
         with torch.no_grad():
@@ -241,29 +215,19 @@ class TestSettings:
         ]
         assert "generated by a beam search with 3 beams" in record.notes[-1]
 
-    def test_a_configuration(self, llama: Any) -> None:
+    def test_a_configuration_is_used(self, llama: Any) -> None:
         config = transformers.GenerationConfig(max_new_tokens=6, repetition_penalty=5.0)
-        record = extract(llama, IDS, generate=config)
         own = own_steps(llama, 6, repetition_penalty=5.0)
-        assert_predictions(record.tokens, own, 8)
-        assert (
-            extract(llama, IDS, generate={"generation_config": config}).tokens.ids
-            == record.tokens.ids
-        )
+        for generate in (config, {"generation_config": config}):
+            assert_predictions(extract(llama, IDS, generate=generate).tokens, own, 8)
 
     def test_a_number_of_tokens_is_generated_greedily_despite_the_models_defaults(
         self, log: list[str]
     ) -> None:
         model = make_model("llama")
         expected = extract(model, IDS, generate=6).tokens.ids
-        own: dict[str, Any] = {
-            "do_sample": True,
-            "temperature": 5.0,
-            "top_p": 0.9,
-            "top_k": 20,
-            "max_length": 9,
-        }
-        own |= {"min_length": 30, "pad_token_id": None, "num_beams": 2}
+        own: dict[str, Any] = {"do_sample": True, "temperature": 5.0, "top_p": 0.9, "top_k": 20}
+        own |= {"max_length": 9, "min_length": 30, "pad_token_id": None, "num_beams": 2}
         model.generation_config.update(**own)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -316,7 +280,7 @@ def test_a_generation_logs_nothing_and_keeps_the_settings(kind: str, log: list[s
     assert_predictions(tokens, own, 1 if kind == "bart" else 8)
 
 
-def test_a_long_text_shows_a_bar(
+def test_a_generation_shows_a_progress_bar(
     llama: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import tqdm.auto
@@ -366,9 +330,7 @@ class TestNotes:
     def test_one_generated_token_is_noted_in_the_singular(self, llama: Any) -> None:
         record = extract(llama, IDS, generate=1)
         assert record.notes[-1] == "The last token was generated greedily."
-
-    def test_without_a_tokenizer_candidates_are_ids(self, llama: Any) -> None:
-        record = extract(llama, IDS, generate=2)
+        # Without a tokenizer candidates are ids.
         prediction = record.tokens.predictions[0]
         assert prediction.token.text == f"#{prediction.token.id}" == record.tokens[8]
         assert all(candidate.text == f"#{candidate.id}" for candidate in prediction.candidates)
@@ -416,29 +378,24 @@ def test_merged_words_have_no_predictions(llama: Any, byte_tokenizer: Any) -> No
             "^generate: the model would choose.*target already sets it",
         ),
         ("bert", {"generate": 4}, ValueError, "cannot generate text.*Remove generate"),
+        ("bart", {"generate": 4, "labels": IDS}, ValueError, "^generate: .*labels in inputs"),
     ],
 )
 def test_impossible_generations_are_refused(
     kind: str, options: dict[str, Any], error: type[Exception], words: str
 ) -> None:
+    inputs = {"input_ids": IDS, "labels": options.pop("labels")} if "labels" in options else IDS
     with pytest.raises(error, match=words):
-        extract(make_model(kind), IDS, **options)
+        extract(make_model(kind), inputs, **options)
 
 
 def test_generation_ends_at_the_last_position() -> None:
     assert len(extract(make_model("gpt2"), IDS, generate=56).tokens) <= 64
 
 
-def test_labels_are_a_target(bart: Any) -> None:
-    with pytest.raises(ValueError, match=r"^generate: the model would choose.*labels in inputs"):
-        extract(bart, {"input_ids": IDS, "labels": IDS}, generate=4)
-
-
-def test_models_without_a_language_head_produce_no_text(llama: Any) -> None:
+def test_only_models_with_a_causal_language_head_generate(llama: Any) -> None:
     with pytest.raises(ValueError, match=r"LlamaModel cannot generate text.*AutoModelForCausalLM"):
         extract(llama.model, IDS, generate=4)
-    config = transformers.BertConfig(
-        hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
-    )
+    bidirectional = transformers.BertLMHeadModel(make_model("bert").config)
     with pytest.raises(ValueError, match=r"generate: .* is bidirectional"):
-        extract(transformers.BertLMHeadModel(config), IDS, generate=4)
+        extract(bidirectional, IDS, generate=4)

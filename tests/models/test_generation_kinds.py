@@ -97,7 +97,7 @@ def gemma3_both_ways() -> Any:
     ("make", "named"), [(paligemma, True), (gemma3_both_ways, True), (gemma3, False)]
 )
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_masks_that_depend_on_the_implementation(
+def test_a_mask_that_depends_on_the_implementation_is_noted(
     make: Any, implementation: str, *, named: bool
 ) -> None:
     """Without ``token_type_ids`` transformers masks differently with eager attention and sdpa."""
@@ -114,7 +114,7 @@ def test_masks_that_depend_on_the_implementation(
 @pytest.mark.parametrize(
     ("make", "types"), [(llava, None), (gemma3, "images"), (paligemma, "prompt")]
 )
-def test_a_text_after_an_image(make: Any, types: str | None) -> None:
+def test_a_text_after_an_image_has_the_models_own_weights(make: Any, types: str | None) -> None:
     torch.manual_seed(0)
     model = sharpened(make())
     inputs = {"pixel_values": torch.randn(1, 3, 28, 28)}
@@ -135,7 +135,7 @@ def test_a_text_after_an_image(make: Any, types: str | None) -> None:
     assert not record.stacks["vision"].query_tokens.predictions
 
 
-def test_a_text_from_a_sound() -> None:
+def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
     torch.manual_seed(0)
     config = transformers.WhisperConfig(
         vocab_size=200,
