@@ -104,7 +104,7 @@ def test_each_view_has_a_command(command: str, checkpoint_folder: Path) -> None:
 
 
 def test_words_are_merged_on_request(checkpoint_folder: Path, failure: Failure) -> None:
-    arguments = [checkpoint_folder, "unbelievably tired", "--words"]
+    arguments: list[str | Path] = [checkpoint_folder, "unbelievably tired", "--words"]
     tokens = tokens_of(page_of("matrix-view", *arguments))
     assert tokens == ["[CLS]", "unbelievably", "tired", "[SEP]"]
     # Merged weights have no queries and keys.
@@ -241,7 +241,7 @@ def test_stored_layers_can_be_limited(checkpoint_folder: Path) -> None:
 
 def test_a_text_from_a_file_is_truncated(checkpoint_folder: Path, failure: Failure) -> None:
     Path("long.txt").write_text("\ufeffthe cat sat on it\r\n" * 300, encoding="utf-8")
-    arguments = ["matrix-view", checkpoint_folder, "@long.txt", "--layers", "0"]
+    arguments: list[str | Path] = ["matrix-view", checkpoint_folder, "@long.txt", "--layers", "0"]
     assert "tokens are too many" in failure(*arguments)
     for options, count in ((["--truncation", "30"], 30), (["--truncation"], 512)):
         tokens = tokens_of(page_of(*arguments, *options))
