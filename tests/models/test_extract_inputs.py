@@ -1,4 +1,4 @@
-"""All valid forms of model and inputs, and the errors for bad input."""
+"""`extract` reads every form of a model and of inputs, and refuses bad ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from PIL import Image
 from torch import nn
 
 from attnviz import AttentionRecord
-from attnviz.demos import load as load_demo
 from attnviz.extraction import extract
 from models.make_models import largest_error, make_model, reference
 
@@ -72,16 +71,9 @@ class TestModels:
         pipeline = transformers.pipeline("text-generation", model=gpt2, tokenizer=tokenizer)
         assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
 
-    def test_a_model_without_a_source_is_named_by_its_class(self, gpt2: Any) -> None:
-        assert extract(gpt2, IDS).model == "GPT2LMHeadModel"
-
-    def test_a_model_without_attention(self) -> None:
-        with pytest.raises(ValueError, match="MambaForCausalLM has no attention"):
-            extract(make_model("mamba"), IDS)
-
 
 class TestTexts:
-    def test_a_pair(self, word_tokenizer: Any) -> None:
+    def test_the_texts_of_a_pair_have_numbers_and_types(self, word_tokenizer: Any) -> None:
         model = make_model("bert")
         record = extract(model, ("The cat", "the dog"), tokenizer=word_tokenizer)
         assert set(record.tokens.sequence) == {None, 0, 1}
@@ -93,13 +85,13 @@ class TestTexts:
             record.stacks["self"].weights(layer=0), untyped.stacks["self"].weights(layer=0)
         )
 
-    def test_lists_of_texts_and_of_pairs(self, gpt2: Any, byte_tokenizer: Any) -> None:
-        records = extract(gpt2, [TEXT, "The dog"], tokenizer=byte_tokenizer, progress=False)
-        assert [type(record) for record in records] == [AttentionRecord] * 2
-        assert len(extract(gpt2, [TEXT], tokenizer=byte_tokenizer, progress=False)) == 1
+    def test_lists_give_the_records_of_single_texts(self, gpt2: Any, byte_tokenizer: Any) -> None:
+        texts = [TEXT, "The dog", "A date such as 3 May 2021"]
         pairs = [("The cat", " sat"), ("The", " dog")]
-        records = extract(gpt2, pairs, tokenizer=byte_tokenizer, progress=False)
-        assert [1 in record.tokens.sequence for record in records] == [True, True]
+        for inputs in (texts, [TEXT], pairs):
+            records = extract(gpt2, inputs, tokenizer=byte_tokenizer, progress=False)
+            for single, record in zip(inputs, records, strict=True):
+                assert same(record, extract(gpt2, single, tokenizer=byte_tokenizer))
 
     def test_a_list_shows_progress(
         self, gpt2: Any, byte_tokenizer: Any, capsys: pytest.CaptureFixture[str]
@@ -129,7 +121,9 @@ class TestTexts:
         record = extract(gpt2, messages, tokenizer=byte_tokenizer, target="The dog")
         assert "".join(record.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
 
-    def test_a_target_of_a_decoder_only_model(self, gpt2: Any, byte_tokenizer: Any) -> None:
+    def test_a_target_of_a_decoder_continues_the_prompt(
+        self, gpt2: Any, byte_tokenizer: Any
+    ) -> None:
         record = extract(gpt2, "The cat", tokenizer=byte_tokenizer, target=" sat on the mat")
         joined = extract(gpt2, "The cat sat on the mat", tokenizer=byte_tokenizer)
         assert record.tokens.text == joined.tokens.text
@@ -141,7 +135,9 @@ class TestTexts:
         assert any("target" in note for note in record.notes)
 
     @pytest.mark.parametrize("kind", ["bart", "t5"])
-    def test_a_target_of_an_encoder_decoder_model(self, kind: str, piece_tokenizer: Any) -> None:
+    def test_a_target_of_an_encoder_decoder_is_shifted(
+        self, kind: str, piece_tokenizer: Any
+    ) -> None:
         model = make_model(kind)
         record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
         with pytest.raises(ValueError, match=r"target: the decoder of .* needs a text"):
@@ -218,7 +214,7 @@ class TestTexts:
         assert len(runs) == 1
         assert not any("makes by default" in note for note in record.notes)
 
-    def test_targets_of_a_list(self, bart: Any, piece_tokenizer: Any) -> None:
+    def test_each_text_of_a_list_has_its_target(self, bart: Any, piece_tokenizer: Any) -> None:
         texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
         records = extract(bart, texts, tokenizer=piece_tokenizer, target=targets, progress=False)
         batch = piece_tokenizer(texts, return_tensors="pt", padding=True)
@@ -233,15 +229,15 @@ class TestTexts:
         ):
             extract(bart, texts, tokenizer=piece_tokenizer, target="it")
 
-    def test_text_without_a_tokenizer(self, gpt2: Any, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match=r"tokenizer: inputs contain text.*tokenizer="):
-            extract(gpt2, TEXT)
+    def test_text_for_a_folder_without_a_tokenizer(self, gpt2: Any, tmp_path: Path) -> None:
         # transformers makes an empty tokenizer for such a folder.
         gpt2.save_pretrained(tmp_path)
         with pytest.raises(ValueError, match="tokenizer: inputs contain text"):
             extract(tmp_path, TEXT)
 
-    def test_a_tokenizer_of_another_vocabulary(self, gpt2: Any, checkpoint_folder: Path) -> None:
+    def test_a_tokenizer_of_another_vocabulary_is_refused(
+        self, gpt2: Any, checkpoint_folder: Path
+    ) -> None:
         other = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
         with pytest.raises(
             ValueError, match=r"out of range\. GPT2LMHeadModel has the ids 0 to 399"
@@ -251,7 +247,7 @@ class TestTexts:
     @pytest.mark.parametrize(
         ("kind", "bound"), [("bert", 64), ("gpt2", 64), ("roberta", 62), ("bart", 64)]
     )
-    def test_more_tokens_than_positions(self, kind: str, bound: int) -> None:
+    def test_more_tokens_than_positions_are_refused(self, kind: str, bound: int) -> None:
         model = make_model(kind)
         decoder: dict[str, Any] = {"decoder_input_ids": [5, 6]} if kind == "bart" else {}
         extract(model, torch.full((bound,), 9), **decoder)
@@ -260,29 +256,20 @@ class TestTexts:
         ):
             extract(model, torch.full((bound + 1,), 9), **decoder)
 
-    def test_rotary_positions_have_no_bound(self) -> None:
-        assert len(extract(make_model("llama"), torch.full((80,), 9)).tokens) == 80
-
-    def test_chat_messages_without_a_template(self, gpt2: Any, word_tokenizer: Any) -> None:
-        with pytest.raises(ValueError, match="no chat template"):
-            extract(gpt2, [{"role": "user", "content": "hello"}], tokenizer=word_tokenizer)
-
 
 class TestEncoded:
-    def test_ids_in_every_form(self, gpt2: Any) -> None:
+    def test_ids_are_read_in_every_form(self, gpt2: Any) -> None:
         record = extract(gpt2, torch.tensor([IDS]))
         assert record.tokens.text == tuple(f"#{number}" for number in IDS)
         assert any("#id" in note for note in record.notes)
         for ids in (torch.tensor(IDS), np.array(IDS), IDS, {"input_ids": [IDS]}):
             assert same(record, extract(gpt2, ids))
         assert same(record, extract(gpt2, [IDS, IDS[:3]], progress=False)[0])
-
-    def test_a_batch_gives_a_list(self, gpt2: Any) -> None:
-        records = extract(gpt2, torch.tensor([IDS, IDS[::-1]]))
-        assert [record.tokens.ids for record in records] == [tuple(IDS), tuple(IDS[::-1])]
+        batch = extract(gpt2, torch.tensor([IDS, IDS[::-1]]))
+        assert [item.tokens.ids for item in batch] == [tuple(IDS), tuple(IDS[::-1])]
 
     @pytest.mark.parametrize("tensors", ["pt", "np", None])
-    def test_a_tokenizers_own_output(
+    def test_the_output_of_a_tokenizer_is_an_input(
         self, tensors: str | None, gpt2: Any, byte_tokenizer: Any
     ) -> None:
         encoded = byte_tokenizer(TEXT, return_tensors=tensors, return_offsets_mapping=True)
@@ -306,10 +293,6 @@ class TestEncoded:
             assert record.tokens.special == alone.tokens.special
             assert record.tokens.text == alone.tokens.text
 
-    def test_rows_of_different_lengths(self, gpt2: Any, byte_tokenizer: Any) -> None:
-        with pytest.raises(ValueError, match="padding=True"):
-            extract(gpt2, byte_tokenizer([TEXT, "The"]))
-
 
 class TestImages:
     @pytest.fixture
@@ -321,7 +304,7 @@ class TestImages:
         pixels = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
         return Image.fromarray(pixels)
 
-    def test_an_image_in_every_form(
+    def test_an_image_is_read_in_every_form(
         self, processor: Any, image: Image.Image, tmp_path: Path
     ) -> None:
         model = make_model("vit")
@@ -353,21 +336,10 @@ def test_ids_without_a_tokenizer_give_one_note_for_both_sides() -> None:
     ]
 
 
-def test_ids_of_any_whole_numbers_and_texts_that_no_tokenizer_reads() -> None:
-    model, tokenizer = load_demo("decoder")
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_ids_may_have_any_integer_type(gpt2: Any, dtype: torch.dtype) -> None:
     ids = torch.tensor([[1, 2, 3]])
-    expected = extract(model, ids, tokenizer=tokenizer)
-    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
-        record = extract(model, {"input_ids": ids.to(dtype)}, tokenizer=tokenizer)
-        assert record.tokens == expected.tokens
-    for wrong in (ids.bool(), ids.float(), ids.to_sparse()):
-        with pytest.raises(TypeError, match="inputs: input_ids must be integers"):
-            extract(model, {"input_ids": wrong}, tokenizer=tokenizer)
-    for inputs, name in (("a \ud800", "the text"), (("a", "\udc00"), "the second text")):
-        with pytest.raises(ValueError, match=f"inputs: {name} has half of a surrogate pair"):
-            extract(model, inputs, tokenizer=tokenizer)
-    with pytest.raises(ValueError, match="target has half of a surrogate pair"):
-        extract(model, "the cat", tokenizer=tokenizer, target="\ud800")
+    assert same(extract(gpt2, {"input_ids": ids.to(dtype)}), extract(gpt2, ids))
 
 
 @pytest.mark.parametrize(
@@ -414,6 +386,15 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
         ("gpt2", inputs, {}, TypeError, "^inputs: ")
         for inputs in (3.5, ("a", "b", "c"), ["a", 3], object(), torch.ones(2, 3), b"bytes")
     ),
+    *(
+        ("gpt2", {"input_ids": ids}, {}, TypeError, "inputs: input_ids must be integers")
+        for ids in (torch.ones(1, 3).bool(), torch.ones(1, 3), torch.ones(1, 3).int().to_sparse())
+    ),
+    ("gpt2", "a \ud800", {}, ValueError, "inputs: the text has half of a surrogate pair"),
+    ("gpt2", ("a", "\udc00"), {}, ValueError, "inputs: the second text has half of a surrogate"),
+    ("gpt2", TEXT, {"target": "\ud800"}, ValueError, "target has half of a surrogate pair"),
+    ("mamba", IDS, {}, ValueError, "MambaForCausalLM has no attention"),
+    ("gpt2", TEXT, {"tokenizer": None}, ValueError, r"tokenizer: inputs contain text.*tokenizer="),
     ("gpt2", TEXT, {"tokenizer": str.split}, TypeError, "tokenizer must be a tokenizer of"),
     ("gpt2", IDS, {"produce": 3}, TypeError, "produce"),
     # Targets.
@@ -449,6 +430,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
         ValueError,
         "example 1 is all padding",
     ),
+    ("gpt2", {"input_ids": [IDS, IDS[:3]]}, {}, ValueError, "padding=True"),
     ("gpt2", {"input_ids": None}, {}, TypeError, "input_ids must be a tensor.*got NoneType"),
     (
         "gpt2",
@@ -484,7 +466,7 @@ def test_bad_inputs_are_refused(  # noqa: PLR0917 - fixtures
         ("unknown", ValueError, "^model: transformers .* cannot load"),
     ],
 )
-def test_a_model_that_cannot_be_loaded(
+def test_a_model_that_cannot_be_loaded_is_refused(
     model: str, error: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
