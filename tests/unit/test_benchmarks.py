@@ -37,32 +37,20 @@ def test_lines_of_figures_are_merged() -> None:
     assert run(statement, Limits(30, ROOM)) == ({"a": {"x": 1, "y": 2}, "b": 8}, None)
 
 
-@pytest.mark.slow
-def test_output_before_a_failure_is_kept() -> None:
-    statement = """print('{"drawn_s": 2}', flush=True); import time; time.sleep(60)"""
-    figures, fault = run(statement, Limits(30, ROOM, more_seconds=1))
-    assert figures == {"drawn_s": 2}
-    assert fault is not None
-
-
 def test_a_process_over_the_memory_limit_is_ended() -> None:
     statement = "kept = bytearray(3 << 28); import time; time.sleep(60)"
     assert run(statement, Limits(50, 1 << 29)) == ({}, "needs more than 0.5 GB")
 
 
 @pytest.mark.slow
-def test_a_process_over_the_time_limit_is_ended() -> None:
-    assert run("import time; time.sleep(600)", Limits(1, ROOM)) == ({}, "not within 1 s")
-
-
-@pytest.mark.slow
-def test_child_processes_end_with_their_parent() -> None:
+def test_a_process_over_the_time_limit_is_ended_with_its_children_and_its_output_kept() -> None:
     statement = (
         "import subprocess, sys, time;"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
         """print('{"child": %d}' % child.pid, flush=True); time.sleep(600)"""
     )
-    figures, _ = run(statement, Limits(30, ROOM, more_seconds=1))
+    figures, fault = run(statement, Limits(30, ROOM, more_seconds=1))
+    assert (fault or "").startswith("not within")
     with contextlib.suppress(psutil.NoSuchProcess):
         child = psutil.Process(figures["child"])
         psutil.wait_procs([child], timeout=60)
@@ -73,16 +61,6 @@ def test_the_error_of_a_failed_process_is_reported() -> None:
     outcome = guarded("benchmarks.no_such_module", limits=Limits(30, ROOM))
     assert outcome.fault is not None
     assert "no_such_module" in outcome.fault
-
-
-@pytest.mark.slow
-def test_the_cpu_time_of_child_processes_is_counted() -> None:
-    # Seconds of CPU time, because a busy machine takes more seconds by the clock.
-    statement = "import time; [0 for _ in iter(lambda: time.process_time() < 1, False)]"
-    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {statement!r}])"
-    outcome = guarded("timeit", "-n1", "-r1", child, limits=Limits(50, ROOM))
-    assert outcome.fault is None
-    assert 1 <= outcome.cpu_s < 10
 
 
 @pytest.mark.parametrize(
@@ -133,6 +111,8 @@ def test_a_busy_machine_is_named_before_all_figures() -> None:
     readme = "<!-- figures of make bench --><!-- end of figures -->"
     assert "machine was busy" in with_figures(readme, busy)
     assert "machine was busy" not in with_figures(readme, quiet)
+    with pytest.raises(ValueError, match="lacks <!-- figures of make bench -->"):
+        with_figures("Before", quiet)
     assert "**The machine was busy**" in tables(busy)
 
 
@@ -154,11 +134,6 @@ def test_a_run_is_planned_for_fourteen_minutes() -> None:
     for section in SECTIONS:
         assert importlib.util.find_spec(section.module) is not None
         assert section.words.strip().endswith(".")
-
-
-def test_a_readme_without_marks_for_figures_is_refused() -> None:
-    with pytest.raises(ValueError, match="lacks <!-- figures of make bench -->"):
-        with_figures("Before", published())
 
 
 @pytest.mark.parametrize("path", ["docs/benchmarks.md", "README.md"])

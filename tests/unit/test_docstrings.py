@@ -42,19 +42,11 @@ WITH_EXAMPLES = [
     for path in sorted(PACKAGE.rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
-FUNCTIONS = {name: item for name, item in OBJECTS.items() if inspect.isfunction(item)}
 
 
 def documented(item: Any) -> docstring_parser.Docstring:
     style = docstring_parser.DocstringStyle.NUMPYDOC
     return docstring_parser.parse(inspect.getdoc(item) or "", style)
-
-
-@pytest.mark.parametrize("name", OBJECTS)
-def test_a_docstring_begins_with_one_sentence(name: str) -> None:
-    summary = documented(OBJECTS[name]).short_description
-    assert summary, f"{name} has no docstring"
-    assert summary.endswith("."), f"{name}: {summary}"
 
 
 @pytest.mark.parametrize("path", WITH_EXAMPLES, ids=str)
@@ -76,42 +68,48 @@ def parameters_of(function: Callable[..., Any]) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_parameter_is_explained_and_no_other(name: str) -> None:
-    function = FUNCTIONS[name]
-    explained = {
-        parameter_name.strip().lstrip("*")
-        for parameter in documented(function).params
-        if parameter.args[0] == "param"
-        for parameter_name in parameter.arg_name.split(",")
-    }
-    signature = inspect.signature(function).parameters.values()
-    # Options of a view or an extraction are forwarded with ``**``, so the signature lacks their
-    # names.
-    forwards = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature)
-    parameters = parameters_of(function)
-    assert parameters == (explained & parameters if forwards else explained)
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_results_are_explained(name: str) -> None:
-    function = FUNCTIONS[name]
-    if inspect.signature(function).return_annotation in {"None", None}:
-        return
-    doc = documented(function)
-    assert doc.returns is not None, f"{name} does not say what it returns"
-
-
 # Functions and classes that a user calls. Classes that these only return explain their attributes.
-CALLED = [
+CALLED = {
     name
     for name in OBJECTS
     if name.rpartition(".")[0] in {"attnviz", "attnviz.analysis", "attnviz.integrations"}
     and name.rpartition(".")[2] not in {"HeadTrust", "Placed", "Plots"}
-]
+}
 
 
-@pytest.mark.parametrize("name", CALLED)
-def test_a_public_function_has_an_example(name: str) -> None:
-    text = inspect.getdoc(OBJECTS[name]) or ""
-    assert "Examples\n--------\n" in text, f"{name} has no example"
+def faults_of_object(name: str, item: Any) -> Iterator[str]:
+    summary = documented(item).short_description or ""
+    if not summary.endswith("."):
+        yield "the docstring does not begin with one sentence"
+    if name in CALLED and "Examples\n--------\n" not in (inspect.getdoc(item) or ""):
+        yield "there is no example"
+
+
+def faults_of_function(function: Callable[..., Any]) -> Iterator[str]:
+    doc, signature = documented(function), inspect.signature(function)
+    explained = {
+        parameter_name.strip().lstrip("*")
+        for parameter in doc.params
+        if parameter.args[0] == "param"
+        for parameter_name in parameter.arg_name.split(",")
+    }
+    # Options of a view or an extraction are forwarded with ``**``, so the signature lacks their
+    # names.
+    forwards = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    parameters = parameters_of(function)
+    if parameters != (explained & parameters if forwards else explained):
+        yield f"the parameters are {sorted(parameters)}, but {sorted(explained)} are explained"
+    if signature.return_annotation not in {"None", None} and doc.returns is None:
+        yield "the result is not explained"
+
+
+def test_public_docstrings_explain_parameters_and_results_and_have_an_example() -> None:
+    faults = [
+        f"{name}: {fault}"
+        for name, item in OBJECTS.items()
+        for fault in (
+            *faults_of_object(name, item),
+            *(faults_of_function(item) if inspect.isfunction(item) else ()),
+        )
+    ]
+    assert faults == []

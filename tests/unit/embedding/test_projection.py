@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any, get_args
 
@@ -288,11 +287,3 @@ def test_a_package_that_is_not_installed(
         project(POINTS, settings(method))
     # Principal components need no other package.
     assert project(POINTS, settings("pca")).shape == (100, 2)
-
-
-def test_nothing_is_loaded_before_it_is_needed() -> None:
-    code = "import sys, attnviz.embedding.projection_process; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert {"openTSNE", "umap", "sklearn", "numba", "torch", "transformers"} & set(loaded) == set()
