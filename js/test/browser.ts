@@ -3,6 +3,12 @@
  * does everything else.
  */
 
+import { setMaxListeners } from "node:events";
+
+// A view registers about twelve listeners for its end on one signal. Node warns above ten. With this
+// limit, it still warns about listeners that are never removed.
+setMaxListeners(20);
+
 class Observer {
   observe(): void {}
   unobserve(): void {}

@@ -4,7 +4,6 @@
  */
 
 import { deflateSync } from "node:zlib";
-import { expect, vi } from "vitest";
 import type { PageData } from "../src/client/page";
 import type { EmbeddedWeights } from "../src/client/page/rows";
 import type { Description, StackDescription, TokenList } from "../src/client/protocol";
@@ -88,23 +87,4 @@ export function sticky(
     for (let query = 0; query < queries; query++)
       codes[(head * queries + query) * keys + ((first + head) % keys)] = 255;
   return pieceOf(shape, codes, overrides);
-}
-
-/**
- * Wait until `hold` runs without an error. The timeout is long, because test machines may be busy.
- */
-export const until = (hold: () => unknown): Promise<unknown> =>
-  vi.waitFor(hold, { timeout: 15_000 });
-
-/**
- * Wait until a view has drawn (with the attribute value `drawn`, if given) and its controls are
- * updated.
- */
-export async function drawnIn(root: Element, drawn?: string): Promise<void> {
-  await until(() => {
-    const mark = root.getAttribute("data-attnviz-drawn");
-    expect(mark).not.toBeNull();
-    if (drawn) expect(mark).toBe(drawn);
-  });
-  await new Promise((resolve) => setTimeout(resolve, 30));
 }

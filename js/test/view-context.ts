@@ -1,4 +1,5 @@
 import { signal } from "@preact/signals";
+import { onTestFinished } from "vitest";
 import type { Source } from "../src/client/source";
 import { PALETTES, type ThemeName } from "../src/ui/colors/palette";
 import type { ViewContext } from "../src/ui/view/define-view";
@@ -6,7 +7,7 @@ import { createHistory } from "../src/ui/view/history";
 import { createRecordStore, type RecordState } from "../src/ui/view/record";
 import { makeSignals, type Signals } from "../src/ui/view/state";
 
-export interface Room<State extends RecordState> {
+export interface ViewSetup<State extends RecordState> {
   state: Signals<State>;
   context: ViewContext<State>;
   controller: AbortController;
@@ -14,10 +15,14 @@ export interface Room<State extends RecordState> {
 
 /**
  * Return a context for a view of the data of a source, in the light theme, and the controller that
- * ends it.
+ * ends it. The view ends with the test.
  */
-export function roomOf<State extends RecordState>(fields: State, source: Source): Room<State> {
+export function setUpView<State extends RecordState>(
+  fields: State,
+  source: Source,
+): ViewSetup<State> {
   const controller = new AbortController();
+  onTestFinished(() => controller.abort());
   const state = makeSignals<State>(fields);
   const common = state as unknown as Signals<RecordState>;
   const context: ViewContext<State> = {

@@ -153,16 +153,6 @@ describe("the request channel", () => {
     expect(host.requests()[4]?.arguments).toEqual({ i: 4 });
   });
 
-  it("drops a cancelled request from the queue without sending it", async () => {
-    for (let i = 0; i < 4; i++) void channel.request("block", { i });
-    const controller = new AbortController();
-    const waiting = channel.request("block", { i: 4 }, controller.signal);
-    controller.abort();
-    await expect(waiting).rejects.toSatisfy(isAbort);
-    host.reply(host.id(0), {});
-    expect(host.sent.map((message) => message.attnviz)).toEqual(Array(4).fill("request"));
-  });
-
   it("sends a cancellation, frees the slot, and ignores a late reply", async () => {
     const controller = new AbortController();
     const cancelled = channel.request("block", { i: 0 }, controller.signal);
@@ -194,16 +184,6 @@ describe("the request channel", () => {
     expect(host.sent).toHaveLength(0);
   });
 
-  it("reports that it waits after a second, and that there is no answer after ten", () => {
-    void channel.request("block", {});
-    vi.advanceTimersByTime(999);
-    expect(seen).toEqual(["ready"]);
-    vi.advanceTimersByTime(1);
-    expect(seen.at(-1)).toBe("waiting");
-    vi.advanceTimersByTime(9_000);
-    expect(seen.at(-1)).toBe("unanswered");
-  });
-
   it("reports that there is no kernel if the widget was stored without one", async () => {
     for (const [layout, expected] of [
       [{ comm_live: false }, "detached"],
@@ -228,14 +208,6 @@ describe("the request channel", () => {
       expect((await answer).header).toBe("late");
       expect(states.at(-1)).toBe("ready");
     }
-  });
-
-  it("accepts a late reply, and is ready again", async () => {
-    const answer = channel.request("block", {});
-    vi.advanceTimersByTime(15_000);
-    host.reply(host.id(0), "late");
-    expect((await answer).header).toBe("late");
-    expect(seen.at(-1)).toBe("ready");
   });
 
   it("sends the request again on a retry, and uses the first answer", async () => {

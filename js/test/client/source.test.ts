@@ -86,13 +86,6 @@ describe("the transport of a page", () => {
     await expect(source.scores("cross", "induction")).rejects.toThrow("scores for “induction”");
   });
 
-  it("returns the error of the embedded weights", async () => {
-    const source = new Source(new PageTransport(pageData()));
-    const request = { stack: "cross", layer: 4, heads: [0], rows: [0, 1], columns: [0, 2] };
-    const block = await source.block({ ...request } as BlockRequest);
-    expect(block.error).toBe(0.00392);
-  });
-
   it("names a missing layer and an unknown format", async () => {
     const source = new Source(new PageTransport(pageData()));
     await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(

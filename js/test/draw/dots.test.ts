@@ -2,18 +2,12 @@ import { describe, expect, it } from "vitest";
 import {
   atDepth,
   blend,
-  countDots,
   DOTS_PAINTER,
   dotPaths,
   dotPixels,
-  MAX_SHAPE_DOTS,
-  makeRaster,
-  paintInto,
   sourcePixels,
-  unpremultiply,
 } from "../../src/draw/dots";
-import { type DotsMark, type Mark, translate } from "../../src/draw/marks";
-import { toSvg } from "../../src/draw/svg";
+import { type DotsMark, translate } from "../../src/draw/marks";
 
 function dots(overrides: Partial<DotsMark> = {}): DotsMark {
   return {
@@ -158,12 +152,6 @@ describe("dots as pixels", () => {
       expect(red).toBeGreaterThan(220);
     }
   });
-
-  it("are converted to four bytes per pixel", () => {
-    const raster = makeRaster(20, 20);
-    paintInto(raster, dots(), 1, 0, 0);
-    expect(unpremultiply(raster)).toHaveLength(20 * 20 * 4);
-  });
 });
 
 function many(count: number): DotsMark {
@@ -197,14 +185,6 @@ describe("dots as an SVG", () => {
   it("omits dots outside the area", () => {
     const svg = dotPaths(dots({ x: Float32Array.of(40) }));
     expect(svg).not.toContain("M");
-  });
-
-  it("contains shapes up to a number of dots, counted over all marks", () => {
-    const scene = (front: Mark[]) =>
-      toSvg({ width: 20, height: 20, background: null, back: [], backOpacity: 1, front }, "t");
-    expect(scene([many(50)])).toContain("stroke-linecap");
-    expect(countDots([many(50)], [many(20)])).toBe(70);
-    expect(MAX_SHAPE_DOTS).toBe(20_000);
   });
 
   it("moves with `translate`", () => {

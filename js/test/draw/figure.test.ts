@@ -1,6 +1,6 @@
-import { afterEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { composeFigure, type FigureParts, rampBox, wrap } from "../../src/draw/figure";
-import { type FigureRequest, figureRequest } from "../../src/draw/figure-request";
+import type { FigureRequest } from "../../src/draw/figure-request";
 import { type Mark, type Scene, scaled, type TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
 import { PALETTES } from "../../src/ui/colors/palette";
@@ -143,15 +143,5 @@ describe("a scaled scene", () => {
     const [mark] = twice.back;
     expect(mark).toMatchObject({ x0: Float32Array.of(2, 4), width: Float32Array.of(2, 4) });
     expect(mark).toMatchObject({ opacity: curves });
-  });
-});
-
-describe("the options of a script", () => {
-  afterEach(() => Reflect.deleteProperty(globalThis, "attnvizFigure"));
-
-  it("are undefined if a person opened the page", () => {
-    expect(figureRequest()).toBeUndefined();
-    Reflect.set(globalThis, "attnvizFigure", { ...REQUEST, width: 5 });
-    expect(figureRequest()).toEqual({ ...REQUEST, width: 5 });
   });
 });

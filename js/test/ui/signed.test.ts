@@ -28,8 +28,7 @@ import { type LinePlot, legendOf } from "../../src/views/head/line-plot";
 import { computeLines, shownMatrices } from "../../src/views/head/lines";
 import { backMarks as lineMarksOf } from "../../src/views/head/marks";
 import { HEAD_DEFAULTS, leftOutOf, planOf } from "../../src/views/head/state";
-import { strongestCell } from "../../src/views/model/maps";
-import { heatMark, inkOf, lineMarks, paintHeat } from "../../src/views/model/marks";
+import { heatMark, inkOf, paintHeat } from "../../src/views/model/marks";
 import { distance, SIGHT } from "../sight";
 import { selection, tokens, viewport } from "./heat-map/viewports";
 
@@ -404,15 +403,6 @@ describe("small maps of signed numbers", () => {
     const pixels = new Uint8ClampedArray(4);
     paintHeat(pixels, 1, map, { x: 0, y: 0, side: 1 }, palette);
     expect([...pixels]).toEqual([...rgbOf(palette.negative), 255]);
-  });
-
-  it("name the largest absolute values, and draw lines of both signs", () => {
-    expect(strongestCell(map)?.weight).toBeCloseTo(-0.8, 6);
-    const marks = lineMarks([[map, { x: 0, y: 0, side: 60 }]], palette) as CurvesMark[];
-    expect(marks.map(({ color, count, dashed = false }) => [color, count, dashed])).toEqual([
-      [palette.positive, 1, false],
-      [palette.negative, 2, true],
-    ]);
   });
 });
 

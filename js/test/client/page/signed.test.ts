@@ -5,9 +5,7 @@
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
-import { decode } from "../../../src/client/codec";
 import { PageTransport } from "../../../src/client/page";
-import type { PieceHeader } from "../../../src/client/protocol";
 import { readStrongest } from "../../../src/client/requests/strongest";
 import { Source } from "../../../src/client/source";
 import { described, pageOf, pieceOf, stackOf, tokensOf } from "../../builders";
@@ -66,18 +64,6 @@ function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
   const [above = 0, below = 0] = sides;
   return above >= -below ? above : below;
 }
-
-describe("a signed byte", () => {
-  const header: PieceHeader = { shape: [1, 1, 4], encoding: "int8-sqrt", maximum: 2, error: 0.02 };
-
-  it("is decoded to a square with its sign", () => {
-    const decoded = decode(header, Uint8Array.of(127, 129, 0, 256 - 64));
-    const expected = [2, -2, 0, -2 * (64 / 127) ** 2];
-    expected.forEach((value, i) => {
-      expect(decoded[i]).toBeCloseTo(value, 6);
-    });
-  });
-});
 
 describe("signed numbers of a page", () => {
   it("are read from the embedded codes", async () => {

@@ -49,18 +49,6 @@ describe("tiles that a page pools", () => {
       });
     },
   );
-
-  it("have the error of the embedded weights", async () => {
-    const source = sourceOf(FIXTURE.codes.small as number[][][]);
-    const request = { heads: [0], level: 1, row: 0, column: 0, pooled: "mean" } as const;
-    const block = await source.tile({
-      ...request,
-      heads: [0],
-      stack: "self",
-      layer: 0,
-    });
-    expect(block.error).toBe(0.00392);
-  });
 });
 
 describe("the range of a tile", () => {

@@ -2,7 +2,6 @@ import { describe, expect, it } from "vitest";
 import type { LineMark, RectMark, TextMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import {
-  barShares,
   effectCells,
   effectColors,
   effectColumns,
@@ -72,13 +71,6 @@ describe("scores that are effects", () => {
 });
 
 describe("a bar", () => {
-  it("begins in the middle and extends to the left for negative values", () => {
-    expect(barShares(-5, 10)).toEqual({ from: 0.25, length: 0.25 });
-    expect(barShares(10, 10)).toEqual({ from: 0.5, length: 0.5 });
-    expect(barShares(null, 10).length).toBe(0);
-    expect(barShares(0, 0).length).toBe(0);
-  });
-
   it("has a zero line, and is absent without a number", () => {
     const box = { x: 100, y: 20, width: 40, height: 6 };
     const [bar, line] = effectMarks(box, -5, 10, palette) as [RectMark, LineMark];

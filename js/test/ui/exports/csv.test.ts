@@ -3,12 +3,6 @@ import { describe, expect, it } from "vitest";
 import { csvText, roundedTo, roundedUp, shortest, writtenError } from "../../../src/ui/exports/csv";
 
 describe("a table", () => {
-  it("contains no formula, so data never runs", () => {
-    expect(csvText(["token"], [["=1+1"], ["+a"], ["-"], ["@x"], ["a=b"]])).toBe(
-      ["token", '"\'=1+1"', '"\'+a"', '"\'-"', '"\'@x"', '"a=b"'].join("\r\n"),
-    );
-  });
-
   it.each(["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])(
     "keeps a text that begins with %j as text",
     (sign) => {

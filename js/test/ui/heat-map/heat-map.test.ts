@@ -22,15 +22,6 @@ import { transportOf } from "../../builders";
 import { ROOM, selection, tokens, viewport } from "./viewports";
 
 describe("the visible part", () => {
-  it("is everything by default, in square cells of whole pixels", () => {
-    const { rows, columns } = viewport(64);
-    expect([rows.window, columns.window]).toEqual([
-      [0, 64],
-      [0, 64],
-    ]);
-    expect([rows.level, rows.cell, columns.cell]).toEqual([0, 10, 10]);
-  });
-
   it("has cells between one pixel and the maximum size", () => {
     expect(viewport(1).rows.cell).toBe(MAX_CELL);
     for (const count of [641, 1000, 1300, 5000, 100_000]) {
@@ -337,28 +328,6 @@ describe("the layout", () => {
     expect(laid(64).queryLabels.tokens).toBe(true);
     expect(laid(64).keyLabels.slope).toBe("upright");
     expect(laid(256).queryLabels.tokens).toBe(false);
-  });
-
-  it("does not move cells when a token is pinned", () => {
-    const without = laid(64);
-    const place_ = selection(64);
-    const both = layOut({
-      selection: place_,
-      state: HEAT_MAP_DEFAULTS,
-      width: 1000,
-      mostHeight: 640,
-      ratio: 1,
-      below: true,
-      beside: true,
-      measure,
-    });
-    expect([both.left, both.top, both.cellsWidth, both.height]).toEqual([
-      without.left,
-      without.top,
-      without.cellsWidth,
-      without.height,
-    ]);
-    expect(both.barsBeside).toBeGreaterThan(0);
   });
 
   // The numbers of tokens range from fewer than the pixels of the plot to many times as many.

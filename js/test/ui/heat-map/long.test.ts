@@ -9,7 +9,6 @@ import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Transport } from "../../../src/client/transport";
 import { coverage, nothingInWords, sentence, sumInSight } from "../../../src/ui/heat-map/captions";
-import { ticks } from "../../../src/ui/heat-map/layout";
 import type { HeatMap } from "../../../src/ui/heat-map/marks";
 import {
   composeGrid,
@@ -181,17 +180,5 @@ describe("cells of a long text as a table", () => {
     };
     expect(lastOf({})).toEqual(["0.0000076294", "4e-8"]);
     expect(lastOf({ every: 64 })).toEqual(["0.000007629", ""]);
-  });
-});
-
-describe("positions of a long text", () => {
-  it("are labelled at round numbers that fit", () => {
-    const now = long();
-    const step = now.columns.cell / 2 ** now.columns.level;
-    const positions = ticks(now.columns.window, step, 64);
-    expect(positions[0]).toBe(0);
-    expect(positions.every((at) => at % 10_000 === 0)).toBe(true);
-    expect(positions.length).toBeGreaterThan(4);
-    expect(((positions[1] as number) - (positions[0] as number)) * step).toBeGreaterThanOrEqual(64);
   });
 });

@@ -10,7 +10,7 @@ import { createHeatMapStore, type HeatMapStore } from "../../../src/ui/heat-map/
 import type { ViewContext } from "../../../src/ui/view/define-view";
 import { assign, type Signals } from "../../../src/ui/view/state";
 import { stackOf, tokensOf } from "../../builders";
-import { roomOf } from "../../view-context";
+import { setUpView } from "../../view-context";
 
 const COUNT = 6;
 const EXACT = Math.fround(0.12345);
@@ -85,7 +85,7 @@ async function settled(): Promise<void> {
 beforeEach(() => {
   kernel = new Kernel();
   const values = { ...HEAT_MAP_DEFAULTS, stack: "self", heads: [1] };
-  ({ state, context } = roomOf<HeatMapState>(values, new Source(kernel)));
+  ({ state, context } = setUpView<HeatMapState>(values, new Source(kernel)));
   store = createHeatMapStore(context);
 });
 

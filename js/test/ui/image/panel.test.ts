@@ -86,20 +86,4 @@ describe("the panel", () => {
     expect(four.tiles.every((tile) => tile.width === 150)).toBe(true);
     expect(four.tiles[2]?.y).toBeGreaterThan((four.tiles[0]?.y ?? 0) + 50);
   });
-
-  it("shows the image in its own colours without weights", () => {
-    const { marks, tiles } = panelMarks(picture(0));
-    const images = marks.filter((mark) => mark.kind === "image");
-    expect(images).toHaveLength(1);
-    expect(images[0]).toMatchObject({ picture: true, columns: 12, rows: 4 });
-    expect(images[0]?.pixels[2]).toBe(200);
-    expect(tiles).toHaveLength(1);
-  });
-
-  it("ends its scale at the largest weight", () => {
-    const texts = panelMarks(picture(1, { end: 0.1449, notes: ["Know this."] })).marks.flatMap(
-      (mark) => (mark.kind === "text" ? [mark.text] : []),
-    );
-    expect(texts).toEqual(expect.arrayContaining(["0", "weight", "0.145", "Know this."]));
-  });
 });

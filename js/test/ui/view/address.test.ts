@@ -24,15 +24,6 @@ function open(hash: string): void {
 }
 
 describe("the URL of a page", () => {
-  it("is read at opening, and written after the first change", () => {
-    open("#layer=2&heads=5");
-    expect(state.layer.value).toBe(2);
-    expect(state.heads.value).toEqual([5]);
-    expect(location.hash).toBe("#layer=2&heads=5");
-    assign(state, { stack: "self", layer: 4 });
-    expect(location.hash).toBe("#stack=self&layer=4&heads=5");
-  });
-
   it("may not be writable, as in an iframe's srcdoc", () => {
     vi.spyOn(history, "replaceState").mockImplementation(() => {
       throw new DOMException("no", "SecurityError");

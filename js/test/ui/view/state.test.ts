@@ -130,10 +130,6 @@ describe("the URL fragment", () => {
     token: 10,
   };
 
-  it("contains stack, layer, heads and token", () => {
-    expect(writeHash(values, RECORD_HASH)).toBe("stack=self&layer=3&heads=1,7,9&token=10");
-  });
-
   it.each([
     values,
     { ...values, heads: [], token: null, key: 4 },

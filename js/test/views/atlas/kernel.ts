@@ -10,7 +10,7 @@ import type {
   AtlasTexts,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import type { Connection, Reply, Transport } from "../../../src/client/transport";
+import type { Reply, Transport } from "../../../src/client/transport";
 import { type AtlasPageData, AtlasPageTransport } from "../../../src/views/atlas/client/page";
 import {
   ATLAS_DEFAULTS,
@@ -19,7 +19,8 @@ import {
   stackOf,
 } from "../../../src/views/atlas/state";
 import { tokensOf } from "../../builders";
-import { type Room as RoomOf, roomOf } from "../../view-context";
+import { FakeKernel } from "../../fakes";
+import { setUpView, type ViewSetup } from "../../view-context";
 
 interface Answered {
   arguments: Record<string, unknown>;
@@ -48,38 +49,12 @@ export const FIXTURE = JSON.parse(
 /** Description of the stack of the fixture. */
 export const STACK = FIXTURE.description.stacks[0] as AtlasDescription["stacks"][0];
 
-/** Fake kernel. It replies at once, or delays replies until a test releases them. */
-export class Kernel implements Transport {
-  live = true;
-  readonly asked: [string, Record<string, unknown>][] = [];
-  /**
-   * Function that returns whether a request is delayed, and functions that release the delayed
-   * replies, oldest first.
-   */
-  held: (name: string) => boolean = () => false;
-  waiting: (() => void)[] = [];
-  failing: ReadonlyMap<string, string> = new Map();
+/** Kernel with the replies of the fixture. */
+export class Kernel extends FakeKernel {
   description = FIXTURE.description;
 
-  retry(): void {}
-
-  watch(listener: (connection: Connection) => void): void {
-    listener("ready");
-  }
-
-  async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+  protected override reply(name: string, args: object): Reply | Promise<Reply> {
     const request = args as Record<string, unknown>;
-    this.asked.push([name, request]);
-    if (this.held(name)) {
-      await new Promise<void>((resolve, reject) => {
-        this.waiting.push(resolve);
-        ended?.addEventListener("abort", () =>
-          reject(new DOMException("request up", "AbortError")),
-        );
-      });
-    }
-    const failure = this.failing.get(name);
-    if (failure) throw new Error(failure);
     if (typeof request.text === "number") return ofText(name, request.text);
     if (name === "describe") return { header: this.description, data: null };
     const recorded = FIXTURE.live[name as "texts"]?.find(({ arguments: parameters }) =>
@@ -106,11 +81,11 @@ export function pageTransport(): AtlasPageTransport {
   } as unknown as AtlasPageData);
 }
 
-export type Room = RoomOf<AtlasState>;
+export type Setup = ViewSetup<AtlasState>;
 
 /** Create the context of an atlas view for a transport. */
-export function roomWith(changed: Partial<AtlasState>, transport: Transport): Room {
+export function setUp(changed: Partial<AtlasState>, transport: Transport): Setup {
   const described = describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>;
   const state = { ...ATLAS_DEFAULTS, stack: "self", ...changed };
-  return roomOf<AtlasState>(state, new Source(transport, undefined, described));
+  return setUpView<AtlasState>(state, new Source(transport, undefined, described));
 }

@@ -19,13 +19,12 @@ import { byMatches, byRole, byStatistic } from "../../../src/views/atlas/colorin
 import { galleryOf, layOut, WITH_LETTER } from "../../../src/views/atlas/layout";
 import {
   barAt,
-  cellMarks,
   drawnBins,
   nearestOffset,
   type Profile,
   profileMarks,
 } from "../../../src/views/atlas/marks";
-import { ATLAS_HASH, describedAtlas } from "../../../src/views/atlas/state";
+import { ATLAS_HASH } from "../../../src/views/atlas/state";
 import { contrast } from "../../sight";
 import { FIXTURE, STACK } from "./kernel";
 
@@ -131,13 +130,6 @@ describe("cells", () => {
     expect(large.boxHeight).toBe(large.height);
   });
 
-  it("scroll if there is no room for smaller ones", () => {
-    const layout = at(96, 360);
-    expect(layout.boxWidth).toBe(360);
-    expect(layout.width).toBeGreaterThan(360);
-    expect(at(8, 360).boxWidth).toBeLessThanOrEqual(360);
-  });
-
   it("fill the width in a gallery", () => {
     for (const [heads, width] of [
       [12, 360],
@@ -175,15 +167,6 @@ describe("cells", () => {
     expect(headAt(left + across, top + down + 1, { x: across + 1, y: 0 })).toBeNull();
     expect(headAt(5000, 5000)).toBeNull();
   });
-
-  it("have no letter if they are faint", () => {
-    const look = { fill: "#112233", ink: "#ffffff", sign: "I" };
-    expect(cellMarks(look, 0, 0, 20, PALETTES.light).length).toBe(2);
-    const dim = cellMarks(look, 0, 0, 20, PALETTES.light, true);
-    expect(dim.length).toBe(1);
-    expect((dim[0] as RectMark).opacity).toBeLessThan(0.3);
-    expect(cellMarks(look, 0, 0, 7, PALETTES.light).length).toBe(1);
-  });
 });
 
 describe("bars of offsets", () => {
@@ -201,19 +184,6 @@ describe("bars of offsets", () => {
     profileMarks(profile, { palette: PALETTES.light, color: "#0000ff", brush }).filter(
       (mark): mark is RectMark => mark.kind === "rect" && mark.meaning !== undefined,
     );
-
-  it("are as high as their weights, and are omitted without pairs", () => {
-    const heights = bars(null).map(({ height }) => height);
-    expect(heights.length).toBe(5);
-    const most = heights[1] as number;
-    heights.forEach((height, i) => {
-      expect(height / most).toBeCloseTo([0.25, 1, 0.5, 0.75, 0][i] as number, 5);
-    });
-  });
-
-  it("are faint outside of the brush", () => {
-    expect(bars([-1, 0]).map(({ opacity }) => opacity)).toEqual([0.3, 1, 1, 0.3, 0.3]);
-  });
 
   it("are found at their position, and only offsets can be brushed", () => {
     bars(null).forEach((bar, i) => {
@@ -347,17 +317,5 @@ describe("the URL", () => {
     expect(ATLAS_HASH.edge?.("3,3")).toEqual([3, 3]);
     expect(ATLAS_HASH.edge?.("-3,3")).toBeUndefined();
     expect(ATLAS_HASH.edges?.("all")).toBeUndefined();
-  });
-});
-
-describe("an atlas as a record's description", () => {
-  it("has the stacks and heads, but no tokens", () => {
-    const { stacks, atlas } = describedAtlas(FIXTURE.description);
-    expect(atlas).toBe(FIXTURE.description);
-    expect(stacks[0]).toMatchObject({
-      layers: [2, 5],
-      heads_per_layer: [2, 2],
-    });
-    expect(stacks[0]?.query_tokens.text).toEqual([]);
   });
 });

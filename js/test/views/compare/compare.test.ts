@@ -14,8 +14,8 @@ import {
   sentenceOf,
   signed,
 } from "../../../src/views/compare/captions";
-import { layOut, WITH_NUMBERS } from "../../../src/views/compare/layout";
-import { cellMarks, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
+import { WITH_NUMBERS } from "../../../src/views/compare/layout";
+import { cellMarks } from "../../../src/views/compare/marks";
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
 import {
   type CompareSelection,
@@ -350,41 +350,6 @@ describe("the grid", () => {
       expect(Math.min(mark.x0, mark.x1)).toBeGreaterThanOrEqual(10);
       expect(Math.max(mark.y0, mark.y1)).toBeLessThanOrEqual(60);
     }
-  });
-
-  it("is darker for larger distances", () => {
-    const fills = [0.05, 0.2, 0.5].map((distance) => {
-      const [mark] = cellMarks({ distance, rounding: 0 }, 0, 0, 40, style);
-      return mark?.kind === "rect" ? Number.parseInt(mark.fill?.slice(1, 3) ?? "", 16) : 0;
-    });
-    expect([...fills].sort((a, b) => b - a)).toEqual(fills);
-    expect(new Set(fills).size).toBe(3);
-  });
-
-  it("fits the width, and scrolls if cells would be too small", () => {
-    const options = { columns: 12, rows: 6, gallery: false, mostHeight: 400 };
-    for (const width of [320, 600, 1200]) {
-      const layout = layOut({ ...options, width });
-      expect(layout.boxWidth).toBeLessThanOrEqual(width);
-      expect(layout.width).toBe(layout.boxWidth);
-    }
-    const many = layOut({ ...options, columns: 64, rows: 40, width: 600 });
-    expect([many.boxWidth, many.boxHeight]).toEqual([600, 400]);
-    expect(many.cell).toBeGreaterThanOrEqual(16);
-    const printed = layOut({ ...options, columns: 12, rows: 40, width: 300, printed: true });
-    expect(printed.boxHeight).toBe(printed.height);
-  });
-});
-
-describe("the chart over members", () => {
-  it("has a point for each known distance, and highlights the shown member", () => {
-    const marks = trendMarks([null, 0.1, null, 0.4], 3, 0.5, PALETTES.light);
-    const points = marks.filter(({ kind }) => kind === "rect");
-    // The first member is compared with itself, so its distance is 0 and has a point, too.
-    expect(points).toHaveLength(3);
-    const sizes = points.map((mark) => (mark.kind === "rect" ? mark.width : 0));
-    expect(sizes[2]).toBeGreaterThan(sizes[1] as number);
-    expect(trendX(3, 4)).toBeLessThanOrEqual(TREND.width);
   });
 });
 

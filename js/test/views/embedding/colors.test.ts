@@ -217,17 +217,4 @@ describe.each(THEMES)("colours of points in the %s theme", (theme) => {
     }
     expect(near).toEqual([]);
   });
-
-  it.each(Object.entries(SIGHT))("tell kinds apart to %s sight", (_name, sight) => {
-    const texts = Array.from({ length: 20 }, (_, i) => i);
-    const side = { text: texts, position: texts, token: texts.map(() => 0) };
-    const changed = { num_queries: 20, num_keys: 20, queries: side, columns: [] };
-    const names = texts.map((i) => `text ${i}`);
-    const many = coloring(corpusWith({ ...changed, names }), "text", roomOf(theme));
-    const used = [...new Set(colorsOf(many))];
-    expect(used).toHaveLength(9);
-    for (const [i, a] of used.entries())
-      for (const b of used.slice(i + 1))
-        expect(distance(a, b, sight), `${a} ${b}`).toBeGreaterThanOrEqual(0.085);
-  });
 });

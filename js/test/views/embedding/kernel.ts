@@ -1,9 +1,9 @@
-/** A small corpus, and a fake kernel. Tests control when and how the kernel replies. */
+/** A small corpus, and its kernel. */
 
 import { deflateSync } from "node:zlib";
 import type { Description, StackDescription } from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
-import type { Connection, Reply, Transport } from "../../../src/client/transport";
+import type { Reply } from "../../../src/client/transport";
 import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
 import type {
   HeadRequest,
@@ -13,6 +13,10 @@ import type {
   TrustRequest,
 } from "../../../src/views/embedding/client/requests";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
+import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
+import { stackOf as plainStackOf } from "../../builders";
+import { FakeKernel } from "../../fakes";
+import { setUpView, type ViewSetup } from "../../view-context";
 
 /**
  * Corpus of two texts, "the cat , the" and "The dog" plus "</s>". Text 0 was skipped, and the
@@ -75,9 +79,6 @@ export function largeAnswer(tokens: number): CorpusPoints {
   };
 }
 
-import { stackOf as plainStackOf } from "../../builders";
-import { type Room as RoomOf, roomOf } from "../../view-context";
-
 const HEADS = { layers: [0, 5, 6], heads_per_layer: [2, 3, 2] };
 
 export function stackOf(changed: Partial<StackDescription> = {}): StackDescription {
@@ -104,66 +105,22 @@ export function trustFor(layer: number, head: number) {
   };
 }
 
-/** Fake kernel. It replies at once, delays replies until a test releases them, or fails. */
-export class Kernel implements Transport {
-  live = true;
-  readonly asked: [string, Record<string, unknown>][] = [];
-  /** Function that returns whether a request is delayed, and the delayed requests, oldest first. */
-  held: (name: string) => boolean = () => false;
-  waiting: { name: string; args: Record<string, unknown>; answer: () => void }[] = [];
-  aborted: string[] = [];
-  failing: ReadonlyMap<string, string> = new Map();
+/** Kernel of this corpus. */
+export class Kernel extends FakeKernel {
   points = ANSWER;
   /** Progress of the projection that the kernel reports. */
   work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
-  retried = 0;
-  most = 0;
+  /** Mean weights by position, and the first positions of their bins. */
+  means = { bins: [0, 1, 2], weights: [1, -1, 0.5, 0.125] };
 
-  retry(): void {
-    this.retried++;
-  }
-
-  watch(listener: (connection: Connection) => void): void {
-    listener("ready");
-  }
-
-  async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
-    const given = args as Record<string, unknown>;
-    this.asked.push([name, given]);
-    if (this.held(name)) {
-      await new Promise<void>((resolve, reject) => {
-        const entry = { name, args: given, answer: resolve };
-        this.waiting.push(entry);
-        this.most = Math.max(this.most, this.waiting.length);
-        ended?.addEventListener("abort", () => {
-          this.aborted.push(name);
-          this.waiting = this.waiting.filter((other) => other !== entry);
-          reject(new DOMException("cancelled", "AbortError"));
-        });
-      });
-    }
-    const failure = this.failing.get(name);
-    if (failure) throw new Error(failure);
-    return this.#reply(name, args);
-  }
-
-  of(name: string): Record<string, unknown>[] {
-    return this.asked.filter(([each]) => each === name).map(([, args]) => args);
-  }
-
-  /** Release the oldest delayed reply. */
-  answer(): void {
-    this.waiting.shift()?.answer();
-  }
-
-  #reply(name: string, args: object): Reply {
+  protected override reply(name: string, args: object): Reply {
     if (name === "describe") return { header: DESCRIPTION, data: null };
     if (name === "corpus") {
       return { header: { parts: 1 }, data: deflateSync(JSON.stringify(this.points)) };
     }
     if (name === "overview") {
       const { stack, layers } = args as OverviewRequest;
-      const described = DESCRIPTION.stacks.find((each) => each.name === stack);
+      const described = DESCRIPTION.stacks.find(({ name }) => name === stack);
       const heads = layers.flatMap((layer) =>
         headsOf(described ?? stackOf(), layer).map((head) => ({
           layer,
@@ -205,16 +162,33 @@ export class Kernel implements Transport {
       const header = { points: [6, 7], weights: [0.75, 0.25], covered: 1, num_total: 4 };
       return { header, data: null };
     }
+    if (name === "aggregate") {
+      const { bins, weights } = this.means;
+      const texts = { texts: 2, of_texts: 3, queries: 6, of_queries: 6 };
+      const edges = { query_edges: bins, key_edges: bins };
+      const header = { rows: bins.length - 1, columns: bins.length - 1, ...edges, ...texts };
+      return { header, data: Float32Array.from(weights) };
+    }
     throw new Error(`No answer to ${name}.`);
   }
 }
 
-export interface Room extends RoomOf<EmbeddingState> {
-  kernel: Kernel;
+export interface Setup<AnyKernel extends Kernel = Kernel> extends ViewSetup<EmbeddingState> {
+  kernel: AnyKernel;
+  store: EmbeddingStore;
 }
 
-/** Create the context of an embedding view with a fake kernel. */
-export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Kernel()): Room {
+/** Return the context of an embedding view with a fake kernel. */
+export function contextWith(changed: Partial<EmbeddingState>, kernel: Kernel) {
   const state = { ...EMBEDDING_DEFAULTS, stack: "self", ...changed };
-  return { kernel, ...roomOf<EmbeddingState>(state, new Source(kernel)) };
+  return setUpView<EmbeddingState>(state, new Source(kernel));
+}
+
+/** Create the store of an embedding view with a fake kernel. */
+export function setUp<AnyKernel extends Kernel = Kernel>(
+  changed: Partial<EmbeddingState> = {},
+  kernel = new Kernel() as AnyKernel,
+): Setup<AnyKernel> {
+  const setup = contextWith(changed, kernel);
+  return { ...setup, kernel, store: createEmbeddingStore(setup.context) };
 }

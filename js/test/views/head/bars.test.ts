@@ -112,29 +112,6 @@ const texts = (plot: LinePlot, query: number | null, key: number | null = null):
 const bars = (plot: LinePlot, query: number | null, key: number | null = null): RectMark[] =>
   barMarks(plot, { query, key }).filter((mark): mark is RectMark => mark.kind === "rect");
 
-describe("the bars of a pinned query", () => {
-  it("end at 1 in every window, with an axis", () => {
-    for (const window of [[0, 8], IN_SIGHT] as [number, number][]) {
-      const plot = plotOf({ heads: [FAR, EVEN], window });
-      expect(texts(plot, 4).filter((text) => /^\d$/.test(text))).toEqual(["0", "1", "0", "1"]);
-      const wide = bars(plot, 4).map((bar) => bar.width);
-      const [lying] = barMarks(plot, { query: 4, key: null }).flatMap((mark) =>
-        mark.kind === "line" && mark.y0 === mark.y1 ? [mark.x1 - mark.x0] : [],
-      );
-      // The second head is uniform over eight keys, so its bar has an eighth of the axis.
-      expect(wide).toContainEqual(expect.closeTo(0.125 * (lying as number), 6));
-    }
-  });
-
-  it("have numbers, including small ones", () => {
-    expect(texts(plotOf({ heads: [FAR], window: IN_SIGHT }), 4)).toEqual(
-      expect.arrayContaining(["<0.01", "0.05"]),
-    );
-    // A weight of 0 has no number.
-    expect(texts(plotOf({ heads: [FAR], window: IN_SIGHT }), 4)).not.toContain("0.00");
-  });
-});
-
 describe("the number of a pair", () => {
   const whole = plotOf({ heads: [FAR], window: IN_SIGHT });
 

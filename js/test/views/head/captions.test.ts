@@ -1,7 +1,6 @@
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
-import { wrap } from "../../../src/draw/figure";
 import {
   formatShare,
   formatWeight,
@@ -127,26 +126,6 @@ describe("the layout", () => {
     ];
     expect(inOrder).toEqual([...inOrder].sort((a, b) => a - b));
     expect(key.barReach).toBeGreaterThanOrEqual(width < 400 ? 0 : 60);
-  });
-
-  it("has as many steps as the longer side, and readable labels", () => {
-    const many = Array.from({ length: 400 }, () => "x");
-    const layout = layOut({ ...input, width: 900, queryTexts: many, queryWindow: [0, 400] });
-    expect(layout.height).toBeGreaterThan(400 * layout.step);
-    expect(layout.step * layout.query.every).toBeGreaterThanOrEqual(11);
-  });
-
-  it("lays tokens in rows, which may be wider than the view", () => {
-    const many = Array.from({ length: 100 }, () => "x");
-    const layout = layOut({
-      ...input,
-      orientation: "horizontal",
-      width: 600,
-      keyTexts: many,
-      keyWindow: [0, 100],
-    });
-    expect(layout.width).toBeGreaterThan(600);
-    expect(layout.query.edge).toBeLessThan(layout.key.edge);
   });
 });
 
@@ -297,14 +276,6 @@ describe("sentences", () => {
     expect(coverage(part)).toContain(
       "Left out: first token, 20% within the window; the rest, with all outside the window, is renormalised.",
     );
-  });
-
-  it("break into lines between words", () => {
-    expect(wrap("aa bb cc dd", 55, measure)).toEqual(["aa bb", "cc dd"]);
-    // A word that is wider than a line is broken. Otherwise its end would not be visible.
-    const lines = wrap("a-very-long-word b", 30, measure);
-    expect(lines.slice(0, -1).join("") + lines.at(-1)).toBe("a-very-long-word b");
-    for (const line of lines) expect(measure(line)).toBeLessThanOrEqual(30);
   });
 
   it("add and remove left-out tokens", () => {

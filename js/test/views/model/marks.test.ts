@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { groupByLayer, layOut } from "../../../src/views/model/layout";
 import { coveredRange, strongestCell } from "../../../src/views/model/maps";
-import { cellsOfPixels, lineMarks, paintHeat } from "../../../src/views/model/marks";
+import { cellsOfPixels, paintHeat } from "../../../src/views/model/marks";
 
 describe("requests of maps", () => {
   it("are grouped by layer", () => {
@@ -82,21 +82,6 @@ describe("thumbnails", () => {
       paintHeat(pixels, 24, map(values, 1, 40), { x: 0, y: 0, side: 24 }, "#102030");
       const opacities = pixels.filter((_, i) => i % 4 === 3);
       expect(Math.max(...opacities)).toBe(255);
-    }
-  });
-
-  it("draw a line from each query to the key that it attends to", () => {
-    const square = { x: 100, y: 0, side: 48 };
-    const [mark] = lineMarks([[map([0, 1, 0.5, 0.01], 2, 2), square]], "#102030");
-    if (mark?.kind !== "curves") throw new Error("lines are curves");
-    // The line of the strongest cell comes first. Cells with too small weights have no line.
-    expect(mark.count).toBe(2);
-    expect([...mark.opacity]).toEqual([1, 0.5]);
-    expect(mark.y0[0]).toBeLessThan(mark.y1[0] as number);
-    expect(mark.y0[1]).toBeGreaterThan(mark.y1[1] as number);
-    for (let i = 0; i < 2; i++) {
-      expect(mark.x0[i]).toBeGreaterThanOrEqual(100);
-      expect(mark.x1[i]).toBeLessThanOrEqual(148);
     }
   });
 

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { RowHeader } from "../../../src/client/protocol";
 import type { Vectors } from "../../../src/client/requests/vectors";
 import { joinVectors, readVectors, splitVectors } from "../../../src/client/requests/vectors";
-import type { RectMark, TextMark } from "../../../src/draw/marks";
+import type { TextMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import type { Selection } from "../../../src/ui/view/record";
 import {
@@ -24,13 +24,7 @@ import { cellRowWidth, layOut } from "../../../src/views/neuron/layout";
 import { backMarks, cutToken, type DrawnTable } from "../../../src/views/neuron/marks";
 import { tokenOf } from "../../../src/views/neuron/state";
 import { columnsOf, linesOf, questionOf, windowAround } from "../../../src/views/neuron/store";
-import {
-  dimensionsOf,
-  scaleOf,
-  sharesOf,
-  tableOf,
-  weightElsewhere,
-} from "../../../src/views/neuron/table";
+import { dimensionsOf, scaleOf, tableOf, weightElsewhere } from "../../../src/views/neuron/table";
 import { stackOf } from "../../builders";
 
 const HEADER: RowHeader = {
@@ -160,11 +154,6 @@ describe("rows", () => {
     expect(tableOf(vectors(), 2).highlighted).toBe(2);
     const masked = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
     expect(tableOf(masked, null).highlighted).toBeNull();
-  });
-
-  it("have shares of absolute values", () => {
-    expect([...sharesOf(Float64Array.of(3, -1, 0))]).toEqual([0.75, 0.25, 0]);
-    expect([...sharesOf(Float64Array.of(0, 0))]).toEqual([0, 0]);
   });
 
   it("show the largest shares, sorted or in the order of the dimensions", () => {
@@ -378,24 +367,6 @@ describe("the picture", () => {
       const whole = pictureOf(many(12, headDim), width, true).layout;
       expect([whole.count, whole.other]).toEqual([headDim, null]);
     }
-  });
-
-  it("has a cell for every number, with a colour for its sign and an opacity for its size", () => {
-    const picture = pictureOf(vectors(), 1000);
-    const cells = backMarks(picture).filter(
-      (mark): mark is RectMark => mark.kind === "rect" && mark.width === picture.layout.cell - 1,
-    );
-    // The query, three keys, and the products with the two allowed keys have 4 cells each.
-    expect(cells).toHaveLength(4 + 12 + 8);
-    const { positive, negative } = PALETTES.light;
-    const query = cells.slice(0, 4);
-    // The dimensions are in decreasing order of their share for the first key: 0, 1 and 2 are
-    // equal, then 3.
-    expect(query.map((cell) => cell.fill)).toEqual([positive, positive, negative, positive]);
-    const { limit } = picture.table.vectorScale;
-    [1, 2, 1, 0].forEach((size, i) => {
-      expect(query[i]?.opacity).toBeCloseTo(Math.min(1, size / limit), 6);
-    });
   });
 
   it("has no overlap of numbers and token in a stacked line", () => {

@@ -247,13 +247,4 @@ describe("an exported page", () => {
       "format 1, but only format 2 is supported",
     );
   });
-
-  it("is always ready and ignores cancellation", async () => {
-    const transport = new EmbeddingPageTransport(pageData());
-    const states: string[] = [];
-    transport.watch((connection) => states.push(String(connection)));
-    transport.retry();
-    expect(states).toEqual(["ready"]);
-    expect(await transport.request("cancel", {})).toEqual({ header: {}, data: null });
-  });
 });

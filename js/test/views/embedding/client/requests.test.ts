@@ -88,15 +88,6 @@ describe("a corpus", () => {
     expect(corpus.pointsOf("key", 0)).toEqual([6, 6]);
   });
 
-  it("has separate keys for an encoder and a decoder", () => {
-    const keys = { text: [1, 1], position: [0, 4], token: [4, 5] };
-    const corpus = corpusWith({ num_keys: 2, keys, columns: [] });
-    expect(corpus.count).toBe(8);
-    expect([corpus.tokenOf(6), corpus.positionOf(7)]).toEqual([" dog", 4]);
-    expect(corpus.pointOf("key", 1, 4)).toBe(7);
-    expect(corpus.pointOf("key", 1, 1)).toBe(-1);
-  });
-
   it("has columns by point, with unknown values as NaN", () => {
     const [tag, score] = corpusWith().columns;
     expect([...(tag?.values ?? [])]).toEqual([1, 0, 1, 1, 1, NaN, 1, 0, 1, 1, 1, NaN]);
@@ -187,16 +178,6 @@ describe("a projection", () => {
       "changed while it was read",
     );
     expect(recorder.asked.length).toBeLessThan(12);
-  });
-
-  it("is restarted on request", async () => {
-    const recorder = transport(() => ({
-      header: plot({ state: "running", done: 0 }),
-      data: uint16(0, 0, 0, 0),
-    }));
-    await projectionOf(recorder.source, REQUEST, undefined, true);
-    expect(recorder.asked[0]?.[1]).toEqual({ ...REQUEST, restart: true });
-    expect(recorder.asked.slice(1).every(([, args]) => !("restart" in args))).toBe(true);
   });
 
   it("is rejected if the reply has the wrong size", async () => {

@@ -1,10 +1,8 @@
 // @vitest-environment node
 import { describe, expect, it, vi } from "vitest";
 import { PALETTES } from "../../../../src/ui/colors/palette";
-import { scaleBox, scaleLabels } from "../../../../src/ui/heat-map/legend";
 import { type Aggregate, Corpus } from "../../../../src/views/embedding/client/requests";
 import {
-  binAt,
   binCaption,
   endOf,
   largestOf,
@@ -46,17 +44,6 @@ function picture(width = 500, changed: Partial<MeanMap> = {}): MeanMap {
 }
 
 describe("the mean weights by position", () => {
-  it("are square if there are as many queries as keys", () => {
-    const { cellsWidth, cellsHeight, left, width } = layOutMean(MEAN, 500);
-    expect(cellsHeight).toBe(cellsWidth);
-    expect(left + cellsWidth).toBeLessThan(width + 1);
-    expect(width).toBeLessThanOrEqual(500);
-    // A matrix of few queries and many keys keeps a minimum height.
-    const flat = layOutMean({ ...MEAN, keyEdges: [0, 1000], columns: 1 }, 500);
-    expect(flat.cellsHeight).toBeGreaterThan(0.3 * flat.cellsWidth);
-    expect(layOutMean(MEAN, 40).cellsWidth).toBeGreaterThanOrEqual(160);
-  });
-
   it("have no colour without allowed pairs, and a stronger colour for larger weights", () => {
     const image = meanMarks(picture()).find((mark) => mark.kind === "image");
     if (image?.kind !== "image") throw new Error("no cells");
@@ -94,40 +81,6 @@ describe("the mean weights by position", () => {
     ]);
     expect(binCaption(MEAN, { row: 0, column: 2 })[1]).toBe("no query may attend to this");
     expect(binCaption(MEAN, { row: 0, column: 0 })[0]).toBe("query 0 → key 0");
-  });
-
-  it("find the bin at a point", () => {
-    const { layout } = picture();
-    const middle = (at: number, side: number): number => ((at + 0.5) * side) / 3;
-    for (const row of [0, 1, 2])
-      for (const column of [0, 1, 2]) {
-        const x = layout.left + middle(column, layout.cellsWidth);
-        const y = layout.top + middle(row, layout.cellsHeight);
-        expect(binAt(layout, MEAN, x, y)).toEqual({ row, column });
-      }
-    expect(binAt(layout, MEAN, layout.left - 1, layout.top + 5)).toBeNull();
-    expect(binAt(layout, MEAN, layout.left + 5, layout.top + layout.cellsHeight + 1)).toBeNull();
-  });
-
-  it("label positions at the start of their bins", () => {
-    const ticks = meanMarks(picture()).filter(
-      (mark) => mark.kind === "line" && mark.y0 !== mark.y1,
-    );
-    const { left, cellsWidth } = picture().layout;
-    const positions = ticks.map((mark) => (mark.kind === "line" ? mark.x0 : 0));
-    // The first tick is at the left edge of the first bin, the second tick at that of the second
-    // bin.
-    expect(positions[0]).toBeCloseTo(left);
-    expect(positions[1]).toBeCloseTo(left + cellsWidth / 3);
-  });
-
-  it("have a linear or a logarithmic scale", () => {
-    expect(scaleLabels({ end: 0.5, scale: "linear" })).toEqual(["0", "0.25", "0.5"]);
-    expect(scaleLabels({ end: 1, scale: "log" })).toEqual(["≤0.0001", "0.01", "1"]);
-    const words = scaleBox(picture(), "mean weight").marks.flatMap((mark) =>
-      mark.kind === "text" ? [mark.text] : [],
-    );
-    expect(words).toEqual(["0", "0.5", "1", "mean weight"]);
   });
 });
 

@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { sightOf } from "../../../../src/ui/head-grid/grid";
 import type { HeadTrust, OverviewHead } from "../../../../src/views/embedding/client/requests";
-import { layOutTiles, tileGrid } from "../../../../src/views/embedding/overview/layout";
+import { tileGrid } from "../../../../src/views/embedding/overview/layout";
 import { problemInShort, tileDots, tileLook } from "../../../../src/views/embedding/overview/marks";
 import {
   chanceInWords,
@@ -116,46 +115,6 @@ describe("the order of heads", () => {
 });
 
 describe("the layout", () => {
-  const layout = (columns: number, rows: number, width: number, named = false) =>
-    layOutTiles({ columns, rows, named, width, mostHeight: 700 });
-
-  it("shows all heads of a usual model at once", () => {
-    for (const width of [800, 1000, 1552]) {
-      const at = layout(12, 12, width);
-      expect(at.width).toBeLessThanOrEqual(width);
-      expect(at.boxWidth).toBeLessThanOrEqual(width);
-    }
-    for (const width of [1052, 1552]) {
-      const at = layout(12, 12, width);
-      expect(at.boxHeight).toBe(at.height);
-    }
-  });
-
-  it("scrolls if cells would be too small or the grid too high", () => {
-    const narrow = layout(12, 6, 400);
-    expect(narrow.cell).toBeGreaterThanOrEqual(40);
-    expect(narrow.width).toBeGreaterThan(400);
-    expect(narrow.boxWidth).toBe(400);
-    const deep = layout(64, 96, 1000);
-    expect(deep.boxHeight).toBe(700);
-    expect(deep.height).toBeGreaterThan(5000);
-  });
-
-  it("limits the size of few heads", () => {
-    expect(layout(2, 1, 1500).cell).toBeLessThanOrEqual(220);
-  });
-
-  it("renders the visible rows and one more", () => {
-    const deep = layout(64, 96, 1000);
-    const rowsInSight = (scroll: number) => sightOf(deep, 96, { x: 0, y: scroll }).rows;
-    expect(rowsInSight(0)[0]).toBe(0);
-    const [first, last] = rowsInSight(10 * deep.down);
-    expect(first).toBeLessThanOrEqual(10);
-    expect(last * deep.down).toBeGreaterThanOrEqual(10 * deep.down + 700 - deep.top);
-    expect(last - first).toBeLessThan(20);
-    expect(rowsInSight(95 * deep.down)[1]).toBe(96);
-  });
-
   it("omits words without room", () => {
     expect(problemInShort("all keys are the same", 60)).toBe("all keys are the same");
     expect(problemInShort("queries or keys are not finite numbers", 46)).toBe("no plot");
@@ -182,13 +141,6 @@ describe("a tile's points", () => {
   };
   const square = { x: 100, y: 0, side: 58 };
 
-  it("have the colour and shape of their point", () => {
-    const { color, shape, order } = look(null);
-    expect([...order]).toEqual([2, 0, 3, 1]);
-    expect([...color]).toEqual([2, 0, 3, 1]);
-    expect([...shape]).toEqual([1, 0, 1, 0]);
-  });
-
   it("lie in their square, larger values upwards", () => {
     const [mark] = tileDots(head, look(null), square, 1);
     const positions = Array.from(mark?.x as Float32Array, (x, i) => [x, mark?.y[i]]);
@@ -206,12 +158,6 @@ describe("a tile's points", () => {
       expect(position[1]).toBeCloseTo(corners[i]?.[1] as number, 4);
     });
     expect(mark?.area).toEqual({ x: 100, y: 0, width: 58, height: 58 });
-  });
-
-  it("are fainter for heads with low trust", () => {
-    const [strong] = tileDots(head, look(null), square, 1);
-    const [faint] = tileDots(head, look(null), square, 0.3);
-    expect(faint?.opacity).toBeCloseTo(0.3 * (strong?.opacity as number));
   });
 
   it("are drawn over the others if they stand out", () => {

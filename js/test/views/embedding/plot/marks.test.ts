@@ -8,16 +8,7 @@ import {
   project,
   wholeCamera,
 } from "../../../../src/views/embedding/plot/cloud";
-import {
-  axesMarks,
-  backOpacity,
-  cloudMark,
-  hoverMarks,
-  lassoMarks,
-  lookOf,
-  type Shown,
-  standingMarks,
-} from "../../../../src/views/embedding/plot/marks";
+import { lookOf, type Shown, standingMarks } from "../../../../src/views/embedding/plot/marks";
 import { hintOf, snippet } from "../../../../src/views/embedding/plot/plot";
 import { COUNT, corpusWith } from "../kernel";
 
@@ -72,18 +63,6 @@ function placeOf({ cloud, projected }: Shown, point: number): [number, number] {
   return [projected.x[index] as number, projected.y[index] as number];
 }
 
-describe("the points of a head", () => {
-  it("are discs for queries and squares for keys, in their colours", () => {
-    const shown = shownOf();
-    const mark = cloudMark(shown);
-    shown.cloud.points.forEach((point, index) => {
-      expect(mark.shape[index]).toBe(point < 6 ? 0 : 1);
-      expect(mark.colors[mark.color[index] as number]).toBe(point < 6 ? "#aa0000" : "#0000aa");
-    });
-    expect(mark.count).toBe(COUNT);
-  });
-});
-
 describe("a chosen query", () => {
   const shown = shownOf();
   const chosen = {
@@ -97,15 +76,6 @@ describe("a chosen query", () => {
   };
   const marks = standingMarks(shown, chosen);
 
-  it("has a line to each of its keys, with the weight as opacity and the strongest on top", () => {
-    const drawn = lines(marks);
-    expect(drawn.map((line) => [line.x0, line.y0])).toEqual([placeOf(shown, 3), placeOf(shown, 3)]);
-    // The weight of the third key is too small for a visible line.
-    expect(drawn.map((line) => [line.x1, line.y1])).toEqual([placeOf(shown, 6), placeOf(shown, 9)]);
-    const [weak, strong] = drawn.map((line) => line.opacity as number) as [number, number];
-    expect(weak / strong).toBeCloseTo(0.2 / 0.8);
-  });
-
   it("has an outline around all points of its text, and no others", () => {
     const rings = dots(marks).filter((mark) => mark.ring && mark.count > 1);
     expect(rings).toHaveLength(1);
@@ -115,17 +85,6 @@ describe("a chosen query", () => {
     const ofText = Array.from(shown.cloud.points).filter((point) => point % 6 < 4);
     expect(outlined).toEqual(ofText.map((point) => placeOf(shown, point)));
     expect(ofText).not.toEqual([...ofText].sort((a, b) => a - b));
-  });
-
-  it("has a bold label, and labels of its visible keys", () => {
-    const labels = words(marks).map((mark) => [mark.text, mark.bold ?? false]);
-    expect(labels).toContainEqual(["the", true]);
-    expect(labels.filter(([, bold]) => !bold)).toHaveLength(2);
-  });
-
-  it("makes all other points faint", () => {
-    expect(backOpacity(chosen)).toBeLessThan(1);
-    expect(backOpacity(nothing)).toBe(1);
   });
 
   it("has no line to a hidden key, and no line of another point", () => {
@@ -143,18 +102,6 @@ describe("a chosen query", () => {
 });
 
 describe("points in a search or a lasso", () => {
-  it("are drawn over the others, which are faint", () => {
-    const shown = shownOf();
-    const points = new Uint8Array(COUNT);
-    points[2] = 1;
-    points[8] = 1;
-    const standing = { ...nothing, points };
-    const [mark] = dots(standingMarks(shown, standing));
-    expect(mark?.count).toBe(2);
-    expect(mark?.radius).toBeGreaterThan(cloudMark(shown).radius);
-    expect(backOpacity(standing)).toBeLessThan(0.5);
-  });
-
   it("have no labels if all have the same token", () => {
     const shown = shownOf();
     const points = new Uint8Array(COUNT);
@@ -165,35 +112,6 @@ describe("points in a search or a lasso", () => {
     points[1] = 1;
     const labels = words(standingMarks(shown, { ...nothing, points })).map((mark) => mark.text);
     expect(labels).toContain("cat");
-  });
-});
-
-describe("the pointer's marks", () => {
-  it("are a ring around a visible point", () => {
-    const shown = shownOf();
-    const [ring] = dots(hoverMarks(shown, 7));
-    expect([ring?.x[0], ring?.y[0]]).toEqual(placeOf(shown, 7));
-    expect(ring?.ring).toBeGreaterThan(0);
-    expect(hoverMarks(shown, null)).toEqual([]);
-    const queries = shownOf((point) => point < 6);
-    expect(hoverMarks(queries, 7)).toEqual([]);
-  });
-
-  it("close the lasso", () => {
-    const marks = lines(lassoMarks([0, 0, 50, 0, 50, 50], palette));
-    expect(marks).toHaveLength(3);
-    expect([marks[2]?.x1, marks[2]?.y1]).toEqual([0, 0]);
-    expect(lassoMarks(null, palette)).toEqual([]);
-    expect(lassoMarks([3, 3], palette)).toEqual([]);
-  });
-
-  it("show the rotation in three dimensions", () => {
-    const marks = axesMarks(Float64Array.of(1, 0, 0, 0, 1, 0, 0, 0, 1), ROOM, palette);
-    const [first, second, third] = lines(marks) as [LineMark, LineMark, LineMark];
-    expect(first.x1 - first.x0).toBeGreaterThan(10);
-    expect(second.y0 - second.y1).toBeGreaterThan(10);
-    // The third axis points to the viewer, so its line has no length.
-    expect([third.x1, third.y1]).toEqual([third.x0, third.y0]);
   });
 });
 

@@ -1,0 +1,101 @@
+/** What a reader does with the elements of a view, and what the elements contain. */
+
+import { type ComponentChild, render } from "preact";
+import { afterEach, beforeEach, expect, onTestFinished, vi } from "vitest";
+
+/** Render into an element of the page, and return this element. It is removed after the test. */
+export function mount(node: ComponentChild, root: HTMLElement = document.createElement("div")) {
+  document.body.append(root);
+  render(node, root);
+  onTestFinished(() => {
+    render(null, root);
+    root.remove();
+  });
+  return root;
+}
+
+/** Use a fake clock in all tests of a file. `until` and `pass` advance it. */
+export function useFakeClock(): void {
+  beforeEach(() => {
+    vi.useFakeTimers();
+  });
+  afterEach(() => {
+    // Preact runs the effects of all components after one frame that it requested. It requests no
+    // other frame, also not in the next test, until this one has come.
+    vi.runOnlyPendingTimers();
+    vi.useRealTimers();
+  });
+}
+
+/** Run all timers of the next milliseconds of the fake clock, with everything that they start. */
+export async function pass(milliseconds: number): Promise<void> {
+  await vi.advanceTimersByTimeAsync(milliseconds);
+}
+
+/** Advance the fake clock until `hold` runs without an error, for at most 30 seconds of this clock. */
+export async function until(hold: () => unknown): Promise<void> {
+  for (let step = 0; step < 3000; step++) {
+    try {
+      await hold();
+      return;
+    } catch {
+      await pass(10);
+    }
+  }
+  await hold();
+}
+
+/**
+ * Wait until a view has drawn (with the attribute value `drawn`, if given) and its controls are
+ * updated.
+ */
+export async function drawnIn(root: Element, drawn?: string): Promise<void> {
+  await until(() => {
+    const mark = root.getAttribute("data-attnviz-drawn");
+    expect(mark).not.toBeNull();
+    if (drawn) expect(mark).toBe(drawn);
+  });
+  await pass(40);
+}
+
+export function pressKey(target: Element | null, key: string, init: KeyboardEventInit = {}): Event {
+  const options = { bubbles: true, cancelable: true, composed: true };
+  const event = new KeyboardEvent("keydown", { key, ...options, ...init });
+  target?.dispatchEvent(event);
+  return event;
+}
+
+/** Set the value of a field or a list, as a reader does. */
+export function enter(field: Element | null | undefined, value: string, event = "change"): void {
+  const input = field as HTMLInputElement;
+  input.value = value;
+  input.dispatchEvent(new Event(event, { bubbles: true }));
+}
+
+/** Return the button whose label or text starts with `name`. */
+export function buttonOf(root: Element, name: string): HTMLButtonElement | null {
+  const buttons = [...root.querySelectorAll("button")];
+  const nameOf = (button: Element): string =>
+    button.getAttribute("aria-label") ?? button.textContent ?? "";
+  return buttons.find((button) => nameOf(button).startsWith(name)) ?? null;
+}
+
+/** Return the field or list whose label starts with `name`. */
+export function fieldOf<Field extends Element = HTMLInputElement>(
+  root: Element,
+  name: string,
+): Field | null {
+  const labels = [...root.querySelectorAll("label")];
+  const label = labels.find((element) => element.textContent?.startsWith(name));
+  return label?.querySelector<Field & Element>("input, select") ?? null;
+}
+
+export function textsOf(root: Element, selector: string): string[] {
+  return Array.from(root.querySelectorAll(selector), (element) => element.textContent ?? "");
+}
+
+/** Return the accessible names of all cells of a grid. */
+export function cellNamesOf(root: Element): string[] {
+  const cells = root.querySelectorAll("[role=gridcell]");
+  return Array.from(cells, (cell) => cell.getAttribute("aria-label") ?? "");
+}

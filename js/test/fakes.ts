@@ -1,0 +1,116 @@
+/** Fakes of a kernel and of a widget's model. Tests control when and how they reply. */
+
+import type { Connection, Reply, Transport } from "../src/client/transport";
+
+/** Fake kernel that records its requests. It replies at once, delays replies, or fails. */
+export abstract class FakeKernel implements Transport {
+  live = true;
+  /** Name and arguments of all requests. */
+  readonly asked: [string, Record<string, unknown>][] = [];
+  /** Function that returns whether a request is delayed until a test calls `release`. */
+  held: (name: string) => boolean = () => false;
+  /** Delayed requests, oldest first. */
+  waiting: { name: string; release: () => void }[] = [];
+  /** Names of the delayed requests that were cancelled. */
+  readonly aborted: string[] = [];
+  /** Errors of requests by their name. */
+  failing: Record<string, string> = {};
+  numRetries = 0;
+
+  retry(): void {
+    this.numRetries++;
+  }
+
+  watch(listener: (connection: Connection) => void): void {
+    listener("ready");
+  }
+
+  async request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    this.asked.push([name, args as Record<string, unknown>]);
+    if (this.held(name)) await this.#delay(name, ended);
+    const failure = this.failing[name];
+    if (failure) throw new Error(failure);
+    return this.reply(name, args);
+  }
+
+  /** Return the arguments of all requests with a name. */
+  of(name: string): Record<string, unknown>[] {
+    return this.asked.filter(([asked]) => asked === name).map(([, args]) => args);
+  }
+
+  /** Release the oldest delayed reply. */
+  release(): void {
+    this.waiting.shift()?.release();
+  }
+
+  protected abstract reply(name: string, args: object): Reply | Promise<Reply>;
+
+  #delay(name: string, ended?: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const entry = { name, release: resolve };
+      this.waiting.push(entry);
+      ended?.addEventListener("abort", () => {
+        this.aborted.push(name);
+        this.waiting = this.waiting.filter((other) => other !== entry);
+        reject(new DOMException("cancelled", "AbortError"));
+      });
+    });
+  }
+}
+
+type Listener = (...args: unknown[]) => void;
+
+/** Fake of a widget's model: its traits, their listeners, and the messages that the widget sends. */
+export class WidgetModel {
+  readonly values: Record<string, unknown>;
+  readonly sent: unknown[] = [];
+  numSaves = 0;
+  readonly #listeners = new Map<string, Set<Listener>>();
+
+  constructor(values: Record<string, unknown> = {}) {
+    this.values = values;
+  }
+
+  get(name: string): unknown {
+    return this.values[name];
+  }
+
+  /** Set a trait, and call its listeners if the value differs. */
+  set(name: string, value: unknown): void {
+    this.receive({ [name]: value });
+  }
+
+  /** Set traits as one message of the kernel does: all values are set before a listener runs. */
+  receive(values: Record<string, unknown>): void {
+    const differs = (name: string): boolean =>
+      JSON.stringify(this.values[name]) !== JSON.stringify(values[name]);
+    const changed = Object.keys(values).filter(differs);
+    Object.assign(this.values, values);
+    for (const name of changed) this.emit(`change:${name}`);
+  }
+
+  save_changes(): void {
+    this.numSaves++;
+  }
+
+  send(content: unknown): void {
+    this.sent.push(content);
+  }
+
+  on(event: string, listener: (...args: never[]) => void): void {
+    const listeners = this.#listeners.get(event) ?? new Set();
+    this.#listeners.set(event, listeners.add(listener as Listener));
+  }
+
+  off(event?: string | null, listener?: ((...args: never[]) => void) | null): void {
+    this.#listeners.get(event ?? "")?.delete(listener as Listener);
+  }
+
+  emit(event: string, ...args: unknown[]): void {
+    for (const listener of this.#listeners.get(event) ?? []) listener(...args);
+  }
+
+  get numListeners(): number {
+    return [...this.#listeners.values()].reduce((sum, { size }) => sum + size, 0);
+  }
+}
