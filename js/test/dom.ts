@@ -1,4 +1,4 @@
-/** What a reader does with the elements of a view, and what the elements contain. */
+/** Actions of a reader on the elements of a view, and texts of these elements. */
 
 import { type ComponentChild, render } from "preact";
 import { afterEach, beforeEach, expect, onTestFinished, vi } from "vitest";
