@@ -82,11 +82,11 @@ def extract(
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> AttentionRecord | list[AttentionRecord]:
-    """Run a model once and return a record of its attention.
+    """Run a model and return a record of its attention.
 
     The record keeps the queries and keys of each layer, as the model's attention received them.
     Weights are computed on request and equal the model's own. The call does not change the model's
-    configuration, mode and hooks, even if it raises an error.
+    configuration, mode or hooks, even if it raises an error.
 
     Parameters
     ----------
@@ -98,8 +98,8 @@ def extract(
         messages, the output of a tokenizer or processor, or a tensor of ids. If the model takes
         them, an image, a sound (an array), or a pair ``(image, text)`` or ``(sound, text)``.
     tokenizer, processor : object, optional
-        Required only for text or images. The default is the tokenizer or processor that was saved
-        with the model's weights.
+        Required only for texts, images or sounds. The default is the tokenizer or processor that
+        was saved with the model's weights.
     target : str or list of str, optional
         Text that the model is forced to produce. An encoder-decoder model gets it as the input of
         its decoder, shifted by one token. For a decoder-only model it is appended to the prompt.
@@ -122,7 +122,7 @@ def extract(
         leaves room for the tokens of `target` or `generate`. A note in the record states the
         truncation.
     name : str, optional
-        Title of every picture. The default is the last part of the model's hub id or folder.
+        Title of the records. The default is the last part of the model's hub id or folder.
     layers : int, iterable of int or "all", optional
         Layers to keep, by the model's own numbers. If there are several stacks, each of them keeps
         its layers with these numbers. Negative numbers count from the end of each stack, as in

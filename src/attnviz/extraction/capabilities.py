@@ -112,8 +112,7 @@ class TooManyTokensError(ValueError):
 def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
     """Raise ValueError if `ids` is empty, or if the model has no embedding for one of the ids.
 
-    An id without an embedding comes from the tokenizer of another model. `argument` is the name of
-    the argument with the ids, for the error.
+    `argument` is the name of the argument with the ids, for the error.
     """
     if ids.numel() == 0:
         raise ValueError(f"{argument} contains no tokens. Pass some text.")
@@ -149,8 +148,8 @@ def check_length(model: PreTrainedModel, length: int, argument: str, bound: int 
 def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
     """Return the number of tokens for which a model has position embeddings.
 
-    For an encoder-decoder model, `decoder` selects its decoder or its encoder. Positions that an
-    adapter's virtual tokens use are not counted. Return None if the model has no table of position
+    For an encoder-decoder model, `decoder` selects the decoder instead of the encoder. Positions
+    that virtual tokens use are not counted. Return None if the model has no table of position
     embeddings.
     """
     virtual = None if decoder else virtual_tokens(model)

@@ -76,7 +76,7 @@ IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
 #: Arguments that contain a cache of earlier tokens.
 CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
-#: Names of entries in a tokenizer's output that are not arguments of a model.
+#: Names of entries in a tokenizer's output that are not passed to a model.
 TOKENIZER_EXTRAS = {
     "labels",
     "length",
@@ -99,7 +99,8 @@ _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
 _NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 _WIDTH = ("hidden_size", "d_model")
-# Attribute of an image or sound encoder ("tower"): n x n patches become one token of the text.
+# Attribute with the merge size n of an image or sound encoder ("tower"), as `merge_size` defines
+# it.
 _MERGE_SIZE = "spatial_merge_size"
 
 # Names of modules and of their classes, and names in their code.
@@ -138,7 +139,7 @@ TOKENS_AFTER_PATCHES = {"detection_tokens": "DET"}
 
 @dataclass(frozen=True)
 class Family:
-    """Properties of all models of one type (``config.model_type``) that other models do not have.
+    """Properties of models of one type (``config.model_type``). Defaults apply to most models.
 
     Attributes
     ----------
@@ -252,19 +253,13 @@ def frames_per_patch(config: Any) -> int:
 
 
 def frames_in_pixels(config: Any) -> int:
-    """Return the number of frames in one row of the argument ``pixel_values``.
-
-    This applies to models that take each patch as a row.
-    """
+    """Return the number of frames in one row of ``pixel_values``, if each row is a patch."""
     settings = getattr(config, "vision_config", config)
     return int(getattr(settings, "temporal_patch_size", 1) or 1)
 
 
 def samples_per_frame(config: Any) -> int | None:
-    """Return the number of samples per frame of a sound encoder with convolutions.
-
-    Return None for other encoders.
-    """
+    """Return the number of samples per frame of a sound encoder, or None without convolutions."""
     strides = getattr(config, "conv_stride", None)
     return prod(strides) if strides else None
 
@@ -326,7 +321,7 @@ def _first_size(source: Any, names: Iterable[str]) -> int | None:
 
 
 def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
-    """Return the innermost module that contains the path `name` and has an attribute, or None."""
+    """Return the first module of `_enclosing` that has an attribute, or None."""
     return next((module for module in _enclosing(model, name) if hasattr(module, attribute)), None)
 
 
@@ -344,7 +339,7 @@ def merge_size(owner: Any) -> int:
 
 
 def tower_of(model: nn.Module, name: str) -> Any:
-    """Return the encoder that contains the path `name` and merges blocks of patches, or None."""
+    """Return the encoder that contains the module at path `name` and has a merge size, or None."""
     return _owner_of(model, name, _MERGE_SIZE)
 
 
@@ -410,8 +405,8 @@ def max_batched_length(config: PreTrainedConfig) -> float:
 
     Longer texts must run alone, because their attention would depend on the other texts. The result
     is infinity for most models. It is 0 if the experts of a model have a capacity for the whole
-    batch. The frequencies of some rotary position embeddings depend on the longest text if it
-    exceeds a length, which is then the result.
+    batch. If the frequencies of rotary position embeddings change for texts above a length, this
+    length is the result.
     """
     text: Any = config.get_text_config()
     if getattr(text, "expert_capacity", None) is not None:

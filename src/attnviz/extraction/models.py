@@ -60,8 +60,8 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
 
     `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A string
     as tokenizer or processor is a hub id or a folder. Raise TypeError for other types, OSError if a
-    folder or hub id cannot be read, ValueError if transformers cannot load it, and
-    NotImplementedError if heads, layers or tokens are split across processes.
+    folder or hub id cannot be read, and ValueError if transformers cannot load it. Raise
+    NotImplementedError if the model's adapter, or its split across processes, is not supported.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
@@ -105,8 +105,8 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
 def _unwrapped(model: Any) -> Any:
     """Return the model inside of a wrapper for compilation, distribution or an adapter.
 
-    The models share their weights. A wrapper that adds virtual tokens is returned as it is, because
-    the model inside would run without these tokens.
+    Any other model, and a wrapper that adds virtual tokens, is returned as it is. The model inside
+    such a wrapper would run without the virtual tokens.
     """
     while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
         inner = getattr(model, "_orig_mod", None)
@@ -129,7 +129,7 @@ def _unwrapped(model: Any) -> Any:
 def _model_inside(wrapper: Any) -> PreTrainedModel:
     """Return the transformers model inside of an object of another library.
 
-    Such objects are SentenceTransformer, CrossEncoder, Trainer, LightningModule and
+    Such objects are for example SentenceTransformer, CrossEncoder, Trainer, LightningModule and
     DeepSpeedEngine. A model of timm is put into transformers' wrapper. Raise TypeError if the
     object does not contain exactly one model.
     """
@@ -201,7 +201,8 @@ def _source(argument: str, value: str | PathLike[str]) -> str:
 
 def _load_pretrained(reader: Callable[..., Any], argument: str, source: str) -> Any:
     try:
-        # Never run code from the hub. If the argument is None, transformers asks the user on stdin.
+        # Never run code from the hub. Without this argument, transformers may ask the user on
+        # stdin.
         return reader(source, trust_remote_code=False)
     except OSError as error:
         kind = "folder" if Path(source).is_dir() else "hub id"
@@ -287,8 +288,8 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     """Keep a model in evaluation mode, without gradients, until the ``with`` block of `undo` ends.
 
     In training mode, dropout changes attention weights randomly. Several threads may use the same
-    model, or models that share modules. A module returns to its own mode when the last of these
-    threads ends its block. Gradients are disabled only in this thread.
+    model, or models that share modules. A module returns to its own mode when the last ``with``
+    block that uses it ends. Gradients are disabled only in this thread.
 
     Returns
     -------

@@ -1,7 +1,7 @@
 """Search for the attention modules of a model, with their stacks and layer numbers.
 
-transformers has no list of attention modules. They are recognised by their code, and their stack
-and layer number are read from their path in the model.
+transformers has no list of attention modules. They are recognised by their code and class name, and
+their stack and layer number are read from their path in the model.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Scan:
     attending: list[tuple[str, bool, bool]]
 
     def is_of(self, modules: Sequence[tuple[str, nn.Module]]) -> bool:
-        """Whether these modules were searched, and their code was not replaced since then."""
+        """Whether exactly `modules` were searched, and their code was not replaced since then."""
         return (
             len(modules) == len(self.modules)
             and all(

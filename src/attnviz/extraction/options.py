@@ -90,9 +90,9 @@ class CaptureOptions:
         return replace(self, layers=tuple(layers))
 
     def keeps(self, layer: int) -> bool:
-        """Whether the layer with a number is kept.
+        """Whether the layer with number `layer` is kept.
 
-        Call it on a result of `of_stack` if `layers` may contain negative numbers.
+        If `layers` may contain negative numbers, call this method on a result of `of_stack`.
 
         Examples
         --------

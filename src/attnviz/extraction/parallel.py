@@ -81,7 +81,8 @@ def _processes_of_heads(model: nn.Module) -> int:
                 ]
                 if split_axes:
                     return mesh.size(split_axes[-1])
-    # In older versions of transformers, the parts are plain tensors, and `_tp_size` has the number.
+    # In older versions of transformers, the parameters are plain tensors, and `_tp_size` is the
+    # number of processes.
     if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
         return 1
     return getattr(model, "_tp_size", None) or 1

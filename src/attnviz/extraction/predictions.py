@@ -141,7 +141,7 @@ def _predictions(
     ):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
-        # If the produced token is in `tokens`, use its text from there. That text depends on the
+        # If the produced token is in `tokens`, use its text there, which depends on the
         # neighbouring tokens, because a token may be only a part of a character.
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
@@ -159,6 +159,6 @@ def _sequence_name(batch: Batch) -> str:
 
 
 def _position(batch: Batch, index: int, position: int) -> int:
-    """Convert the index of a token without padding into its index with padding."""
+    """Return the index with padding of the token of an example at `position` without padding."""
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
     return position if unpadded is None else int(unpadded[position])

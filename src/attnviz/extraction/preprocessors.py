@@ -41,7 +41,7 @@ class _Reading:
     files : frozenset
         Files of the folder when it was read.
     reader : object or None
-        The tokenizer or processor, or None if the folder does not contain any.
+        The tokenizer or processor, or None if none could be read.
     failed_at : float or None
         Time of the last failed query of the hub, in seconds (``time.monotonic()``).
     """
@@ -62,9 +62,9 @@ _calling_lock = fork_safe_lock()
 def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
     """Return the tokenizer that the caller passed, or else the one saved with the model's weights.
 
-    A saved tokenizer is read once per model, and again after its files have changed. If it is not
-    on this machine, `from_hub` is whether to query the hub, which takes time without a network.
-    Return None if no tokenizer is found.
+    A saved tokenizer is read once per model, and again after its files have changed. `from_hub` is
+    whether to query the hub for a tokenizer that is not on this machine. Without a network, the
+    query takes time. Return None if no tokenizer is found.
     """
     if loaded.tokenizer is not None:
         return loaded.tokenizer

@@ -29,7 +29,7 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["records_of_forward"]
 
-# Name of the token sequence whose tokens are the queries of each stack.
+# For each stack over a text, the name of the token sequence whose tokens are its queries.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -42,10 +42,10 @@ def records_of_forward(
     title: str,
     options: CaptureOptions,
 ) -> list[AttentionRecord]:
-    """Return a record of each example of a forward. Patches of images are sorted row by row.
+    """Return a record for each example of a forward.
 
-    The predictions of the model are added to the tokens of `batch`. `title` is the title of the
-    records.
+    The predictions of the model are added to the tokens of `batch`, and patches of images are
+    sorted row by row if their order is known. `title` is the title of the records.
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)
@@ -89,7 +89,8 @@ def records_of_forward(
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
     """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
 
-    Rows are missing in such a layer, because only a part of the attention was computed.
+    Rows are missing in such a layer, because only a part of the attention was computed. Models that
+    pool tokens, and layers that attend to images or sounds, are not checked.
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return

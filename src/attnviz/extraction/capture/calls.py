@@ -24,13 +24,13 @@ def with_four_axes(
 ) -> AttentionCall:
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    If a call was traced, its tensors may have batch and heads as one axis, or two axes for the
-    heads (groups, and the heads of a group). A fifth axis may also be the windows of an image
-    (Hiera). Then each window becomes an example.
+    The tensors of a traced call may have one axis for batch and heads. After the batch axis, they
+    may also have two axes for heads (groups, and heads of a group), or an axis of heads and one of
+    the windows of an image (Hiera). Each window becomes an example.
 
-    `num_tokens` are the possible numbers of tokens of an example. A fifth axis has windows if its
-    size times the number of keys is one of these numbers. A call without weights has four axes
-    already.
+    `num_tokens` are the possible numbers of tokens of an example. The third of five axes has
+    windows if its size times the number of keys is one of these numbers. A call without weights has
+    four axes already.
     """
     if call.weights is None:
         return call
@@ -78,16 +78,16 @@ def capture(
     turn: int,
     windows: bool = False,
 ) -> tuple[list[Captured], float | None]:
-    """Copy the attention of a call, example by example, and measure the rounding of the copies.
+    """Copy the attention of each example of a call, and measure the rounding of the copies.
 
-    `unpadded` has the positions without padding of each example. If `windows` is True, it has an
-    entry for each window instead. `name` is the path of the module. `turn` is any number that
-    differs between calls: it selects the window on which rounding is measured.
+    `unpadded` has an entry for each example, or for each window if `windows` is True. `name` is the
+    path of the module. `turn` is any number that differs between calls: it selects the window on
+    which rounding is measured.
 
-    Return one copy per entry of `unpadded`, and the largest change of a weight that rounding causes
-    (None if nothing is rounded). Raise NotImplementedError if the model did not use the weights
-    that its queries and keys give. Raise ValueError if numbers are not finite or too large for the
-    dtype, and OSError if a copy cannot be written to its spool.
+    Return one copy per entry of `unpadded`, and the largest measured change of a weight by rounding
+    (None if nothing is rounded). Raise NotImplementedError if the model's weights cannot be
+    determined. Raise ValueError if numbers are not finite or too large for the dtype, and OSError
+    if a copy cannot be written to its spool.
     """
     heads = range(call.num_heads)
     attentions = read_attention(call, unpadded, masks, check, heads=heads, name=name)
@@ -116,11 +116,12 @@ def read_attention(
     heads: Sequence[int],
     name: str,
 ) -> Sequence[Captured]:
-    """Return the attention of a call, example by example, without copying it.
+    """Return the attention of each example (or window) of a call, without copying it.
 
-    Arguments and errors are those of `capture`. The weights of `heads` are compared with the
-    model's output. The result has only weights if queries and keys are unknown, if the form of the
-    mask is unknown, or if queries and keys do not give the model's weights.
+    Weights of `heads` are computed from queries and keys, and compared with the call's weights or,
+    if it has none, with its output. The result has the call's weights instead of queries and keys
+    if these are unknown or do not give the weights, or if the form of the mask is unknown. Raise
+    NotImplementedError if a call without weights cannot be read or does not agree with its output.
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]

@@ -2,8 +2,8 @@
 
 The model's attention function computes as usual. Then its output is overwritten, only for the
 changed heads and queries, with the product of the changed weights and the values. If a module
-computes attention in its own code, its weights are overwritten right after the softmax. All other
-numbers stay bit-identical.
+computes attention in its own code, its weights are overwritten right after the softmax. The output
+for all other heads and queries stays bit-identical.
 """
 
 from __future__ import annotations
@@ -173,10 +173,11 @@ def apply_change(
 ) -> None:
     """Overwrite the output of a call for one example as `change` says.
 
-    `attention` is the model's own attention of this example, with all heads. `positions` are its
-    positions without padding, and `name` is the path of the module. If the call is a step of a
-    generation, `block` is its position in the text. Changed weights are computed for a few rows at
-    a time, so that a matrix of all queries and keys never has to fit in memory.
+    `attention` is the model's own attention of this example, with all heads. `positions` has the
+    queries and keys of the example that are not padding. `name` is the path of the module. If the
+    call is a step of a generation, `block` is its position in the text. Changed weights are
+    computed for a few rows at a time, so that a matrix of all queries and keys never has to fit in
+    memory.
     """
     output, value = call.output[example], call.value
     if value is None:
@@ -318,8 +319,8 @@ def replace_outputs(call: AttentionCall, change: LayerChange, name: str, example
 def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
     """Return a view of a call's output as (examples, queries, heads, value_dim).
 
-    `examples` is read only for modules that do not use the dispatcher. Raise NotImplementedError
-    if the axes of the output are not known.
+    `examples` is the number of examples of a module that does not use the dispatcher. Raise
+    NotImplementedError if the axes of the output are not known.
     """
     output, has_known_axes = call.output, call.value is not None
     if isinstance(output, torch.Tensor) and call.weights is not None:

@@ -1,8 +1,8 @@
 """Comparison of weights computed from queries and keys with the model's own attention.
 
 The computed weights may be wrong in a single head, in a few rows, in one example of a batch, or in
-one window. A row has the weights of one query. In every call, rows of every head are compared in
-every example and window (in fewer examples if `CheckedCalls` is used):
+one window. A row has the weights of one query. In every call, rows of every requested head are
+compared in every example and window (in fewer of them if `CheckedCalls` is used):
 
 - Number of rows: all rows of a call with at most `_MIN_ENTRIES` weights. Otherwise the number of
   rows per head is chosen so that the comparison takes a few percent of the layer's time: at least
@@ -79,9 +79,9 @@ _PROJECTIONS = 8
 # In 222 extractions of tiny models in bfloat16 and float16, the largest c was 1.8. If the logits
 # are large, the bounds are wide, and small errors of a formula are not found.
 _MAX_ROW_ERROR = 4.0
-# Limit of the root mean square of the errors of a head's rows. In those extractions the root mean
-# square was at most 0.5. The limit is lower than that of a single row, because rounding errors are
-# large in few rows only. The error of a wrong formula is large in all rows.
+# Limit of the root mean square of the errors of a head's rows. In the 222 extractions it was at
+# most 0.5. The limit is lower than that of a single row, because rounding errors are large in few
+# rows only. The error of a wrong formula is large in all rows.
 _MAX_HEAD_ERROR = 1.0
 # Limit of the error of a row of weights: c in the second bound above.
 _MAX_WEIGHT_ERROR = 4.0
@@ -97,11 +97,11 @@ _SHIPPED, _TORCH = (
 
 @dataclass(frozen=True)
 class _Sample:
-    """Rows to compare, in examples (or windows) of a call that share their mask and bias.
+    """Rows to compare in `examples` (or windows) of a call, which have the same mask and bias.
 
-    `rows` are row indices without padding, int64: (heads, rows), or (1, rows) if they are the same
-    for all heads. `positions` are the indices of these rows in the model's tensors, which have
-    padding.
+    `attention` and `unpadded` are those of the first example. `rows` are row indices without
+    padding, int64: (heads, rows), or (1, rows) if they are the same for all heads. `positions` are
+    the indices of these rows in the model's tensors, which have padding.
     """
 
     examples: list[int]
@@ -112,9 +112,9 @@ class _Sample:
     positions: torch.Tensor
 
     def parts(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Divide the sample into parts of at most `_MAX_ENTRIES_AT_ONCE` weights.
+        """Divide the sample into parts of at most `_MAX_ENTRIES_AT_ONCE` weights, or of one row.
 
-        A part has at least one row. Yield each part as slices of examples, heads and rows.
+        Yield each part as slices of `examples`, of `heads` and of the second axis of `rows`.
         """
         count, num_keys = self.rows.shape[1], max(1, self.attention.num_keys)
         steps = []
@@ -139,10 +139,11 @@ class _Sample:
     def index(
         self, part: tuple[slice, slice, slice], tensor: torch.Tensor, numbers: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return index tensors of the examples, heads and rows of a part.
+        """Return index tensors of the examples, heads and rows of a part (see `parts`).
 
-        They broadcast to (examples, heads, rows). They index `tensor`, whose first axis is
-        examples, or has size 1 for all examples. `numbers` are `rows` or `positions`.
+        The index tensors broadcast to (examples, heads, rows). The first axis of `tensor`, which
+        they index, is examples, or has size 1 for all examples. `numbers` are either the `rows` or
+        the `positions` of this sample.
         """
         examples, heads, rows = part
         example_indices = torch.tensor(self.examples[examples]) % tensor.shape[0]
@@ -158,10 +159,10 @@ class CheckedCalls:
     """Kinds of calls that were compared in earlier forwards over a corpus.
 
     Calls are of the same kind if they have the same module, function, type of mask and presence of
-    padding, and if their lengths lie between the same powers of two. The first call of a kind is
-    compared for the first and the last example, because the examples of a corpus are sorted by
-    length. Every later call of the kind is compared for one random example. Calls of functions that
-    transformers does not ship are always compared for all examples.
+    padding, and if their numbers of queries and of keys lie between the same powers of two. The
+    first call of a kind is compared for the first and the last example, because the examples of a
+    corpus are sorted by length. Every later call of the kind is compared for one random example.
+    Calls of functions that transformers does not ship are always compared for all examples.
     """
 
     def __init__(self) -> None:
@@ -194,10 +195,10 @@ class CheckedCalls:
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own.
 
-    `checked` are the calls of earlier forwards. Calls of the same kind are compared for fewer
-    examples. `foreign` maps the name of each function that transformers does not ship to the number
-    of compared rows per head and the number of all rows, in the call with the smallest share of
-    compared rows. The value is None if a call had no output to compare with.
+    If `checked` is given, only the examples that it selects are compared. `foreign` maps the name
+    of each function that transformers does not ship to the number of compared rows per head and the
+    number of all rows, in the call with the smallest share of compared rows. The value is None if a
+    call had no output to compare with.
     """
 
     def __init__(self, checked: CheckedCalls | None = None) -> None:
@@ -214,12 +215,12 @@ class SelfCheck:
         heads: Sequence[int],
         name: str,
     ) -> None:
-        """Compare the weights of `heads` with the output of the model's attention.
+        """Compare the weights of `heads` with the output of the model's attention, if it is known.
 
         `attentions` and `unpadded` have one entry for each example (or window) of the call. Raise
-        NotImplementedError if rounding cannot cause the difference. Possible causes are a mask that
-        the model ignores, a gate, and a term of the logits in an unknown keyword argument. Raise
-        ValueError if the output is NaN.
+        NotImplementedError if a difference is larger than rounding can cause. Possible causes are a
+        mask that the model ignores, a gate, and a term of the logits in an unknown keyword
+        argument. Raise ValueError if the output is NaN.
         """
         foreign = foreign_name(call)
         output = _checkable_output(call)
@@ -282,9 +283,10 @@ class SelfCheck:
         heads: Sequence[int],
         selected: Sequence[int] | None = None,
     ) -> Iterator[_Sample]:
-        """Draw the rows to compare. Unpadded examples with the same mask and bias share their rows.
+        """Draw the rows to compare.
 
-        `selected` are the indices of the examples to compare. The default is all examples.
+        Examples without padding form one sample if they have the same mask and bias. `selected` are
+        the indices of the examples to compare. The default is all examples.
         """
         groups: dict[tuple[int, ...], list[int]] = {}
         for index in range(len(attentions)) if selected is None else selected:
@@ -322,7 +324,7 @@ class SelfCheck:
     def _output_errors(
         self, call: AttentionCall, output: torch.Tensor, value: torch.Tensor, sample: _Sample
     ) -> torch.Tensor:
-        """Return the error of each row of the output, (examples, heads, rows).
+        """Return the error of each sampled row of the output, (examples, heads, rows).
 
         An error is the largest difference over the projections, divided by its bound for c = 1
         (see `_MAX_ROW_ERROR`).
@@ -336,7 +338,7 @@ class SelfCheck:
             with torch.no_grad(), torch.autocast(device.type, enabled=False):
                 exponentials, top = _exponentials(call, sample, part)
                 projected = _values_of_heads(sample, part, value).float() @ directions
-                # Masked keys may have infinite values, and 0 times infinity would be NaN.
+                # The values of masked keys may be infinite, and 0 times infinity would be NaN.
                 projected.masked_fill_(~projected.isfinite(), 0.0)
                 largest = projected.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
                 projected /= largest
@@ -375,9 +377,9 @@ class SelfCheck:
 def foreign_name(call: AttentionCall) -> str | None:
     """Return the name of a call's attention function, or None if transformers ships it.
 
-    A function counts as shipped if the file with its code belongs to transformers. The name under
-    which it is registered does not matter. Kernels from the hub, whose names contain a slash, are
-    not shipped.
+    A function is shipped if its code is part of transformers, under any registered name. Kernels
+    from the hub, whose names contain a slash, are never shipped. Return None, too, if the function
+    is unknown.
     """
     function = call.function
     if function is None:
@@ -405,19 +407,19 @@ def _is_decorated(function: Callable[..., Any]) -> bool:
 
 
 def uses_sink_as_gate(module: nn.Module) -> bool:
-    """Whether a model multiplies its attention output by a gate that depends on the sink.
+    """Whether an attention module multiplies its output by a gate that depends on the sink.
 
     Such a gate and a sink in the softmax give the same output, but different weights. Therefore the
-    model's code is inspected: a gate calls `sigmoid`.
+    code of the model's eager attention is inspected: a gate calls `sigmoid`.
     """
     eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
     return "sigmoid" in getattr(getattr(eager, "__code__", None), "co_names", ())
 
 
 def sinks_of(call: AttentionCall) -> torch.Tensor | None:
-    """Return the sinks of a call's heads, (heads,), or None if the call has no sinks.
+    """Return the logits of the sinks, (heads,), or None if a call has no sinks or has weights.
 
-    Raise NotImplementedError if their number is not the number of heads.
+    Raise NotImplementedError if the number of sinks is not the number of heads.
     """
     sinks = call.options.get("s_aux")
     if sinks is None:
@@ -437,8 +439,8 @@ def sinks_of(call: AttentionCall) -> torch.Tensor | None:
 def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
     """Return the output of a call as (batch, queries, heads, value_dim).
 
-    Return None if its size does not fit, if it has no floating-point numbers, or if the values are
-    not known.
+    Return None if the output is not a floating-point tensor of this size, or if the values of the
+    call are not known.
     """
     output, value = call.output, call.value
     if not isinstance(output, torch.Tensor) or value is None or not output.is_floating_point():
@@ -452,8 +454,8 @@ def _exponentials(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ``exp(logits - largest logit)`` of a part's rows, and the largest logit of each row.
 
-    The shapes are (examples, heads, rows, keys) and (examples, heads, rows). The largest logit of a
-    row without allowed keys is minus infinity.
+    `part` is one of ``sample.parts()``. The shapes are (examples, heads, rows, keys) and (examples,
+    heads, rows). The largest logit of a row without allowed keys is minus infinity.
     """
     if call.query is None:
         raise TypeError("a call without queries cannot be checked")
@@ -461,7 +463,7 @@ def _exponentials(
     examples, own_heads, rows = sample.index(part, call.query, sample.positions)
     queries = call.query.detach()[examples, own_heads, rows].float() * attention.scale
     key_heads = [attention.key_head(head) for head in heads]
-    # If each key head serves equally many of the heads, its keys are read only once.
+    # If each key head serves equally many of `heads`, in order, its keys are read only once.
     distinct = sorted(set(key_heads))
     if key_heads == [head for head in distinct for _ in range(len(key_heads) // len(distinct))]:
         key_heads = distinct
@@ -478,7 +480,7 @@ def _exponentials(
 def _values_of_heads(
     sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tensor
 ) -> torch.Tensor:
-    """Return the values of a part's heads without padding: (examples, heads, keys, value_dim)."""
+    """Return values for a part of a sample, without padding: (examples, heads, keys, value_dim)."""
     size = sample.attention.num_heads // value.shape[1]
     value_heads = [head // size for head in sample.heads[part[1]]]
     values = _heads_of_examples(value, sample, part, value_heads, None)
@@ -493,10 +495,10 @@ def _heads_of_examples(
     heads: Sequence[int],
     alone: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Return `heads` of a part's examples, as a view if they are contiguous.
+    """Return `heads` of `tensor` for the examples of a part, which is one of ``sample.parts()``.
 
-    `alone` is the tensor of the sample's first example without padding, or None. It is used instead
-    of `tensor` if the sample has no other examples.
+    `alone` is `tensor` for the sample's first example only, without padding, or None. It is used
+    instead of `tensor` if the sample has no other examples.
     """
     examples = sample.examples[part[0]]
     if tensor is None or (alone is not None and len(sample.examples) == 1):
@@ -519,7 +521,7 @@ def _as_slice(numbers: Sequence[int]) -> slice | list[int]:
 def _weight_errors(
     call: AttentionCall, model_weights: torch.Tensor, sample: _Sample
 ) -> torch.Tensor:
-    """Return the error of each row of weights, (examples, heads, rows).
+    """Return the error of each sampled row of weights, (examples, heads, rows).
 
     An error is the largest difference over the keys, divided by its bound for c = 1 (see
     `_MAX_ROW_ERROR`).
@@ -537,7 +539,7 @@ def _weight_errors(
                 actual = actual[..., sample.unpadded.keys.to(actual.device)]
             logits = (top + total[..., 0].log()).abs() + math.log(sample.attention.num_keys + 1)
             error = (weights - actual).abs().amax(dim=-1) / (unit * (1 + logits))
-            # Ignore rows without allowed keys: their weights are equal in the model, and 0 here.
+            # Ignore rows without allowed keys: their softmax is not defined.
             ratios[part] = error.masked_fill(top.isneginf(), 0.0)
     return ratios
 
@@ -546,17 +548,17 @@ def _relative_errors(error: torch.Tensor) -> torch.Tensor:
     """Convert bounds e of the errors of logits into bounds of the relative errors of weights.
 
     A weight is the exponential of its logit. If the logit has the error ``c * e``, the weight has
-    the relative error ``exp(c * e) - 1``. The result is this error divided by c, which is
+    the relative error ``exp(c * e) - 1``. The result is the relative error divided by c, where c is
     `_MAX_ROW_ERROR`.
     """
     return torch.expm1((_MAX_ROW_ERROR * error).clamp_max(60.0)) / _MAX_ROW_ERROR
 
 
 def _worst_errors(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
-    """Return the largest error of a row and of a head for each sample.
+    """Return the largest error of a row and the largest error of a head for each sample.
 
-    The error of a head is the root mean square over its rows. All numbers are copied from the
-    device at once, because each copy waits for the device.
+    The error of a head is the root mean square of the errors of its rows. All numbers are copied
+    from the device at once, because each copy waits for the device.
     """
     if not ratios:
         return []

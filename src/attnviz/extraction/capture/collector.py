@@ -65,8 +65,8 @@ class Run:
         Possible numbers of tokens per example. The shape of the module's input can be interpreted
         in several ways.
     calls : list of list
-        For each captured attention call, the attention of each example. A call with windows has one
-        entry for each window of an example.
+        For each captured attention call, the attention of each example. A call with several windows
+        has such a list for each window.
     num_calls : int
         Number of captured attention calls. A call with several windows counts once.
     total_shape : tuple of int
@@ -139,11 +139,9 @@ class Collector:
         For each example, the spool (a folder on disk) to which its copies are written. Copies stay
         in memory if no spools are passed.
     beside_text : {"vision", "audio"}
-        Stack of the attention modules outside of the language model, if the model contains one.
+        Stack of the attention modules outside of the language model, if there is a language model.
     trace_all : bool
-        Whether to trace the torch functions of all attention modules. By default, modules that call
-        transformers' attention dispatcher are not traced. Some of these modules compute a part of
-        their attention in their own code.
+        Whether to trace the torch functions of all modules with a softmax (see `RunningModules`).
     change : mapping, optional
         Changes of the model's attention.
     checked : CheckedCalls, optional
@@ -171,7 +169,8 @@ class Collector:
         self.changed: set[tuple[str, int]] = set()
         self._turns: Counter[str] = Counter()
         self.runs: list[Run] = []
-        # Largest number of examples of a call. It is 1 if the rows of a batch form one example.
+        # Largest number of examples or windows of a call. It is 1 if the model joins all rows of a
+        # batch to one example.
         self.max_examples = 0
         self._sequences = sequences
         self._batch_size = batch_size
@@ -317,8 +316,7 @@ class Collector:
                 turn=len(self.runs),
                 windows=windows > 1,
             )
-        # Change the output only now, because `capture` compares the model's own output with the
-        # captured weights.
+        # Change the output only now, because `capture` reads the model's own output.
         if change is not None:
             self._apply_change(change, call, unpadded, run, windows)
         if error is not None:
@@ -384,9 +382,9 @@ class Collector:
         return True
 
     def _is_requested(self, run: Run, shape: tuple[int, int]) -> bool:
-        """Whether to keep the attention of a run, which makes its first call.
+        """Whether to keep the attention of a run whose calls were not captured yet.
 
-        `shape` is the number of queries and keys of the call without padding.
+        `shape` is the number of queries and number of keys of its first call, without padding.
         """
         before = [
             earlier.name
@@ -468,7 +466,7 @@ class Collector:
 
 
 def _unpadded_size(call: AttentionCall, unpadded: Positions, windows: int = 1) -> tuple[int, int]:
-    """Return the number of queries and keys of all windows of an example, without padding."""
+    """Return the numbers of queries and keys in all windows of an example, without padding."""
     num_queries = call.num_queries if unpadded.queries is None else len(unpadded.queries)
     num_keys = call.num_keys if unpadded.keys is None else len(unpadded.keys)
     return windows * num_queries, windows * num_keys
@@ -494,7 +492,7 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
 class PredictedLayers:
     """Prediction of the layer number of each run, to decide during a forward which runs to keep.
 
-    Layer numbers are certain only after the forward: they are read from the modules' names, or
+    Layer numbers are certain only after the forward: they are read from the modules' paths, or
     counted if a module runs several times. `attnviz.extraction.capture.stacks.is_copied` detects a
     wrong prediction. `stacks` has the paths of all attention modules of each stack, including
     modules that do not run.
@@ -546,7 +544,7 @@ def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
     """Join the attention of windows into one attention over the tokens of all windows.
 
     Tokens are in the order of the windows. Pairs of tokens in different windows are masked. Raise
-    NotImplementedError if windows without queries and keys have too many weights in total. `name`
+    NotImplementedError if the result would have too many weights without queries and keys. `name`
     is the path of the module, for this error.
     """
     if len(parts) == 1:

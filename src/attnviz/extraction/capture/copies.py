@@ -30,8 +30,8 @@ SAMPLED_QUERIES = 4
 class Copier:
     """Copier of attention that also measures the effect of rounding on the weights.
 
-    `spools` has the spool (a folder on disk) of each example, to which copies are written. If it is
-    empty, copies stay in memory.
+    `spools` has a spool (a folder on disk) for the copies of each example. If it is empty, copies
+    stay in memory.
     """
 
     def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
@@ -46,9 +46,9 @@ class Copier:
         """Copy the queries, keys and sinks of an attention, or its weights.
 
         Masks and biases are not copied, so that layers can share them. `written` is the index of
-        the example and the path of the module. If it is not None and spools exist, the copy is
-        written to the spool of the example. Raise ValueError if numbers are too large for the
-        dtype, and OSError if the spool cannot be written.
+        the example and the path of the module. If it is not None and spools exist, the copy except
+        its sinks is written to the spool of the example. Raise ValueError if numbers are too large
+        for the dtype, and OSError if the spool cannot be written.
         """
         if isinstance(attention, StoredWeights):
             copies = self._copies_of(
@@ -68,11 +68,10 @@ class Copier:
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
     def error(self, attention: QueryKeyAttention | StoredWeights) -> float | None:
-        """Return the largest change of a weight that rounded copies cause.
+        """Return the largest change of a weight that rounding causes, or None without rounding.
 
-        If queries and keys are rounded, a few queries of each head and all keys are tested. If
-        weights are rounded, the result is at least the change of the sum of any row. Return None if
-        copies are not rounded.
+        If queries and keys are rounded, only the weights of a few queries of each head are
+        compared. If weights are rounded, all of them and the sums of their rows are compared.
         """
         dtype = self._options.dtype
         if isinstance(attention, StoredWeights):
@@ -141,7 +140,7 @@ def sampled_rows(num_queries: int) -> list[int]:
 
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
-    """Return the largest change of a head's weights if queries and keys are rounded to `dtype`."""
+    """Return the largest change of a head's weights by rounding to `dtype`, in `sampled_rows`."""
     exact = attention.only_head(head)
     # Convert to float32 once, not for each row.
     exact = replace(exact, keys=exact.keys.float())

@@ -29,7 +29,8 @@ __all__ = ["AttentionCall", "Sink", "dispatching", "observe", "report"]
 class AttentionCall:
     """Inputs and output of one computation of attention.
 
-    The tensors belong to the model. Copy the tensors that are needed after the call.
+    The tensors belong to the model. Copy the tensors that are needed after the call. The leading
+    axes of a traced call may be others than stated here until `with_four_axes` is called.
 
     Attributes
     ----------
@@ -41,18 +42,18 @@ class AttentionCall:
     query, key, value : Tensor or None
         (batch, heads, queries, head_dim), (batch, key_heads, keys, head_dim) and
         (batch, key_heads, keys, value_dim), or None if they are not known.
-    mask : Tensor or None
+    mask : Tensor, BlockMask or None
         Mask argument of the function. Its meaning depends on the implementation.
     options : dict
         Keyword arguments of the function: ``scaling``, ``is_causal``, ``position_bias``,
         ``softcap``, ...
     output : Tensor or None
-        (batch, queries, heads, value_dim), or None if it is not known.
+        (batch, queries, heads, value_dim), or None if it is not known. A traced output is the
+        product of weights and values: (batch, heads, queries, value_dim).
     added : tuple of Tensor
         Terms of the logits other than the mask and the option ``position_bias``.
     weights : Tensor or None
-        Weights after the softmax if they were observed, else None: (batch, heads, queries, keys) or
-        (batch * heads, queries, keys).
+        Weights after the softmax, (batch, heads, queries, keys), or None if they were not observed.
     has_all_logits : bool
         Whether the logits contain no products other than those of queries and keys. False for
         disentangled attention, which adds products with positions.
@@ -104,7 +105,7 @@ class AttentionCall:
 #: Function that receives attention calls.
 Sink = Callable[[AttentionCall], None]
 
-# The values are ContextVars so that attention of other threads and tasks is not observed.
+# Each thread and each asyncio task has its own values, so attention of others is not observed.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
 
 _observer: ContextVar[Sink | None] = ContextVar("attnviz_observer", default=None)
@@ -122,9 +123,9 @@ def dispatching() -> bool:
 def report(sink: Sink, undo: Cleanup) -> None:
     """Pass the attention calls of this thread to `sink` until the ``with`` block of `undo` ends.
 
-    Only calls of functions that the dispatcher returns are passed.
-    An error raised in `sink` ends the model's forward. Captures may run in several threads at once.
-    The last capture that ends restores the original method of transformers.
+    Only calls of functions that the dispatcher returns are passed. An error raised in `sink` ends
+    the model's forward. Captures may run in several threads at once: the last capture that ends
+    restores the original method of transformers.
     """
     undo.add(partial(_sink.set, _sink.get()))
     # An interrupt inside of an attention function may leave `_dispatching` set, so restore it, too.
@@ -134,10 +135,10 @@ def report(sink: Sink, undo: Cleanup) -> None:
 
 
 def observe(observer: Sink, undo: Cleanup) -> None:
-    """Pass every call to `observer`, too, until the ``with`` block of `undo` ends.
+    """Pass the calls that a sink gets to `observer`, too, until the ``with`` block of `undo` ends.
 
-    The sink of `report` receives a call first and may change its output. Therefore the observer
-    reads the output with which the model continues.
+    The sink (see `report`) gets a call first and may change its output. Therefore `observer` gets
+    the output with which the model continues.
     """
     undo.add(partial(_observer.set, _observer.get()))
     _observer.set(observer)
@@ -163,7 +164,7 @@ class _Method:
 
 
 def _wrapped(original: Callable[..., _AttentionFunction]) -> Callable[..., _AttentionFunction]:
-    """Wrap `get_interface`: the functions that it returns report to the sink of this context."""
+    """Wrap `get_interface`: the functions that it returns pass their calls to the current sink."""
 
     def get_interface(
         self: AttentionInterface, attn_implementation: str, *args: Any, **kwargs: Any

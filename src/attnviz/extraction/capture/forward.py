@@ -61,7 +61,7 @@ class Forward:
 
     @cached_property
     def stacks(self) -> dict[str, StackLayers]:
-        """Layers that ran, by the name of their stack, with the model's layer numbers."""
+        """Captured layers, by the name of their stack, with the model's layer numbers."""
         return stacks_of(self.collector)
 
 
@@ -116,11 +116,10 @@ def run_forward(
 ) -> Forward:
     """Run a model and collect its attention. Repeat the run only for a reason in `_RERUNS`.
 
-    `spools` has the spool (a folder on disk) of each example, to which queries and keys are
-    written. The spools are cleared first. If `spools` is empty, copies stay in memory. `change` has
-    the changes of the attention. `logits` is the minimum number of final positions for which the
-    model computes logits. `checked` are the kinds of calls that were compared with the model's
-    output in earlier forwards: further calls of these kinds are compared for one example only.
+    `spools` has a spool (a folder on disk) for the copies of each example, which is cleared first.
+    If `spools` is empty, copies stay in memory. `change` has the changes of the attention. `logits`
+    is the minimum number of final positions for which the model computes logits. `checked` has the
+    kinds of calls that were compared with the model's output in earlier forwards.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space.
     """
@@ -213,7 +212,7 @@ class _Stance:
 
 
 def _eval_frame() -> Any:
-    """Return the torch module that holds the stance. It is imported here, which takes seconds."""
+    """Import and return the torch module that holds the stance. The import takes seconds."""
     return importlib.import_module("torch._dynamo.eval_frame")
 
 
@@ -247,9 +246,9 @@ def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
 def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:
     """Return the arguments for the forward of a model, on the model's device.
 
-    The forward has no cache unless the batch sets one. If the model can skip logits, it computes
-    them only for the final positions: for at least `logits` positions, and for all that predict a
-    produced text.
+    Unless the batch sets `use_cache` or contains several packed texts, the forward has no cache. If
+    the model can skip logits, it computes them only for the final positions: for at least `logits`
+    positions, and for all that predict tokens of a produced text.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = accepted_arguments(model)
@@ -311,8 +310,8 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
-    they stay in memory. `max_tokens` is None unless a text will be generated. Then it returns the
-    maximum number of tokens after the generation, given the number of tokens before.
+    they stay in memory. If a text will be generated, `max_tokens` returns the maximum number of
+    tokens after the generation, given the number of tokens before, else it is None.
     """
     sequences = dict(_sequences(loaded, batch))
     if max_tokens is not None:
@@ -365,7 +364,7 @@ def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: E
 
 
 def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a note if the model uses different masks with and without a cache."""
+    """Return a list with a note if the model uses different masks with and without a cache."""
     if not family_of(model.config).unmasked_with_cache:
         return []
     if arguments.get("use_cache"):
@@ -380,7 +379,7 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
 
 
 def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a note if the masks for these arguments depend on the attention implementation."""
+    """Return a list with a note if the masks for these arguments depend on the implementation."""
     looks_both_ways = family_of(model.config).bidirectional_prompt or True in config_values(
         model.config, "use_bidirectional_attention"
     )
@@ -416,11 +415,11 @@ _ROWS = 8
 def _half_precision_note(
     attentions: Sequence[tuple[torch.dtype | None, object]],
 ) -> str | None:
-    """Return a note if a layer computes attention in half precision, else None.
+    """Return a note if a layer computes attention in half precision and its copies keep the dtype.
 
-    `attentions` has the dtype of the queries and the captured attention of each layer. The note
-    gives the largest difference between weights in float32 and weights that are rounded as in eager
-    attention, in a sample of queries of one head per layer.
+    Otherwise return None. `attentions` has the dtype of the queries and the captured attention of
+    each layer. The note gives the largest difference between weights in float32 and weights that
+    are rounded as in eager attention, in a sample of queries of one head per layer.
     """
     rounded = {
         number: attention
@@ -445,7 +444,7 @@ def _half_precision_note(
 def _rounding_difference(attention: QueryKeyAttention, head: int) -> float:
     """Return the largest change of a weight if numbers are rounded to the dtype of the queries.
 
-    Logits and weights are rounded, as in eager attention. Only the last `_ROWS` queries are tested.
+    Weights and, without a soft cap, logits are rounded. Only the last `_ROWS` queries are tested.
     """
     rows = slice(max(0, attention.num_queries - _ROWS), attention.num_queries)
     queries, keys = attention.queries[head, rows], attention.keys[attention.key_head(head)]

@@ -1,8 +1,7 @@
 """Conversion of an attention function's mask arguments into masks and biases of a record.
 
 The meaning of a mask argument depends on the implementation of attention. Many layers receive the
-same mask, so results are cached: each distinct mask is converted once for each example. Rows and
-columns of padding are dropped.
+same mask, so recent results are cached. Rows and columns of padding are dropped.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ class MaskReader:
     def read(
         self, call: AttentionCall, unpadded: Sequence[Positions]
     ) -> list[tuple[Mask | None, Bias | None]]:
-        """Return the mask and the bias of a call for each example or window.
+        """Return the mask and the bias of a call for each entry of `unpadded`.
 
-        `unpadded` has the positions of each example or window without padding. Raise
-        NotImplementedError if the type or shape of the mask is unknown.
+        `unpadded` has an entry for each example or window. Raise NotImplementedError if the type or
+        shape of a mask or bias is unknown.
         """
         arguments = (call.mask, call.options.get("position_bias"), *call.added)
         for tensor in arguments:
@@ -203,8 +202,8 @@ def _block_of_example(
             f"a mask or bias of shape {tuple(tensor.shape)} cannot be read. Valid shapes are "
             "(batch, heads, queries, keys) and (batch, keys)."
         )
-    # If attention is in windows, the mask may have only the windows of one example, which all
-    # examples share. Therefore the index starts again for each example.
+    # If attention is in windows, all examples may share the masks of one example's windows. Then
+    # `index`, which counts the windows of all examples, starts again for each example.
     block = tensor[index % tensor.shape[0]]
     # The mask of a static cache has extra columns for keys that are not filled yet.
     block = block[..., :num_keys]
@@ -235,9 +234,10 @@ def _same_positions(unpadded: Positions) -> bool:
 
 
 def _split_allowed(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Split a mask argument into flags of allowed pairs and finite values to add.
+    """Split a mask argument into flags of allowed pairs and values to add to the logits.
 
-    Each is None if it has no effect: if all pairs are allowed, or if all values are 0.
+    The flags are None if a mask of floating-point numbers allows all pairs. The values are None if
+    all of them are 0.
     """
     if not block.is_floating_point():
         return block.bool(), None

@@ -84,7 +84,7 @@ def _free_in_system(root: Path) -> Iterator[int]:
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
-    """Yield the remaining memory of each control group (cgroup) of this process."""
+    """Yield the remaining memory of each control group (cgroup) of this process and its parents."""
     for line in _read_lines(root / "proc/self/cgroup"):
         _, kinds, path = line.split(":", 2)
         if kinds == "":
@@ -263,7 +263,7 @@ def forward_memory(model: Any, count: int, length: int) -> int:
 
     The parameters of the model are not included. The estimate is the sum of the activations of one
     layer, the attention weights of one layer and their copy in float32 (which eager attention
-    makes), and the logits of all tokens unless the model can skip them.
+    makes), and twice the logits of all tokens unless the model can skip them.
     """
     config = model.config.get_text_config()
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)
@@ -293,9 +293,10 @@ def check_runs(
     """Raise MemoryError if a batch of copies of a text would need more memory than is free.
 
     `sizes` are the layers of the model, and `doing` describes the computation in the error.
-    `copies` returns the number of copies in a batch for a number of tokens. `num_kept` returns the
-    number of vectors of the model's width that are kept per token and layer. `eager` is whether a
-    layer computes its attention weights in memory. `free` is as for `check_memory`.
+    `copies` and `num_kept` are functions of the number of tokens. `copies` returns the number of
+    copies in a batch, and `num_kept` the number of vectors of the model's width that are kept per
+    token and layer. `eager` is whether a layer computes its attention weights in memory. `free` is
+    as for `check_memory`.
 
     The check uses a lower bound, so a text that passes may still need too much memory.
     """

@@ -1,8 +1,8 @@
 """Notes on the layers of a model that a record does not contain.
 
 A record contains only softmax attention. In most layers of a hybrid model, linear attention, a
-state-space layer, a recurrence or a convolution replaces it. All of these are called token mixers
-here, because they exchange information between tokens.
+state-space layer, a recurrence or a convolution replaces it. Attention and its replacements are
+called token mixers here, because they exchange information between tokens.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TEXT_STACKS = ("self", "encoder", "decoder")
 class _Kind:
     """Kind of token mixer without a softmax.
 
-    `one` and `several` are its names in a note on one layer and on several layers. A module is of
-    this kind if `pattern` matches its name or the name of its class.
+    `one` and `several` are the names of the kind in a note on one layer and on several layers. A
+    module is of this kind if `pattern` matches the module's name or class name.
     """
 
     one: str
@@ -64,7 +64,8 @@ class _Layers:
     """List of layers in a model, at least one of which has softmax attention.
 
     `path` is the path of the list in the model, and `stack` the name of its stack in the record.
-    `notes` has the layer numbers for each reason to write a note.
+    `in_call_order` is as in `StackLayers`. `notes` maps each reason for a note to the numbers of
+    the layers to which the reason applies.
     """
 
     path: str
@@ -79,8 +80,8 @@ def notes_on_layers(
     """Return sentences on the layers that a record does not show or shows only in part.
 
     Each sentence states a reason and the numbers of all layers to which the reason applies.
-    `stacks` has all captured layers, and `missing` the modules whose attention could not be read. A
-    layer gets no sentence if attention is its only token mixer.
+    `stacks` has all captured layers, and `missing` the modules whose attention could not be read.
+    Only lists of layers with captured attention over text are searched.
     """
     captured = {
         id(model.get_submodule(name)) for layers in stacks.values() for name in layers.names
@@ -114,7 +115,10 @@ def notes_on_layers(
 
 
 def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
-    """Return a sentence for each kind of module whose attention could not be read."""
+    """Return sentences on modules whose attention could not be read, one for each class and path.
+
+    Paths that differ only in their numbers count as the same path.
+    """
     kinds: dict[tuple[str, str], list[str]] = {}
     for entry in missing:
         path = ".".join("*" if part.isdigit() else part for part in entry.name.split("."))
@@ -133,7 +137,7 @@ def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
 
 
 def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
-    """Return the outermost lists of layers that contain captured attention over text, by path."""
+    """Return each outermost list of layers with captured attention over text, by its path."""
     lists: dict[str, _Layers] = {}
     for name, layers in stacks.items():
         if layers.stack not in _TEXT_STACKS:

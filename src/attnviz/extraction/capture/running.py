@@ -25,9 +25,9 @@ class RunningModules:
     modules : sequence of AttentionModule
         The modules to track.
     trace_all : bool
-        Whether to trace the torch functions of all attention modules. By default, modules that call
-        transformers' attention dispatcher are not traced. Some of these modules compute a part of
-        their attention in their own code.
+        Whether to trace the torch functions of all modules with a softmax. If False, modules that
+        call transformers' attention dispatcher are not traced, although some of them compute a part
+        of their attention in their own code.
     """
 
     def __init__(self, modules: Sequence[AttentionModule], *, trace_all: bool) -> None:
@@ -51,9 +51,8 @@ class RunningModules:
         begun: Callable[[AttentionModule, Sequence[Any]], None] | None = None,
         ended: Callable[[], None] | None = None,
     ) -> None:
-        """Pass the attention calls of this thread to `sink`.
+        """Pass attention calls of this thread to `sink` until the ``with`` block of `undo` ends.
 
-        The calls are passed until the ``with`` block of `undo` ends.
         `edit` and `outputs` are as for `FunctionWatch`. `begun` is called when an attention module
         starts, with the module and the list of its arguments. `ended` is called without arguments
         when the innermost running module ends.

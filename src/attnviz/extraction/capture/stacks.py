@@ -1,4 +1,4 @@
-"""Conversion of the captured runs of modules into stacks of layers with the model's numbers."""
+"""Conversion of the captured runs of modules into stacks with the model's layer numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnviz.utils.numbers import format_small
 __all__ = ["StackLayers", "is_copied", "rounding_notes", "select_layers", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
-# Names in the path of a module that do not show to which part of the model the module belongs.
+# Sections of module paths that do not distinguish parts of a model. "*" stands for a number.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
@@ -38,12 +38,12 @@ class StackLayers:
     examples : list of dict
         For each example, a dictionary from the model's layer number to the attention of the layer.
     in_call_order : bool
-        Whether layers are numbered in the order in which they ran. This is so if the paths of
-        their modules contain no layer numbers, or if a module ran several times.
+        Whether layers are numbered in the order in which they ran, because the paths of their
+        modules do not give different layer numbers, or because a module ran several times.
     has_all_logits : bool
-        Whether the logits contain no products other than those of queries and keys.
+        Whether the logits of all layers contain no products other than those of queries and keys.
     windows : list of tuple of int
-        For each layer, the number of tokens of each window. The tuple is empty if the layer does
+        For each layer, the number of queries in each window. The tuple is empty if the layer does
         not attend in windows.
     runs : list of Run
         The run from which each layer was captured.
@@ -68,7 +68,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 
     If the layers of a stack attend over different numbers of tokens, the stack is split into
     stages, which are numbered in the order in which they ran. Raise ValueError if the model has no
-    attention, and NotImplementedError if the attention that ran could not be captured.
+    attention, and NotImplementedError if the attention that ran was not captured or is not valid.
     """
     _check_any_captured(collector)
     runs = [run for run in collector.runs if run.calls]
@@ -96,9 +96,9 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
     """Return (stack, part of the model, run) for each run.
 
-    Two layers of a stack may have the same number if they are in different parts of the model, such
-    as an encoder and a predictor after it. The part then distinguishes them. In all other stacks,
-    the part is an empty string.
+    Layers in different parts of the model, such as an encoder and a predictor after it, may have
+    the same number. If such layers are in one stack, names from `_distinct_parts` distinguish them.
+    Otherwise the part is an empty string.
     """
     paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
     for run in runs:
@@ -197,9 +197,9 @@ def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) ->
 
 
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
-    """Whether every requested layer was copied.
+    """Whether every requested layer was copied, or no copies were requested (an outline).
 
-    Some were not if the model's layer numbers differ from the numbers predicted during the forward.
+    Layers are missing if their numbers differ from the numbers predicted during the forward.
     """
     return options.outline or all(
         run.is_copied
@@ -214,7 +214,7 @@ def select_layers(
 ) -> dict[str, StackLayers]:
     """Return the requested layers of each stack. Stacks without requested layers are omitted.
 
-    Raise ValueError if no stack has a layer with a requested number.
+    Raise ValueError if a requested layer number exists in no stack.
     """
     if options.layers is None:
         return dict(stacks)

@@ -55,12 +55,12 @@ _MAX_BLOCKING = -1e3
 
 
 def _end_interrupted(error: BaseException | None) -> None:
-    """Close all generators of context managers in the tracebacks of an error.
+    """Close all generators of context managers in the tracebacks of an error and of its contexts.
 
-    Torch removes a function mode from its stack while the mode's own code runs. The generator of a
-    context manager puts the mode back afterwards. An interrupt can leave this generator open. If
-    the generator is not closed here, Python closes it when the traceback is freed. That is after
-    the end of the capture, and the mode would then be active again.
+    Torch removes a function mode from the stack of modes while the mode's own code runs. The
+    generator of a context manager puts the mode back afterwards. An interrupt can leave this
+    generator open. If it is not closed here, Python closes it when the traceback is freed, after
+    the end of the capture. Then the mode would be active again.
     """
     while error is not None:
         trace = error.__traceback__
@@ -75,7 +75,10 @@ def _end_interrupted(error: BaseException | None) -> None:
 
 @dataclass(frozen=True)
 class _Logits:
-    """Product of queries and keys, and the operations that were applied to it so far."""
+    """Product of queries and keys, and the operations that were applied to it so far.
+
+    `is_bounded` is True between the `tanh` of a soft cap and the multiplication by the soft cap.
+    """
 
     product: Product
     scale: float = 1.0
@@ -113,8 +116,8 @@ class FunctionWatch(TorchFunctionMode):
     None if no traced module runs. `edit` may overwrite the weights of a module after its softmax,
     and returns whether it did. Even then, `sink` receives the weights before the edit.
 
-    If `outputs` is True, `sink` may overwrite the output of a call. NotImplementedError is raised
-    if a module multiplies its weights by several tensors of values, which gives several outputs.
+    If `outputs` is True, `sink` may overwrite the output of a call. Then NotImplementedError is
+    raised if a module multiplies its weights by several tensors of values.
     """
 
     def __init__(
@@ -262,9 +265,9 @@ def _changes_weights(
 ) -> bool:
     """Whether a factor or a mask has changed weights after their softmax.
 
-    A row that becomes completely 0 does not count, because its query has no allowed keys. If the
-    function works in place, the earlier weights are lost. Then only the factor is tested, and a
-    mask is assumed to cover only weights of 0.
+    A row that becomes completely 0 does not count: its query is assumed to have no allowed keys. If
+    the function works in place, the earlier weights are lost. Then only factors other than 0 are
+    tested, because masks and factors of 0 are assumed to apply only to weights of 0.
     """
     if result is not before:
         has_weight = result.detach().ne(0).any(dim=-1, keepdim=True)
@@ -385,7 +388,8 @@ def _scale(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
 def _scale_heads(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
     """Multiply (or divide, if `over`) the queries by a factor for each head, as in Swin 2.
 
-    Return None if `factor` has another shape, or if other operations came before.
+    Return None if `factor` does not have the shape (..., heads, 1, 1), or if a term, a mask or a
+    soft cap was applied before.
     """
     fits = isinstance(factor, torch.Tensor) and factor.dim() >= 3 and factor.shape[-2:] == (1, 1)
     if (
@@ -481,8 +485,8 @@ def _output_of(
 ) -> torch.Tensor | None:
     """Return the product of weights and values as a view of `result`: (..., queries, value_dim).
 
-    Its other axes have the order of the weights' axes. Return None if the order of the axes of
-    `result` is not known.
+    The leading axes are in the order of the weights' leading axes. Return None if the order of the
+    axes of `result` is not known.
     """
     if name == "einsum":
         operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]
@@ -521,7 +525,7 @@ class Product:
     alpha : float
         Factor of the product.
     added : Tensor or None
-        Term that the same torch function adds to the product (`baddbmm`).
+        Term that `baddbmm` adds to the product, else None.
     """
 
     queries: torch.Tensor

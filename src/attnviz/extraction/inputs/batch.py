@@ -84,7 +84,7 @@ class Batch:
     notes : list of str
         Notes for the records of all examples.
     produced : list of (ProducedText or None)
-        Text that the model produces for each example. Empty if it produces no text.
+        Text that the model produces for each example. Empty if no text is produced.
     processor : object or None
         Processor that computed the pixel values of images, or the features of a sound.
     example_notes : list of list of str
@@ -163,8 +163,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# Arguments that have a number for each token of a sequence, and the number for padding. None stands
-# for the padding id of the model.
+# Arguments with a number for each token of a sequence, and the number that pads them. None stands
+# for the id of padding.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -273,7 +273,7 @@ def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedTe
 def unpadded_positions(
     ids: torch.Tensor, mask: torch.Tensor | None, argument: str
 ) -> list[torch.Tensor | None]:
-    """Return the positions of each example that are not padding, int64, or None without padding.
+    """Return for each example the positions that are not padding, int64, or None without padding.
 
     `ids` and `mask` are (examples, tokens), and the mask is 0 for padding. A mask with another
     number of axes is ignored, because it does not describe padding. `argument` is the name of the

@@ -465,8 +465,8 @@ _KINDS = (
 def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     """Return the examples in `inputs`, and whether `inputs` is a list of examples.
 
-    Chat messages and a list of ids are one example. Raise ValueError if `inputs` is empty, and
-    TypeError if it contains examples of different kinds or has an invalid type.
+    A list of chat messages and a list of ids are one example. Raise ValueError if `inputs` is
+    empty, and TypeError if it contains examples of different kinds or has an invalid type.
     """
     if inputs is None:
         raise ValueError(f"inputs must not be None. Pass {_KINDS}.")

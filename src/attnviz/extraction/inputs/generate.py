@@ -2,7 +2,7 @@
 
 The text is generated as usual. Afterwards the model reads the whole text in one forward, and only
 the attention of this forward is captured. Its rows equal the attention in the steps of the
-generation, because a token only attends to earlier tokens.
+generation, because no token attends to later tokens.
 """
 
 from __future__ import annotations
@@ -267,8 +267,8 @@ def generate_text(
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     """Observer of the tokens and the logits of a generation.
 
-    `before` is the number of initial tokens. If it is None, the tokens at the first call without
-    the last one are the initial tokens.
+    `before` is the number of initial tokens. If it is None, the initial tokens are all tokens of
+    the first call except the last one.
     """
 
     def __init__(
@@ -340,10 +340,7 @@ def _check_positions(
 def _min_length(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings
 ) -> dict[str, int]:
-    """Return an option that lowers the model's minimum length if it exceeds the requested length.
-
-    Return no options if it does not.
-    """
+    """Return an option that lowers the model's minimum length if it exceeds the maximum length."""
     min_length = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
     before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
@@ -352,7 +349,7 @@ def _min_length(
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
-    """Suppress transformers' warnings about generation in this thread until `undo` ends."""
+    """Suppress warnings about generation in this thread until the ``with`` block of `undo` ends."""
     current_thread = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:

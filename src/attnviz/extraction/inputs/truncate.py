@@ -11,7 +11,8 @@ from attnviz.extraction.capabilities import num_positions
 
 __all__ = ["Truncation", "read_truncation"]
 
-# A larger `model_max_length` means no limit: tokenizers without a limit have about 10**30.
+# A `model_max_length` from this number means no limit. Tokenizers without a limit have about
+# 10**30.
 _NO_LIMIT = 10**9
 
 
@@ -34,7 +35,7 @@ def read_truncation(value: Any) -> bool | int:
 
 
 class Truncation:
-    """Truncation of texts for one model. It is false if texts are not truncated.
+    """Truncation of texts for one model. An instance is false if texts are not truncated.
 
     `limit` is a result of `read_truncation`.
     """

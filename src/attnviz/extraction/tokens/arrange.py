@@ -127,7 +127,7 @@ def _arrange_blocks(
     """Sort patches that are in the order of blocks of `size` x `size` patches (Qwen2-VL).
 
     Each block becomes one token of the text. `grid` has the frames, rows and columns of patches of
-    each image. Return None if it does not fit the tokens.
+    each image. Return None if `grid` does not fit the tokens.
     """
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
@@ -212,9 +212,9 @@ def _window_order(
 def _stage_shape(
     config: Any, side: int, image_size: tuple[int, int], count: int
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Return the rows and columns of patches of the stage with `count` tokens, or None.
+    """Return the numbers of rows and columns of patches in the stage with `count` tokens, or None.
 
-    The second pair includes the padding that fills windows of `side` x `side` patches.
+    The second pair of numbers includes the padding that fills windows of `side` x `side` patches.
     """
     for patch in patch_sizes(config):
         shape = (-(-image_size[0] // patch[0]), -(-image_size[1] // patch[1]))

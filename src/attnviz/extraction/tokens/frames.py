@@ -110,9 +110,9 @@ def with_sound_runs(
     """Name the tokens of a text that stand for a sound by their time, such as ``0.04s``.
 
     Consecutive tokens of this kind are one sound. If there are several sounds, a name starts with
-    the number of the sound: ``2: 0.04s``. If the number of sounds in the text and in `arguments`
-    differs, a token is named ``sound 1`` instead. Return the same object if no token stands for a
-    sound.
+    the number of the sound: ``2: 0.04s``. If the text and `arguments` have different numbers of
+    sounds, the tokens of the first sound are named ``sound 1``, and so on. Return the same object
+    if no token stands for a sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:
@@ -136,8 +136,8 @@ def length_note(
 ) -> str | None:
     """Return a note on the end of a sound if the model's input is longer than the sound, else None.
 
-    `samples` is the number of samples of the sound at the processor's sampling rate. It is 0 if the
-    number is not known.
+    Differences of up to 0.1 seconds do not count. `samples` is the number of samples of the sound
+    at the processor's sampling rate, or 0 if it is not known.
     """
     sound = _sound_of(arguments, config, processor)
     extractor = getattr(processor, "feature_extractor", processor)

@@ -37,10 +37,10 @@ _READING = ("self", "encoder", "decoder", "cross")
 class TokenNames:
     """Finder of the tokens that are the queries and keys of each stack of a forward.
 
-    `layouts` has the layout of each stack whose tokens are patches in a known order.
-    `num_pictures` is the number of pictures of each example that the record contains. `processor`
-    computed the pixel values of images or the features of a sound. `virtual` are the tokens that an
-    adapter puts before the text.
+    `batch` has the inputs of the forward, and `stacks` its captured layers. `layouts` has the
+    layout of each stack whose tokens are patches in a known order. Every record has `num_pictures`
+    pictures. `processor` computed the pixel values of images or the features of a sound. `virtual`
+    are the tokens that an adapter puts before the text.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TokenNames:
         return stack_tokens
 
     def _own_text(self, name: str, index: int) -> Tokens | None:
-        """Return the text whose tokens are the queries of a stack, or None if they are not text."""
+        """Return the text whose tokens are the queries of a stack, or None if there is none."""
         layers = self._stacks[name]
         if layers.stack not in _READING:
             return None
@@ -236,7 +236,7 @@ class TokenNames:
         """Return the index of the record's picture for each grid of patches.
 
         An image has one grid. A film has one grid for each group of frames that share their
-        patches, and the picture is the first frame of the group. An index is None if the record
+        patches, and the picture is the first frame of the group. All indices are None if the record
         does not have all pictures.
         """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1

@@ -71,10 +71,9 @@ def patch_tokens(
     """Return the tokens of an image in the encoder that contains the attention module `name`.
 
     `image_size` is the height and width in pixels, as the model received the image. `images` are
-    the indices of the record's images to which the patches belong, in order. Class token and
-    registers are special tokens. Each patch is named ``row,column``, counted from 0 at the top
-    left. Return None if no patch size of the model gives exactly `count` tokens. The position of a
-    token is never guessed.
+    the indices of the record's images to which the patches belong, in order, or None for images
+    that the record lacks. Tokens are named as by `grid_tokens`. Return None if no patch size of the
+    model gives exactly `count` tokens, or if the patches have a custom order.
     """
     config: Any = model.config
     if any(family.custom_patch_order for family in families_in(config)):
@@ -234,7 +233,7 @@ def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return the positions of tokens whose ids are attributes of `config` with these `names`.
+    """Return the positions of tokens whose ids are values of the attributes `names` of `config`.
 
     Each list in the result is a run: it has consecutive positions.
     """
@@ -257,9 +256,9 @@ def with_image_runs(
 
     `runs` is the result of `image_positions`. `shapes` has the number of rows and columns of
     patches of each image, or is None if they are not known. Blocks of n x n patches become one
-    token. If some n gives exactly the number of tokens, a token is named ``row,column`` and each
-    image gets a grid. Otherwise, the tokens of the first run are named ``image 1``, and so on.
-    Return the same object if `runs` is empty.
+    token. If some n gives exactly the number of tokens, tokens are named as by `grid_tokens`, and
+    each image with consecutive tokens gets a grid. Otherwise, the tokens of the first run are named
+    ``image 1``, and so on. Return the same object if `runs` is empty.
 
     Examples
     --------
@@ -294,8 +293,8 @@ def with_image_runs(
 def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
     """Return the rows and columns of each image if blocks of n x n patches become one token.
 
-    The number n is the same for all images and gives `count` tokens in total. Return None if no
-    number does.
+    The number n is the same for all images and gives `count` tokens in total. Return None if there
+    is no such number.
     """
     block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
     if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
@@ -307,7 +306,7 @@ def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[i
 def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
     """Rename tokens of a text. `names` has the new names by position.
 
-    The renamed tokens are not special. They belong to the text that contains them.
+    Renamed tokens become ordinary tokens: they are not special, and they belong to a text.
     """
     text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
     words = None if tokens.words is None else list(tokens.words)
@@ -329,7 +328,7 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
 def _sequence_near(tokens: Tokens, position: int) -> int:
     """Return the number of the text to which a token belongs.
 
-    If the token belongs to no text, take the nearest token before it that does.
+    If the token belongs to no text, return the number of the nearest token before it that does.
     """
     before = (tokens.sequence[index] for index in range(position, -1, -1))
     return next((number for number in before if number is not None), 0)
@@ -346,10 +345,10 @@ def pictures(
 ) -> tuple[list[NDArray[np.uint8]], list[str]]:
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
-    The pictures are resized and cropped as the model received them. ``pixel_values`` in `arguments`
-    are pictures, (..., 3, height, width), or patches. For patches, ``image_grid_thw`` or
-    ``spatial_shapes`` must give the number of rows and columns. The image processor defines how
-    colours were changed. Patches are in the order of blocks of `block` x `block` patches.
+    The pictures are resized and cropped as the model received them. The pixel values in `arguments`
+    are pictures, (..., colours, height, width), or patches whose rows and columns are in another
+    argument. If this is a grid (see `grid_of`), patches are in the order of blocks of `block` x
+    `block` patches. The image processor in `processor` defines how colours were changed.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
@@ -442,8 +441,8 @@ def _from_patches(
 ) -> list[torch.Tensor]:
     """Rebuild pictures from patches in the order of blocks (Qwen2-VL and related models).
 
-    `grid` has the frames, rows and columns of each picture or film. Return an empty list if it does
-    not fit the patches.
+    `grid` has the frames, rows and columns of each picture or film. Return an empty list if `grid`
+    does not fit the patches.
     """
     frames_per_patch = frames_in_pixels(config)
     side = isqrt(pixels.shape[1] // (3 * frames_per_patch))

@@ -31,8 +31,8 @@ def display_tokens(
         The tokenizer of the ids. If neither `tokenizer` nor `encoding` is passed, the text of a
         token is ``#id``.
     encoding : tokenizers.Encoding, optional
-        Result of a fast tokenizer for the same ids. It has flags for the tokens that the tokenizer
-        added, and the number of the text of a pair for each token.
+        Result of a fast tokenizer for the same ids. It states which tokens the tokenizer added, and
+        to which text of a pair each token belongs.
     sequence : sequence of (int or None), optional
         Number of the text of a pair to which each token belongs. It is ignored if `encoding` is
         passed. The default is 0 for all tokens.
@@ -40,8 +40,8 @@ def display_tokens(
     Returns
     -------
     Tokens
-        A token is special if the tokenizer added it or defines it as special. The token for unknown
-        words is not special. Special tokens belong to no text. Words are those of a fast tokenizer
+        A token is special if the tokenizer added it or defines it as special, unless it stands only
+        for unknown words. Special tokens belong to no text. Words are those of a fast tokenizer
         that splits a text into words. For other tokenizers, words are read from the vocabulary if
         its entries mark the start or end of a word.
 
@@ -225,7 +225,7 @@ def _encoded_again(
 
 
 def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether `words` are words: no word of a tokenizer that splits texts contains a space."""
+    """Whether no word contains a space. Otherwise the tokenizer does not split texts into words."""
     grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
     return not any(
         space in "".join(entry for _, entry in pairs).strip(space + breaks)
