@@ -1,7 +1,4 @@
-"""Attention compared with torch's own, with numbers worked out by hand, and with float64.
-
-`from_arrays/test_queries_keys.py` compares masks, biases and scales with a softmax by hand.
-"""
+"""Attention compared with torch's own, with formulas in float64, and with numbers by hand."""
 
 from __future__ import annotations
 
@@ -10,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from torch.nn.functional import scaled_dot_product_attention
@@ -17,16 +16,11 @@ from torch.nn.functional import scaled_dot_product_attention
 import attnviz.record.attention
 import attnviz.record.softmax
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
-from attnviz.record.masks import (
-    BandMask,
-    DenseBias,
-    DistanceBias,
-    PackedMask,
-    WindowBias,
-    WindowMask,
-)
+from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.softmax import weights_from_logits
 from rounding import logit_error, relative_error, weights_error
+from unit.formulas import allowed_pairs, logits_of, normalizers_of, weights_of
+from unit.layers import HEADS, LAYER, error_of, heads_lists, numbers_of, ranges, softmaxes, stacks
 from unit.records import shares, vectors
 
 
@@ -73,103 +67,92 @@ def test_other_dtypes_are_computed_in_float32(dtype: torch.dtype) -> None:
     assert_allclose(weights, own, atol=1e-6)
 
 
-GENERATOR = torch.Generator().manual_seed(0)
-KINDS = {
-    "causal": {"mask": BandMask(None, 0, offset=4)},
-    "packed": {"mask": PackedMask.pack(torch.rand(4, 9, 13, generator=GENERATOR) < 0.5)},
-    "nothing to see": {"mask": BandMask(None, 0, offset=-3), "sinks": vectors(4, seed=3)},
-    "distance": {"bias": DistanceBias(vectors(4, 21, seed=3), 9)},
-    "dense": {"bias": DenseBias(vectors(1, 9, 13, seed=3))},
-    "capped, with sinks": {"softcap": 5.0, "sinks": vectors(4, seed=3)},
-    "plain": {},
-    "both ways": {"mask": BandMask(None, None, offset=4)},
-    "a window": {"mask": BandMask(2, 1, offset=3)},
-    "a window that begins late": {"mask": BandMask(1, -3, offset=2)},
-    "windows": {"mask": WindowMask(torch.arange(9) // 4, torch.arange(13) // 4)},
-    "bias of windows": {
-        "bias": WindowBias(
-            vectors(4, 4, 4, 4, seed=5)[:, :1],
-            torch.arange(9) // 4,
-            torch.arange(13) // 4,
-            torch.arange(9) % 4,
-            torch.arange(13) % 4,
-        )
-    },
-    "all at once": {
-        "mask": BandMask(4, 0, offset=4),
-        "bias": DistanceBias(vectors(1, 21, seed=3), 9),
-        "softcap": 2.0,
-        "sinks": vectors(4, seed=3),
-    },
-}
-
-
-BLOCKS = [
-    (slice(0, 9), slice(0, 13)),
-    (slice(2, 7), slice(0, 13)),
-    (slice(3, 4), slice(5, 11)),
-    (slice(8, 9), slice(12, 13)),
-    (slice(4, 4), slice(0, 13)),
-]
-
-
-def in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
-    """Compute the logits with numpy in float64."""
-    keys = attention.keys[attention.key_head(head)].double().numpy()
-    logits: NDArray[np.float64] = attention.queries[head].double().numpy() @ keys.T
-    logits *= attention.scale
-    if attention.softcap is not None:
-        logits = np.tanh(logits / attention.softcap) * attention.softcap
-    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
-    if attention.bias is not None:
-        logits = logits + attention.bias.added(head, rows, columns).double().numpy()
-    return np.where(attention.allowed(head, rows, columns), logits, -np.inf)
-
-
-def sums_in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
-    logits = in_float64(attention, head)
-    if attention.sinks is not None:
-        sink = attention.sinks[head].double().numpy()
-        logits = np.concatenate([logits, np.full((len(logits), 1), sink)], axis=1)
-    with np.errstate(divide="ignore"):
-        sums: NDArray[np.float64] = np.log(np.exp(logits).sum(axis=1))
-    return sums
-
-
-@pytest.mark.parametrize("entries", [1, 24, 1 << 19])
-@pytest.mark.parametrize("kind", KINDS)
-def test_logits_and_their_sums_block_by_block(
-    kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
+@given(st.data())
+def test_logits_and_normalizers_of_any_rows_and_keys_equal_the_formulas(
+    data: st.DataObject,
 ) -> None:
-    monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", entries)
-    monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", entries)
-    monkeypatch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 4)
-    options: Any = KINDS[kind]
-    attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
-    scattered = torch.tensor([7, 0, 3, 3, 8])
-    for head in range(4):
-        expected, sums = in_float64(attention, head), sums_in_float64(attention, head)
-        weights = np.exp(expected - np.where(np.isneginf(sums), np.inf, sums)[:, None])
-        for rows in (slice(0, 9), slice(2, 7), slice(8, 9), scattered):
-            indices = rows if isinstance(rows, slice) else rows.numpy()
-            log_normalizers = attention.log_normalizer(head, rows)
-            assert log_normalizers.dtype == torch.float32
-            assert_allclose(log_normalizers.numpy(), sums[indices], atol=weights_error(attention))
-            for columns in (slice(0, 13), slice(5, 11), slice(12, 13)):
-                logits = attention.logits(head, rows, columns)
-                assert logits.dtype == torch.float32
-                tolerance = logit_error(attention)
-                assert_allclose(logits.numpy(), expected[indices][:, columns], atol=tolerance)
-                weights_of_part = weights_from_logits(logits, log_normalizers).numpy()
-                assert_allclose(
-                    weights_of_part, weights[indices][:, columns], rtol=relative_error(attention)
-                )
-            outside = np.ones(13, bool)
-            outside[attention.key_range(rows)] = False
-            assert not attention.allowed(head, slice(0, 9), slice(0, 13))[indices][:, outside].any()
-        for block in BLOCKS:
-            found_weights = attention.weights(head, *block)
-            assert_allclose(found_weights, weights[block], atol=weights_error(attention))
+    attention = data.draw(softmaxes(data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))))
+    head = data.draw(st.integers(0, HEADS - 1))
+    whole, normalizers = logits_of(attention)[head], normalizers_of(attention)[head]
+    query_numbers = st.integers(0, attention.num_queries - 1)
+    rows = data.draw(
+        ranges(attention.num_queries)
+        | st.lists(query_numbers, min_size=1, max_size=5).map(torch.tensor)
+    )
+    columns = data.draw(ranges(attention.num_keys))
+    indices = rows if isinstance(rows, slice) else rows.numpy()
+    with pytest.MonkeyPatch.context() as patch:
+        # Compute a few keys at a time.
+        patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", data.draw(st.integers(1, 60)))
+        patch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 4)
+        logits = attention.logits(head, rows, columns)
+        actual_normalizers = attention.log_normalizer(head, rows)
+    assert logits.dtype == actual_normalizers.dtype == torch.float32
+    assert_allclose(logits, whole[indices][:, columns], atol=logit_error(attention))
+    assert_allclose(actual_normalizers, normalizers[indices], atol=weights_error(attention))
+    assert_allclose(
+        weights_from_logits(logits, actual_normalizers),
+        weights_of(attention)[head][indices][:, columns],
+        rtol=relative_error(attention),
+    )
+
+
+@given(st.data())
+def test_blocks_of_any_layer_equal_the_formulas(data: st.DataObject) -> None:
+    stack = data.draw(stacks())
+    attention = stack.attention(LAYER)
+    numbers, allowed = numbers_of(stack), allowed_pairs(attention)
+    tolerance = error_of(attention)
+    head = data.draw(st.integers(0, HEADS - 1))
+    rows, columns = data.draw(ranges(attention.num_queries)), data.draw(ranges(attention.num_keys))
+    scattered = np.array(
+        data.draw(st.lists(st.integers(0, attention.num_queries - 1), min_size=1, max_size=5))
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        entries = data.draw(st.integers(1, 60))
+        patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", entries)
+        patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", entries)
+        block = attention.weights(head, rows, columns)
+        weights_of_rows, allowed_of_rows = attention.weights_of_rows(head, scattered)
+        flags = attention.allowed(head, rows, columns)
+    assert block.dtype == np.float32
+    assert_allclose(block, numbers[head, rows, columns], atol=tolerance)
+    assert_array_equal(flags, allowed[head, rows, columns])
+    assert_allclose(weights_of_rows, numbers[head, scattered], atol=tolerance)
+    assert_array_equal(
+        np.broadcast_to(allowed_of_rows, weights_of_rows.shape), allowed[head, scattered]
+    )
+    assert_array_equal(attention.has_allowed_key(head, rows), allowed[head, rows].any(axis=1))
+    # Outside the key range nothing is allowed, and nothing has weight.
+    outside = np.ones(attention.num_keys, np.bool_)
+    outside[attention.key_range(rows)] = False
+    assert not allowed[:, rows, outside].any()
+    assert not attention.weights(head, rows, slice(0, attention.num_keys))[:, outside].any()
+    assert attention.weights(head, slice(0, 0), columns).shape == (0, block.shape[1])
+
+
+@given(st.data())
+def test_rows_of_several_heads_equal_the_formulas(data: st.DataObject) -> None:
+    stack = data.draw(stacks())
+    attention, numbers = stack.attention(LAYER), numbers_of(stack)
+    heads = data.draw(heads_lists)
+    rows = np.array(
+        data.draw(st.lists(st.integers(0, attention.num_queries - 1), min_size=1, unique=True))
+    )
+    weights, allowed = attention.rows_of_each_head(heads, rows)
+    assert_allclose(weights, numbers[heads][:, rows], atol=error_of(attention))
+    assert_array_equal(
+        np.broadcast_to(allowed, weights.shape), allowed_pairs(attention)[heads][:, rows]
+    )
+    block_rows, columns = data.draw(ranges(len(rows))), data.draw(ranges(attention.num_keys))
+    seen_indices = []
+    for indices, group in attention.rows_of_heads(heads, rows):
+        group_heads = [heads[index] for index in indices]
+        block = group.weights(block_rows, columns)
+        expected = numbers[group_heads][:, rows[block_rows], columns]
+        assert_allclose(block, expected, atol=error_of(attention))
+        seen_indices += indices
+    assert sorted(seen_indices) == [*range(len(heads))]
 
 
 def test_masked_blocks_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,24 +228,7 @@ def test_stored_weights_are_returned_unchanged() -> None:
     assert_array_equal(block, half[0].float().numpy())
 
 
-@pytest.mark.parametrize("heads", [(0, 1, 2), (2, 0), (1,)])
-@pytest.mark.parametrize("rows", [[0, 1, 2, 3, 4, 5], [2, 3], [0, 2, 1, 3], [5, 0], [4]])
-def test_rows_of_several_heads_equal_those_of_single_heads(
-    heads: tuple[int, ...], rows: list[int]
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    weighted = StoredWeights(torch.rand(3, 6, 6, generator=generator))
-    sides = torch.randn(2, 3, 6, 4, generator=generator)
-    computed = QueryKeyAttention(sides[0], sides[1], 0.5, mask=BandMask(None, 0))
-    for attention in (weighted, computed):
-        weights, allowed = attention.rows_of_each_head(heads, np.array(rows))
-        assert weights.shape == (len(heads), len(rows), 6)
-        for number, head in enumerate(heads):
-            # All rows, from which numpy selects these.
-            all_weights = attention.weights(head, slice(0, 6), slice(0, 6))
-            assert_allclose(weights[number], all_weights[rows], atol=1e-6)
-            mask = attention.allowed(head, slice(0, 6), slice(0, 6))
-            assert (np.broadcast_to(allowed, weights.shape)[number] == mask[rows]).all()
-    # The returned array is read-only, so a caller cannot change the record.
+def test_returned_weights_of_stored_layers_cannot_change_the_record() -> None:
+    weights, _ = StoredWeights(torch.rand(3, 6, 6)).rows_of_each_head((0, 1), np.array([2, 3]))
     with pytest.raises(ValueError, match="read-only"):
-        weighted.rows_of_each_head(heads, np.array(rows))[0][:] = 0
+        weights[:] = 0

@@ -1,83 +1,115 @@
-"""The compact forms of masks and biases equal the originals."""
+"""Masks and biases: blocks equal the formulas, and compact forms equal the originals."""
 
 from __future__ import annotations
 
-from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from numpy.testing import assert_array_equal
 
 import attnviz.record.masks
 from attnviz.record.masks import (
     BandMask,
-    Bias,
     DenseBias,
     DistanceBias,
-    Mask,
+    InsertedMask,
     PackedMask,
+    WindowBias,
     compact_bias,
     compact_mask,
+    from_parts,
 )
+from unit.formulas import bias_of, mask_of
+from unit.layers import HEADS, biases, masks, ranges
+from unit.records import vectors
 
 sizes = st.integers(1, 19)
 
 
-def flags_of(mask: Mask | None, heads: int, queries: int, keys: int) -> torch.Tensor:
-    """Return the complete mask (heads, queries, keys)."""
-    if mask is None:
-        return torch.ones(heads, queries, keys, dtype=torch.bool)
-    rows, columns = slice(0, queries), slice(0, keys)
-    return torch.stack([mask.allowed(head, rows, columns) for head in range(heads)])
+@st.composite
+def blocks(draw: st.DrawFn, queries: int, keys: int) -> tuple[Any, slice]:
+    """Return rows, as a range or a tensor of positions, and a range of keys."""
+    positions = st.lists(st.integers(0, queries - 1), min_size=1, max_size=5).map(torch.tensor)
+    return draw(ranges(queries) | positions), draw(ranges(keys))
 
 
-def values_of(bias: Bias | None, heads: int, queries: int, keys: int) -> torch.Tensor:
-    """Return the complete bias (heads, queries, keys)."""
-    if bias is None:
-        return torch.zeros(heads, queries, keys)
-    rows, columns = slice(0, queries), slice(0, keys)
-    blocks = [bias.added(head, rows, columns).expand(queries, keys) for head in range(heads)]
-    return torch.stack(blocks)
+@given(st.data(), sizes, sizes)
+def test_blocks_of_any_mask_equal_the_formula(data: st.DataObject, queries: int, keys: int) -> None:
+    mask = data.draw(masks(queries, keys).filter(lambda mask: mask is not None))
+    assert mask is not None
+    assert mask.fits(HEADS, queries, keys)
+    flags = torch.from_numpy(mask_of(mask, HEADS, queries, keys))
+    rows, columns = data.draw(blocks(queries, keys))
+    for head in range(mask.num_heads):
+        assert torch.equal(mask.allowed(head, rows, columns), flags[head, rows, columns])
+        of_head = mask.only_head(head)
+        assert torch.equal(of_head.allowed(0, rows, columns), flags[head, rows, columns])
+    visible = mask.fully_visible_keys(rows, columns)
+    assert columns.start <= visible.start <= visible.stop <= columns.stop
+    assert flags[:, rows, visible].all()
+    hidden = torch.ones(keys, dtype=torch.bool)
+    hidden[mask.key_range(rows, keys)] = False
+    assert not flags[:, rows][:, :, hidden].any()
+    if mask.causal and queries == keys and mask.offset <= 0:
+        assert not flags.triu(1).any()
+    # The form without windows, and the form that is read from a file, have the same entries.
+    numbers, tensors = mask.to_parts()
+    assert mask.equals(from_parts(numbers, tensors.__getitem__))
+    plain = mask.without_windows(queries, keys)
+    assert_array_equal(mask_of(plain, HEADS, queries, keys), flags)
 
 
-def band_by_loop(queries: int, keys: int, before: int | None, after: int | None) -> torch.Tensor:
-    """Return the keys that each query sees if the last query is at the position of the last key."""
-    flags = torch.zeros(1, queries, keys, dtype=torch.bool)
-    for query in range(queries):
-        position = query + keys - queries
-        for key in range(keys):
-            near = before is None or position - key <= before
-            flags[0, query, key] = near and (after is None or key - position <= after)
-    return flags
+@given(st.data(), sizes)
+def test_another_order_is_a_permutation_of_rows_and_columns(data: st.DataObject, size: int) -> None:
+    order = torch.tensor(data.draw(st.permutations(range(size))))
+    mask, bias = data.draw(masks(size, size)), data.draw(biases(size, size))
+    if mask is not None:
+        flags = torch.from_numpy(mask_of(mask, HEADS, size, size))[:, order][:, :, order]
+        assert_array_equal(mask_of(mask.permute(order), HEADS, size, size), flags)
+    if isinstance(bias, WindowBias):
+        added = torch.from_numpy(bias_of(bias, HEADS, size, size))[:, order][:, :, order]
+        assert_array_equal(bias_of(bias.permute(order), HEADS, size, size), added)
 
 
-@settings(max_examples=100)
-@given(
-    st.integers(1, 3), sizes, sizes, st.randoms(use_true_random=False), st.sampled_from([0.1, 0.9])
-)
+@given(st.data(), sizes, sizes)
+def test_blocks_of_any_bias_equal_the_formula(data: st.DataObject, queries: int, keys: int) -> None:
+    bias = data.draw(biases(queries, keys).filter(lambda bias: bias is not None))
+    assert bias is not None
+    assert bias.fits(HEADS, queries, keys)
+    added = torch.from_numpy(bias_of(bias, HEADS, queries, keys))
+    rows, columns = data.draw(blocks(queries, keys))
+    for head in range(bias.num_heads):
+        expected = added[head, rows, columns]
+        block = bias.added(head, rows, columns)
+        assert block.dtype == torch.float32
+        assert_array_equal(block.expand(expected.shape), expected)
+        of_head = bias.only_head(head).added(0, rows, columns)
+        assert_array_equal(of_head.expand(expected.shape), expected)
+    plain = bias.without_windows(HEADS, queries, keys)
+    assert_array_equal(bias_of(plain, HEADS, queries, keys), added)
+
+
+@given(st.data(), st.integers(1, 3), sizes, sizes)
 def test_compact_masks_equal_the_original(
-    heads: int, queries: int, keys: int, source: Random, share: float
+    data: st.DataObject, heads: int, queries: int, keys: int
 ) -> None:
-    flags = torch.tensor(
-        [
-            [[source.random() < share for _ in range(keys)] for _ in range(queries)]
-            for _ in range(heads)
-        ]
-    )
-    assert torch.equal(flags_of(compact_mask(flags), heads, queries, keys), flags)
+    flags = data.draw(arrays.arrays(bool, (heads, queries, keys)))
+    assert_array_equal(mask_of(compact_mask(torch.from_numpy(flags)), heads, queries, keys), flags)
 
 
-@settings(max_examples=150)
 @given(sizes, sizes, st.none() | st.integers(0, 20), st.none() | st.integers(0, 20))
 def test_every_band_is_found(
     queries: int, keys: int, before: int | None, after: int | None
 ) -> None:
-    flags = band_by_loop(queries, keys, before, after)
-    mask = compact_mask(flags)
-    assert torch.equal(flags_of(mask, 1, queries, keys), flags)
+    # The last query is at the position of the last key.
+    flags = mask_of(BandMask(before, after, keys - queries), 1, queries, keys)
+    mask = compact_mask(torch.from_numpy(flags))
+    assert_array_equal(mask_of(mask, 1, queries, keys), flags)
     if queries <= keys:
         assert mask is None or isinstance(mask, BandMask)
 
@@ -87,17 +119,16 @@ def test_a_causal_mask_over_a_longer_cache_is_a_band() -> None:
     flags = torch.ones(1, 4, 9).tril().bool()
     mask = compact_mask(flags)
     assert isinstance(mask, BandMask)
-    assert torch.equal(flags_of(mask, 1, 4, 9), flags)
+    assert_array_equal(mask_of(mask, 1, 4, 9), flags)
 
 
-def test_padding_takes_one_bit_an_entry() -> None:
+def test_equal_masks_of_heads_take_one_bit_an_entry() -> None:
     flags = torch.ones(2, 10, 21, dtype=torch.bool)
     flags[:, :, 17:] = False
     mask = compact_mask(flags)
-    # The heads have equal masks, so one is stored.
     assert isinstance(mask, PackedMask)
     assert mask.bits.shape == (1, 10, 3)
-    assert torch.equal(flags_of(mask, 2, 10, 21), flags)
+    assert_array_equal(mask_of(mask, 2, 10, 21), flags)
 
 
 def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,22 +137,46 @@ def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatc
     for query, key in [(5, 2), (5, 9), (11, 0), (0, 11)]:
         flags = torch.ones(1, 12, 12).tril().bool()
         flags[0, query, key] ^= True
-        assert torch.equal(flags_of(compact_mask(flags), 1, 12, 12), flags)
+        assert_array_equal(mask_of(compact_mask(flags), 1, 12, 12), flags)
 
 
-@settings(max_examples=100)
-@given(st.data(), sizes, sizes)
-def test_blocks_of_masks_are_slices_of_the_whole(
-    data: st.DataObject, queries: int, keys: int
-) -> None:
-    flags = torch.from_numpy(data.draw(arrays.arrays(bool, (2, queries, keys))))
-    first, last = sorted(data.draw(st.tuples(*[st.integers(0, queries)] * 2)))
-    left, right = sorted(data.draw(st.tuples(*[st.integers(0, keys)] * 2)))
-    rows, columns = slice(first, last), slice(left, right)
-    assert torch.equal(PackedMask.pack(flags).allowed(1, rows, columns), flags[1, rows, columns])
-    band = BandMask(2, 1, keys - queries)
-    all_flags = band_by_loop(queries, keys, 2, 1)[0]
-    assert torch.equal(band.allowed(0, rows, columns), all_flags[rows, columns])
+def test_only_keys_near_the_diagonal_of_a_causal_text_with_an_inserted_token_need_flags() -> None:
+    units = torch.cat([torch.arange(100), torch.arange(101, 1000)])
+    mask = InsertedMask(BandMask(None, 0), units, units, 1000, 1000)
+    assert mask.causal
+    assert mask.offset == 0
+    assert mask.fully_visible_keys(slice(500, 600), slice(0, 1000)) == slice(101, 501)
+    assert mask.key_range(slice(500, 600), 1000) == slice(0, 600)
+    assert mask.key_range(slice(100, 101), 1000) == slice(0, 0)
+
+
+def test_tokens_inserted_at_different_positions_are_not_causal() -> None:
+    queries, keys = torch.tensor([0, 1, 2]), torch.tensor([0, 1, 3])
+    assert not InsertedMask(BandMask(None, 0), queries, keys, 4, 4).causal
+    assert not InsertedMask(None, queries, queries, 4, 4).causal
+
+
+def test_invalid_insertions_are_refused() -> None:
+    units = torch.tensor([0, 1, 4]), torch.tensor([1, 2, 3])
+    numbers, tensors = InsertedMask(BandMask(None, 0), *units, 5, 5).to_parts()
+    deep: dict[str, Any] = {**numbers, "base": None}
+    for _ in range(1000):
+        deep = {**numbers, "base": deep}
+    with pytest.raises(ValueError, match="nested too deeply"):
+        from_parts(deep, lambda name: tensors[name.rpartition("base.")[2]])
+    bias, values = DenseBias(torch.zeros(1, 1, 3)).to_parts()
+    arrays_by_name = tensors | {f"base.{name}": value for name, value in values.items()}
+    with pytest.raises(TypeError, match="the base of a mask must be a mask"):
+        from_parts({**numbers, "base": bias}, arrays_by_name.__getitem__)
+    for invalid in (
+        InsertedMask(PackedMask.pack(torch.ones(1, 2, 2, dtype=torch.bool)), *units, 5, 5),
+        InsertedMask(None, units[0].flip(0), units[1], 5, 5),
+        InsertedMask(None, units[0].int(), units[1], 5, 5),
+        InsertedMask(None, units[0], units[1] + 2, 5, 5),
+        InsertedMask(None, units[0][:0], units[1], 5, 5),
+        InsertedMask(None, *units, 4, 5),
+    ):
+        assert not invalid.fits(HEADS, 5, 5)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +188,6 @@ def test_invalid_masks_are_refused(flags: torch.Tensor) -> None:
         compact_mask(flags)
 
 
-@settings(max_examples=100)
 @given(st.integers(1, 3), sizes, sizes, st.data())
 def test_compact_biases_equal_the_original(
     heads: int, queries: int, keys: int, data: st.DataObject
@@ -142,22 +196,16 @@ def test_compact_biases_equal_the_original(
         arrays.arrays(np.float32, (heads, queries, keys), elements=st.sampled_from([-1.5, 0, 3]))
     )
     bias = compact_bias(torch.from_numpy(values))
-    np.testing.assert_array_equal(values_of(bias, heads, queries, keys).numpy(), values)
+    assert_array_equal(bias_of(bias, heads, queries, keys), values)
 
 
-@settings(max_examples=100)
-@given(st.integers(1, 3), sizes, sizes, st.integers(0, 99))
+@given(st.integers(1, 3), st.integers(2, 19), sizes, st.integers(0, 99))
 def test_a_bias_of_distance_alone_is_found(heads: int, queries: int, keys: int, seed: int) -> None:
-    by_distance = np.random.default_rng(seed).normal(size=(heads, queries + keys - 1))
-    values = np.zeros((heads, queries, keys), np.float32)
-    for query in range(queries):
-        for key in range(keys):
-            values[:, query, key] = by_distance[:, key - query + queries - 1]
-    bias = compact_bias(torch.from_numpy(values))
-    np.testing.assert_array_equal(values_of(bias, heads, queries, keys).numpy(), values)
-    if queries > 1:
-        assert isinstance(bias, DistanceBias)
-        assert bias.values.shape == (heads, queries + keys - 1)
+    by_distance = DistanceBias(vectors(heads, queries + keys - 1, seed=seed), queries)
+    values = bias_of(by_distance, heads, queries, keys)
+    bias = compact_bias(torch.from_numpy(values).float())
+    assert isinstance(bias, DistanceBias)
+    assert_array_equal(bias_of(bias, heads, queries, keys), values)
 
 
 def test_one_entry_that_breaks_a_distance_bias_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +217,7 @@ def test_one_entry_that_breaks_a_distance_bias_is_not_lost(monkeypatch: pytest.M
     values[1, 6, 7] += 1
     bias = compact_bias(values)
     assert isinstance(bias, DenseBias)
-    assert torch.equal(values_of(bias, 2, 12, 12), values)
+    assert_array_equal(bias_of(bias, 2, 12, 12), values)
 
 
 def test_equal_biases_of_heads_or_queries_are_stored_once() -> None:
@@ -178,7 +226,7 @@ def test_equal_biases_of_heads_or_queries_are_stored_once() -> None:
         bias = compact_bias(row.expand(shape))
         assert isinstance(bias, DenseBias)
         assert bias.values.shape == (1, 1, 3)
-        assert torch.equal(values_of(bias, 4, 5, 3), row.expand(4, 5, 3))
+        assert_array_equal(bias_of(bias, 4, 5, 3), row.expand(4, 5, 3))
     square = torch.tensor([[1.0, 0, 0], [0, 0, 0], [0, 0, 2]])
     bias = compact_bias(square.expand(4, 3, 3))
     assert isinstance(bias, DenseBias)

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.server.codec import Encoded, Encoding, Precision, decode, encode, pool_max
+from unit.formulas import equal_cells
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "codec.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
@@ -58,7 +59,7 @@ def test_decoding_equals_the_fixture(case: dict[str, Any]) -> None:
 
 
 def blocks(minimum: float) -> st.SearchStrategy[Any]:
-    """Return numbers from `least` to 1 for a few heads, rows and columns."""
+    """Return numbers from `minimum` to 1 for a few heads, rows and columns."""
     shapes = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
     numbers = st.floats(minimum, 1, width=32)
     return shapes.flatmap(lambda shape: arrays.arrays(np.float32, shape, elements=numbers))
@@ -164,26 +165,9 @@ def test_an_unknown_precision_or_encoding() -> None:
         decode(Encoded((1, 1, 1), "zip", 1.0, 0.0, b"\0"))  # type: ignore[arg-type]
 
 
-def pooled_by_loop(
-    weights: np.ndarray[Any, np.dtype[np.float32]], size: int
-) -> np.ndarray[Any, np.dtype[np.float32]]:
-    heads, rows, columns = weights.shape
-    r, c = min(rows, size), min(columns, size)
-    pooled = np.zeros((heads, r, c), np.float32)
-    for head in range(heads):
-        for a in range(r):
-            for b in range(c):
-                block = weights[
-                    head,
-                    a * rows // r : (a + 1) * rows // r,
-                    b * columns // c : (b + 1) * columns // c,
-                ]
-                pooled[head, a, b] = max(block.flatten().tolist())
-    return pooled
-
-
 @settings(max_examples=60)
 @given(st.integers(1, 2), st.integers(1, 40), st.integers(1, 40), st.integers(1, 20))
-def test_pooling_equals_a_plain_loop(heads: int, rows: int, columns: int, size: int) -> None:
+def test_pooling_equals_the_formula(heads: int, rows: int, columns: int, size: int) -> None:
     weights = np.random.default_rng(rows).random((heads, rows, columns), np.float32)
-    assert_array_equal(pool_max(weights, size), pooled_by_loop(weights, size))
+    expected = [equal_cells(matrix, size) for matrix in weights]
+    assert_array_equal(pool_max(weights, size), expected)

@@ -1,4 +1,4 @@
-"""Small maps of long texts, which contain sampled exact queries."""
+"""Small maps of heads, compared with the largest numbers of their cells."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from attnviz.record import rows as sampled
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import decode, pool_max
 from attnviz.server.maps import encode_maps, pool_on_device
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import run_steps
+from unit.formulas import equal_cells, weights_of
+from unit.layers import (
+    HEADS,
+    LAYER,
+    counts,
+    error_of,
+    heads_lists,
+    numbers_of,
+    ranges,
+    softmaxes,
+    stacks,
+)
 from unit.long_records import long_record
-from unit.records import captured_record, words
 
 TOKENS, SIZE = 600, 8
 
@@ -27,24 +39,51 @@ def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampled, "_MAX_ENTRIES", TOKENS * TOKENS - 1)
 
 
+@given(st.data(), st.integers(1, 30), heads_lists)
+def test_maps_show_the_largest_number_of_each_cell(
+    data: st.DataObject, size: int, heads: list[int]
+) -> None:
+    stack = data.draw(stacks())
+    rows = data.draw(ranges(len(stack.query_tokens)))
+    columns = data.draw(ranges(len(stack.key_tokens)))
+    maps = run_steps(encode_maps(stack, LAYER, size, heads=heads, rows=rows, columns=columns))
+    assert maps.sampled is None
+    numbers = numbers_of(stack)
+    header = maps.encoded.header()
+    error = header["error"] + error_of(stack.attention(LAYER))
+    for head, cells, (cell, largest) in zip(heads, decode(maps.encoded), maps.largest, strict=True):
+        expected = equal_cells(numbers[head, rows, columns], size)
+        assert_allclose(np.abs(cells), np.abs(expected), atol=error, rtol=2e-3)
+        # If both signs have nearly equal numbers, rounding may decide the sign.
+        is_clear = np.abs(expected + equal_cells(-numbers[head, rows, columns], size)) < 1e-9
+        assert_allclose(cells[is_clear], expected[is_clear], atol=error)
+        # The largest number is exact, and is in its cell.
+        exact = error_of(stack.attention(LAYER))
+        assert abs(largest) == pytest.approx(np.abs(expected).max(), abs=exact)
+        assert abs(expected.flat[cell]) == pytest.approx(abs(largest), abs=exact)
+    if stack.signed:
+        assert header["encoding"] == "int8-sqrt"
+
+
+@given(st.data(), st.integers(1, 30), st.integers(0, HEADS - 1))
+def test_a_device_pools_the_same_cells(data: st.DataObject, size: int, head: int) -> None:
+    # Run the code for devices on the CPU, because there may be no device.
+    attention = data.draw(softmaxes(data.draw(counts), data.draw(counts)))
+    rows, columns = data.draw(ranges(attention.num_queries)), data.draw(ranges(attention.num_keys))
+    pooled = pool_on_device(attention, head, rows, columns, size)
+    expected = equal_cells(weights_of(attention)[head, rows, columns], size)
+    assert_allclose(pooled, expected, atol=error_of(attention))
+
+
 @pytest.mark.usefixtures("_short_is_long")
 def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share() -> None:
     stack = long_record(TOKENS, heads=4).stack()
     maps, queries, _ = run_steps(encode_maps(stack, 0, SIZE, heads=[1, 3]))
-    assert maps.shape == (2, SIZE, SIZE)
     assert queries is not None
-    rows_per_cell = TOKENS // SIZE
-    attention = stack.attention(0)
-    for drawn, head in zip(decode(maps), (1, 3), strict=True):
-        q = torch.from_numpy(stack.queries(layer=0, head=head)).double()
-        k = torch.from_numpy(stack.keys(layer=0, head=head)).double()
-        logits = q @ k.T / q.shape[1] ** 0.5
-        hidden = ~torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
-        weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=1).numpy()
-        pooled = weights.reshape(TOKENS, SIZE, rows_per_cell).max(axis=2)
-        assert_allclose(drawn, pooled[queries], atol=maps.error + 1e-6)
-        assert [query // rows_per_cell for query in queries] == [*range(SIZE)]
-    assert attention.num_queries == TOKENS
+    assert [query // (TOKENS // SIZE) for query in queries] == [*range(SIZE)]
+    weights = weights_of(stack.attention(0))[[1, 3]][:, queries]
+    expected = weights.reshape(2, SIZE, SIZE, -1).max(axis=3)
+    assert_allclose(decode(maps), expected, atol=maps.error + 1e-6)
 
 
 @pytest.mark.usefixtures("_short_is_long")
@@ -54,35 +93,6 @@ def test_a_reply_contains_the_sampled_queries() -> None:
     assert len(server.reply("maps", request).header["sampled"]) == SIZE
     part = request | {"rows": [0, 100], "columns": [0, 100]}
     assert "sampled" not in server.reply("maps", part).header
-
-
-@pytest.mark.parametrize("size", [1, 4, 64])
-@pytest.mark.parametrize("layer", captured_record().stack().layers)
-def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
-    # Run the code for devices on the CPU, because there may be no device.
-    stack = captured_record().stack()
-    for head in range(4):
-        attention = stack.attention(layer)
-        vectors = attention.vectors
-        assert vectors is not None
-        for rows, columns in [(slice(0, 6), slice(0, 6)), (slice(1, 6), slice(2, 5))]:
-            pooled = pool_on_device(vectors, head, rows, columns, size)
-            weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
-            assert_allclose(pooled, pool_max(weights[None], size)[0], atol=1e-6)
-
-
-def test_the_largest_weight_of_each_map_is_exact() -> None:
-    weights = np.random.default_rng(3).random((1, 4, 70, 90), np.float32)
-    weights /= weights.sum(axis=-1, keepdims=True)
-    record = AttentionRecord.from_weights(weights, words(70), key_tokens=words(90, "k"))
-    maps = run_steps(encode_maps(record.stack(), 0, 32, heads=[2, 0]))
-    for head, (cell, weight) in zip([2, 0], maps.largest, strict=True):
-        assert weight == float(weights[0, head].max())
-        # The cell contains the weight.
-        query, key = np.unravel_index(weights[0, head].argmax(), (70, 90))
-        row, column = divmod(cell, 32)
-        assert row * 70 // 32 <= query < (row + 1) * 70 // 32
-        assert column * 90 // 32 <= key < (column + 1) * 90 // 32
 
 
 @pytest.mark.gpu

@@ -196,21 +196,6 @@ def test_a_reply_is_at_most_a_megabyte(columns: int, fits: bool) -> None:
             server.reply("block", block)
 
 
-def test_maps_of_selected_heads_and_tokens() -> None:
-    record = given_record((3,), num_tokens=6)
-    weights = record.stacks["self"].weights(layer=0)
-    request = {"stack": "self", "layer": 0, "size": 2, "heads": [2, 0]}
-    reply = RecordServer(record).reply("maps", request | {"rows": [1, 5], "columns": [0, 3]})
-    expected = [
-        [
-            [weights[head, rows, columns].max() for columns in (slice(0, 1), slice(1, 3))]
-            for rows in (slice(1, 3), slice(3, 5))
-        ]
-        for head in (2, 0)
-    ]
-    np.testing.assert_allclose(values_of(reply), expected, atol=reply.header["error"])
-
-
 def test_scores_of_all_heads() -> None:
     looks_back = np.eye(4, k=-1, dtype=np.float32)
     looks_back[0, 0] = 1

@@ -1,132 +1,307 @@
-"""Tiles of a matrix, compared with cells computed weight by weight."""
+"""Tiles of a matrix, from all and from sampled queries, compared with cells by the formulas."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+import torch
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
 
 import attnviz.record.softmax
+import attnviz.server.row_normalizers
 import attnviz.server.tiles
-from attnviz.record.attention import StoredWeights
-from attnviz.record.record import AttentionStack
-from attnviz.record.tokens import Tokens
-from attnviz.server.codec import decode
+from attnviz.interventions.attributed import GradientAttribution, NormAttribution
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.masks import BandMask, Mask, PackedMask
+from attnviz.record.rows import sample_queries
+from attnviz.record.stack import AttentionStack
+from attnviz.server.codec import Encoded, decode
 from attnviz.server.row_normalizers import RowNormalizers
-from attnviz.server.tiles import TILE, encode_tile
+from attnviz.server.server import RecordServer
+from attnviz.server.tiles import _sampling_interval, encode_tile
 from attnviz.utils.progress import run_steps
 from rounding import UNIT
-from unit.records import captured_record, words
+from unit.formulas import Floats, pool, square_cells, weights_of
+from unit.layers import HEADS, LAYER, error_of, heads_lists, numbers_of, stack_of, stacks
+from unit.long_records import long_record
+from unit.records import vectors
 
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "tiles.json").read_text())
+TILE = 4
 
 
-def stack_of(weights: Any, *, signed: bool = False) -> AttentionStack:
-    import torch
-
-    values = np.asarray(weights, np.float32)
-    layer = StoredWeights(torch.from_numpy(values))
-    _, rows, columns = values.shape
-    return AttentionStack(
-        "self",
-        {0: layer},
-        Tokens.of(words(rows)),
-        Tokens.of(words(columns, "k")),
-        normalized=False,
-        signed=signed,
-    )
-
-
-def tile(stack: AttentionStack, **request: Any) -> Any:
-    defaults: dict[str, Any] = {
-        "layer": 0,
-        "heads": [0],
-        "level": 0,
-        "pooled": "mean",
-    }
+def encoded_tile(
+    stack: AttentionStack, normalizers: RowNormalizers | None = None, **request: Any
+) -> tuple[Encoded, int | None]:
     position = request.pop("row", 0), request.pop("column", 0)
-    encoded, interval = run_steps(
-        encode_tile(stack, RowNormalizers(), position=position, **(defaults | request))
+    usual: dict[str, Any] = {"layer": LAYER, "heads": [0], "level": 0, "pooled": "mean"}
+    steps = encode_tile(
+        stack, normalizers or RowNormalizers(), position=position, **(usual | request)
     )
-    assert interval is None
-    return decode(encoded)[0]
+    return run_steps(steps)
 
 
-def rounding_of(request: dict[str, Any], stack: AttentionStack) -> float:
-    """Return a bound of the error of a cell of numbers up to 1: a float32 sum in any order."""
-    level: int = request["level"]
-    weights: int = min(4**level, len(stack.query_tokens) * len(stack.key_tokens))
-    return (len(request["heads"]) * weights + 2) * UNIT
+def tile(stack: AttentionStack, **request: Any) -> NDArray[np.float32]:
+    cells: NDArray[np.float32] = decode(encoded_tile(stack, **request)[0])[0]
+    return cells
 
 
-@pytest.mark.parametrize("case", FIXTURE["cases"], ids=lambda case: json.dumps(case["request"]))
-def test_cells_are_the_mean_or_the_maximum_of_their_weights(case: Any) -> None:
-    codes = np.array(FIXTURE["codes"][case["record"]], np.float64)
-    stack = stack_of((codes / 255) ** 2)
-    tolerance = rounding_of(case["request"], stack)
-    np.testing.assert_allclose(tile(stack, **case["request"]), case["cells"], atol=tolerance)
+def all_tiles(
+    stack: AttentionStack, level: int, **request: Any
+) -> tuple[NDArray[np.float32], int | None]:
+    """Return all tiles of a level together, and their sampling interval."""
+    normalizers, span, intervals = RowNormalizers(), TILE << level, set()
+    lines: list[list[NDArray[np.float32]]] = []
+    for row in range(-(-len(stack.query_tokens) // span)):
+        lines.append([])
+        for column in range(-(-len(stack.key_tokens) // span)):
+            encoded, interval = encoded_tile(
+                stack, normalizers, level=level, row=row, column=column, **request
+            )
+            assert max(encoded.shape) <= TILE
+            lines[-1].append(decode(encoded)[0])
+            intervals.add(interval)
+    (interval,) = intervals
+    return np.block(lines), interval
 
 
-@pytest.mark.parametrize(
-    "case", FIXTURE["signed"]["cases"], ids=lambda case: json.dumps(case["request"])
-)
-def test_cells_of_signed_numbers_are_those_of_the_larger_sign(case: Any) -> None:
-    codes = np.array(FIXTURE["signed"]["codes"][case["record"]], np.float64)
-    stack = stack_of(codes * np.abs(codes) / 127**2, signed=True)
-    tolerance = rounding_of(case["request"], stack)
-    np.testing.assert_allclose(tile(stack, **case["request"]), case["cells"], atol=tolerance)
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_tiles_cover_the_matrix_without_overlap(data: st.DataObject) -> None:
-    rows, columns = data.draw(st.integers(1, 23)), data.draw(st.integers(1, 23))
-    level = data.draw(st.integers(0, 5))
-    pooled = data.draw(st.sampled_from(["mean", "max"]))
-    heads = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
-    seed = data.draw(st.integers(0, 99))
-    weights = np.random.default_rng(seed).random((3, rows, columns)).astype(np.float32)
-    stack = stack_of(weights)
-    matrix: Any = np.mean(weights[heads], axis=0, dtype=np.float64)
-    cell_size = 2**level
-    pool = np.mean if pooled == "mean" else np.max
-    expected = [
-        [pool(matrix[y : y + cell_size, x : x + cell_size]) for x in range(0, columns, cell_size)]
-        for y in range(0, rows, cell_size)
-    ]
+@contextmanager
+def small_sizes(*, sample: bool = False) -> Iterator[pytest.MonkeyPatch]:
+    """Treat every matrix as large, and compute a few weights at a time from cached normalizers."""
     with pytest.MonkeyPatch.context() as patch:
-        # Small tiles, computed in small blocks, are the same.
-        patch.setattr(attnviz.server.tiles, "TILE", 4)
-        patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
-        span = 4 * cell_size
-        tiles = [
-            [
-                tile(stack, row=row, column=column, level=level, heads=heads, pooled=pooled)
-                for column in range(-(-columns // span))
-            ]
-            for row in range(-(-rows // span))
-        ]
-    assert all(max(part.shape) <= 4 for line in tiles for part in line)
-    np.testing.assert_allclose(np.block(tiles), expected, atol=1e-6)
+        patch.setattr(attnviz.server.tiles, "TILE", TILE)
+        patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)
+        patch.setattr(attnviz.server.tiles, "_MIN_QUERIES_PER_TILE", 2)
+        if not sample:
+            patch.setattr(attnviz.server.tiles, "_MAX_SAMPLED_PAIRS", 1 << 40)
+            patch.setattr(attnviz.server.tiles, "_MAX_QUERIES_PER_ROW", 1 << 20)
+        patch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
+        patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 50)
+        patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 20)
+        yield patch
 
 
-def test_tiles_of_a_model_are_blocks_of_its_weights() -> None:
-    stack = captured_record().stacks["self"]
-    for layer in stack.layers:
-        matrix = stack.weights(layer=layer)
-        np.testing.assert_array_equal(tile(stack, layer=layer, heads=[1]), matrix[1])
-        # At this level one cell contains the mean of all weights.
-        mean = tile(stack, layer=layer, heads=[0, 1, 2, 3], level=9)
-        np.testing.assert_allclose(mean, [[matrix.mean(dtype=np.float64)]], rtol=1e-5)
+def assert_cells(
+    actual: NDArray[Any],
+    matrix: Floats,
+    cells_of: Callable[[Floats], Floats],
+    error: float,
+    relative: float = 2e-3,
+) -> None:
+    """Compare cells with those of a matrix whose numbers have at most the given errors."""
+    expected = cells_of(matrix)
+    assert_allclose(np.abs(actual), np.abs(expected), atol=error, rtol=relative)
+    # If the results of both signs are nearly equal, rounding may decide the sign of a cell.
+    is_clear = np.abs(expected + cells_of(-matrix)) < 1e-9
+    assert_allclose(actual[is_clear], expected[is_clear], atol=error, rtol=relative)
+
+
+CASES = [
+    pytest.param(case, part["codes"][case["record"]], signed, id=json.dumps(case["request"]))
+    for signed, part in ((False, FIXTURE), (True, FIXTURE["signed"]))
+    for case in part["cases"]
+]
+
+
+@pytest.mark.parametrize(("case", "codes", "signed"), CASES)
+def test_cells_equal_those_of_the_fixture(case: Any, codes: Any, signed: bool) -> None:
+    numbers = np.array(codes, np.float64)
+    values = numbers * np.abs(numbers) / 127**2 if signed else (numbers / 255) ** 2
+    layer = StoredWeights(torch.from_numpy(values.astype(np.float32)))
+    request = case["request"]
+    # A sum of numbers up to 1 in float32, in any order.
+    num_weights = min(4 ** request["level"], values[0].size)
+    tolerance = (len(request["heads"]) * num_weights + 2) * UNIT
+    actual = tile(stack_of(layer, signed=signed), **request)
+    assert_allclose(actual, case["cells"], atol=tolerance)
+
+
+@given(st.data(), st.integers(0, 5), st.sampled_from(["mean", "max"]), heads_lists)
+def test_all_tiles_together_are_the_matrix(
+    data: st.DataObject, level: int, pooled: str, heads: list[int]
+) -> None:
+    stack = data.draw(stacks())
+    with small_sizes() as patch:
+        # If the matrix is not large, its rows are computed without cached normalizers.
+        max_exact_pairs = data.draw(st.sampled_from([0, 1 << 24]))
+        patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", max_exact_pairs)
+        actual, interval = all_tiles(stack, level, heads=heads, pooled=pooled)
+    assert interval is None
+    assert_cells(
+        actual,
+        numbers_of(stack)[heads].mean(axis=0),
+        lambda matrix: square_cells(matrix, 2**level, pooled),
+        error_of(stack.attention(LAYER)),
+    )
+
+
+@given(st.data(), st.integers(1, 3), st.sampled_from(["mean", "max"]), heads_lists)
+def test_cells_pool_sampled_queries_over_all_keys(
+    data: st.DataObject, level: int, pooled: str, heads: list[int]
+) -> None:
+    stack = data.draw(stacks("softmax", "difference"))
+    with small_sizes(sample=True) as patch:
+        max_pairs = data.draw(st.sampled_from([1, 100, 1000]))
+        patch.setattr(attnviz.server.tiles, "_MAX_SAMPLED_PAIRS", max_pairs)
+        actual, interval = all_tiles(stack, level, heads=heads, pooled=pooled)
+    assume(interval is not None)
+    assert interval is not None
+    size, span = 2**level, TILE << level
+    # At least two queries of a tile are sampled for any number of heads.
+    assert interval <= span // 2
+    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+    sampled: list[int] = []
+    for start in range(0, num_queries, span):
+        count = -(-min(span, num_queries - start) // interval)
+        queries = start + sample_queries(count * interval, count)
+        sampled += np.minimum(queries, num_queries - 1).tolist()
+    # Several rows of cells show the same queries if the interval is larger than a cell.
+    height = max(size, interval)
+    queries_of_rows = [
+        [query for query in sampled if query // height == top // height]
+        for top in range(0, num_queries, size)
+    ]
+    key_edges = [*range(0, num_keys, size), num_keys]
+    assert_cells(
+        actual,
+        numbers_of(stack)[heads].mean(axis=0),
+        lambda matrix: np.vstack(
+            [pool(matrix[rows], [0, len(rows)], key_edges, pooled) for rows in queries_of_rows]
+        ),
+        error_of(stack.attention(LAYER)),
+    )
+
+
+def attributions(mask: Mask | None, kind: str) -> tuple[LayerAttention, Floats]:
+    """Return a layer of attributions, and its numbers by the formulas in float64."""
+    queries, keys = vectors(HEADS, 53, 8), vectors(2, 101, 8, seed=1)
+    side = QueryKeyAttention(3 * queries, keys, 0.5, mask=mask)
+    values, gradients = vectors(2, 101, 6, seed=30), vectors(HEADS, 53, 6, seed=31)
+    norms = vectors(HEADS, 101, seed=32).abs()
+    weights, values_of_heads = weights_of(side), values.double().repeat_interleave(2, 0).numpy()
+    outputs = weights @ values_of_heads
+    if kind == "norms":
+        return NormAttribution(side, norms), weights * norms.double()[:, None].numpy()
+    by_weights = gradients.double().numpy() @ values_of_heads.swapaxes(1, 2)
+    float_outputs = torch.from_numpy(outputs).float()
+    if kind == "weights":
+        layer = GradientAttribution(side, values, float_outputs, gradients)
+        return layer, weights * by_weights
+    along = (gradients.double().numpy() * outputs).sum(axis=-1, keepdims=True)
+    layer = GradientAttribution(side, values, float_outputs, gradients, "logits")
+    return layer, weights * (by_weights - along) / (1 - weights)
+
+
+FLAGS = torch.from_numpy(np.random.default_rng(5).random((1, 53, 101)) < 0.3)
+
+
+@pytest.mark.parametrize("mask", [None, BandMask(None, 0, 48), PackedMask.pack(FLAGS)])
+@pytest.mark.parametrize("kind", ["norms", "weights", "logits"])
+def test_attributions_in_steps_equal_the_formulas(mask: Mask | None, kind: str) -> None:
+    layer, numbers = attributions(mask, kind)
+    stack = stack_of(layer, signed=kind != "norms", normalized=False)
+    # The quotient by 1 - weight loses digits if a key has nearly all weight of a row.
+    digits = 1e-2 if kind == "logits" else 2e-3
+    with small_sizes():
+        for heads, level, pooled in (([2], 3, "mean"), ([0, 3], 2, "max")):
+            actual, _ = all_tiles(stack, level, heads=heads, pooled=pooled)
+            expected = square_cells(numbers[heads].mean(axis=0), 2**level, pooled)
+            assert_allclose(np.abs(actual), np.abs(expected), atol=2e-5, rtol=digits)
+        normalizers = RowNormalizers()
+        rows, columns = slice(4, 50), slice(3, 30)
+        block = run_steps(normalizers.block(stack, layer=LAYER, head=1, rows=rows, columns=columns))
+        assert_allclose(block, numbers[1, rows, columns], atol=2e-5, rtol=digits)
+        whole_rows = normalizers.whole_rows(stack, layer=LAYER, head=3, rows=slice(6, 9))
+        assert_allclose(whole_rows.numpy(), numbers[3, 6:9], atol=2e-5, rtol=digits)
+
+
+def test_equal_positive_and_negative_sums_count_as_positive() -> None:
+    def signed_tile(number: float, pooled: str) -> float:
+        numbers = torch.tensor([[[0.0, 0.0], [0.3, number]]])
+        cells = tile(stack_of(StoredWeights(numbers), signed=True), level=1, pooled=pooled)
+        return float(cells.item())
+
+    # The first cell of the difference of two causal attentions has such numbers.
+    for number in (-0.3, -0.30000001, -0.2999999):
+        assert signed_tile(number, "mean") > 0
+        assert signed_tile(number, "max") > 0
+    assert signed_tile(-0.301, "mean") < 0
+
+
+def softmax_stack(tokens: int = 53, heads: int = 4, **options: Any) -> AttentionStack:
+    queries, keys = vectors(heads, tokens, 4), vectors(heads, tokens, 4, seed=1)
+    return stack_of(QueryKeyAttention(queries, keys, 0.5, **options))
+
+
+def test_tiles_with_many_pairs_sample_queries() -> None:
+    def intervals(tokens: int, num_heads: int = 1) -> list[int | None]:
+        layer = QueryKeyAttention(vectors(num_heads, tokens, 1), vectors(1, tokens, 1), 1.0)
+        stack = stack_of(layer)
+        heads = range(num_heads)
+        return [_sampling_interval(stack, LAYER, heads, 2**level) for level in (0, 4, 5, 7, 9)]
+
+    # A whole text of 4,096 tokens is exact for one head, and so is a tile of 4,096 tokens of any
+    # text.
+    assert intervals(4096) == [None] * 5
+    assert intervals(8192) == [None, None, 2, 8, 32]
+    assert intervals(131_072) == [None, None, 16, 64, 256]
+    # With many heads the number of pairs is the same, but at least 64 queries of each tile are
+    # sampled.
+    assert intervals(131_072, 32) == [None, 64, 128, 512, 2048]
+
+
+def test_the_reply_contains_the_sampling_interval() -> None:
+    server = RecordServer(long_record(64, heads=2, key_heads=1))
+    request: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0, 1], "row": 0, "column": 0}
+    with small_sizes(sample=True) as patch:
+        patch.setattr(attnviz.server.tiles, "_MAX_QUERIES_PER_ROW", 2)
+        coarse = server.reply("tile", request | {"level": 3, "pooled": "mean"})
+        fine = server.reply("tile", request | {"level": 1, "pooled": "mean"})
+    assert coarse.header["sampling_interval"] == 4
+    assert "sampling_interval" not in fine.header
+
+
+def test_a_tile_does_not_depend_on_earlier_requests() -> None:
+    stack, normalizers = softmax_stack(mask=BandMask(None, 0)), RowNormalizers()
+    requests = [{"level": level, "column": column} for level in (2, 1, 3) for column in (0, 1)]
+    with small_sizes():
+        first = [encoded_tile(stack, normalizers, **request)[0].data for request in requests]
+        again = [encoded_tile(stack, normalizers, **request)[0].data for request in requests[::-1]]
+    assert first == again[::-1]
+
+
+def test_masked_tiles_take_no_work() -> None:
+    def fail(*_: Any) -> None:
+        raise AssertionError("weights were computed")
+
+    with small_sizes() as patch:
+        patch.setattr(QueryKeyAttention, "shared_logits", fail)
+        assert not tile(softmax_stack(mask=BandMask(None, 0)), level=1, column=2).any()
+
+
+@pytest.mark.parametrize("side", ["queries", "keys"])
+def test_heads_with_nan_are_named(side: str) -> None:
+    stack = softmax_stack()
+    getattr(stack.attention(LAYER), side)[1, 40, 2] = torch.nan
+    with small_sizes():
+        with pytest.raises(ValueError, match=r"layer 3, mean of heads 1, 2: some weights are NaN"):
+            tile(stack, level=5, heads=(1, 2))
+        # Heads without NaN are drawn.
+        tile(stack, level=5)
 
 
 def test_a_tile_fits_into_a_reply() -> None:
-    stack = stack_of(np.zeros((1, TILE + 1, TILE + 1), np.float32))
-    assert tile(stack).shape == (TILE, TILE)
+    size = attnviz.server.tiles.TILE
+    stack = stack_of(StoredWeights(torch.zeros(1, size + 1, size + 1)))
+    assert tile(stack).shape == (size, size)
     assert tile(stack, row=1, column=1).shape == (1, 1)
-    assert 4 * TILE * TILE < 1_000_000
+    assert 4 * size * size < 1_000_000

@@ -1,0 +1,189 @@
+"""Masks, weights and cells computed by their formulas in float64, from the parameters of a layer.
+
+These functions are the independent source for tests of `record` and `server`. They call no method
+of the package that computes a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.difference import DifferenceAttention
+from attnviz.record.masks import (
+    BandMask,
+    Bias,
+    DenseBias,
+    DistanceBias,
+    InsertedBias,
+    InsertedMask,
+    Mask,
+    PackedMask,
+    WindowBias,
+    WindowMask,
+)
+from attnviz.record.words import MergedWeights
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
+    """Return whether each query may attend to each key, (heads, queries, keys)."""
+    flags: Flags = np.ones((heads, queries, keys), np.bool_)
+    query, key = np.ogrid[:queries, :keys]
+    match mask:
+        case BandMask(before, after, offset):
+            flags &= (before is None or query + offset - key <= before) & (
+                after is None or key - query - offset <= after
+            )
+        case PackedMask(bits):
+            flags &= np.unpackbits(bits.numpy(), axis=2, count=keys, bitorder="little") == 1
+        case WindowMask(query_windows, key_windows):
+            flags &= query_windows.numpy()[:, None] == key_windows.numpy()
+        case InsertedMask(base, query_units, key_units):
+            flags[:] = False
+            flags[:, query_units.numpy()[:, None], key_units.numpy()] = mask_of(
+                base, heads, len(query_units), len(key_units)
+            )
+        case _:
+            assert mask is None
+    return flags
+
+
+def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
+    """Return what is added to each logit, (heads, queries, keys)."""
+    added = np.zeros((heads, queries, keys))
+    query, key = np.ogrid[:queries, :keys]
+    match bias:
+        case DistanceBias(values):
+            added += values.numpy()[:, key - query + queries - 1]
+        case DenseBias(values):
+            added += values.numpy()
+        case WindowBias():
+            query_window, key_window = bias.query_windows.numpy(), bias.key_windows.numpy()
+            values = np.broadcast_to(bias.values.numpy(), (1, heads, *bias.values.shape[2:]))[0]
+            added += values[:, bias.query_positions.numpy()[:, None], bias.key_positions.numpy()]
+            added[:, query_window[:, None] != key_window] = 0
+        case InsertedBias(base, query_units, key_units):
+            added[:, query_units.numpy()[:, None], key_units.numpy()] = bias_of(
+                base, heads, len(query_units), len(key_units)
+            )
+        case _:
+            assert bias is None
+    return added
+
+
+def allowed_pairs(attention: LayerAttention) -> Flags:
+    """Return whether each query may attend to each key, (heads, queries, keys).
+
+    A word may attend to a word if one of its tokens may attend to one of the word's tokens. A
+    difference has numbers where either side may attend, in rows that both sides have.
+    """
+    match attention:
+        case QueryKeyAttention():
+            shape = attention.num_heads, attention.num_queries, attention.num_keys
+            return mask_of(attention.mask, *shape)
+        case MergedWeights(base, query_starts, key_starts):
+            flags: Flags = merged(allowed_pairs(base), query_starts, key_starts) > 0
+            return flags
+        case DifferenceAttention(a, b):
+            sides = allowed_pairs(a), allowed_pairs(b)
+            rows = sides[0].any(axis=2) & sides[1].any(axis=2)
+            return (sides[0] | sides[1]) & np.asarray(rows)[:, :, None]
+    return np.ones((attention.num_heads, attention.num_queries, attention.num_keys), np.bool_)
+
+
+def logits_of(attention: QueryKeyAttention) -> Floats:
+    """Return the logits of all heads, minus infinity for pairs that the mask forbids."""
+    queries, keys = attention.queries.double().numpy(), attention.keys.double().numpy()
+    keys = keys.repeat(len(queries) // len(keys), axis=0)
+    logits: Floats = np.einsum("hqd,hkd->hqk", queries, keys) * attention.scale
+    if attention.softcap is not None:
+        logits = attention.softcap * np.tanh(logits / attention.softcap)
+    return np.where(
+        allowed_pairs(attention), logits + bias_of(attention.bias, *logits.shape), -np.inf
+    )
+
+
+def normalizers_of(attention: QueryKeyAttention) -> Floats:
+    """Return the logarithm of the sum that divides each row, (heads, queries)."""
+    sums = np.exp(logits_of(attention)).sum(axis=2)
+    if attention.sinks is not None:
+        sums += np.exp(attention.sinks.double().numpy())[:, None]
+    with np.errstate(divide="ignore"):
+        normalizers: Floats = np.log(sums)
+    return normalizers
+
+
+def weights_of(attention: LayerAttention) -> Floats:
+    """Return the weights or differences of all heads, (heads, queries, keys)."""
+    match attention:
+        case StoredWeights(values):
+            return values.double().numpy()
+        case MergedWeights(base, query_starts, key_starts):
+            return merged(weights_of(base), query_starts, key_starts)
+        case DifferenceAttention(a, b):
+            rows = allowed_pairs(attention).any(axis=2, keepdims=True)
+            return (weights_of(b) - weights_of(a)) * rows
+    assert isinstance(attention, QueryKeyAttention)
+    normalizers = normalizers_of(attention)[:, :, None]
+    # A row without a key and without a sink has no weight.
+    return np.exp(logits_of(attention) - np.where(np.isneginf(normalizers), 0, normalizers))
+
+
+def merged(
+    numbers: NDArray[np.generic],
+    query_starts: Sequence[int] | NDArray[np.int64],
+    key_starts: Sequence[int] | NDArray[np.int64],
+) -> Floats:
+    """Return M_q A M_k^T, where M_q averages the queries of a word and M_k sums its keys."""
+
+    def tokens_of_words(starts: Sequence[int] | NDArray[np.int64], count: int) -> Floats:
+        word = np.searchsorted(starts, np.arange(count), side="right") - 1
+        return np.equal(np.arange(len(starts))[:, None], word).astype(np.float64)
+
+    rows = tokens_of_words(query_starts, numbers.shape[-2])
+    columns = tokens_of_words(key_starts, numbers.shape[-1])
+    product: Floats = (rows / rows.sum(axis=1, keepdims=True)) @ numbers @ columns.T
+    return product
+
+
+def cell(numbers: NDArray[np.floating], pooled: str) -> float:
+    """Pool the numbers of each sign, and return the result of the larger sign."""
+    positive, negative = np.maximum(numbers, 0), np.maximum(-numbers, 0)
+    pool = np.max if pooled == "max" else np.mean
+    high, low = float(pool(positive)), float(pool(negative))
+    # Rounding must not decide the sign of sums that are equal.
+    return -low if low > 1.001 * high else high
+
+
+def pool(
+    matrix: NDArray[np.floating], row_edges: Sequence[int], key_edges: Sequence[int], pooled: str
+) -> Floats:
+    """Return the cells between the edges of rows and keys."""
+    return np.array(
+        [
+            [cell(matrix[top:bottom, left:right], pooled) for left, right in pairwise(key_edges)]
+            for top, bottom in pairwise(row_edges)
+        ]
+    )
+
+
+def square_cells(matrix: NDArray[np.floating], size: int, pooled: str) -> Floats:
+    """Return cells of `size` rows and keys. The last cells may be smaller."""
+    edges = [[*range(0, count, size), count] for count in matrix.shape]
+    return pool(matrix, edges[0], edges[1], pooled)
+
+
+def equal_cells(matrix: NDArray[np.floating], max_cells: int) -> Floats:
+    """Return the maxima of at most `max_cells` by `max_cells` cells of equal size."""
+    edges = [
+        [index * count // min(count, max_cells) for index in range(min(count, max_cells) + 1)]
+        for count in matrix.shape
+    ]
+    return pool(matrix, edges[0], edges[1], "max")

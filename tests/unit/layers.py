@@ -1,0 +1,179 @@
+"""Hypothesis strategies for layers of every kind, which tests compare with `formulas`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.difference import DifferenceAttention
+from attnviz.record.masks import (
+    BandMask,
+    Bias,
+    DenseBias,
+    DistanceBias,
+    InsertedBias,
+    InsertedMask,
+    Mask,
+    PackedMask,
+    WindowBias,
+    WindowMask,
+)
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.record.words import MergedWeights
+from rounding import UNIT, weights_error
+from unit.formulas import weights_of
+from unit.records import shares, vectors, words
+
+HEADS, LAYER = 4, 3
+counts = st.integers(1, 23)
+seeds = st.integers(0, 999)
+
+
+def random_numbers(*shape: int, seed: int = 0) -> NDArray[np.float32]:
+    """Return numbers of both signs, a third of them 0."""
+    generator = np.random.default_rng(seed)
+    numbers = generator.normal(size=shape) * (generator.random(shape) > 1 / 3)
+    return numbers.astype(np.float32)
+
+
+@st.composite
+def some_positions(draw: st.DrawFn, count: int) -> torch.Tensor:
+    """Return ascending positions below `count`, at least one."""
+    positions = draw(st.sets(st.integers(0, count - 1), min_size=1))
+    return torch.tensor(sorted(positions))
+
+
+@st.composite
+def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Mask | None:
+    """Return a mask of any kind, or None. Some queries may have no key."""
+    kinds = ["none", "band", "packed", "windows"]
+    kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
+    if kind == "band":
+        limits = st.none() | st.integers(-3, 9)
+        return BandMask(draw(limits), draw(limits), draw(st.integers(-3, keys)))
+    if kind == "packed":
+        generator = np.random.default_rng(draw(seeds))
+        flags = generator.random((draw(st.sampled_from([1, HEADS])), queries, keys))
+        return PackedMask.pack(torch.from_numpy(flags < draw(st.sampled_from([0.1, 0.5, 0.9]))))
+    if kind == "windows":
+        size = draw(st.integers(1, 9))
+        return WindowMask(torch.arange(queries) // size, torch.arange(keys) // size)
+    if kind == "inserted":
+        units = draw(some_positions(queries)), draw(some_positions(keys))
+        base = draw(masks(len(units[0]), len(units[1]), inserted=False))
+        return InsertedMask(base, *units, queries, keys)
+    return None
+
+
+@st.composite
+def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Bias | None:
+    """Return a bias of any kind, or None."""
+    kinds = ["none", "distance", "dense", "windows"]
+    kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
+    heads, seed = draw(st.sampled_from([1, HEADS])), draw(seeds)
+    if kind == "distance":
+        return DistanceBias(vectors(heads, queries + keys - 1, seed=seed), queries)
+    if kind == "dense":
+        return DenseBias(vectors(heads, draw(st.sampled_from([1, queries])), keys, seed=seed))
+    if kind == "windows":
+        size = draw(st.integers(1, 9))
+        tokens = torch.arange(queries), torch.arange(keys)
+        values = vectors(1, heads, size, size, seed=seed)
+        return WindowBias(values, *(t // size for t in tokens), *(t % size for t in tokens))
+    if kind == "inserted":
+        units = draw(some_positions(queries)), draw(some_positions(keys))
+        base = draw(biases(len(units[0]), len(units[1]), inserted=False))
+        return None if base is None else InsertedBias(base, *units, queries, keys)
+    return None
+
+
+@st.composite
+def softmaxes(draw: st.DrawFn, queries: int, keys: int) -> QueryKeyAttention:
+    """Return four query heads that share two key heads."""
+    seed = draw(seeds)
+    return QueryKeyAttention(
+        vectors(HEADS, queries, 8, seed=seed),
+        vectors(2, keys, 8, seed=seed + 1),
+        0.35,
+        mask=draw(masks(queries, keys)),
+        bias=draw(biases(queries, keys)),
+        softcap=draw(st.sampled_from([None, 2.0])),
+        sinks=draw(st.sampled_from([None, vectors(HEADS, seed=seed + 2)])),
+    )
+
+
+@st.composite
+def words_of(draw: st.DrawFn, base: LayerAttention) -> MergedWeights:
+    """Return the attention between random words of the tokens of `base`."""
+    starts = (
+        np.array(sorted({0} | draw(st.sets(st.integers(0, count - 1)))))
+        for count in (base.num_queries, base.num_keys)
+    )
+    return MergedWeights(base, *starts)
+
+
+@st.composite
+def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
+    """Return a stack of one layer: a softmax, stored numbers, words or a difference."""
+    queries, keys = draw(counts), draw(counts)
+    every_kind = ["softmax", "weights", "signed numbers", "words", "difference"]
+    kind = draw(st.sampled_from(kinds or every_kind))
+    attention: LayerAttention
+    if kind == "softmax":
+        attention = draw(softmaxes(queries, keys))
+    elif kind == "weights":
+        attention = StoredWeights(torch.from_numpy(shares(HEADS, queries, keys, seed=draw(seeds))))
+    elif kind == "signed numbers":
+        numbers = random_numbers(HEADS, queries, keys, seed=draw(seeds))
+        attention = StoredWeights(torch.from_numpy(numbers))
+    elif kind == "words":
+        attention = draw(words_of(draw(softmaxes(queries, keys))))
+    else:
+        attention = DifferenceAttention(
+            draw(softmaxes(queries, keys)), draw(softmaxes(queries, keys))
+        )
+    return stack_of(attention, signed=kind in {"signed numbers", "difference"})
+
+
+def stack_of(
+    attention: LayerAttention, *, signed: bool = False, normalized: bool = True
+) -> AttentionStack:
+    """Return a stack of one layer with the number `LAYER`."""
+    return AttentionStack(
+        "self",
+        {LAYER: attention},
+        Tokens.of(words(attention.num_queries)),
+        Tokens.of(words(attention.num_keys, "k")),
+        normalized=normalized and not signed,
+        signed=signed,
+        measure="difference" if signed else "weight",
+    )
+
+
+def numbers_of(stack: AttentionStack) -> NDArray[np.float64]:
+    """Return all numbers of the layer by the formulas, (heads, queries, keys)."""
+    return weights_of(stack.attention(LAYER))
+
+
+def error_of(attention: LayerAttention) -> float:
+    """Return a bound of the error of a number of the layer in float32."""
+    if isinstance(attention, DifferenceAttention):
+        return weights_error(attention.a, attention.b)
+    if isinstance(attention, MergedWeights):
+        return error_of(attention.base)
+    largest = float(np.abs(weights_of(attention)).max())
+    return weights_error(attention) + 4 * UNIT * largest
+
+
+heads_lists = st.lists(st.integers(0, HEADS - 1), min_size=1, unique=True)
+
+
+@st.composite
+def ranges(draw: st.DrawFn, count: int) -> slice:
+    """Return a range of at least one of `count` rows or keys."""
+    start = draw(st.integers(0, count - 1))
+    return slice(start, draw(st.integers(start + 1, count)))
