@@ -89,7 +89,7 @@ def allowed_pairs(attention: LayerAttention) -> Flags:
             shape = attention.num_heads, attention.num_queries, attention.num_keys
             return mask_of(attention.mask, *shape)
         case MergedWeights(base, query_starts, key_starts):
-            flags: Flags = merged(allowed_pairs(base), query_starts, key_starts) > 0
+            flags: Flags = merge_by_words(allowed_pairs(base), query_starts, key_starts) > 0
             return flags
         case DifferenceAttention(a, b):
             sides = allowed_pairs(a), allowed_pairs(b)
@@ -126,7 +126,7 @@ def weights_of(attention: LayerAttention) -> Floats:
         case StoredWeights(values):
             return values.double().numpy()
         case MergedWeights(base, query_starts, key_starts):
-            return merged(weights_of(base), query_starts, key_starts)
+            return merge_by_words(weights_of(base), query_starts, key_starts)
         case DifferenceAttention(a, b):
             rows = allowed_pairs(attention).any(axis=2, keepdims=True)
             return (weights_of(b) - weights_of(a)) * rows
@@ -136,7 +136,7 @@ def weights_of(attention: LayerAttention) -> Floats:
     return np.exp(logits_of(attention) - np.where(np.isneginf(normalizers), 0, normalizers))
 
 
-def merged(
+def merge_by_words(
     numbers: NDArray[np.generic],
     query_starts: Sequence[int] | NDArray[np.int64],
     key_starts: Sequence[int] | NDArray[np.int64],

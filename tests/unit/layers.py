@@ -131,7 +131,8 @@ def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
         numbers = random_numbers(HEADS, queries, keys, seed=draw(seeds))
         attention = StoredWeights(torch.from_numpy(numbers))
     elif kind == "words":
-        attention = draw(words_of(draw(softmaxes(queries, keys))))
+        weights = StoredWeights(torch.from_numpy(shares(HEADS, queries, keys, seed=draw(seeds))))
+        attention = draw(words_of(draw(softmaxes(queries, keys) | st.just(weights))))
     else:
         attention = DifferenceAttention(
             draw(softmaxes(queries, keys)), draw(softmaxes(queries, keys))

@@ -1,4 +1,7 @@
-"""Attention between words, compared with sums and means by hand and with a matrix product."""
+"""Attention between words, compared with sums and means by hand.
+
+`test_attention.py` compares random words with a matrix product.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from numpy.typing import NDArray
 
-from attnviz.record import softmax
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
-from attnviz.record.masks import BandMask, PackedMask
+from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE, MergedWeights
 from attnviz.server import tiles as tiles_module
 from attnviz.server.server import RecordServer
+from unit.formulas import merge_by_words
 from unit.records import encoder_decoder_record, shares, vectors
 
 # The words are: the | un do ing | of | it all. All sums are easy to do by hand.
@@ -51,22 +51,6 @@ def by_hand() -> AttentionRecord:
     return AttentionRecord.from_weights([WEIGHTS[None]], Tokens.of(TEXT), model="m")
 
 
-def product(
-    weights: NDArray[Any], query_starts: list[int], key_starts: list[int]
-) -> NDArray[np.float64]:
-    """Return M_q A M_k^T, where M_q averages queries and M_k sums keys."""
-
-    def belongs(starts: list[int], size: int) -> NDArray[np.float64]:
-        word = np.searchsorted(starts, np.arange(size), side="right") - 1
-        flags: NDArray[np.bool_] = np.arange(len(starts))[:, None] == word
-        return flags.astype(np.float64)
-
-    rows = belongs(query_starts, weights.shape[-2])
-    columns = belongs(key_starts, weights.shape[-1])
-    merged: NDArray[np.float64] = (rows / rows.sum(1, keepdims=True)) @ weights @ columns.T
-    return merged
-
-
 def causal_stack(size: int = 7, *, offset: int = 0, queries: int | None = None) -> AttentionStack:
     rows = size if queries is None else queries
     attention = QueryKeyAttention(
@@ -83,7 +67,6 @@ def test_keys_are_summed_and_queries_averaged_by_hand() -> None:
     merged = by_hand().merge_words()
     assert merged.tokens.text == ("the", "·undoing", "·of", "·itall")
     assert_allclose(merged.stacks["self"].weights(layer=0, head=0), BY_HAND, atol=1e-7)
-    assert_allclose(product(WEIGHTS, STARTS, STARTS), BY_HAND, atol=1e-12)
 
 
 def test_records_of_words_have_all_methods() -> None:
@@ -120,7 +103,7 @@ def test_queries_and_keys_are_merged_by_their_own_tokens() -> None:
     assert cross.query_tokens.text == ("·ab", "·c")
     assert cross.key_tokens.text == ("de", "·f", "·gh")
     for head in range(2):
-        expected = product(weights[head], [0, 2], [0, 2, 3])
+        expected = merge_by_words(weights[head], [0, 2], [0, 2, 3])
         assert_allclose(cross.weights(layer=0, head=head), expected, atol=1e-6)
     encoder = merged.stacks["encoder"]
     assert encoder.key_tokens is encoder.query_tokens
@@ -152,63 +135,6 @@ def test_only_the_rows_that_are_needed_are_computed(monkeypatch: pytest.MonkeyPa
     assert merged.weights(0, slice(0, 4), slice(4, 4)).shape == (4, 0)
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[NDArray[np.float32], list[int], list[int]]:
-    queries, keys = draw(st.integers(1, 9)), draw(st.integers(1, 9))
-
-    def starts(size: int) -> list[int]:
-        return [0, *(n for n in range(1, size) if draw(st.booleans()))]
-
-    return shares(2, queries, keys, seed=draw(st.integers(0, 99))), starts(queries), starts(keys)
-
-
-@given(cases(), st.integers(1, 30))
-def test_any_words_keep_rows_and_the_mass_of_every_word(
-    case: tuple[NDArray[np.float32], list[int], list[int]], entries: int
-) -> None:
-    weights, query_starts, key_starts = case
-    merged = MergedWeights(
-        StoredWeights(torch.from_numpy(weights)), np.array(query_starts), np.array(key_starts)
-    )
-    shape = (len(query_starts), len(key_starts))
-    with pytest.MonkeyPatch.context() as patch:
-        # Blocks may be small enough to end within a word.
-        patch.setattr(softmax, "_TILE_ENTRIES", entries)
-        actual = np.stack(
-            [merged.weights(h, slice(0, shape[0]), slice(0, shape[1])) for h in (0, 1)]
-        )
-        flags = merged.allowed(1, slice(0, shape[0]), slice(0, shape[1]))
-    assert actual.dtype == np.float32
-    assert_allclose(actual, product(weights, query_starts, key_starts), atol=1e-6)
-    assert_allclose(actual.sum(-1), 1, atol=1e-5)
-    lengths = np.diff([*query_starts, weights.shape[1]])
-    assert (lengths @ actual).sum() == pytest.approx(weights.sum(), rel=1e-5)
-    assert flags.shape == shape
-    assert flags.all()
-
-
-@given(cases(), st.integers(0, 99), st.integers(1, 30))
-def test_a_word_may_attend_if_one_of_its_tokens_may_attend(
-    case: tuple[NDArray[np.float32], list[int], list[int]], seed: int, entries: int
-) -> None:
-    weights, query_starts, key_starts = case
-    queries, keys = weights.shape[1:]
-    flags = np.random.default_rng(seed).random((queries, keys)) < 0.4
-    base = QueryKeyAttention(
-        vectors(1, queries, 2),
-        vectors(1, keys, 2),
-        1.0,
-        mask=PackedMask.pack(torch.from_numpy(flags[None])),
-    )
-    merged = MergedWeights(base, np.array(query_starts), np.array(key_starts))
-    rows, columns = slice(0, len(query_starts)), slice(0, len(key_starts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(softmax, "_TILE_ENTRIES", entries)
-        allowed = merged.allowed(0, rows, columns)
-    assert_array_equal(allowed, product(flags, query_starts, key_starts) > 0)
-    assert not merged.weights(0, rows, columns)[~allowed].any()
-
-
 def test_causal_tokens_make_causal_words() -> None:
     stack = causal_stack()
     merged = stack.merge_words()
@@ -218,7 +144,7 @@ def test_causal_tokens_make_causal_words() -> None:
     assert not np.triu(weights, k=1).any()
     assert (np.diagonal(weights, axis1=1, axis2=2) > 0).all()
     assert_array_equal(merged.allowed(layer=3, head=1), np.tri(4, dtype=bool))
-    expected = product(stack.weights(layer=3), STARTS, STARTS)
+    expected = merge_by_words(stack.weights(layer=3), STARTS, STARTS)
     assert_allclose(weights, expected, atol=1e-6)
 
 
