@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid
 from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack
@@ -105,6 +106,32 @@ def captured_record() -> AttentionRecord:
         model="captured",
         notes=["made by hand"],
     )
+
+
+def difference_record(
+    tokens: int = 6, *, layers: int = 2, heads: int = 4, with_side: bool = False
+) -> AttentionRecord:
+    """Return differences of two causal softmaxes, and with `with_side` also the first softmax."""
+    text = Tokens.of(words(tokens))
+    sides = [
+        [
+            QueryKeyAttention(
+                2 * vectors(heads, tokens, 6, seed=10 * side + layer),
+                2 * vectors(heads, tokens, 6, seed=100 + 10 * side + layer),
+                0.4,
+                mask=BandMask(None, 0),
+            )
+            for layer in range(layers)
+        ]
+        for side in range(2)
+    ]
+    differences = {
+        layer: DifferenceAttention(a, b) for layer, (a, b) in enumerate(zip(*sides, strict=True))
+    }
+    stack = AttentionStack("self: b − a", differences, text, signed=True, measure="difference")
+    side_stack = AttentionStack("self: a", dict(enumerate(sides[0])), text)
+    stacks = [side_stack, stack] if with_side else [stack]
+    return AttentionRecord({stack.name: stack for stack in stacks}, model="difference")
 
 
 #: Colours of the shapes in `drawn_image`. They differ strongly from each other and the background.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import zlib
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 import attnviz as av
 from attnviz.pages import encoding as choice
@@ -17,13 +20,21 @@ from attnviz.pages import limits
 from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Candidate, Prediction, Tokens
+from attnviz.server.codec import Encoded, decode
 from attnviz.utils.progress import run_steps
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
+from unit.formulas import equal_cells
 from unit.long_records import alike, long_record
 from unit.page_data import data_of, decode_sparse, no_page_of_all, shown
-from unit.records import captured_record, encoder_decoder_record, given_record, words
+from unit.records import (
+    captured_record,
+    difference_record,
+    encoder_decoder_record,
+    given_record,
+    words,
+)
 
 MB = 1_000_000
 
@@ -69,7 +80,16 @@ def test_a_long_text_is_embedded_within_its_limit(monkeypatch: pytest.MonkeyPatc
     assert embedded["form"] == "strongest"
 
 
-@pytest.mark.parametrize("make", [captured_record, encoder_decoder_record, given_record])
+@pytest.mark.parametrize(
+    "make",
+    [
+        captured_record,
+        encoder_decoder_record,
+        given_record,
+        difference_record,
+        partial(difference_record, 40, with_side=True),
+    ],
+)
 @pytest.mark.parametrize("form", ["all", "strongest"])
 def test_reported_errors_are_true(make: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     record = make()
@@ -80,17 +100,21 @@ def test_reported_errors_are_true(make: Any, form: str, monkeypatch: pytest.Monk
     assert data["embedded"]["form"] == form
     error = embedded = total = 0.0
     for block in data["blocks"]:
-        weights = record.stacks[block["stack"]].weights(layer=block["layer"]).astype(np.float64)
+        stack = record.stacks[block["stack"]]
+        numbers = stack.weights(layer=block["layer"]).astype(np.float64)
         decoded = shown(block)
-        difference = float(np.abs(decoded - weights).max())
+        difference = float(np.abs(decoded - numbers).max())
         assert difference <= block["error"] * (1 + 1e-4) + 1e-7
+        # The encoding has signs if the numbers have, and no sign is wrong.
+        assert (decoded * numbers >= 0).all()
+        assert (block["encoding"] == "int8-sqrt" or block.get("signed", False)) == stack.signed
         error = max(error, difference)
-        total += weights.sum()
+        total += np.abs(numbers).sum()
         if form == "strongest":
             rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
             row = np.repeat(np.arange(len(rows.counts)), rows.counts)
-            stored = weights.reshape(-1, weights.shape[-1])[row, rows.keys].sum()
-            assert block["covered"] == pytest.approx(stored / weights.sum(), abs=1e-6)
+            stored = np.abs(numbers).reshape(-1, numbers.shape[-1])[row, rows.keys].sum()
+            assert block["covered"] == pytest.approx(stored / np.abs(numbers).sum(), abs=1e-6)
             embedded += stored
     report = data["embedded"]
     if form == "strongest":
@@ -99,6 +123,31 @@ def test_reported_errors_are_true(make: Any, form: str, monkeypatch: pytest.Monk
         assert report["covered"] >= 0.95
     else:
         assert (report["covered"], report["error"] >= error) == (1.0, True)
+
+
+def test_small_maps_of_signed_numbers_show_the_largest_number_of_each_cell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "_POOLED_WEIGHTS", 0)
+    record = difference_record(40)
+    data = data_of(HeadView(record).to_html())
+    for pooled, layer in zip(data["maps"], record.stack().layers, strict=True):
+        header = {name: pooled[name] for name in ("shape", "encoding", "maximum", "error")}
+        packed_cells = zlib.decompress(base64.b64decode(pooled["data"]))
+        numbers = record.stack().weights(layer=layer)
+        for head, cells in enumerate(decode(Encoded(**header, data=packed_cells))):
+            assert_allclose(cells, equal_cells(numbers[head], 32), atol=pooled["error"])
+
+
+def test_a_page_of_signed_numbers_omits_data_of_weights() -> None:
+    predictions = (Prediction(1, Candidate("c", 3, 0.5), (Candidate("c", 3, 0.5),), 2),)
+    tokens = replace(Tokens.of(words(3)), predictions=predictions)
+    numbers = np.random.default_rng(0).normal(size=(1, 2, 3, 3))
+    record = av.AttentionRecord.from_weights(numbers, tokens, signed=True, measure="effect")
+    data = data_of(HeadView(record).to_html())
+    (stack,) = data["description"]["stacks"]
+    assert (stack["signed"], stack["measure"], stack["patterns"]) == (True, "effect", [])
+    assert data["scores"] == []
 
 
 def test_the_fewest_keys_that_cover_enough() -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import attnviz as av
-from attnviz.pages import image
 from attnviz.pages.figure import parse_figure_options
 
 if TYPE_CHECKING:
@@ -144,14 +141,3 @@ def test_a_missing_browser_is_reported_before_the_page_is_made(
             head_view.save(tmp_path / f"x.{ending}")
     with pytest.raises(RuntimeError, match="ATTNVIZ_BROWSER"):
         head_view.to_svg()
-
-
-@pytest.mark.parametrize("dpi", [72, 96, 300, 1200])
-def test_a_png_contains_its_density(dpi: int) -> None:
-    plain = io.BytesIO()
-    Image.new("RGB", (3, 2), "red").save(plain, "PNG")
-    png = image._set_density(plain.getvalue(), dpi)
-    with Image.open(io.BytesIO(png)) as picture:
-        # Verify the checksums of all chunks.
-        picture.verify()
-        assert picture.info["dpi"] == pytest.approx((dpi, dpi), abs=0.02)

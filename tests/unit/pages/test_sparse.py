@@ -6,7 +6,7 @@ import base64
 import json
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from attnviz.pages.strongest import (
     MIN_KEYS,
     SparseRows,
+    StrongestRows,
     concatenate_rows,
     encode_sparse,
     sparse_rows,
@@ -29,10 +30,11 @@ from unit.page_data import decode_sparse
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "sparse.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
 
+Rows = TypeVar("Rows", SparseRows, StrongestRows)
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 
 
-def same(actual: SparseRows, expected: SparseRows) -> None:
+def assert_same(actual: Rows, expected: Rows) -> None:
     for name in actual.__dataclass_fields__:
         assert_array_equal(getattr(actual, name), getattr(expected, name), err_msg=name)
 
@@ -70,95 +72,62 @@ def attention(draw: st.DrawFn) -> NDArray[np.float32]:
     return shares
 
 
-@settings(max_examples=150, deadline=None)
-@given(attention(), st.floats(0, 0.5), st.floats(0.001, 1000))
-def test_stored_rows_have_the_reported_error(
-    weights: NDArray[np.float32], threshold: float, maximum: float
+def rows_of(numbers: NDArray[np.float32], threshold: float) -> StrongestRows:
+    """Return the strongest keys of all heads. Numbers below 0 have signs."""
+    signed = bool((numbers < 0).any())
+    return concatenate_rows([strongest_rows(head, threshold, signed=signed) for head in numbers])
+
+
+@settings(max_examples=150)
+@given(attention(), st.booleans(), st.floats(0, 0.5), st.floats(0.001, 1000))
+def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
+    weights: NDArray[np.float32], signed: bool, threshold: float, maximum: float
 ) -> None:
-    scaled = weights * np.float32(maximum)
-    stored = concatenate_rows([strongest_rows(head, threshold * maximum) for head in scaled])
-    rows, error = sparse_rows(stored, scaled.shape, maximum)
-    back = decode_sparse(*encode_sparse(rows))
-    same(rows, back)
-    dense = back.dense()
-    # The reported error is the largest error of the decoded weights.
-    assert np.abs(dense - scaled).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
+    numbers = weights * np.float32(maximum)
+    if signed:
+        numbers *= np.random.default_rng(0).choice([-1, 1], numbers.shape).astype(np.float32)
+    signed = bool((numbers < 0).any())
+    stored = rows_of(numbers, threshold * maximum)
+    rows, error = sparse_rows(stored, numbers.shape, maximum, signed=signed)
+    reloaded = decode_sparse(*encode_sparse(rows))
+    assert_same(rows, reloaded)
+    lines = numbers.reshape(-1, numbers.shape[2])
+    is_embedded = np.zeros(lines.shape, np.bool_)
+    for row, keys in enumerate(np.split(stored.keys, np.cumsum(stored.counts)[:-1])):
+        # Keys of at least the threshold, and the strongest. The first of equal weights comes first.
+        sizes = np.abs(lines[row])
+        order = sorted(range(len(sizes)), key=lambda key: (-sizes[key], key))
+        expected = {key for key in order if sizes[key] >= np.float32(threshold * maximum)}
+        expected |= set(order[:MIN_KEYS])
+        assert keys.tolist() == sorted(key for key in expected if sizes[key] > 0)
+        assert stored.sums[row] == pytest.approx(float(sizes.sum(dtype=np.float64)))
+        is_embedded[row, keys] = True
+    assert_array_equal(lines[is_embedded], stored.weights)
+    dense = reloaded.dense().reshape(lines.shape)
+    # The reported error is the largest error of the decoded numbers, and no sign is wrong.
+    assert np.abs(dense - lines).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
+    assert (dense * lines >= 0).all()
+    if signed:
+        # All other numbers are decoded as 0.
+        assert not dense[~is_embedded].any()
+        return
     # Rows keep their sums, up to the last byte of the rest.
-    error_of_sum = np.abs(dense.sum(axis=2) - scaled.sum(axis=2, dtype=np.float64))
+    error_of_sum = np.abs(dense.sum(axis=1) - lines.sum(axis=1, dtype=np.float64))
     assert error_of_sum.max() <= 0.0125 * maximum
     # Weights before the first nonzero key and after the last are zero.
-    nonzero = scaled > 0
-    before = np.maximum.accumulate(nonzero, axis=2)
-    after = np.maximum.accumulate(nonzero[:, :, ::-1], axis=2)[:, :, ::-1]
-    assert (dense[~(before & after)] == 0).all()
+    before = np.maximum.accumulate(lines > 0, axis=1)
+    after = np.maximum.accumulate(lines[:, ::-1] > 0, axis=1)[:, ::-1]
+    assert not dense[~(before & after)].any()
 
 
-@settings(max_examples=80, deadline=None)
-@given(attention(), st.floats(0, 0.5), st.floats(0.001, 1000))
-def test_signed_numbers_are_embedded_by_size_with_their_signs_and_nothing_is_spread(
-    sizes: NDArray[np.float32], threshold: float, maximum: float
-) -> None:
-    signs = np.random.default_rng(len(sizes)).choice([-1, 1], sizes.shape)
-    numbers = (sizes * signs * np.float32(maximum)).astype(np.float32)
-    stored = concatenate_rows(
-        [strongest_rows(head, threshold * maximum, signed=True) for head in numbers]
-    )
-    # Absolute values give the same keys and sums.
-    plain = concatenate_rows(
-        [strongest_rows(np.abs(head), threshold * maximum) for head in numbers]
-    )
-    assert_array_equal(stored.keys, plain.keys)
-    assert_array_equal(np.abs(stored.weights), plain.weights)
-    assert_array_equal(stored.sums, plain.sums)
-    rows, error = sparse_rows(stored, numbers.shape, maximum, signed=True)
-    back = decode_sparse(*encode_sparse(rows))
-    same(rows, back)
-    dense = back.dense()
-    row = np.repeat(np.arange(numbers.shape[0] * numbers.shape[1]), stored.counts)
-    embedded = np.zeros((numbers.shape[0] * numbers.shape[1], numbers.shape[2]), np.bool_)
-    embedded[row, stored.keys] = True
-    embedded = embedded.reshape(numbers.shape)
-    assert_array_equal(numbers[embedded], stored.weights)
-    # All other numbers are decoded as 0, and the error is at least their absolute value.
-    assert not dense[~embedded].any()
-    assert np.abs(dense - numbers).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
-    assert error >= np.abs(numbers[~embedded]).max(initial=0)
-    assert (dense * numbers >= 0).all()
-    # Raising the threshold later gives the same.
-    raised = stored.raise_threshold(2 * threshold * maximum)
-    direct = concatenate_rows(
-        [strongest_rows(h, 2 * threshold * maximum, signed=True) for h in numbers]
-    )
-    for name in direct.__dataclass_fields__:
-        assert_array_equal(getattr(raised, name), getattr(direct, name), err_msg=name)
-
-
-@settings(max_examples=100, deadline=None)
-@given(attention(), st.floats(0, 0.5))
-def test_only_the_strongest_keys_are_stored(weights: NDArray[np.float32], threshold: float) -> None:
-    for head in weights:
-        stored = strongest_rows(head, threshold)
-        starts = np.cumsum(stored.counts) - stored.counts
-        for row, line in enumerate(head):
-            keys = stored.keys[starts[row] : starts[row] + stored.counts[row]]
-            # Sorted by weight. The first of equal weights comes first.
-            order = sorted(range(len(line)), key=lambda key: (-line[key], key))
-            expected = {key for key in order if line[key] >= threshold and line[key] > 0}
-            expected |= {key for key in order[:MIN_KEYS] if line[key] > 0}
-            assert keys.tolist() == sorted(expected)
-            assert stored.sums[row] == pytest.approx(float(line.sum(dtype=np.float64)))
-
-
-@settings(max_examples=60, deadline=None)
-@given(attention(), st.floats(0, 0.3), st.floats(0, 1))
+@settings(max_examples=60)
+@given(attention(), st.booleans(), st.floats(0, 0.3), st.floats(0, 1))
 def test_raising_the_threshold_later_gives_the_same(
-    weights: NDArray[np.float32], threshold: float, part: float
+    weights: NDArray[np.float32], signed: bool, threshold: float, part: float
 ) -> None:
-    lower = concatenate_rows([strongest_rows(head, threshold * part) for head in weights])
-    direct = concatenate_rows([strongest_rows(head, threshold) for head in weights])
-    raised = lower.raise_threshold(threshold)
-    for name in direct.__dataclass_fields__:
-        assert_array_equal(getattr(raised, name), getattr(direct, name), err_msg=name)
+    numbers = -weights if signed else weights
+    raised = rows_of(numbers, threshold * part).raise_threshold(threshold)
+    assert_same(raised, rows_of(numbers, threshold))
 
 
 def test_read_only_weights_cause_no_warning() -> None:

@@ -23,7 +23,7 @@ from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps
 from models.counting import LiveTensors
 from unit.layers import random_numbers, stack_of
-from unit.records import vectors, words
+from unit.records import difference_record, vectors, words
 
 
 def signed_stack(*shape: int) -> AttentionStack:
@@ -31,27 +31,10 @@ def signed_stack(*shape: int) -> AttentionStack:
     return stack_of(StoredWeights(numbers), signed=True)
 
 
-def difference_record() -> AttentionRecord:
-    tokens = Tokens.of(words(101))
-    layer = DifferenceAttention(
-        *(
-            QueryKeyAttention(
-                vectors(4, 101, 8, seed=seed),
-                vectors(2, 101, 8, seed=seed + 10),
-                0.5,
-                mask=BandMask(None, 0),
-            )
-            for seed in (0, 1)
-        )
-    )
-    stack = AttentionStack("self", {3: layer}, tokens, signed=True, measure="difference")
-    return AttentionRecord({"self": stack}, model="difference")
-
-
 def test_the_description_of_a_signed_stack() -> None:
     (described,) = describe(difference_record())["stacks"]
     largest = max(
-        np.abs(difference_record().stack().weights(layer=3, head=head)).max() for head in range(4)
+        np.abs(difference_record().stack().weights(layer=0, head=head)).max() for head in range(4)
     )
     assert described["signed"] is True
     assert described["measure"] == "difference"
@@ -72,10 +55,10 @@ def test_the_maximum_of_many_differences_is_one(monkeypatch: pytest.MonkeyPatch)
 
 def test_requests_for_weights_refuse_a_difference() -> None:
     server = RecordServer(difference_record())
-    request: dict[str, Any] = {"stack": "self", "layer": 3}
+    request: dict[str, Any] = {"stack": "self: b − a", "layer": 0}
     with pytest.raises(ValueError, match="scores of patterns are defined for attention weights,"):
         server.reply("scores", request | {"pattern": "self"})
-    with pytest.raises(ValueError, match="stack 'self', layer 3, has no queries and keys"):
+    with pytest.raises(ValueError, match="stack 'self: b − a', layer 0, has no queries and keys"):
         server.reply("vectors", request | {"head": 0, "token": 3, "keys": [0, 3]})
 
 
@@ -83,9 +66,9 @@ def test_analyses_of_weights_refuse_signed_numbers() -> None:
     record = difference_record()
     assert analysis.patterns_of(record) == ()
     assert analysis.distinct_head(record) is None
-    message = "are defined for attention weights, but stack 'self' has signed values"
+    message = "are defined for attention weights, but stack 'self: b − a' has signed values"
     for analyse in (
-        lambda: analysis.head_scores(record, "self"),
+        lambda: analysis.head_scores(record, "self: b − a"),
         lambda: analysis.all_head_scores(record),
         lambda: analysis.head_entropy(record),
         lambda: analysis.uniform_scores(record, "entropy"),
@@ -93,7 +76,7 @@ def test_analyses_of_weights_refuse_signed_numbers() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             analyse()
-    assert record.stack().exact_zeros(layer=3, head=0) is None
+    assert record.stack().exact_zeros(layer=0, head=0) is None
     assert signed_stack(1, 2, 2).exact_zeros(layer=3, head=0) is None
 
 
