@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attnviz.server.kernel import Server
-from attnviz.server.protocol import Reply
+from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 
-__all__ = ["replies", "whole_reply"]
+__all__ = ["joined_reply", "replies", "whole_reply"]
 
 
 def replies(server: Server, name: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
@@ -24,3 +24,12 @@ def whole_reply(server: Server, name: str, arguments: Mapping[str, Any]) -> Repl
     """Return the complete reply to a request."""
     *_, answer = replies(server, name, arguments)
     return answer
+
+
+def joined_reply(server: Server, name: str, arguments: Mapping[str, Any]) -> Reply:
+    """Return a reply that the server splits into parts, joined from all of them."""
+    first = server.reply(name, arguments)
+    requests = [{**arguments, "part": part} for part in range(1, first.header["parts"])]
+    parts = [first.data or b"", *(server.reply(name, request).data or b"" for request in requests)]
+    assert all(len(data) <= MAX_REPLY_BYTES for data in parts)
+    return Reply(first.header, b"".join(parts))

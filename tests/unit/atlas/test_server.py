@@ -24,20 +24,12 @@ from unit.atlas.example_statistics import (
     fixture_statistics,
     made_statistics,
 )
+from unit.complete_replies import joined_reply
 
 
 def inflated(data: bytes | None) -> Any:
     assert data is not None
     return json.loads(zlib.decompress(data))
-
-
-def complete_content(server: AtlasServer, name: str, **arguments: Any) -> Any:
-    """Return the complete content of a reply that comes in parts."""
-    first = server.reply(name, arguments)
-    requests = [arguments | {"part": part} for part in range(1, first.header["parts"])]
-    parts = [first.data or b"", *(server.reply(name, request).data or b"" for request in requests)]
-    assert all(len(request) <= MAX_REPLY_BYTES for request in parts)
-    return inflated(b"".join(parts))
 
 
 def same_up_to_rounding(actual: Any, expected: Any) -> None:
@@ -85,10 +77,10 @@ def test_the_fixture_is_sent_as_both_sides_read_it(name: str) -> None:
 def test_edges_are_weights_of_their_texts_with_the_tokens_around_them() -> None:
     statistics = made_statistics()
     server = AtlasServer(statistics)
-    texts = complete_content(server, "texts", stack="self")
+    texts = inflated(joined_reply(server, "texts", {"stack": "self"}).data)
     assert texts["keys"] is None
     for layer in range(2):
-        edges = complete_content(server, "edges", stack="self", layer=layer)
+        edges = inflated(joined_reply(server, "edges", {"stack": "self", "layer": layer}).data)
         for columns in edges.values():
             assert columns["head"] == sorted(columns["head"])
             rows = zip(*(columns[name] for name in columns), strict=True)
@@ -115,7 +107,7 @@ def test_cross_attention_has_tokens_of_both_sides() -> None:
     stacks = {stack["name"]: stack for stack in server.reply("describe", {}).header["stacks"]}
     assert stacks["decoder"]["same_tokens"]
     assert not stacks["cross"]["same_tokens"]
-    texts = complete_content(server, "texts", stack="cross")
+    texts = inflated(joined_reply(server, "texts", {"stack": "cross"}).data)
     sides = {
         name: {texts["vocabulary"][entry][:2] for text in texts[name]["tokens"] for entry in text}
         for name in ("queries", "keys")
@@ -133,7 +125,7 @@ def test_many_heads_come_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     server = AtlasServer(statistics)
     monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100_000)
     assert server.reply("statistics", {"stack": "self"}).header["parts"] > 1
-    table = complete_content(server, "statistics", stack="self")
+    table = inflated(joined_reply(server, "statistics", {"stack": "self"}).data)
     assert [len(layer) for layer in table["means"][0]] == [96] * 96
     assert len(json.dumps(server.reply("describe", {}).header)) < MAX_REPLY_BYTES
 

@@ -139,6 +139,7 @@ def test_other_masks_and_kinds_of_heads_equal_plain_loops() -> None:
         (corpus([14, 12], layers=1, heads=6, key_heads=2), "self", 0),
         (Corpus([cross_record(14, 12), cross_record(5, 13, seed=9)]), "cross", 0),
         (corpus([60], max_points=40, layers=1), "self", 0),
+        (corpus([40, 30, 50], layers=1, heads=1), "self", 0),
     ):
         assert_looped(example, stack, layer, Placing())
 
@@ -150,11 +151,7 @@ def test_each_text_has_its_own_mask() -> None:
     assert_looped(example, "self", 0, Placing())
 
 
-def test_queries_are_computed_in_blocks() -> None:
-    assert_looped(corpus([40, 30, 50], layers=1, heads=1), "self", 0, Placing())
-
-
-@pytest.mark.parametrize("kinds", [8, 30, 100])
+@pytest.mark.parametrize("kinds", [8, 100])
 def test_random_points_have_the_recall_of_chance(kinds: int) -> None:
     """Without positions, keys of equal tokens are equal and lie at the same point."""
     random = np.random.default_rng(kinds)
@@ -272,28 +269,19 @@ def test_a_head_with_a_problem_has_no_figures() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queries", "error", "say"),
+    ("max_queries", "index", "error", "message"),
     [
-        (0, ValueError, "max_queries=0 must be at least 1"),
-        (True, TypeError, "max_queries=True must be a whole number"),
-        (0.5, TypeError, r"max_queries=0\.5 must be a whole number"),
+        (0, ..., ValueError, "max_queries=0 must be at least 1"),
+        (0.5, ..., TypeError, r"max_queries=0\.5 must be a whole number"),
+        (9, np.s_[:, :-1], ValueError, r"coordinates must be .* here \(3, 6, 2\) or 3; got"),
+        (9, 0, ValueError, r"coordinates must be .* here \(3, 6, 2\) or 3; got"),
     ],
 )
-def test_an_invalid_number_of_queries_is_refused(
-    queries: Any, error: type[Exception], say: str
+def test_invalid_arguments_are_refused(
+    max_queries: Any, index: Any, error: type[Exception], message: str
 ) -> None:
     example = corpus([3])
     placed = place(example, None, 0)
-    with pytest.raises(error, match=say):
-        measure_trust(
-            example, None, 0, placed, principal_components(placed).coordinates, max_queries=queries
-        )
-
-
-def test_coordinates_of_other_points_are_refused() -> None:
-    example = corpus([3])
-    placed = place(example, None, 0)
-    plots = principal_components(placed).coordinates
-    for other in (plots[:, :-1], plots[:1], plots[0]):
-        with pytest.raises(ValueError, match=r"coordinates must be .* here \(3, 6, 2\) or 3; got"):
-            measure_trust(example, None, 0, placed, other)
+    plots = principal_components(placed).coordinates[index]
+    with pytest.raises(error, match=message):
+        measure_trust(example, None, 0, placed, plots, max_queries=max_queries)

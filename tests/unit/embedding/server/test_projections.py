@@ -97,15 +97,6 @@ def test_requests_of_one_projection_share_it(running: ProjectionJobs) -> None:
     assert "method='tsne' was cancelled. Request it again" in str(waiter.error)
 
 
-def test_closing_a_view_cancels_its_projections(running: ProjectionJobs) -> None:
-    waiter = Waiter(running, "saved", head(1, 800))
-    running.ask("shown", head(2, 800), SETTINGS)
-    running.close()
-    waiter.join()
-    assert "was cancelled" in str(waiter.error)
-    assert state(running, "shown") == "cancelled"
-
-
 def test_a_projection_that_could_not_start_starts_on_the_next_request(
     running: ProjectionJobs,
 ) -> None:

@@ -21,12 +21,13 @@ from attnviz.embedding.server.server import CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
+from attnviz.server.protocol import Reply
 from attnviz.server.server import RecordServer
 from rounding import relative_error
+from unit.complete_replies import joined_reply
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
 from unit.random_corpora import attention, corpus, record
-from unit.records import image_record, vectors, words
+from unit.records import vectors, words
 
 Floats = NDArray[np.float64]
 
@@ -37,21 +38,8 @@ NEEDS_TSNE = pytest.mark.skipif(
 )
 
 
-def complete_reply(server: CorpusServer, name: str, arguments: Mapping[str, Any]) -> Reply:
-    """Return a reply, joined from all its parts."""
-    first = server.reply(name, arguments)
-    assert first.data is not None
-    pieces = [first.data]
-    for part in range(1, first.header["parts"]):
-        following = server.reply(name, dict(arguments) | {"part": part})
-        assert following.data is not None
-        pieces.append(following.data)
-    assert all(len(piece) <= MAX_REPLY_BYTES for piece in pieces)
-    return Reply(first.header, b"".join(pieces))
-
-
 def points_of(server: CorpusServer, stack: str = "self") -> dict[str, Any]:
-    reply = complete_reply(server, "corpus", {"stack": stack})
+    reply = joined_reply(server, "corpus", {"stack": stack})
     assert reply.data is not None
     data: dict[str, Any] = json.loads(zlib.decompress(reply.data))
     return data
@@ -171,11 +159,11 @@ def test_the_overview_has_a_limited_number_of_points() -> None:
 def test_large_plots_are_sent_in_parts() -> None:
     example = corpus([500] * 180, max_points=180_000, layers=1, heads=1, size=2)
     server = CorpusServer(example)
-    reply = complete_reply(server, "projection", PLOT | {"head": 0, "dimensions": 3})
+    reply = joined_reply(server, "projection", PLOT | {"head": 0, "dimensions": 3})
     assert reply.header["parts"] == 2
     assert reply.data is not None
     assert len(reply.data) == 6 * 180_000
-    assert complete_reply(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
+    assert joined_reply(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
     # The reply contains positions, texts and tokens of all points.
     assert len(points_of(server)["queries"]["text"]) == 90_000
 
@@ -230,47 +218,6 @@ def test_the_mean_of_long_texts_samples_queries() -> None:
     header = CorpusServer(example).reply("aggregate", HEAD | {"size": 8}).header
     assert header["of_queries"] == 3000
     assert header["queries"] == (1 << 22) // 3000
-
-
-def translator_record(queries: int, keys: int) -> AttentionRecord:
-    """Return a decoder's self-attention and its attention to an encoder's tokens."""
-    query_tokens, key_tokens = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
-    cross = {layer: attention(queries, num_keys=keys, mask=None, seed=layer) for layer in (0, 1)}
-    stacks = {
-        "decoder": AttentionStack("decoder", {0: attention(queries, seed=5)}, query_tokens),
-        "cross": AttentionStack("cross", cross, query_tokens, key_tokens),
-    }
-    return AttentionRecord(stacks)
-
-
-def test_keys_of_other_tokens_have_their_own_texts() -> None:
-    example = Corpus([translator_record(3, 5), translator_record(2, 4)])
-    server = CorpusServer(example)
-    own, cross = points_of(server, "decoder"), points_of(server, "cross")
-    assert own["keys"] is None
-    assert cross["keys"]["position"] == [0, 1, 2, 3, 4, 0, 1, 2, 3]
-    key_texts = [cross["vocabulary"][token] for token in cross["keys"]["token"]]
-    assert key_texts == ["e0", "e1", "e2", "e3", "e4", "e0", "e1", "e2", "e3"]
-    assert cross["frequency"][cross["vocabulary"].index("d2")] == 1
-    described = {stack["name"]: stack for stack in server.reply("describe", {}).header["stacks"]}
-    assert described["cross"]["key_tokens"] == {"text": [], "special": [], "sequence": []}
-    plot = server.reply("projection", PLOT | {"stack": "cross", "layer": 1})
-    assert plot.header["count"] == 5 + 9
-
-
-def test_patches_are_named_by_row_and_column() -> None:
-    image_example = image_record()
-    tokens = image_example.stack().query_tokens
-    stack = AttentionStack("self", {0: attention(len(tokens))}, tokens)
-    example = Corpus([AttentionRecord({"self": stack}, images=image_example.images)] * 2)
-    points = points_of(CorpusServer(example))
-    [grid] = tokens.grids
-    names = [points["vocabulary"][token] for token in points["queries"]["token"]]
-    assert names[grid.start] == "patch 0,0"
-    assert names[grid.start + grid.columns] == "patch 1,0"
-    assert points["images"] == 2
-    grid_fields = {"image": 0, "start": 1, "rows": 6, "columns": 8}
-    assert points["grids"] == [{"text": text, "side": "both", **grid_fields} for text in (0, 1)]
 
 
 def broken_corpus() -> Corpus:
@@ -374,47 +321,31 @@ def test_a_cancelled_projection_restarts_only_on_request() -> None:
     server.reply("cancel", arguments)
 
 
-OTHER_WAYS = [
-    WAY | {"scaling": "none"},
-    WAY | {"translate": False},
-    WAY | {"lift": True},
-]
-
-
-@pytest.mark.parametrize("other_way", OTHER_WAYS, ids=["scaling", "translate", "lift"])
-def test_replies_depend_on_the_placing(other_way: dict[str, Any]) -> None:
-    example = corpus([40, 30])
-    trust_arguments = {"heads": [0, 1]} | PLOT
-    server = CorpusServer(example)
-    for placing in (WAY, other_way, WAY):
-        fresh = CorpusServer(example)
-        for name, arguments in (
-            ("trust", trust_arguments),
-            ("projection", PLOT),
-            ("overview", {"stack": "self", "layers": [0]}),
-        ):
-            expected = fresh.reply(name, arguments | {"way": placing})
-            assert server.reply(name, arguments | {"way": placing}) == expected
-    figures = [
-        server.reply("trust", trust_arguments | {"way": placing}).header["heads"][0]["placed"]
-        for placing in (WAY, other_way)
-    ]
-    assert figures[0] != figures[1]
-
-
-@pytest.mark.parametrize("other_way", OTHER_WAYS, ids=["scaling", "translate", "lift"])
-def test_parts_of_replies_depend_on_the_placing(
+@pytest.mark.parametrize(
+    "other_way",
+    [WAY | {"scaling": "none"}, WAY | {"translate": False}, WAY | {"lift": True}],
+    ids=["scaling", "translate", "lift"],
+)
+def test_replies_and_their_parts_depend_on_the_placing(
     other_way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100)
     example = corpus([40, 30])
-    for name, arguments in (
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("trust", {"heads": [0, 1]} | PLOT),
         ("projection", PLOT | {"dimensions": 3}),
         ("overview", {"stack": "self", "layers": [0]}),
-    ):
-        server = CorpusServer(example)
-        replies = [server.reply(name, arguments | {"way": placing}) for placing in (WAY, other_way)]
-        assert replies[0].header["parts"] > 2
-        for placing in (WAY, other_way):
-            part = arguments | {"way": placing, "part": 1}
-            assert server.reply(name, part) == CorpusServer(example).reply(name, part)
+        ("projection", PLOT | {"dimensions": 3, "part": 1}),
+        ("overview", {"stack": "self", "layers": [0], "part": 1}),
+    ]
+    server = CorpusServer(example)
+    for way in (WAY, other_way, WAY):
+        fresh = CorpusServer(example)
+        for name, arguments in requests:
+            arguments_with_way = arguments | {"way": way}
+            assert server.reply(name, arguments_with_way) == fresh.reply(name, arguments_with_way)
+    figures = [
+        server.reply("trust", {"heads": [0]} | PLOT | {"way": way}).header["heads"][0]["placed"]
+        for way in (WAY, other_way)
+    ]
+    assert figures[0] != figures[1]
