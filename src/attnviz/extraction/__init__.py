@@ -117,12 +117,11 @@ def extract(
         Ids of the decoder's input tokens in an encoder-decoder model. Pass them instead of
         `target`. With `generate`, the decoder starts with these ids.
     truncation : bool or int, default False
-        Truncate a text that is too long instead of raising an error. True truncates it to the
-        maximum number of tokens of the model, an int to this number of tokens. The truncated text
-        leaves room for the tokens of `target` or `generate`. A note in the record states the
-        truncation.
+        Truncate a text that is too long instead of raising an error. True truncates it so that the
+        text and the tokens of `target` or `generate` fit the model. An int is the maximum number of
+        tokens of the text. A note in the record states the truncation.
     name : str, optional
-        Title of the records. The default is the last part of the model's hub id or folder.
+        Title of the records. The default is derived from the model's hub id or folder.
     layers : int, iterable of int or "all", optional
         Layers to keep, by the model's own numbers. If there are several stacks, each of them keeps
         its layers with these numbers. Negative numbers count from the end of each stack, as in

@@ -93,7 +93,7 @@ def shortens_logits(model: PreTrainedModel) -> bool:
 
 
 def capabilities_of(model: PreTrainedModel) -> Capabilities:
-    """Return the kinds of input that a model takes, from the arguments of its forward."""
+    """Return the kinds of input that a model takes, from the names of its arguments."""
     accepted = accepted_arguments(model)
     main = str(getattr(model, "main_input_name", "input_ids"))
 

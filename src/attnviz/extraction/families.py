@@ -99,8 +99,7 @@ _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 _HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
 _NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 _WIDTH = ("hidden_size", "d_model")
-# Attribute with the merge size n of an image or sound encoder ("tower"), as `merge_size` defines
-# it.
+# Attribute with the merge size (see `merge_size`) of an image or sound encoder ("tower").
 _MERGE_SIZE = "spatial_merge_size"
 
 # Names of modules and of their classes, and names in their code.
@@ -321,7 +320,7 @@ def _first_size(source: Any, names: Iterable[str]) -> int | None:
 
 
 def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
-    """Return the first module of `_enclosing` that has an attribute, or None."""
+    """Return the first module of `_enclosing` that has `attribute`, or None."""
     return next((module for module in _enclosing(model, name) if hasattr(module, attribute)), None)
 
 

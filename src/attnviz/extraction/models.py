@@ -201,8 +201,7 @@ def _source(argument: str, value: str | PathLike[str]) -> str:
 
 def _load_pretrained(reader: Callable[..., Any], argument: str, source: str) -> Any:
     try:
-        # Never run code from the hub. Without this argument, transformers may ask the user on
-        # stdin.
+        # Never run code from the hub, and do not let transformers ask the user on stdin.
         return reader(source, trust_remote_code=False)
     except OSError as error:
         kind = "folder" if Path(source).is_dir() else "hub id"

@@ -159,6 +159,6 @@ def _sequence_name(batch: Batch) -> str:
 
 
 def _position(batch: Batch, index: int, position: int) -> int:
-    """Return the index with padding of the token of an example at `position` without padding."""
+    """Return the index, counting padding, of the token at `position`, not counting padding."""
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
     return position if unpadded is None else int(unpadded[position])

@@ -7,11 +7,11 @@ compared in every example and window (in fewer of them if `CheckedCalls` is used
 - Number of rows: all rows of a call with at most `_MIN_ENTRIES` weights. Otherwise the number of
   rows per head is chosen so that the comparison takes a few percent of the layer's time: at least
   32, or at least 8 per example or window if several are compared together. For a function that
-  transformers does not ship (`foreign_name`), the limit is `_MIN_FOREIGN_ENTRIES`.
-- Choice of rows: rows are drawn for each call from a generator with a fixed seed, so a second
-  extraction compares the same rows. A call draws one random order of its n rows. Each of its h
-  heads takes the next m rows in this order, so every row is compared in at least one head if
-  h * m >= n. Then a mask that is wrong in one row of all heads is always found.
+  transformers does not ship (`foreign_name`), `_MIN_FOREIGN_ENTRIES` replaces `_MIN_ENTRIES`.
+- Choice of rows: rows are drawn from a generator with a fixed seed, so a second extraction compares
+  the same rows. The n rows are put into a random order. Each of the h heads takes the next m rows
+  in this order, so every row is compared in at least one head if h * m >= n. Then a mask that is
+  wrong in one row of all heads is always found.
 - Probability of finding a difference in k of the n rows of one head: 1 if all rows are compared,
   else ``1 - C(n - k, m) / C(n, m)``, about ``1 - (1 - m / n)**k``. For m = 32 and n = 512 the
   probability is 6% for k = 1, 64% for k = 16, and 1 for k > n - m.
@@ -99,9 +99,9 @@ _SHIPPED, _TORCH = (
 class _Sample:
     """Rows to compare in `examples` (or windows) of a call, which have the same mask and bias.
 
-    `attention` and `unpadded` are those of the first example. `rows` are row indices without
-    padding, int64: (heads, rows), or (1, rows) if they are the same for all heads. `positions` are
-    the indices of these rows in the model's tensors, which have padding.
+    `attention` and `unpadded` are those of the first example. `rows` are row indices that do not
+    count padding, int64: (heads, rows), or (1, rows) if they are the same for all heads.
+    `positions` are the indices of these rows in the model's tensors, which have padding.
     """
 
     examples: list[int]
@@ -132,7 +132,7 @@ class _Sample:
                     )
 
     def infinite_errors(self, device: torch.device) -> torch.Tensor:
-        """Return an array of errors, (examples, heads, rows), filled with infinity."""
+        """Return a tensor of errors, (examples, heads, rows), filled with infinity."""
         size = len(self.examples), len(self.heads), self.rows.shape[1]
         return torch.full(size, torch.inf, device=device)
 
@@ -170,7 +170,7 @@ class CheckedCalls:
         self._generator = torch.Generator().manual_seed(0)
 
     def examples(self, call: AttentionCall, unpadded: Sequence[Positions], name: str) -> list[int]:
-        """Return the indices of the examples (or windows) of a call that must be compared."""
+        """Return the indices of the examples (or windows) to compare in a call."""
         mask = call.mask
         padded = any(
             positions.queries is not None or positions.keys is not None for positions in unpadded
@@ -377,9 +377,9 @@ class SelfCheck:
 def foreign_name(call: AttentionCall) -> str | None:
     """Return the name of a call's attention function, or None if transformers ships it.
 
-    A function is shipped if its code is part of transformers, under any registered name. Kernels
-    from the hub, whose names contain a slash, are never shipped. Return None, too, if the function
-    is unknown.
+    A function is shipped if its code is part of transformers. Its registered name does not matter,
+    except for kernels from the hub: their names contain a slash, and they are never shipped. Return
+    None, too, if the function is unknown.
     """
     function = call.function
     if function is None:
@@ -599,7 +599,7 @@ def _raise_difference(
     *,
     whole_head: bool,
 ) -> NoReturn:
-    """Raise NotImplementedError with the position and size of the largest difference of outputs.
+    """Raise NotImplementedError with the position and size of the worst error of the output.
 
     If `whole_head` is True, search only the head with the largest root mean square error.
     """

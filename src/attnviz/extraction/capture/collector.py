@@ -460,7 +460,7 @@ class Collector:
         return self._unpadded[sequences]
 
     def _matching_sequence(self, name: str, length: int) -> str | None:
-        """Return `name` if the token sequence of this name has this length, else None."""
+        """Return `name` if the token sequence with this name has `length` positions, else None."""
         sequence = self._sequences.get(name)
         return name if sequence is not None and sequence.length == length else None
 
@@ -544,8 +544,8 @@ def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
     """Join the attention of windows into one attention over the tokens of all windows.
 
     Tokens are in the order of the windows. Pairs of tokens in different windows are masked. Raise
-    NotImplementedError if the result would have too many weights without queries and keys. `name`
-    is the path of the module, for this error.
+    NotImplementedError if queries and keys are unknown and there are too many weights. `name` is
+    the path of the module, for this error.
     """
     if len(parts) == 1:
         return parts[0]

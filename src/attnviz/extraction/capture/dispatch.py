@@ -48,8 +48,8 @@ class AttentionCall:
         Keyword arguments of the function: ``scaling``, ``is_causal``, ``position_bias``,
         ``softcap``, ...
     output : Tensor or None
-        (batch, queries, heads, value_dim), or None if it is not known. A traced output is the
-        product of weights and values: (batch, heads, queries, value_dim).
+        (batch, queries, heads, value_dim), or None if it is not known. If `weights` were observed,
+        (..., queries, value_dim) with the same leading axes as the observed weights.
     added : tuple of Tensor
         Terms of the logits other than the mask and the option ``position_bias``.
     weights : Tensor or None
@@ -135,10 +135,10 @@ def report(sink: Sink, undo: Cleanup) -> None:
 
 
 def observe(observer: Sink, undo: Cleanup) -> None:
-    """Pass the calls that a sink gets to `observer`, too, until the ``with`` block of `undo` ends.
+    """Pass calls to `observer`, after the sink, until the ``with`` block of `undo` ends.
 
-    The sink (see `report`) gets a call first and may change its output. Therefore `observer` gets
-    the output with which the model continues.
+    The sink of `report` may change the output of a call, so `observer` gets the output with which
+    the model continues. Without a sink, no calls are passed.
     """
     undo.add(partial(_observer.set, _observer.get()))
     _observer.set(observer)

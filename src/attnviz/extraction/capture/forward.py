@@ -246,8 +246,8 @@ def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
 def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[str, Any]:
     """Return the arguments for the forward of a model, on the model's device.
 
-    Unless the batch sets `use_cache` or contains several packed texts, the forward has no cache. If
-    the model can skip logits, it computes them only for the final positions: for at least `logits`
+    Unless the batch sets `use_cache` or may contain packed texts, the forward has no cache. If the
+    model can skip logits, it computes them only for the final positions: for at least `logits`
     positions, and for all that predict tokens of a produced text.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
@@ -273,7 +273,7 @@ def _collector(
     spools: Sequence[Spool] = (),
 ) -> Collector:
     # The model counts as a vision model only if it reads no text. If it reads both, the stack of a
-    # module follows from its name.
+    # module follows from its path.
     is_vision = "input_ids" not in batch.arguments and any(
         name.startswith("pixel_values") for name in batch.arguments
     )

@@ -189,7 +189,7 @@ def layer_sizes(
     stacks: Mapping[str, Sequence[AttentionModule]],
     sequences: Mapping[str, TokenSequence],
 ) -> list[LayerSize]:
-    """Return the sizes of a model's layers that attend over the tokens of a text.
+    """Return the size of each layer that attends over the tokens of a text.
 
     `stacks` has the attention modules of each stack. `sequences` has the token sequences
     ``"input"`` and, for an encoder-decoder model, ``"decoder"``. A module is skipped if its number

@@ -68,7 +68,8 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 
     If the layers of a stack attend over different numbers of tokens, the stack is split into
     stages, which are numbered in the order in which they ran. Raise ValueError if the model has no
-    attention, and NotImplementedError if the attention that ran was not captured or is not valid.
+    attention. Raise NotImplementedError if none of its attention was captured, or if the calls of a
+    run do not cover its input.
     """
     _check_any_captured(collector)
     runs = [run for run in collector.runs if run.calls]
@@ -199,7 +200,7 @@ def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) ->
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
     """Whether every requested layer was copied, or no copies were requested (an outline).
 
-    Layers are missing if their numbers differ from the numbers predicted during the forward.
+    A layer may not have been copied if its number was predicted wrongly during the forward.
     """
     return options.outline or all(
         run.is_copied

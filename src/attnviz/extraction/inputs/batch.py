@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """Length and padding of the token lists that are the input of the model or of its decoder.
+    """Length and padding of the tokens that the model, or its decoder, gets for each example.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class ProducedText:
     sequence : str
         Name of the token sequence that contains the text: ``"input"`` or ``"decoder"``.
     first : int
-        Index, without padding, of the token that predicts the first token of the text. Each
+        Index, not counting padding, of the token that predicts the first token of the text. Each
         following token predicts one more token of the text.
     ids : tuple of int
         Vocabulary ids of the text.
@@ -163,8 +163,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# Arguments with a number for each token of a sequence, and the number that pads them. None stands
-# for the id of padding.
+# Arguments with a number for each token of a sequence, and the number for padding. None stands for
+# the id of padding tokens.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -240,9 +240,10 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
-    """Convert an argument with this name, which a tokenizer or processor returned, into a tensor.
+    """Convert an argument that a tokenizer or processor returned into a tensor.
 
-    Raise TypeError or ValueError if it cannot be converted.
+    `name` is the name of the argument, for errors. Raise TypeError or ValueError if its value
+    cannot be converted.
     """
     if isinstance(value, torch.Tensor):
         return value

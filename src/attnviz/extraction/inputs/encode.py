@@ -542,7 +542,8 @@ def _check_characters(name: str, text: str) -> None:
 def values_per_example(argument: str, values: Any, count: int) -> Sequence[Any]:
     """Return the entries of an argument, one for each of `count` examples.
 
-    The entries are None if `values` is None. Raise ValueError if their number is not `count`.
+    The entries are None if `values` is None. Raise ValueError if `values` is a string, or does not
+    have `count` entries.
     """
     if values is None:
         return [None] * count

@@ -112,8 +112,9 @@ class Generated:
 def read_generation_settings(generate: Any, model: PreTrainedModel) -> GenerationSettings:
     """Convert the argument `generate` into settings.
 
-    Raise TypeError if it has an invalid type. Raise ValueError if it requests less than one token
-    or several answers, if the number of tokens is missing, or if the model cannot generate.
+    Raise TypeError if it has an invalid type. Raise ValueError if it requests less than one token,
+    several answers or a reserved option, if the number of tokens is missing, or if the model cannot
+    generate.
     """
     options = _options(generate)
     _check_model(model)
@@ -340,7 +341,7 @@ def _check_positions(
 def _min_length(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings
 ) -> dict[str, int]:
-    """Return an option that lowers the model's minimum length if it exceeds the maximum length."""
+    """Return options that lower the model's minimum length if it exceeds the maximum length."""
     min_length = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
     before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])

@@ -11,8 +11,7 @@ from attnviz.extraction.capabilities import num_positions
 
 __all__ = ["Truncation", "read_truncation"]
 
-# A `model_max_length` from this number means no limit. Tokenizers without a limit have about
-# 10**30.
+# Smallest `model_max_length` that means no limit: tokenizers without a limit have about 10**30.
 _NO_LIMIT = 10**9
 
 

@@ -38,9 +38,9 @@ class TokenNames:
     """Finder of the tokens that are the queries and keys of each stack of a forward.
 
     `batch` has the inputs of the forward, and `stacks` its captured layers. `layouts` has the
-    layout of each stack whose tokens are patches in a known order. Every record has `num_pictures`
+    layout of each stack whose tokens are patches in a known order. Each example has `num_pictures`
     pictures. `processor` computed the pixel values of images or the features of a sound. `virtual`
-    are the tokens that an adapter puts before the text.
+    are the virtual tokens before the text.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class TokenNames:
             return [(grid.rows, grid.columns) for grid in towers[-1].grids]
         if any(layers.stack == "vision" for layers in self._stacks.values()):
             return None
-        # If patches are not encoded with attention (Chameleon), all images are squares.
+        # If patches are not encoded with attention (Chameleon), assume that all images are squares.
         sides = [isqrt(len(run)) for run in runs]
         squares = all(side * side == len(run) for side, run in zip(sides, runs, strict=True))
         fits = squares and len(runs) == self._num_pictures
@@ -248,8 +248,8 @@ class TokenNames:
     def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
         """Return tokens for the queries of a stack with attention in windows.
 
-        If each window is a picture, its tokens are patches. Otherwise, their names have the number
-        of the window and the index in the window, such as ``w1:0``.
+        If each window is a picture, its tokens are patches. Otherwise the name of a token has the
+        number of the window and the index in the window, such as ``w1:0``.
         """
         layers = self._stacks[name]
         if len(windows) == self._num_pictures and self._shows_patches(layers):

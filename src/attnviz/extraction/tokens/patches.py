@@ -68,12 +68,12 @@ def patch_tokens(
     *,
     images: Sequence[int | None] = (None,),
 ) -> Tokens | None:
-    """Return the tokens of an image in the encoder that contains the attention module `name`.
+    """Return the tokens of images in the encoder that contains the attention module `name`.
 
-    `image_size` is the height and width in pixels, as the model received the image. `images` are
-    the indices of the record's images to which the patches belong, in order, or None for images
-    that the record lacks. Tokens are named as by `grid_tokens`. Return None if no patch size of the
-    model gives exactly `count` tokens, or if the patches have a custom order.
+    `image_size` is the height and width in pixels of each image, as the model received it. `images`
+    has the index of each image in the record, or None if the record does not have its picture.
+    Tokens are named as by `grid_tokens`. Return None if no patch size of the model gives exactly
+    `count` tokens, or if the patches have a custom order.
     """
     config: Any = model.config
     if any(family.custom_patch_order for family in families_in(config)):
@@ -347,8 +347,8 @@ def pictures(
 
     The pictures are resized and cropped as the model received them. The pixel values in `arguments`
     are pictures, (..., colours, height, width), or patches whose rows and columns are in another
-    argument. If this is a grid (see `grid_of`), patches are in the order of blocks of `block` x
-    `block` patches. The image processor in `processor` defines how colours were changed.
+    argument. If that argument is a grid (see `grid_of`), patches are in the order of blocks of
+    `block` x `block` patches. The image processor in `processor` defines how colours were changed.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
