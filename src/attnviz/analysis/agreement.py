@@ -49,7 +49,7 @@ def kendall_tau(a: Any, b: Any) -> float:
     -----
     Jain and Wallace (2019, arXiv 1902.10186) use tau to compare attention with the effects of
     removing single tokens. Effects depend on the way in which a token is removed. For comparison,
-    report the tau of the effects of two such ways. Attention can hardly agree better than that.
+    report the tau of the effects of two ways of removal. The tau of attention can hardly be larger.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
     Returns
     -------
     MovableWeight
-        Its share is a lower bound. Weights with a larger share may exist, because the program
+        The share is a lower bound. Weights with a larger share may exist, because the program
         minimizes a . b.
 
     Raises
@@ -139,7 +139,7 @@ def movable_weight(weights: Any, values: Any) -> MovableWeight:
         raise ValueError(
             f"weights={short_repr(weights)} and values must be finite, and weights not negative"
         )
-    # Scale the values, because the solver is accurate only if all rows have a similar magnitude.
+    # Scale the values, because the solver is accurate only if all constraints have a similar size.
     scale = max(float(np.abs(value_rows).max()), np.finfo(np.float64).tiny)
     equal = np.vstack([value_rows.T / scale, np.ones(len(row))])
     solution = linprog(row, A_eq=equal, b_eq=equal @ row, bounds=(0, None), method="highs")

@@ -30,7 +30,7 @@ __all__ = ["DistinctHead", "distinct_head"]
 # Maximum number of weights to compute, such as those of 144 heads with 64 queries and 1,800 keys.
 # This takes a few tenths of a second.
 _MAX_WEIGHTS = 1 << 24
-# Number of queries on which heads are compared.
+# Maximum number of queries on which heads are compared.
 _NUM_QUERIES = 64
 # Patterns that are not reported, because many heads of any model show them on any text.
 _UNSPECIFIC = frozenset({"first token"})
@@ -96,7 +96,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         - no head and pattern has a quotient of at least 0.5,
         - the queries and keys of `stack` are different tokens,
         - `stack` has signed values, such as differences,
-        - 64 queries of all heads have more than 2**24 weights (144 heads of 1,800 tokens).
+        - 64 queries of all heads have more than 2**24 weights (144 heads with over 1,820 tokens).
 
         The pattern is one of `patterns_of`, except ``"first token"``, because many heads of any
         model attend to the first token of any text.
@@ -157,7 +157,7 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
 
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
-    """Return the result for the chosen head. Views compute its score from the same queries."""
+    """Return the result for a head, measured on the queries from which views compute scores."""
     from attnviz.record.rows import num_scored_queries
 
     num_queries = num_scored_queries(stack)

@@ -34,9 +34,10 @@ Scores = NDArray[np.float64]
 
 # Maximum number of weights that are computed at once (8 MiB of float32).
 _MAX_ENTRIES = 1 << 21
-# A head with fewer weights is counted as if it had this many, because it takes as long to compute.
+# A head with fewer weights counts as this many for the limit, because it takes as long to compute.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
-# The pairs of a block are cached for the next layers if it has at most this many pairs.
+# The pairs of all patterns in a block of rows are cached for the next layers if there are at most
+# this many.
 _MAX_CACHED_PAIRS = 1 << 16
 _FOR_ANY_STACK = ("first token",)
 _WITH_REPETITIONS = ("same token", "induction")
@@ -55,8 +56,9 @@ def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     tuple of str
         Those of `PATTERNS` that are possible, in the same order. If queries and keys are different
         tokens, as in cross attention, this is only ``"first token"``. ``"next token"`` is not
-        possible in causal attention. ``"same token"`` and ``"induction"`` need a token that occurs
-        twice. The result is empty for signed values, such as differences.
+        possible in causal attention. ``"previous token"`` and ``"next token"`` need two tokens.
+        ``"same token"`` and ``"induction"`` need a token that occurs twice. The result is empty for
+        signed values, such as differences.
 
     Raises
     ------
@@ -107,17 +109,17 @@ def head_scores(
     list of ndarray of float64
         One array per layer, in the order of ``stack.layers``, each (heads,). A score is the share
         of the weight on the pattern's query-key pairs, from 0 to 1, as a mean over the queries that
-        can show the pattern. It is NaN if no query can show it, for example because no token
-        repeats, the mask forbids all of the pairs, or the text has a single token.
+        can show the pattern. The score is NaN if no query can show the pattern, for example because
+        no token repeats, the mask forbids all of the pairs, or the text has a single token.
 
     Raises
     ------
     TypeError
         If `stack` is neither a stack nor a record.
     ValueError
-        If `pattern` is unknown. If it needs queries and keys of one text, but those of `stack` are
-        different tokens. The message contains the possible patterns. Also if `max_queries` is not
-        positive, or if `stack` has signed values, which are not shares of a query's weight.
+        If `pattern` is unknown, or needs queries and keys of one text and those of `stack` are
+        different tokens. Also if `max_queries` is not positive, or if `stack` has signed values,
+        which are not shares of a query's weight.
 
     See Also
     --------
@@ -144,7 +146,7 @@ def head_scores(
 def all_head_scores(
     stack: AttentionStack | AttentionRecord, *, max_queries: int | None = None
 ) -> dict[str, list[Scores]]:
-    """Measure how much every head of a stack shows each pattern. Weights are computed once.
+    """Measure how much every head of a stack shows each pattern of `patterns_of`.
 
     Parameters
     ----------
@@ -156,7 +158,7 @@ def all_head_scores(
     Returns
     -------
     dict of str to list of ndarray
-        The result of `head_scores` for each pattern of `patterns_of`.
+        The result of `head_scores` for each pattern.
 
     Raises
     ------
@@ -198,7 +200,7 @@ def head_entropy(
     TypeError
         If `stack` is neither a stack nor a record.
     ValueError
-        If `stack` has signed values.
+        If `stack` has signed values, or `max_queries` is not positive.
 
     Notes
     -----
@@ -324,8 +326,8 @@ def scores_of_heads(
 ) -> Steps[Scores]:
     """Compute the scores of `patterns` in `heads` of a layer. The generator yields the progress.
 
-    Pass the same `pair_cache` for all layers of a stack. It stores the pairs of all patterns in a
-    block of rows, by the first row.
+    `pair_cache` stores the pairs of all `patterns` in a block of rows, by the first row. Pass the
+    same cache for all layers of a stack.
 
     Returns
     -------
@@ -342,8 +344,8 @@ def scores_of_heads(
     for rows in row_blocks(stack, max_queries):
         if max_queries is not None:
             blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
-            # Heads that read the same keys are computed together. Limit their number to save
-            # memory.
+            # Heads that read the same keys are computed together. Limit the number of heads to
+            # save memory.
             together = max(1, _MAX_ENTRIES // num_keys)
             for start in range(0, len(heads), together):
                 heads_slice = slice(start, start + together)
@@ -484,9 +486,9 @@ def weights_of_some(
 
 
 def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:
-    """Yield query positions in blocks. The weights of one head for a block fit into memory.
+    """Yield query positions in blocks. A block has one query or up to `_MAX_ENTRIES` pairs.
 
-    At most `max_queries` positions are selected, or all positions if it is None.
+    At most `max_queries` positions are selected, or all positions if `max_queries` is None.
     """
     from attnviz.record.rows import sample_queries
 

@@ -68,7 +68,7 @@ _DEFINITIONS: dict[str, _Definition] = {
 }
 
 PATTERNS = tuple(_DEFINITIONS)
-"""Names of the patterns. They depend only on the positions and the equality of tokens."""
+"""Names of the patterns. A pattern depends only on positions and on which tokens are equal."""
 
 
 def pairs_of(
@@ -135,10 +135,10 @@ class PairIndices:
         return sums
 
     def sums_by_row(self, numbers: Scores, allowed: Pairs) -> Scores:
-        """Sum a value over all allowed pairs. Return one sum per head.
+        """Sum the numbers of the rows of all allowed pairs of the pattern. Return one sum per head.
 
-        The value of a pair depends on its row only: `numbers` is (heads, rows). `allowed` is
-        (heads, rows, keys). The axis of heads has length 1 if all heads have the same entries.
+        `numbers` is (heads, rows) and `allowed` is (heads, rows, keys). A row with two allowed
+        pairs is counted twice. In both arrays, the axis of heads may have length 1 for all heads.
         """
         of_rows = numbers[:, self.rows]
         sums: Scores = of_rows.sum(axis=1)
@@ -227,7 +227,7 @@ def _square(weights: ArrayLike, pattern: str) -> tuple[NDArray[np.floating[Any]]
 
 
 def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Check that `value` is bool and fits the weights. Return it with one row per query.
+    """Check that `value` is bool and fits the weights. Return an array (..., queries, keys).
 
     `shape` is the shape of the weights, (..., queries, keys). `name` is the name of the argument in
     messages.
@@ -277,8 +277,8 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
     Returns
     -------
     ndarray of float64, (...)
-        Share of the weight, from 0 to 1 if rows sum to at most 1. NaN if no query has an allowed
-        pair in `mask`.
+        Share of the weight, from 0 to 1 if rows sum to at most 1 and forbidden pairs have weight 0.
+        NaN if no query has an allowed pair in `mask`.
 
     Raises
     ------
@@ -289,8 +289,8 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
 
     Notes
     -----
-    The result is the sum of `weights` over the allowed pairs of `mask`, divided by the number of
-    queries with such a pair. The source is in `attnviz.analysis.patterns`.
+    The result is the sum of `weights` over all pairs of `mask`, divided by the number of queries
+    with an allowed pair in `mask`. The source is in `attnviz.analysis.patterns`.
 
     Examples
     --------
@@ -323,12 +323,12 @@ def previous_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> S
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1. NaN for a single token.
+        From 0 to 1. NaN for a single token, or if `allowed` contains none of the pairs.
 
     Raises
     ------
-    ValueError
-        If weights are not square, NaN, infinite or negative.
+    TypeError, ValueError
+        As for `mass_on`. Also if `weights` are not square.
 
     Notes
     -----
@@ -353,17 +353,17 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     weights : array_like of float, (..., n, n)
         Attention weights after the softmax.
     allowed : array_like of bool, optional
-        As in `mass_on`. For a causal model, the result is NaN with this argument and 0 without it.
+        As in `mass_on`. For a causal model, the result is NaN with its mask and 0 by default.
 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1. NaN for a single token.
+        From 0 to 1. NaN for a single token, or if `allowed` contains none of the pairs.
 
     Raises
     ------
-    ValueError
-        If weights are not square, NaN, infinite or negative.
+    TypeError, ValueError
+        As for `mass_on`. Also if `weights` are not square.
 
     Notes
     -----
@@ -392,12 +392,12 @@ def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1.
+        From 0 to 1. NaN if `allowed` contains none of the pairs.
 
     Raises
     ------
-    ValueError
-        If weights are not square, NaN, infinite or negative.
+    TypeError, ValueError
+        As for `mass_on`. Also if `weights` are not square.
 
     Notes
     -----
@@ -426,12 +426,12 @@ def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scor
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1.
+        From 0 to 1. NaN if `allowed` contains none of the pairs.
 
     Raises
     ------
-    ValueError
-        If weights are NaN, infinite or negative.
+    TypeError, ValueError
+        As for `mass_on`.
 
     Notes
     -----
@@ -462,12 +462,12 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1, the mean over the queries whose token occurred before. NaN if no token repeats.
+        From 0 to 1. NaN if no token repeats, or if `allowed` contains none of the pairs.
 
     Raises
     ------
-    ValueError
-        If shapes do not fit, or weights are NaN, infinite or negative.
+    TypeError, ValueError
+        As for `mass_on`. Also if `weights` are not square or `tokens` do not fit.
 
     Notes
     -----
@@ -501,12 +501,12 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
     Returns
     -------
     ndarray of float64, (...)
-        From 0 to 1, the mean over the queries whose token occurred before. NaN if no token repeats.
+        From 0 to 1. NaN if no token repeats, or if `allowed` contains none of the pairs.
 
     Raises
     ------
-    ValueError
-        If shapes do not fit, or weights are NaN, infinite or negative.
+    TypeError, ValueError
+        As for `mass_on`. Also if `weights` are not square or `tokens` do not fit.
 
     See Also
     --------

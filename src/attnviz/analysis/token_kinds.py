@@ -1,4 +1,4 @@
-"""Kinds of tokens: special, punctuation, number, continuation of a word, capitalised, word."""
+"""Kinds of tokens, such as punctuation, number, or continuation of a word."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _kind_of_text(entry: str) -> str:
 def words_of(tokens: Tokens) -> NDArray[np.int64]:
     """Return the number of each token's word, (tokens,), or -1 if the token has no known word.
 
-    The numbers are `Tokens.words`. If this is None, they are determined from the texts.
+    The numbers are `Tokens.words`. If it is None, words are determined from the texts.
     """
     # Import the module here, because it imports torch, and functions of arrays do not need torch.
     from attnviz.record.words import find_words

@@ -1,7 +1,7 @@
 """Alignment of two texts, as a list of units.
 
 A unit has neighbouring tokens of the first text (a) and the corresponding tokens of the second text
-(b). A unit is one of the following:
+(b). `align_tokens` creates the following units:
 
 * one token that is the same in both texts;
 * one token of a and the token of b that replaces it, such as ``he`` and ``she``;
@@ -32,7 +32,7 @@ Positions = NDArray[np.int64]
 # with twice the limit.
 _FEW_CHANGES = 32
 
-# Table that deletes the signs for white space. `Tokens.text` contains these signs.
+# Table that deletes the signs of `Tokens.text` for white space and for an empty text.
 _SPACES = str.maketrans("", "", "·⏎⇥∅")
 
 
@@ -47,15 +47,14 @@ class Alignment:
     a, b : Tokens
         The two lists.
     a_ends, b_ends : ndarray
-        For each unit, the position after its last token in the list, int64, (units,). The first
-        token of a unit is at the end of the previous unit. If both positions are equal, the unit is
-        empty in this list.
+        For each unit, the position after its last token in the list, int64, (units,). A unit starts
+        at the end of the previous unit. A unit that ends where it starts is empty in the list.
 
     Raises
     ------
     ValueError
-        If the positions do not ascend to the number of tokens, or if the two arrays have different
-        lengths.
+        If positions descend, the last position is not the number of tokens, or the two arrays have
+        different lengths.
 
     Examples
     --------
@@ -119,7 +118,7 @@ class Alignment:
 
     @cached_property
     def identical(self) -> bool:
-        """Whether each unit has one token of each list, with the same text in both."""
+        """Whether all units have exactly one token of each list and are `same`."""
         return bool(self.same.all() and (self.a_lengths == 1).all() and (self.b_lengths == 1).all())
 
     @cached_property
@@ -154,7 +153,7 @@ class Alignment:
         Returns
         -------
         tuple of str
-            One text per unit. It is empty if the unit has no token of this list.
+            One text per unit. The text is empty if the unit has no token of this list.
         """
         return tuple(_label(pair[of]) for pair in self._pairs())
 
@@ -165,7 +164,7 @@ class Alignment:
             a_start, b_start = a_end, b_end
 
     def describe(self, names: tuple[str, str] = ("a", "b")) -> str:
-        """Return a sentence that describes the differences of the two lists.
+        """Return a sentence that describes the differences between the two lists.
 
         Parameters
         ----------
@@ -175,7 +174,8 @@ class Alignment:
         Returns
         -------
         str
-            The sentence. It is empty if every unit has one token of each list with the same text.
+            The sentence, or an empty string if every unit has one token of each list with the same
+            text.
 
         Examples
         --------
@@ -219,15 +219,16 @@ def _tokens(count: int, of: str = "") -> str:
 def align_tokens(a: Tokens, b: Tokens) -> Alignment:
     """Align two token lists.
 
-    If both lists spell the same text, they are aligned by characters: a unit ends at each character
-    at which a token ends in both lists. Otherwise the alignment has the minimum number of inserted,
-    deleted and replaced tokens (edit distance, Levenshtein 1966).
+    If both lists spell the same text (ignoring case, accents, white space and special tokens), they
+    are aligned by characters: a unit ends at each character at which a token ends in both lists.
+    Otherwise the alignment has the minimum number of inserted, deleted and replaced tokens (edit
+    distance, Levenshtein 1966).
 
     Parameters
     ----------
     a, b : Tokens
-        The two lists. Two tokens are equal if they have the same text, and either both or none of
-        them are special.
+        The two lists, each with at least one token. For the edit distance, two tokens are equal if
+        they have the same text and are either both special or both not special.
 
     Returns
     -------
@@ -329,7 +330,7 @@ def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
 
 
 def _spelled(parts: Sequence[str]) -> str:
-    """Return the characters of tokens without white space, ``##``, accents and upper case."""
+    """Return the characters of tokens in lower case, without white space, ``##`` and accents."""
     text = "".join(map(_inside, parts)).translate(_SPACES)
     letters = unicodedata.normalize("NFKD", text)
     return "".join(letter for letter in letters if not unicodedata.combining(letter)).casefold()
@@ -393,8 +394,8 @@ def on_common_units(alignments: Sequence[Alignment]) -> list[Alignment]:
 def common_tokens(alignments: Sequence[Alignment]) -> Tokens:
     """Return one token for each unit of alignments that have the same units and the same list `a`.
 
-    The text of a token is the label of the unit. If every list `b` has the same tokens as `a`, the
-    tokens of `a` are returned without predictions.
+    The text of a token is the label of the unit. If all alignments are `identical`, the tokens of
+    `a` are returned without predictions.
     """
     first = alignments[0]
     if all(alignment.identical for alignment in alignments):

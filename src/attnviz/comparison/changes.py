@@ -23,12 +23,13 @@ Change = tuple[int, int, int, int, float, float, float]
 def largest_changes(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], top_k: int
 ) -> Steps[list[Change]]:
-    """Compute the `top_k` largest absolute differences of weights over all heads, largest first.
+    """Find the `top_k` pairs with the largest absolute differences of weights, largest first.
 
-    Only the queries `rows` are compared. Among equal differences, pairs with a smaller layer, head,
+    All heads that both stacks have are compared, but only the queries `rows`. Equal weights are
+    omitted. Among equal differences, pairs with a smaller layer, head,
     query and key come first.
     """
-    # This is a heap whose first entry has the smallest difference. Positions are negated: among
+    # `best` is a heap whose first entry has the smallest difference. Positions are negated: among
     # equal differences, the pair with the largest position is dropped first.
     best: list[tuple[float, tuple[int, ...], Change]] = []
     heads = {layer: common_heads(a, b, layer) for layer in a.layers}
@@ -66,7 +67,7 @@ def largest_changes(
 def _largest(change: NDArray[np.float32], count: int, least: float) -> Iterator[tuple[int, int]]:
     """Yield row and column of the `count` largest positive values that are at least `least`.
 
-    If several values are equal to the smallest of them, all of these values are included.
+    All values that are equal to the smallest yielded value are included, too.
     """
     flat = change.ravel()
     indices = np.flatnonzero(flat >= max(least, float(np.finfo(np.float32).tiny)))

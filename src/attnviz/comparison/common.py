@@ -44,7 +44,7 @@ class Common:
     records : tuple of AttentionRecord
         Records with the same stacks and layers, and with units as rows and columns.
     sides : mapping of str to tuple of Sides
-        For each stack, the alignment of every record except the first with the first one.
+        For each stack, the alignments of the other records with the first record, in order.
     notes : tuple of str
         Sentences about tokens, stacks, layers and heads that not all records have.
     """
@@ -60,8 +60,8 @@ def align_records(
     """Align all records with the first one.
 
     `names` has the names of the records in notes and errors. `first_notes` are put before the other
-    notes. Raise ValueError if the records have no stack, layer or token in common, or if their
-    stacks have different measures or signed numbers.
+    notes. Raise ValueError if the records have no stack or layer in common, if the tokens cannot be
+    aligned, or if a stack is signed or has different measures or normalizations.
     """
     common = _common_stacks(records, names)
     notes = dict.fromkeys(first_notes)
@@ -200,9 +200,8 @@ def _on_common_units(alignments: Sequence[Alignment], names: Sequence[str]) -> l
 
 
 def _have_same(alignment: Alignment) -> bool:
-    """Return whether the two texts have something in common.
+    """Return whether the two texts contain the same token, or have the same text in a unit.
 
-    This is the case if both contain the same token, or if both have the same text in one unit.
     Special tokens are ignored.
     """
     one, other = (

@@ -47,15 +47,15 @@ def compare(
         passed in place of the list. Then only one model at a time is in memory.
     names : sequence of str, optional
         Names of the compared records, for example ``("base", "tuned")``. The default is ``("a",
-        "b")`` for two records. For more records, the default is the names of their folders if these
-        are different, otherwise the numbers from 0.
+        "b")`` for two records. For more records, the default is the last part of each model's
+        folder or hub id. If one of these is unknown or not unique, the numbers from 0 are used.
     words : bool, default False
         Whether tokens are merged into words before they are aligned. Pass True if the texts differ
         and the tokenizers differ, too.
     **options
         Further arguments of `attnviz.extract` (`tokenizer`, `layers`, `target`, ...). `tokenizer`
-        and `processor` can be lists with one entry per model. With `spool`, each record is spooled
-        to a subfolder ``0``, ``1``, ... of this folder.
+        and `processor` can be lists with one entry per model. With `spool`, each record is written
+        to a subfolder ``0``, ``1``, ... of the folder `spool`.
 
     Returns
     -------
@@ -65,11 +65,11 @@ def compare(
     Raises
     ------
     TypeError
-        If `a`, `b` and `c` do not have one of these forms, or if there are fewer than two models or
-        records.
+        If `a`, `b` and `c` do not have one of these forms, if there are fewer than two models or
+        records, or if options are passed without a model.
     ValueError
-        If `names` does not have one unique name per record. Also if the records have no stack,
-        layer, head or token in common, or if they have different measures.
+        If `names` does not have one unique name per record. Also if the records have no stack or
+        layer in common, have different measures or signed values, or cannot be aligned.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def _one_by_one(members: Iterable[Any], inputs: Any, options: dict[str, Any]) ->
         model = member() if _is_factory(member) else member
         records.append(_extracted(model, inputs, _spooled(options, number), number))
         any_ran = True
-        # No reference to a model of an iterator is kept, so its memory is free before the next one.
+        # Keep no reference to a model of an iterator. Its memory is then free for the next model.
         models.append(None if isinstance(members, Iterator) else member)
         del member, model
     if not any_ran:
@@ -222,10 +222,10 @@ def _check_count(count: int, names: Sequence[str] | None) -> None:
 
 
 def _shared_parameters(models: Sequence[Any], names: Sequence[str]) -> list[str]:
-    """Return a note for each model that has the same parameters in memory as the first model.
+    """Return a note for each model that shares its parameters in memory with the first model.
 
-    This happens with PEFT, which adds an adapter to the base model itself. The base model and the
-    model with the adapter are then the same.
+    PEFT, for example, adds an adapter to the base model itself. The base model and the model with
+    the adapter are then the same.
     """
     if not models or not hasattr(models[0], "parameters"):
         return []

@@ -30,8 +30,8 @@ __all__ = ["Comparison"]
 
 Distances = NDArray[np.float64]
 
-# A view compares all queries if this takes at most as long as for this number of heads with 4,096
-# tokens (a few seconds). Otherwise it compares a sample of the queries.
+# Number of heads for which a view compares all queries of a text with 4,096 tokens, or 32,768 on a
+# GPU. This takes a few seconds. For more heads, the longest text with all queries is shorter.
 _MAX_HEADS = 16
 
 
@@ -188,16 +188,16 @@ class Comparison:
             Jensen-Shannon divergence is in bits, from 0 to 1 (Lin 1991, as in Clark et al. 2019,
             arXiv 1906.04341).
         max_queries : int, optional
-            Maximum number of queries to compare per head. They are spread evenly over the text. The
-            result is then an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``,
+            Maximum number of queries to compare per head, spread evenly over the text. The result
+            is then an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``,
             for example 0.063 for 64 queries. All queries are compared by default.
 
         Returns
         -------
         list of ndarray of float64
             One array per layer, (heads,), in the order of ``comparison.a.stack(stack).layers``.
-            Each number is the mean distance over the units that both members have as queries. It is
-            NaN if no query can be compared, and for heads that only `a` has. `ModelView` and
+            Each number is the mean distance over the units that both members have as queries, or
+            NaN if no query can be compared or only `a` has the head. `ModelView` and
             `HeadView` accept the list as ``scores=``.
 
         Raises
@@ -238,16 +238,15 @@ class Comparison:
         Returns
         -------
         list of ndarray of float64
-            Total variation distances, with the same shapes as the result of `distance`. NaN if the
-            queries and keys of a layer are unknown.
+            Total variation distances, with the same shapes as the result of `distance`. NaN if a
+            member does not have queries and keys of the layer, or only `a` has the head.
 
         Notes
         -----
         The first member is compared with a copy of itself in which queries and keys have random
         errors. These are as large as the rounding errors in the less precise dtype of the two
-        models, and grow with the square root of the number of layers before. For two trained models
-        and their copies in half precision, the real distances were 0.05 to 0.9 times the estimate
-        (``docs/compare.md``).
+        members, and increase from layer to layer. For two trained models and their copies in half
+        precision, the real distances were 0.05 to 0.9 times the estimate (``docs/compare.md``).
 
         Examples
         --------
@@ -336,8 +335,8 @@ class Comparison:
         """Record of the differences b - a: weights of the last member minus weights of the first.
 
         Every view can show this record. A block of differences is computed when it is read. If only
-        one of the two members has a query, its row is masked and 0. If only one of them has a key,
-        the weight of the other member is 0.
+        one of the two members has a query, the row of the query is masked and 0. If only one of
+        them has a key, the weight of the other member counts as 0.
 
         Examples
         --------
@@ -418,7 +417,7 @@ class Comparison:
             - ``distances`` and ``rounding``: numbers by layer and head. None for unknown numbers.
             - ``sampled``: number of sampled queries. None if all queries are compared.
 
-            Entry i of each list belongs to member i. The lists of comparisons start with None,
+            Entry i of each list belongs to member i. All lists but ``members`` start with None,
             because the first member is not compared with itself.
 
         Examples
@@ -446,7 +445,7 @@ class Comparison:
         return {"names": list(self.names), "stacks": stacks}
 
     def _sampled(self, name: str) -> int | None:
-        """Return how many queries a view samples for its distances, or None for all queries.
+        """Return the number of queries that a view samples to compute distances, or None for all.
 
         `name` is the name of a stack.
         """
@@ -481,10 +480,11 @@ class Comparison:
         )
 
     def _title(self, *members: int) -> str:
-        """Return the title of a record of differences, such as "gpt2 (b − a)".
+        """Return the title of a record of differences.
 
-        `members` are the indices of the members that are compared with the first. The title starts
-        with the name of the model if all members have the same one.
+        `members` are the indices of the members that are compared with the first. For one of them,
+        the title is, for example, "gpt2 (b − a)". For several, the title contains the names of all
+        members, "gpt2 (a, b, c)". The model is omitted if the members have different models.
         """
         models = list(dict.fromkeys(record.model for record in self._originals))
         names = " and ".join(f"{self.names[member]} − {self.names[0]}" for member in members[-1:])
@@ -525,11 +525,11 @@ def _own_tokens(tokens: Tokens, units: Alignment, of: int) -> Tokens:
 
 
 def _of_later_images(first: int) -> Callable[[Tokens], Tokens]:
-    """Return a function that adds `first` to the image number of all patches among tokens.
+    """Return a function that adds `first` to the image index of every patch grid of tokens.
 
     A record with all members has the images of all members in one list. `first` is the number of
-    images before those of one member. For the same tokens, the function returns the same object. So
-    queries and keys that are one object remain one object.
+    images before those of one member. The function returns the same object for the same tokens.
+    Queries and keys that are one object therefore remain one object.
     """
     cache: dict[int, Tokens] = {}
 

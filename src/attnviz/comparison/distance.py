@@ -53,8 +53,8 @@ def total_variation(a: Weights, b: Weights) -> Numbers:
     >>> total_variation(np.array([[0.5, 0.5, 0.0]]), np.array([[0.5, 0.0, 0.25]]))
     array([0.5])
     """
-    # float32 is precise enough, because NumPy uses pairwise summation, and takes half the time of
-    # float64.
+    # float32 takes half the time of float64, and is precise enough because NumPy uses pairwise
+    # summation.
     sink_difference = a.sum(axis=1)
     sink_difference -= b.sum(axis=1)
     difference = b - a
@@ -145,7 +145,7 @@ def rounding_distance(
 
     The head is compared with a copy whose queries and keys have random errors, relative to the size
     of each vector. The errors are as large as the sum of 3 + `layer` independent rounding errors.
-    Three of them occur in the first layer: in the parameters, their inputs, and the products of
+    Three errors occur in the first layer: in the parameters, in the inputs, and in the products of
     both. Each further layer adds one. The result is the mean over a sample of queries, times 2.5.
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5

@@ -7,7 +7,7 @@ embedding and normalization), a scale, a position bias b, a mask, a soft cap c a
     weights = softmax over the allowed keys and the sink, without the sink's column
 
 (Vaswani et al. 2017, equation 1; Gemma 2 report, section 2, for the cap; gpt-oss model card for the
-sink). Rows sum to 1, except with a sink (1 minus its share) and if no key is allowed (0).
+sink). Rows sum to 1, except with a sink (1 minus the sink's share) and if no key is allowed (0).
 
 Rows are queries and columns are keys. A block is the part of a head's weights that belongs to some
 rows and some columns. All other modules use the interface `LayerAttention`.
@@ -37,11 +37,11 @@ __all__ = [
     "StoredWeights",
 ]
 
-# Number of query rows that are multiplied with a block of keys at once.
+# Number of queries that are multiplied with a block of keys at once.
 _ROWS_PER_PRODUCT = 256
-# Number of rows for the same product, if the rows are sampled from the whole text. In causal
-# attention, a product reads the keys up to its last row. With few rows per product, the products of
-# early rows read few keys.
+# Smaller number for queries that are sampled from the whole text. In causal attention, a group of
+# queries is multiplied with the keys up to the last query of the group. Small groups at the
+# beginning of the text therefore need few keys.
 _SAMPLED_ROWS_PER_PRODUCT = 8
 
 Numbers = NDArray[np.float64]
@@ -94,12 +94,12 @@ class LayerAttention(ABC):
 
     @property
     def vectors(self) -> QueryKeyAttention | None:
-        """The layer's queries and keys, or None if only weights are stored or words were merged."""
+        """The layer itself if it is a `QueryKeyAttention`, otherwise None."""
         return None
 
     @property
     def stored_weights(self) -> torch.Tensor | None:
-        """Stored weights, (heads, queries, keys), or None if weights are computed."""
+        """Weights of a `StoredWeights` layer, (heads, queries, keys). None for other layers."""
         return None
 
     @property
@@ -126,7 +126,7 @@ class LayerAttention(ABC):
         return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
 
     def key_range(self, rows: Rows) -> slice:
-        """Return a range of keys. The queries `rows` have no weight on keys outside this range.
+        """Return a range of keys outside which the queries `rows` have no weight.
 
         Pass at least one query.
         """
@@ -144,7 +144,7 @@ class LayerAttention(ABC):
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the weights and allowed pairs of the queries `rows`, (rows, keys) each.
+        """Return the weights and the flags of `allowed` for the queries `rows`, (rows, keys) each.
 
         Pass few queries: the result holds all of their weights in memory.
 
@@ -175,10 +175,10 @@ class LayerAttention(ABC):
     def rows_of_each_head(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the weights and allowed pairs of the queries `rows`, (heads, rows, keys) each.
+        """Return the results of `weights_of_rows` for all `heads`, (heads, rows, keys) each.
 
-        Do not change the arrays, which may share memory with the layer. If all heads share one
-        mask, the second array is (1, rows, keys).
+        Do not change the arrays, which may share memory with the layer. If `shares_mask` is True,
+        the second array is (1, rows, keys).
 
         >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> layer.rows_of_each_head([0], np.array([1]))[0]
@@ -196,9 +196,9 @@ class LayerAttention(ABC):
     def rows_of_heads(
         self, heads: Sequence[int], rows: NDArray[np.int64]
     ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        """Yield the queries `rows` of all `heads`, grouped by heads that read the same keys.
+        """Yield the weights of the queries `rows`, for one group of `heads` after another.
 
-        Each item is a list of indices into `heads` and the selected rows of these heads. Pass few
+        Each item contains the indices of the group in `heads`, and the rows of the group. Pass few
         queries, because some layers load complete rows into memory.
 
         >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
@@ -212,9 +212,9 @@ class LayerAttention(ABC):
 
 @dataclass(frozen=True)
 class DerivedAttention(LayerAttention):
-    """Attention that is computed from the attention `base`, with the same heads.
+    """Attention that is computed from the attention `base`, with the same number of heads.
 
-    The rows, columns or weights are different.
+    Rows, columns or weights may differ from those of `base`.
     """
 
     base: LayerAttention
@@ -225,13 +225,13 @@ class DerivedAttention(LayerAttention):
 
     @property
     def bound(self) -> float | None:
-        """Bound of `base`. It also holds for the sum of several weights of a row."""
+        """Bound of `base`, which also bounds the sum of several weights of a row."""
         return self.base.bound
 
 
 @dataclass(frozen=True)
 class ReweightedAttention(DerivedAttention):
-    """Attention with the same rows, columns and mask as `base`, but with other weights."""
+    """Attention with the rows and columns of `base`, and by default its mask, but other weights."""
 
     @property
     def num_queries(self) -> int:
@@ -281,10 +281,10 @@ class QueryKeyAttention(LayerAttention):
     bias : Bias or None
         Values added to the logits after the soft cap.
     softcap : float or None
-        Limit c of the soft cap.
+        Limit c of the soft cap. None if logits are not capped.
     sinks : Tensor or None
-        (heads,): a learned logit per head, which takes a share of each row. None if the model has
-        no sinks.
+        (heads,): a learned logit per head, which takes a share of the weight of each row. None if
+        the model has no sinks.
     """
 
     queries: torch.Tensor
@@ -509,8 +509,8 @@ class QueryKeyAttention(LayerAttention):
     def log_normalizer_from(self, head: int, logits: torch.Tensor) -> torch.Tensor:
         """Compute `log_normalizer` of some queries from the logits of all of their allowed keys.
 
-        `logits` is (rows, keys). Several keys may be combined into one entry, the log-sum-exp of
-        their logits.
+        `logits` is (rows, keys). Instead of several keys, `logits` may contain one column
+        with the log-sum-exp of their logits.
         """
         total = torch.logsumexp(logits, dim=-1)
         if self.sinks is None:
@@ -523,8 +523,8 @@ class QueryKeyAttention(LayerAttention):
         device = self.queries.device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
             for tile in row_tiles(rows, self.num_keys):
-                # No query of the tile (a slice of `rows`) may attend to keys outside `keys`. Their
-                # weights are 0 and are not computed.
+                # No query of the tile (a slice of `rows`) may attend to keys outside `keys`. The
+                # weights of keys outside `keys` stay 0 and are not computed.
                 keys = self.key_range(tile)
                 computed = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
                 if computed.start >= computed.stop:
@@ -548,7 +548,8 @@ class QueryKeyAttention(LayerAttention):
         device = self.queries.device
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             if tuple(heads) == tuple(range(len(self.queries))) and len(self.keys) == len(heads):
-                # If all heads are requested, slices avoid the copy that a list index makes.
+                # If each head reads its own keys and all heads are requested in order, slices
+                # avoid the copy that a list index makes.
                 queries, keys = self.queries[:, rows], self.keys
             else:
                 queries = self.queries[list(heads), rows]

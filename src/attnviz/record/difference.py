@@ -4,8 +4,8 @@
 
 Differences are computed on demand. Differences of softmax weights are between -1 and 1. Each row
 sums to 0, except with sinks. A head of `b` is compared with the head of `a` that has the same
-number. The row of a query without an allowed key in `a` or in `b` is zero and allows no key. An
-example of such a query is a token that only one of two compared texts has.
+number. If a query has no allowed key in `a`, or none in `b`, its row is zero and allows no key. An
+example is a token that only one of two compared texts has.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class DifferenceAttention(LayerAttention):
         bound_a, bound_b = self.a.bound, self.b.bound
         if bound_a is None or bound_b is None:
             return None
-        # The difference of two numbers that are not negative is at most the larger one. Differences
-        # of differences have both signs, so their bounds are added.
+        # The difference of two numbers that are not negative is at most the larger one in size. If
+        # `a` or `b` is a difference, its values may be negative, so the bounds are added.
         signed = isinstance(self.a, DifferenceAttention) or isinstance(self.b, DifferenceAttention)
         return bound_a + bound_b if signed else max(bound_a, bound_b)
 
@@ -89,7 +89,7 @@ class DifferenceAttention(LayerAttention):
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Return whether `a` or `b` allows each pair.
 
-        The row of a query is False if the query has no allowed key in `a` or in `b`.
+        All pairs of a query are False if the query has no allowed key in `a`, or none in `b`.
         """
         either = self.a.allowed(head, rows, columns) | self.b.allowed(head, rows, columns)
         return either & self.has_allowed_key(head, rows)[:, None]
@@ -98,7 +98,7 @@ class DifferenceAttention(LayerAttention):
         """Return a range of keys outside which the differences of `rows` are 0."""
         range_a, range_b = self.a.key_range(rows), self.b.key_range(rows)
         if range_a.start == range_a.stop or range_b.start == range_b.stop:
-            # No query of `rows` has an allowed key in both, so all of their differences are 0.
+            # In `a` or in `b`, no query of `rows` has an allowed key, so all differences are 0.
             return slice(0, 0)
         return slice(min(range_a.start, range_b.start), max(range_a.stop, range_b.stop))
 

@@ -75,7 +75,7 @@ class CutWeights(ReweightedAttention):
     heads : tuple of int
         Numbers of the heads in which pairs are set to 0.
     pairs : CutMask
-        Mask that cuts these pairs. They are the same in all of `heads`.
+        Mask that cuts these pairs. Its entries for head 0 apply to all of `heads`.
     """
 
     heads: tuple[int, ...]
@@ -92,8 +92,8 @@ class CutWeights(ReweightedAttention):
 class RenormalizedWeights(CutWeights):
     """Weights in which some pairs are set to 0 and each row is scaled to its original sum.
 
-    The result equals a softmax over the remaining keys, but is computed without logits. A row
-    without remaining weight is 0.
+    Without sinks, the result equals a softmax over the remaining keys, but is computed without
+    logits. A row without remaining weight is 0.
     """
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
@@ -124,7 +124,7 @@ class ReplacedWeights(ReweightedAttention):
     replacements : mapping of int to (LayerAttention, int)
         For each head with replaced rows, the attention and the head that provide these rows.
     rows : ndarray of bool
-        (queries,): whether the row is replaced.
+        (queries,): whether each row is replaced. Replaced rows allow all keys.
     """
 
     replacements: Mapping[int, tuple[LayerAttention, int]]
@@ -159,7 +159,7 @@ class UniformWeights(ReweightedAttention):
 
 
 def uniform_attention(attention: QueryKeyAttention) -> QueryKeyAttention:
-    """Return an attention of the same size and mask with equal weights on all allowed keys."""
+    """Return an attention with the same mask, but with equal weights on all allowed keys."""
     return QueryKeyAttention(
         torch.zeros(attention.num_heads, attention.num_queries, 1),
         torch.zeros(1, attention.num_keys, 1),

@@ -72,8 +72,8 @@ class PatchGrid:
 def check_image(image: Any, name: str = "image") -> NDArray[np.uint8]:
     """Return an image as a contiguous array, uint8, (height, width, 3).
 
-    Raise TypeError or ValueError if it is not an image. `name` is the name of the argument in
-    messages.
+    Raise TypeError if the dtype is not uint8, or ValueError if the shape is wrong. `name` is the
+    name of the argument in messages.
     """
     array = np.asarray(image)
     if array.dtype != np.uint8:

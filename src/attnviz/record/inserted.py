@@ -1,7 +1,7 @@
-"""Insertion of rows and columns into the attention of a layer, to compare it with another text.
+"""Insertion of rows and columns into the attention of a layer, to compare two texts.
 
-Rows and columns are inserted where only the other text has tokens. A unit is a token, or a word if
-tokens were merged into words.
+The inserted rows and columns belong to units that only the other text has. A unit is a token, or a
+word if tokens were merged into words.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ class AlignedWeights(DerivedAttention):
 
 
 def _rows_within(units: Positions, selected: slice) -> tuple[slice, Positions]:
-    """Find the original units among the rows (or columns) `selected` after the insertion.
+    """Return the rows (or columns) of `base` that a slice of the result contains.
 
-    Return the slice of original units, counted without inserted units, and the index of each of
-    them within `selected`.
+    `units` are the positions of all rows of `base` in the result, and `selected` is the slice. The
+    second result is the index within `selected` of each returned row.
     """
     start, stop = np.searchsorted(units, [selected.start, selected.stop]).tolist()
     return slice(start, stop), units[start:stop] - selected.start

@@ -40,12 +40,13 @@ __all__ = [
 
 #: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
 Rows = slice | torch.Tensor
-#: Device on which entries are computed. None means the device of the mask or bias.
+#: Device on which entries are computed. None means the device of the stored tensors, or the CPU.
 Device = torch.device | None
 #: Serialized mask or bias: values for JSON, beginning with ``"kind"``, and tensors by name.
 Parts = tuple[dict[str, Any], dict[str, torch.Tensor]]
 
-# Number of rows that are compared at once. For 131,072 keys, their flags take 32 MiB.
+# Number of rows for which `compact_mask` and `compact_bias` compare entries at once. For 131,072
+# keys, the flags of these rows take 32 MiB.
 _ROWS_PER_BLOCK = 256
 
 
@@ -71,7 +72,7 @@ def _ends(rows: Rows) -> tuple[int, int]:
 def _has_index_for_each(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
     """Whether `numbers` is int64, (count,), and all numbers are from 0 to `stop` - 1.
 
-    Without `stop`, the numbers may have any size.
+    If `stop` is None, all numbers are valid.
     """
     is_int64 = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
     return is_int64 and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
@@ -80,10 +81,10 @@ def _has_index_for_each(numbers: torch.Tensor, count: int, stop: int | None = No
 class _Part(ABC):
     """Base class of masks and biases. Subclasses are dataclasses of numbers and tensors."""
 
-    #: Name of the class in files and pages.
+    #: Name of the class in saved files.
     kind: ClassVar[str]
-    #: Names of the first axes of the tensor of the mask or bias. Such an axis has length 1 if all
-    #: heads (or rows) have the same entries.
+    #: Names of the first axes of the stored tensor. An axis has length 1 if all heads (or rows)
+    #: have the same entries.
     shared_axes: ClassVar[tuple[str, ...]] = ("heads",)
 
     @property
@@ -98,10 +99,10 @@ class _Part(ABC):
 
     @abstractmethod
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the mask or bias has the given numbers of heads, queries and keys."""
+        """Whether the mask or bias is valid for these numbers of heads, queries and keys."""
 
     def to_parts(self) -> Parts:
-        """Return numbers and tensors for a file or a page. `from_parts` reverses this."""
+        """Return numbers and tensors from which `from_parts` creates the same mask or bias."""
         numbers: dict[str, Any] = {"kind": self.kind}
         tensors: dict[str, torch.Tensor] = {}
         for field in fields(self):  # type: ignore[arg-type]  # subclasses are dataclasses
@@ -138,12 +139,12 @@ class Mask(_Part):
 
     @property
     def local(self) -> bool:
-        """Whether every query may attend only to nearby keys, both before and after it."""
+        """Whether the mask forbids distant keys, both before and after each query."""
         return False
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """Largest allowed distances to earlier and to later keys, or None if they are not known."""
+        """Largest allowed distances to earlier and later keys, or None if unlimited or unknown."""
         return None
 
     @abstractmethod
@@ -160,7 +161,7 @@ class Mask(_Part):
         return slice(columns.start, columns.start)
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
-        """Return a range of keys. None of `rows` may attend to a key outside this range.
+        """Return a range of keys outside which none of `rows` may attend to a key.
 
         Pass at least one query.
         """
@@ -178,12 +179,12 @@ class Mask(_Part):
         return PackedMask.pack(flags[:, order][:, :, order])
 
     def without_windows(self, num_queries: int, num_keys: int) -> Mask:
-        """Return a mask with the same entries that pages can store, without a `WindowMask`."""
+        """Return a mask with the same entries, in a form that HTML pages can store."""
         del num_queries, num_keys
         return self
 
     def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
-        """Return the size in bytes of the tensors of `without_windows`."""
+        """Return the size in bytes of the tensors of `without_windows` in an HTML page."""
         del num_queries, num_keys
         return sum(tensor.nbytes for tensor in self.to_parts()[1].values())
 
@@ -196,16 +197,16 @@ class Bias(_Part):
         """Return the values of a block, float32, (rows, columns) or (1, columns)."""
 
     def permute(self, order: torch.Tensor) -> Bias:
-        """Return the bias for the same tokens in another order, as in `Mask.permute`."""
+        """Return the bias for reordered tokens, as `Mask.permute` does. Only for `WindowBias`."""
         raise NotImplementedError("only a bias in windows can be reordered")
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> Bias:
-        """Return a bias with the same entries that pages can store, without a `WindowBias`."""
+        """Return a bias with the same values, in a form that HTML pages can store."""
         del num_heads, num_queries, num_keys
         return self
 
     def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
-        """Return the size in bytes of the tensors of `without_windows`, as float32."""
+        """Return the size in bytes of the tensors of `without_windows` in an HTML page."""
         del num_heads, num_queries, num_keys
         return sum(4 * tensor.numel() for tensor in self.to_parts()[1].values())
 
@@ -230,7 +231,7 @@ class BandMask(Mask):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        """Raise TypeError if a limit is not an int, and ValueError if it is too large."""
+        """Raise TypeError if a number is not an int, or ValueError if its size is too large."""
         limits = self.before, self.after, self.offset
         if (
             not all(isinstance(limit, int) for limit in limits if limit is not None)
@@ -350,7 +351,7 @@ class WindowMask(Mask):
     """Mask that allows the keys in the query's window (Swin, vision-language models).
 
     `query_windows` and `key_windows` are int64, (queries,) and (keys,): the number of the window
-    that contains the token.
+    that contains each token.
 
     >>> windows = torch.tensor([0, 0, 1])
     >>> WindowMask(windows, windows).allowed(0, slice(0, 1), slice(0, 3)).tolist()
@@ -395,8 +396,8 @@ def _base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor
     """Find the original tokens among `rows` of a text with inserted tokens.
 
     `units` are the positions of the original tokens in the text with inserted tokens, ascending.
-    Return the numbers of the original tokens, counted without inserted tokens, and the index of
-    each of them within `rows`.
+    Return the numbers of the tokens found, counted without inserted tokens, and the index of each
+    of them within `rows`.
 
     >>> _base_positions(torch.tensor([0, 2]), slice(1, 3))
     (slice(1, 2, None), tensor([1]))
@@ -411,7 +412,7 @@ def _base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor
 
 
 def _ascends(units: torch.Tensor, count: int) -> bool:
-    """Whether `units` is a non-empty int64 vector of ascending positions from 0 to `count` - 1."""
+    """Whether `units` is a non-empty int64 vector that ascends from at least 0 to below `count`."""
     fits = units.dtype == torch.int64 and units.dim() == 1 and len(units) > 0
     return fits and int(units[0]) >= 0 and int(units[-1]) < count and bool((units.diff() > 0).all())
 
@@ -500,7 +501,7 @@ class InsertedMask(Mask):
 
     @property
     def local(self) -> bool:
-        """Whether every query may attend only to nearby keys, as in the base.
+        """Whether the base forbids distant keys, both before and after each query.
 
         `window` is nevertheless None, because inserted tokens increase some distances.
         """
@@ -525,7 +526,7 @@ class InsertedMask(Mask):
         return flags
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
-        """Return the longest range of original keys to which all of `rows` may attend.
+        """Return a range of original keys to which all of `rows` may attend.
 
         The range contains no inserted key, and is empty if a query of `rows` is inserted.
 
@@ -606,7 +607,7 @@ class CutMask(Mask):
 
     `heads` is bool, (heads,), or (1,) for all heads. `queries` is bool, (queries,), and `keys` is
     bool, (keys,). A pair is cut if all three flags are True. With `keep_own`, a token still attends
-    to itself. `base` is the mask before the cut. None allows all pairs.
+    to itself. `base` is the mask before pairs are cut. None allows all pairs.
 
     >>> queries, keys = torch.tensor([False, True]), torch.tensor([True, False])
     >>> cut = CutMask(torch.tensor([True]), queries, keys, BandMask(None, 0))
@@ -645,7 +646,7 @@ class CutMask(Mask):
 
     @property
     def window(self) -> tuple[int, int] | None:
-        """Window of the base. Pairs that are cut do not change it."""
+        """Window of the base, which cut pairs do not change. None without a base."""
         return None if self.base is None else self.base.window
 
     def cut(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
@@ -762,7 +763,7 @@ class DenseBias(Bias):
         return values[rows if len(values) > 1 else slice(0, 1), columns].to(device)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the bias has a value for every head, query and key."""
+        """Whether `values` has one of the shapes (heads or 1, queries or 1, keys)."""
         return tuple(self.values.shape) in {
             (heads, rows, num_keys) for heads in (1, num_heads) for rows in (1, num_queries)
         }
@@ -773,8 +774,9 @@ class WindowBias(Bias):
     """Bias that depends on the positions of query and key within a window.
 
     `values` is float32, (windows or 1, heads or 1, queries of a window, keys of a window). The
-    other tensors are int64, (queries,) or (keys,). `query_windows` and `key_windows` are the number
-    of each token's window. `query_positions` and `key_positions` are its index within this window.
+    other tensors are int64, (queries,) or (keys,). `query_windows` and `key_windows` contain the
+    number of each token's window. `query_positions` and `key_positions` contain the index of each
+    token within its window.
     """
 
     kind = "in windows"
@@ -795,7 +797,7 @@ class WindowBias(Bias):
         )
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        """Return the values of a block, float32. Pairs of tokens in different windows have 0."""
+        """Return the values of a block, float32. They are 0 for tokens in different windows."""
         values = self.values[:, head if self.num_heads > 1 else 0].to(device)
         windows = self.query_windows[rows][:, None].to(device)
         block = values[
@@ -824,7 +826,7 @@ class WindowBias(Bias):
         return 4 * num_heads * num_queries * num_keys
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether each token has a window and an index within it that `values` contains."""
+        """Whether `values` has entries for each head, and for each token's window and index."""
         windows, heads, rows, columns = self.values.shape
         return (
             _has_index_for_each(self.query_windows, num_queries)
@@ -841,7 +843,7 @@ class WindowBias(Bias):
 class InsertedBias(Bias):
     """Bias of a text with inserted tokens. Pairs with an inserted token have the value 0.
 
-    The fields are those of `InsertedMask`, which forbids attention in these pairs.
+    The fields are as in `InsertedMask`, but `base` is a bias and not None.
     """
 
     kind = "inserted bias"
@@ -907,7 +909,7 @@ _MAX_DEPTH = 32
 
 
 def _depth(numbers: Any) -> int:
-    """Return the number of nested masks or biases in a serialized one. Nesting is in ``"base"``."""
+    """Count a serialized mask or bias and those nested in its ``"base"``, to `_MAX_DEPTH` + 1."""
     depth = 0
     while isinstance(numbers, Mapping) and depth <= _MAX_DEPTH:
         numbers = numbers.get("base")
@@ -916,7 +918,7 @@ def _depth(numbers: Any) -> int:
 
 
 def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]) -> Mask | Bias:
-    """Create a mask or bias from the result of `to_parts`. `tensor` returns a tensor by its name.
+    """Create a mask or bias from the numbers of `to_parts`. `tensor` returns a tensor by its name.
 
     Raise LookupError, TypeError or ValueError if `numbers` is invalid.
     """
@@ -935,10 +937,10 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:
-    """Return the smallest mask with the flags `allowed`, or None if all of them are True.
+    """Return a mask with the flags `allowed` in its smallest form, or None if all flags are True.
 
-    `allowed` is bool, (heads or 1, queries, keys). Raise ValueError if it is not a bool tensor with
-    three axes.
+    `allowed` is bool, (heads or 1, queries, keys). Raise ValueError if `allowed` has another dtype
+    or number of axes.
 
     >>> compact_mask(torch.ones(1, 5, 5, dtype=torch.bool).tril())
     BandMask(before=None, after=0, offset=0)
@@ -961,12 +963,12 @@ def compact_mask(allowed: torch.Tensor) -> Mask | None:
 
 
 def _band_like(allowed: torch.Tensor) -> BandMask | None:
-    """Guess the band from two rows, or return None if these rows cannot belong to a band.
+    """Guess a band from the first and the last row, whose ends determine `after` and `before`.
 
-    The first query determines `after`, and the last query determines `before`.
+    Return None if one of these rows allows no key, or if there are more queries than keys.
     """
     num_queries, num_keys = allowed.shape
-    # Assume that the queries are the last of the keys.
+    # Assume that the last query and the last key are the same token.
     offset = num_keys - num_queries
     if offset < 0:
         return None
@@ -989,10 +991,10 @@ def _agrees(band: BandMask, allowed: torch.Tensor) -> bool:
 
 
 def compact_bias(bias: torch.Tensor) -> Bias | None:
-    """Return the smallest bias with the values `bias`, or None if all of them are 0.
+    """Return a bias with the values `bias` in its smallest form, or None if all values are 0.
 
     `bias` is (heads or 1, queries or 1, keys), in any floating-point dtype, and is converted to
-    float32. Raise ValueError if it does not have three axes, or if a value is not finite. Pass
+    float32. Raise ValueError if `bias` does not have three axes, or if a value is not finite. Pass
     forbidden pairs as a mask instead.
 
     >>> compact_bias(torch.zeros(4, 7, 7)) is None

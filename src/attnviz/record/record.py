@@ -1,9 +1,8 @@
 """The record: captured attention of one example, the data that all other packages read.
 
 A record consists of stacks. A stack contains the layers whose attention has the same query tokens
-and the same key tokens. A record stores queries and keys, or weights that a caller passed, and
-computes the weights of any layer, head, rows and columns on demand. The complete tensor of layers x
-heads x n x n is in memory only if the record was created from it.
+and the same key tokens. Most layers store queries and keys, and compute the weights of any head,
+rows and columns on demand. Other layers store the weights.
 """
 
 from __future__ import annotations
@@ -50,17 +49,18 @@ class AttentionRecord:
     stacks : mapping of str to AttentionStack
         Stacks by name, in the order of menus. The first one is the default.
     model : str
-        Name of the model, used as the title of every picture.
+        Name of the model, used as the title of views.
     notes : sequence of str
-        Notes that every picture shows.
+        Notes that views show.
     images : sequence of ndarray
         Images that the model received, uint8, (height, width, 3). `Tokens.grids` states which
         tokens are patches of which image.
 
     Raises
     ------
-    ValueError
-        If `stacks` is empty, or tokens are patches of an image that `images` does not contain.
+    TypeError, ValueError
+        If `stacks` is empty, `model` is not a string, `images` contains an invalid image, or tokens
+        are patches of an image that `images` does not contain.
 
     Examples
     --------
@@ -149,40 +149,39 @@ class AttentionRecord:
         layers : sequence of int, optional
             Number of each layer in the model, by default 0, 1, 2, ...
         model : str
-            Name of the model, used as the title of pictures.
+            Name of the model, used as the title of views.
         images : sequence of ndarray
             Images that the model received, uint8, (height, width, 3). `Tokens.grids` states which
             tokens are patches of which image.
         normalized : bool, optional
-            Whether each row must sum to 1, or to 0 if all keys are masked. The default is True,
-            or False if `signed` is True. If False, weights must be 0 or larger, and rows may have
-            any sum.
+            Whether each row must sum to 1, or to 0 if all keys are masked. If False, rows may have
+            any sum. The default is True, or False if `signed` is True.
         signed : bool, default False
             Whether the values are differences, effects or attributions, with any size and sign.
-            Views draw them in two colours around zero.
+            Views draw them in two colours around zero. If False, values must be 0 or larger.
         measure : str, default "weight"
             Short name of the values for legends, captions and tables, such as ``"difference"``.
         stack : str, default "self"
-            Name of the stack of `attentions`. Views show ``"cross"`` as cross-attention, for
-            example. They show other names than those of attnviz unchanged.
+            Name of the stack of `attentions`. Views replace known names by a description, for
+            example ``"cross"`` by cross-attention, and show other names unchanged.
 
         Returns
         -------
         AttentionRecord
             The record has one stack with the name `stack`. For an encoder-decoder model, it has
             those of the stacks ``"encoder"``, ``"decoder"`` and ``"cross"`` whose weights were
-            passed. CPU tensors and arrays are not copied. Do not change them afterwards.
+            passed. Arrays are copied only if necessary. Do not change them afterwards.
 
         Raises
         ------
         TypeError
-            If a required argument is missing or not an array, or `stack` is not a name, or is
-            passed for an encoder-decoder model.
+            If a required argument is missing, an argument has the wrong type, or an argument does
+            not apply to the passed weights.
         ValueError
             If a shape does not fit. If a weight is NaN, infinite, or negative (unless `signed`), or
-            a row does not sum to 1 (unless `normalized` is False). The message contains the layer,
-            head and row, and suggests a fix if axes are in the wrong order. Also if `normalized`
-            and `signed` are both True, or `measure` is invalid.
+            a row sums to neither 1 nor 0 (unless `normalized` is False). The message contains the
+            layer, head and row. Also if `normalized` and `signed` are both True, or `measure` is
+            invalid.
 
         Examples
         --------
@@ -276,8 +275,8 @@ class AttentionRecord:
             array per layer (None for a layer without a mask). A bool array is True if the query may
             attend to the key, as in `torch.nn.functional.scaled_dot_product_attention`. The masks
             of `torch.nn.MultiheadAttention` have the opposite meaning. A floating-point array is
-            added to the logits and is minus infinity if the query may not attend to the key. If
-            `causal` or `window` is passed as well, the mask further restricts the allowed pairs.
+            added to the logits. Minus infinity, or about the lowest number of the dtype, forbids
+            the pair. With `causal` or `window`, a pair must satisfy all of these conditions.
         bias : array or list of arrays, optional
             Values added to the logits after the soft cap: (heads, queries, keys), (queries, keys),
             or (heads, 1, keys) if they are the same for every query.
@@ -289,11 +288,11 @@ class AttentionRecord:
         layers : sequence of int, optional
             Number of each layer in the model, by default 0, 1, 2, ...
         model : str
-            Name of the model, used as the title of pictures.
+            Name of the model, used as the title of views.
         images : sequence of ndarray
             Images that the model received, as in `from_weights`.
         stack : str, default "self"
-            Name of the stack. Views show ``"cross"`` as cross-attention, for example.
+            Name of the stack, as in `from_weights`.
 
         Returns
         -------
@@ -304,10 +303,10 @@ class AttentionRecord:
         Raises
         ------
         TypeError
-            If an argument is not an array or has an invalid dtype.
+            If an argument has the wrong type or dtype, or `key_tokens` is missing.
         ValueError
-            If axes do not fit, the arrays contain several examples, or a value is NaN or infinite.
-            The message contains the argument with its actual and expected axes.
+            If axes do not fit, the arrays contain several examples, or a value is invalid, such as
+            NaN. The message contains the name of the argument.
 
         Examples
         --------
@@ -368,7 +367,7 @@ class AttentionRecord:
         Raises
         ------
         ValueError
-            If the record has several different lists of tokens. The message lists their names.
+            If the record has several different lists of tokens. The message names these lists.
         """
         distinct: dict[Tokens, str] = {}
         for stack in self.stacks.values():
@@ -435,7 +434,7 @@ class AttentionRecord:
         Attention to a word is the sum over its tokens, and attention from a word is the mean over
         its tokens. Rows still sum to 1 (Clark et al. 2019, arXiv 1906.04341, section 4.1). The
         tokenizer defines the words (`Tokens.words`): most tokenizers separate punctuation, and some
-        split "didn't" in two. If its words are unknown, a token that is displayed with a leading
+        split "didn't" in two. If `Tokens.words` is None, a token that is displayed with a leading
         space (``·``) begins a word, and a token with ``##`` continues one. Special tokens and image
         patches are not merged.
 
@@ -448,7 +447,8 @@ class AttentionRecord:
         Raises
         ------
         ValueError
-            If the words of a stack's tokens are unknown.
+            If the words of a stack's tokens are unknown, or a stack with several tokens per word
+            already has words.
 
         Examples
         --------
@@ -516,10 +516,10 @@ class AttentionRecord:
             Tidy table: one row for each head and each query-key pair that the mask allows, unless
             `top_k` or `min_weight` excludes the pair. The columns are ``stack``, ``layer``,
             ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and ``weight`` (float32).
-            If all stacks have the same `AttentionStack.measure`, this measure is the name of the
-            last column. Columns of text are categorical. With `top_k` or `min_weight`, the column
-            ``kept`` is the share of the query's weight (or of its absolute values, if signed) that
-            the table contains, from 0 to 1.
+            The last of these columns has the name `AttentionStack.measure` instead, if all stacks
+            have the same measure. Columns of text are categorical. With `top_k` or `min_weight`,
+            the column ``kept`` is the share of the query's weight (or of its absolute values, if
+            signed) that the table contains, from 0 to 1.
 
         Raises
         ------
@@ -528,8 +528,8 @@ class AttentionRecord:
         IndexError, KeyError
             If the record does not have the layer, head or stack.
         TypeError, ValueError
-            If `top_k` or `min_weight` is out of range, a weight is NaN, or the table would have
-            more than 20 million rows (half a gigabyte). The message suggests a valid `top_k`.
+            If `top_k` or `min_weight` is invalid. Also if a weight of the tidy table is NaN or
+            infinite, or if the table could exceed 20 million rows (half a gigabyte).
 
         Examples
         --------
@@ -597,7 +597,7 @@ class AttentionRecord:
         token : int or str, default -1
             Produced token: its position among all tokens, or its text if it was produced once.
             Negative numbers count from the end of the produced tokens. If the model produced no
-            tokens and the stack is causal, pass any token except the first.
+            tokens, the stack must be causal, and any token except the first is valid.
         stack : str, optional
             Name of the stack. The default is the first stack with produced tokens, or the first
             stack if none has produced tokens.
@@ -613,8 +613,8 @@ class AttentionRecord:
         IndexError, KeyError
             If the record does not have the token or stack.
         TypeError, ValueError
-            If no produced token has the text or several have it, no query predicts the token, or a
-            weight is NaN or infinite.
+            If no produced token has the text or several have it, no query predicts the token, the
+            stack is signed, or a weight is NaN or infinite.
 
         Notes
         -----
@@ -660,12 +660,12 @@ class AttentionRecord:
         Raises
         ------
         OSError
-            If the file cannot be written, or the file that the record was loaded from has been
+            If the file cannot be written, or a file from which the record was loaded has been
             truncated.
         TypeError, ValueError
-            If `path` is not a valid path. Also if the record contains computed weights that cannot
-            be saved in another form, such as the difference of two models with different
-            tokenizers, and has more than 134 million of them. Save the original records instead.
+            If `path` is not a valid path. Also if more than 134 million weights would have to be
+            computed, because their layers cannot be saved in another form (for example, differences
+            of models with different tokenizers). Save the original records instead.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import record_to_arrays
@@ -695,7 +695,7 @@ def derive_record(
 ) -> AttentionRecord:
     """Return a record with other stacks, and the images and mapped files of `record`.
 
-    By default, it also has the model name and the notes of `record`.
+    By default, the model name and the notes are also those of `record`.
     """
     derived = AttentionRecord(
         stacks,
@@ -710,7 +710,7 @@ def derive_record(
 def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
     """Load a saved record.
 
-    Queries, keys and weights are memory-mapped: only the parts that are used are read.
+    Queries, keys and weights are memory-mapped. They are read when they are used.
 
     Parameters
     ----------
@@ -734,8 +734,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     TypeError
         If `path` is not a path.
     ValueError
-        If the file is damaged, truncated or not a record. Also if it belongs to a folder and
-        contains a single layer of a record.
+        If the file is damaged, truncated, of another version, or not a record. Also if it belongs
+        to a folder and contains a single layer of a record.
 
     Examples
     --------

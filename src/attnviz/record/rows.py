@@ -1,4 +1,4 @@
-"""Selection of a few queries of a long text, from whose attention views estimate scores of heads.
+"""Selection of a few queries of a long text. Views estimate the scores of heads from these queries.
 
 For a text of a hundred thousand tokens, computing the weights of all heads takes days. The weights
 of a few queries per head take seconds and are enough to characterize a head.
@@ -20,17 +20,18 @@ __all__ = ["SAMPLED_QUERIES", "can_compute_maps", "num_scored_queries", "sample_
 #: Default number of sampled queries. The standard error of an estimated share is at most 0.063.
 SAMPLED_QUERIES = 64
 
-# Number of weights of a head with 4,096 queries and 4,096 keys. A CPU computes them in about 0.3 s.
-# The limit for a GPU is 64 times as large.
+# Limits of `can_compute_maps` for a CPU and for a GPU. A CPU computes the weights of a head with
+# 4,096 queries and 4,096 keys in about 0.3 s.
 _MAX_ENTRIES = 1 << 24
 _MAX_DEVICE_ENTRIES = 1 << 30
 
-# Fractional parts of its multiples are spread evenly between 0 and 1, without a periodic pattern.
+# The fractional parts of multiples of this number are spread evenly between 0 and 1, without a
+# periodic pattern.
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def can_compute_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
-    """Whether a view can compute all weights of each head of `layers` fast enough.
+    """Whether a view can compute all weights of a head of `layers` fast enough.
 
     `num_cells` is the number of queries times the number of keys. The limit is 4,096 times 4,096,
     or 32,768 times 32,768 if all layers store queries and keys on a GPU.
@@ -62,8 +63,8 @@ def sample_queries(num_queries: int, max_queries: int = SAMPLED_QUERIES) -> NDAr
 
     If the text has at most `max_queries` queries, all of them are returned. Otherwise, the text is
     divided into `max_queries` equal parts, and one query of each part is selected. Its position
-    within part k is the fractional part of 0.5 + k times the golden ratio. The selection is
-    deterministic. With equal distances, all selected patches of an image could be in one column.
+    within part k, as a share of the part, is the fractional part of 0.5 + k times the golden ratio.
+    With equal distances, all selected patches of an image could be in one column.
 
     >>> sample_queries(3).tolist()
     [0, 1, 2]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CAVEATS", "Sources", "find_sources"]
 
-#: Sentences about what the numbers do not show.
+#: Sentences about what the numbers of `Sources` do not show.
 CAVEATS = (
     "Weights show attention, not influence on the output: attention is not attribution.",
     "The mean weights all heads equally and hides differences between heads.",
@@ -37,7 +37,7 @@ class Sources:
     query : int
         Position of the query that predicted the token.
     stack : str
-        Name of the stack of layers.
+        Name of the stack.
     heads : ndarray of int64, (heads, 2)
         Layer number and head number of each head.
     means : ndarray of float64, (keys,)
@@ -137,7 +137,7 @@ class Sources:
 
 
 def find_sources(stack: AttentionStack, token: int | str) -> Sources:
-    """Compute `AttentionRecord.sources` for a stack."""
+    """Compute the result of `AttentionRecord.sources` for a stack."""
     check_weights(stack, "sources of a token")
     query, text = _predicting(stack, token)
     num_keys = len(stack.key_tokens)
@@ -174,9 +174,10 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
 
 
 def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
-    """Return the query that predicted a token, and the token's text.
+    """Return the position of the query that predicted a token, and the token's text.
 
-    `token` is as in `AttentionRecord.sources`. Raise ValueError if no query predicted it.
+    `token` is as in `AttentionRecord.sources`. Raise ValueError or IndexError if no query of the
+    stack predicted the token.
     """
     tokens, predictions = stack.query_tokens, stack.query_tokens.predictions
     if predictions:
@@ -199,7 +200,8 @@ def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
 def _produced(predictions: tuple[Prediction, ...], token: int | str) -> int:
     """Return the index of `token` among the produced tokens `predictions`.
 
-    Raise ValueError or IndexError if the token was not produced, or was produced several times.
+    Raise ValueError or IndexError if the token was not produced, or its text was produced several
+    times.
     """
     positions = [
         prediction.query + 1 if prediction.row is None else prediction.row

@@ -1,9 +1,9 @@
 """Exact zeros among stored weights: the keys that sparsemax and entmax exclude.
 
 A softmax gives every allowed key a weight above 0. Sparsemax (Martins and Astudillo 2016, arXiv
-1602.02068) and entmax (Peters et al. 2019, arXiv 1905.05702) give most keys exactly 0, and the
-share of zeros is the reason to use them. Weights alone do not show which zeros come from a mask.
-Zeros that look like those of a mask are therefore not counted (see `count_zeros`).
+1602.02068) and entmax (Peters et al. 2019, arXiv 1905.05702) give many keys a weight of exactly 0.
+Weights alone do not show which zeros come from a mask. Zeros that a mask may have caused are
+therefore not counted (see `count_zeros`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ZeroCount", "count_zeros"]
 
 @dataclass(frozen=True)
 class ZeroCount:
-    """Number of exact zeros among the weights of a head, without zeros that a mask explains.
+    """Number of exact zeros among the weights of a head, without zeros that a mask may have caused.
 
     `counted` is the number of query-key pairs that were examined. `zeros` of them have weight 0.
 
@@ -44,15 +44,15 @@ class ZeroCount:
 def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCount, ...]]:
     """Count the exact zeros of each head, for the layers whose weights are stored.
 
-    Pairs with the following zeros are attributed to a mask and not counted:
+    The following query-key pairs are attributed to a mask and not counted:
 
-    - All keys of a query that has no weight on any key. Rows of sparsemax and entmax sum to 1.
-    - All later keys, if no query of any head and layer has weight on a later key (causal
-      attention). The queries are assumed to be the last of the keys.
-    - All zeros of a layer, if its heads have zeros at the same pairs (padding, windows, blocks). If
-      the layer has a single head, this applies only if the other pairs form a band around the
-      diagonal. It does not apply if each query has weight on at most one key, because a mask that
-      allows a single key would leave no choice.
+    - All pairs of a query that has no weight on any key. Rows of sparsemax and entmax sum to 1.
+    - All pairs with a later key, if no query of any head and layer has weight on a later key
+      (causal attention). The last query is assumed to be at the position of the last key.
+    - All pairs with weight 0 of a layer whose heads have zeros at the same pairs (padding, windows,
+      blocks). In a layer with a single head, the other pairs must also form a `BandMask`. The rule
+      does not apply if each query has weight on at most one key, because a mask that allows a
+      single key would leave no choice.
 
     >>> from attnviz.record.attention import StoredWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
@@ -70,7 +70,7 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
 
 @dataclass(frozen=True)
 class _ZeroScan:
-    """Positions of the zeros among the weights of a layer.
+    """Summary of the zeros among the weights of a layer.
 
     Attributes
     ----------
@@ -79,8 +79,8 @@ class _ZeroScan:
     weighted : ndarray
         int64, (heads, queries): number of keys whose weight is not 0.
     ahead : bool
-        Whether attention is not causal: a query has weight on a later key. Also True if the layer
-        has a single query, or more queries than keys, because this cannot be determined then.
+        Whether a query has weight on a later key, so that attention is not causal. Also True if the
+        layer has a single query, or more queries than keys, because causality is then unknown.
     alike : bool
         Whether all heads have zeros at the same query-key pairs.
     """

@@ -24,7 +24,8 @@ from attnviz.utils.progress import Pace, Steps, run_steps
 
 __all__ = ["AttentionStack", "check_weights", "find_maximum", "resolve_normalized"]
 
-# Largest number of weights that are read to find their maximum. This takes a core about a second.
+# Largest number of weights that are read to find their maximum if an upper bound is known. A core
+# takes about a second.
 _MAX_WEIGHTS_READ = 1 << 26
 # Maximum number of letters of a measure's name, which must fit into a legend.
 _MAX_MEASURE_LENGTH = 40
@@ -67,7 +68,7 @@ class AttentionStack:
         If `measure` is not a string.
     ValueError
         If `layers` is empty, a layer's shape does not fit the tokens, or both `normalized` and
-        `signed` are True. Also if `measure` is empty, longer than 40 letters or has several lines.
+        `signed` are True. Also if `measure` is empty, longer than 40 letters or not printable.
 
     Examples
     --------
@@ -159,9 +160,9 @@ class AttentionStack:
     def maximum(self) -> float:
         """Largest weight, or largest absolute value if the stack is signed.
 
-        It is 1 if rows sum to 1. Otherwise, all weights are read to find the largest. If this would
-        take longer than about a second and an upper bound is known, the result is this bound. For
-        example, the bound is 1 for the difference of two attentions.
+        It is 1 if rows sum to 1. Otherwise, all weights are read to find the largest. If reading
+        would take longer than about a second and an upper bound is known, the result is this bound.
+        For example, the bound is 1 for the difference of two softmax attentions.
         """
         return run_steps(find_maximum(self))
 
@@ -177,7 +178,7 @@ class AttentionStack:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether every layer has queries and keys. False if a layer has only weights."""
+        """Whether every layer stores queries and keys, and no words were merged."""
         return all(layer.vectors is not None for layer in self._layers.values())
 
     def attention(self, layer: int) -> LayerAttention:
@@ -362,7 +363,7 @@ class AttentionStack:
         -------
         ndarray or None
             float32, (queries, head_dim), as the attention receives them (after rotary position
-            embedding and normalization). None if only weights are known or words were merged.
+            embedding and normalization). None unless the layer stores queries and keys.
         """
         number = self.head_number(layer, head)
         attention = self.attention(layer).vectors
@@ -383,7 +384,7 @@ class AttentionStack:
         Returns
         -------
         ndarray or None
-            float32, (keys, head_dim). None if only weights are known or words were merged.
+            float32, (keys, head_dim). None unless the layer stores queries and keys.
         """
         number = self.head_number(layer, head)
         attention = self.attention(layer).vectors
@@ -421,7 +422,7 @@ class AttentionStack:
         Raises
         ------
         ValueError
-            If the words of the tokens are unknown.
+            If the words of the tokens are unknown, or rows and columns already combine tokens.
 
         See Also
         --------
@@ -438,7 +439,7 @@ class AttentionStack:
         query_tokens: Tokens,
         key_tokens: Tokens | None,
     ) -> AttentionStack:
-        """Return a stack with the same name, measure and sign of values, but other layers."""
+        """Return a stack with the same name, measure and kind of values, but other layers."""
         return AttentionStack(
             self.name,
             layers,
@@ -467,7 +468,7 @@ class AttentionStack:
         Raises
         ------
         IndexError
-            If the stack does not have the layer or the head. The message lists the existing ones.
+            If the stack does not have the layer or the head. The message lists those that exist.
 
         Examples
         --------
@@ -553,7 +554,7 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
 
 
 def check_weights(stack: AttentionStack, what: str) -> None:
-    """Raise ValueError if the stack is signed. `what` is the analysis, for the message."""
+    """Raise ValueError if the stack is signed. `what` names the analysis in the message."""
     if stack.signed:
         raise ValueError(
             f"{what} are defined for attention weights, but stack {stack.name!r} has signed values "

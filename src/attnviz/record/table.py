@@ -104,8 +104,8 @@ def create_table(
         "key": keys,
         "key_token": _token_column(sides[1], stack_indices, keys, texts),
     }
-    # The column of the values has the name of the measure. It is called "weight" if the stacks have
-    # different measures, or if another column already has the name.
+    # The column of the weights has the name of the measure. The name is "weight" if the stacks have
+    # different measures, or if the measure is the name of another column.
     measures = {stack.measure for stack in stacks} - columns.keys() - {"kept"}
     measure = measures.pop() if len(measures) == 1 else "weight"
     columns[measure] = joined("weights", np.float32)
@@ -120,10 +120,10 @@ def _token_column(
     positions: NDArray[Any],
     texts: Sequence[str],
 ) -> pd.Categorical[str]:
-    """Return the column of token texts at `positions`. Its categories are `texts`.
+    """Return the categorical column of token texts at `positions`, with the categories `texts`.
 
-    `sides` are the query tokens or the key tokens of each stack. For each row of the table,
-    `stack_indices` is the index of its stack in `sides`.
+    `sides` are the query tokens, or the key tokens, of each stack. `stack_indices` contains the
+    index of the stack in `sides` for each row of the table.
     """
     import pandas as pd
 
@@ -137,7 +137,7 @@ def _token_column(
 
 
 def _max_rows(stack: AttentionStack, layer: int, top_k: int | None) -> int:
-    """Return the maximum number of table rows of a head of the layer."""
+    """Return an upper bound of the number of table rows of one head of the layer."""
     rows, keys = len(stack.query_tokens), len(stack.key_tokens)
     if top_k is not None:
         return rows * min(top_k, keys)

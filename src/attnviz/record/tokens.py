@@ -19,7 +19,7 @@ from attnviz.utils.arguments import resolve_negative, whole_number
 __all__ = ["Candidate", "Prediction", "Tokens", "make_visible", "number_words", "quote"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
-# Number of positions that an error message lists if several tokens have the same text.
+# Maximum number of positions that an error message lists if several tokens have the same text.
 _MAX_LISTED = 6
 # A joiner between two characters of an emoji or an Indic word is part of the glyph and is kept. At
 # either end of a text, or next to a space or another joiner, it would be invisible and is replaced.
@@ -156,8 +156,8 @@ class Prediction:
     Attributes
     ----------
     query : int
-        Position of the query that predicted the token. It precedes the token. The weights of this
-        query are the attention during the prediction.
+        Position of the query that predicted the token. The weights of this query are the attention
+        during the prediction.
     token : Candidate
         The produced token.
     candidates : tuple of Candidate
@@ -208,7 +208,7 @@ class Tokens:
         Vocabulary ids, if they are known.
     words : tuple of (int or None), or None
         Number of the word that each token belongs to, or None for a token in no word, such as a
-        special token. The attribute itself is None if words are unknown. Consecutive tokens with
+        special token. `words` itself is None if words are unknown. Consecutive tokens with
         the same number are one word. The tokenizer defines the words: most tokenizers separate
         punctuation, and many split "didn't" into ``didn`` and ``'t``.
     grids : tuple of PatchGrid
@@ -232,7 +232,7 @@ class Tokens:
     predictions: tuple[Prediction, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if lengths differ, positions are out of range, or grids overlap."""
+        """Raise ValueError if lengths differ, positions are too large, or grids are unordered."""
         for name, column in (
             ("special", self.special),
             ("sequence", self.sequence),
@@ -298,7 +298,7 @@ class Tokens:
         TypeError
             If `text` is a single string, or contains an object that is not a string.
         ValueError
-            If the arguments have different lengths.
+            If the arguments have different lengths, or `grids` overlap or exceed the tokens.
 
         Examples
         --------
@@ -346,8 +346,8 @@ class Tokens:
             Text without a mark, such as ``"it"``, or with a mark for the beginning or the inside of
             a word: ``" it"``, ``"·it"``, ``"Ġit"``, ``"▁it"`` or ``"##it"``. A text without a mark
             matches all tokens with this text, at the beginning or inside of a word. Tokens that
-            begin with ``##`` match such a text only if no other token matches. If no token has the
-            mark of ``" it"``, it is the same as ``"it"``.
+            begin with ``##`` match this text only if no other token matches. If no token has a
+            space before ``it``, ``" it"`` is the same as ``"it"``.
 
         Returns
         -------
@@ -426,8 +426,8 @@ class Tokens:
         IndexError
             If the position is out of range.
         ValueError
-            If no token has the text, or several tokens have it. The message lists similar texts, or
-            the positions of these tokens.
+            If no token has the text, or several tokens have it. The message then suggests other
+            texts, or lists the positions of these tokens.
 
         Examples
         --------

@@ -1,12 +1,12 @@
 """Display text of vocabulary entries.
 
 Vocabularies encode the text of tokens. Byte-level BPE represents each byte by a character.
-SentencePiece writes a space as ``▁``, and rare characters as several tokens of one byte. WordPiece
-marks tokens inside of words with ``##``.
+SentencePiece writes a space as ``▁``, and rare characters as several tokens of one byte each.
+WordPiece marks tokens inside of words with ``##``.
 
 Some characters are split over several tokens, each of which has only some of the bytes. Consecutive
-tokens are therefore decoded together. Each token of such a character shows the whole character and
-the number of its part, such as ``é 1/2``.
+tokens are therefore decoded together. Each token of a split character shows the whole character and
+the number of the token's part, such as ``é 1/2``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WORD_END = "</w>"
 
 
 def guess_alphabet(entries: Sequence[str | None]) -> Alphabet:
-    """Guess the encoding of a vocabulary from the first characters of its entries.
+    """Guess the encoding of a vocabulary from the first character of each entry.
 
     The result is ``"plain"`` if no entry indicates another encoding.
 
@@ -67,7 +67,7 @@ def display_texts(
 
     `alphabet` is the encoding of the vocabulary, as in `guess_alphabet`. Entries whose flag in
     `literal` is True (added tokens) are not decoded. If a character is split over several tokens,
-    each of these tokens shows the character and the number of its part.
+    each of these tokens shows the character and the number of the token's part.
 
     >>> display_texts(["Ġcaf", "Ã", "©"], alphabet="bytes")
     ['·caf', 'é 1/2', 'é 2/2']
@@ -93,7 +93,7 @@ def display_texts(
 
 
 def _content(entry: str, alphabet: Alphabet) -> bytes | None:
-    """Return the bytes of an entry's text, or None if the entry is not encoded."""
+    """Return the bytes of an entry's text, or None if the entry is not encoded in `alphabet`."""
     if alphabet == "bytes":
         table = _byte_of()
         ending = " " if entry.endswith(_WORD_END) else ""
@@ -143,7 +143,7 @@ def _decode_run(run: Sequence[tuple[int, bytes]], texts: list[str]) -> None:
 
 
 def _part(begin: int, end: int, start: int, starts: Sequence[int]) -> str:
-    """Return a text with the part of a character that a token has, such as `` 1/2 ``.
+    """Return the number of the part of a character that a token has, as a text such as `` 1/2 ``.
 
     The character has the bytes from `begin` to below `end`. The token begins with the byte `start`.
     `starts` are the first bytes of all tokens, followed by the total number of bytes.

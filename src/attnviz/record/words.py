@@ -62,15 +62,14 @@ def find_words(
 
     `text` are display texts or vocabulary entries. `special` and `sequence` are as in `Tokens`, and
     the result is as in `Tokens.words`. The result is None if it is unknown whether adjacent tokens
-    belong to the same word: no token begins or ends with a space or break, and none begins with
-    ``##``.
+    belong to the same word: no token begins or ends with `space` or one of `breaks` (line breaks,
+    tabs), and none begins with ``##``.
 
     A special token belongs to no word and ends the previous word. No word contains tokens of both
-    texts of a pair. If tokens begin or end with spaces, a word begins with each token that begins
-    with `space`, and after each token that ends with `space` and has other characters. A word also
-    begins with each token that begins with one of `breaks` (line breaks, tabs), and after each
-    token that ends with one. Otherwise, a word begins with each token that does not begin with
-    ``##``.
+    texts of a pair. If a token begins or ends with `space` or a break, a word begins with each
+    token that begins with `space` or a break. A word also begins after each token that ends with a
+    break, or that ends with `space` and has other characters. If no token begins or ends with
+    `space` or a break, a word begins with each token that does not begin with ``##``.
 
     A middle dot in the text looks like a space in a display text. ``l·l`` therefore becomes two
     words if a token begins with its dot.
@@ -207,7 +206,7 @@ class MergedWeights(DerivedAttention):
     key_starts: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        """Raise TypeError if `base` is merged, or ValueError if the starts do not fit it."""
+        """Raise TypeError if `base` is merged, or ValueError if the starts do not fit `base`."""
         if self.base.merged:
             raise TypeError("base is already merged into words. Pass the attention between tokens.")
         for name, starts, size in (
@@ -244,8 +243,8 @@ class MergedWeights(DerivedAttention):
     def causal(self) -> bool:
         """Whether the mask is known to forbid attention to all later words.
 
-        True if no token may attend to a later token, and the words of the queries are the last
-        words of the keys. All tokens of a later word then follow all tokens of the query's word.
+        This is known if no token may attend to a later token, and the words of the queries are the
+        last words of the keys. All tokens of a later word then follow all tokens of the query.
         """
         if not self.base.causal or self.num_queries > self.num_keys:
             return False
@@ -270,7 +269,7 @@ class MergedWeights(DerivedAttention):
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Return whether each word may attend to each word, bool, (rows, columns).
 
-        A word may attend to another if one of its tokens may attend to one of the other's tokens.
+        Word I may attend to word J if any token of I may attend to any token of J.
         """
         merged = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
         if not merged.size:
@@ -296,8 +295,8 @@ class MergedWeights(DerivedAttention):
     ) -> tuple[slice, NDArray[np.int64]]:
         """Return the range of tokens that belong to a slice of words.
 
-        The second result is the index of each word's first token within this range. `starts` is the
-        position of the first token of all words, and `size` is the number of all tokens.
+        The second result is the index of each word's first token within this range. `starts` are
+        the positions of the first tokens of all words, and `size` is the number of all tokens.
         """
         begin = int(starts[words.start])
         end = int(starts[words.stop]) if words.stop < len(starts) else size
@@ -319,7 +318,7 @@ class _WordTokens:
         starts = np.append(attention.query_starts, attention.base.num_queries)
         self._keys = np.append(attention.key_starts, attention.base.num_keys)
         self.lengths = (starts[1:] - starts[:-1])[words]
-        # Index into `rows` of the first token of each selected word, and the length of `rows`.
+        # Index into `rows` of the first token of each selected word, and at the end `len(rows)`.
         self._firsts = np.concatenate([[0], np.cumsum(self.lengths)])
         self.rows = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in words])
 
@@ -374,8 +373,8 @@ def _words_of(
     """Return the slice of words that have tokens in `tile`.
 
     `tile` is a part of the range `tokens`, and `starts` is the index of each word's first token
-    within `tokens`. The second result is the same index within the tile, or 0 if the word begins
-    before the tile.
+    within `tokens`. The second result is the index of the word's first token within `tile`, or 0 if
+    the word begins before `tile`.
     """
     begin, end = tile.start - tokens.start, tile.stop - tokens.start
     first = int(np.searchsorted(starts, begin, side="right")) - 1
@@ -390,7 +389,7 @@ def merge_layers(
 
     The result contains the layers, the words of the queries, and the words of the keys. The latter
     are None if queries and keys are the same tokens. `name` is the name of the stack in messages.
-    Raise ValueError if the words are unknown, or a layer is already merged.
+    Raise ValueError if the words are unknown, or a layer already has words.
     """
     one_text = key_tokens is query_tokens
     queries = find_word_starts(query_tokens, f"query_tokens of stack {name!r}")

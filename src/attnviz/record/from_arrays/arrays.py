@@ -2,7 +2,7 @@
 
 An input is, for example, a model's output, an array of all layers, or a mask. An input that is not
 an array, is empty or has unexpected axes raises an error. The message contains the name of the
-argument and a suggested fix.
+argument.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def split_layers(
     axes: Sequence[str],
     explain: Callable[[tuple[int, ...]], str] = lambda _: "",
 ) -> list[Any]:
-    """Return a list with one array per layer, from such a list or from one array of all layers.
+    """Return a list with one array per layer.
 
-    The first axis of an array of all layers must be the layers. `axes` are the names of the axes of
-    a layer. If the axes of the array are wrong, `explain` returns a hint for its shape. The arrays
-    of a list are not checked. Raise TypeError or ValueError if `value` is not a sequence, is empty,
-    or has wrong axes. `name` is the name of the argument in messages.
+    `value` is a list of arrays, or one array whose first axis is the layers. `axes` are the names
+    of the axes of one layer. If one array has other axes, `explain` returns a hint for the message
+    from its shape. The arrays of a list are not checked. Raise TypeError or ValueError if `value`
+    is not a sequence, is empty, or has wrong axes. `name` is the name of the argument in messages.
     """
     layer_axes = f"({', '.join(axes)})"
     either = f"{layer_axes} or (1, {', '.join(axes)})"
@@ -105,7 +105,7 @@ def check_layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> 
     """Return `layers` as a list, or 0, 1, ..., `count` - 1 if it is None.
 
     Raise TypeError or ValueError if `layers` does not contain `count` different integers of at
-    least 0. `name` is the argument with the arrays of these layers, for messages.
+    least 0. `name` is the name of the argument that contains these layers, for messages.
     """
     requested = range(count) if layers is None else layers
     hint = f"one for each of the {count} layers of {name}"
@@ -126,8 +126,8 @@ def remove_batch_axis(
     """Remove the batch axis, if the tensor has one. The result has the axes `axes`.
 
     `name` is the name of the tensor in messages, such as ``"attentions[2]"``. If the axes are
-    wrong, `explain` returns a hint for the shape. Raise ValueError if the batch contains several
-    examples, the axes are wrong, or the tensor is empty.
+    wrong, `explain` returns a hint for the message from the shape. Raise ValueError if the batch
+    contains several examples, the axes are wrong, or the tensor is empty.
     """
     shape = tuple(tensor.shape)
     argument = name.partition("[")[0]

@@ -24,8 +24,9 @@ def create_band(
 ) -> BandMask | None:
     """Return the mask of causal attention, of a sliding window, or of both. None allows all pairs.
 
-    A query may attend to a key if the distance of their positions is less than `window`. The
-    queries are the last of the keys. Raise ValueError if there are more queries than keys.
+    With `window`, the distance from the query to an allowed key is less than `window`. The last
+    query and the last key have the same position. Raise ValueError if a mask is requested for more
+    queries than keys.
     """
     if not causal and window is None:
         return None
@@ -44,13 +45,14 @@ def create_band(
 def read_mask(
     value: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
 ) -> tuple[Mask | None, torch.Tensor | None]:
-    """Convert a mask. Return the allowed pairs and the finite values that it adds to the logits.
+    """Return the allowed pairs of a mask, and the finite values that are added to the logits.
 
-    `value` is bool (True if a query may attend to a key) or floating point (added to the logits).
-    `shape` is the expected shape, (heads, queries, keys). A pair is allowed only if `band` also
-    allows it. If `value` is None, the allowed pairs are `band`. The added values are None if they
-    are all 0. Raise TypeError or ValueError if `value` is not a mask, has another shape or contains
-    NaN. `name` is the name of the argument in messages.
+    `value` is bool (True if a query may attend to a key), floating point (added to the logits) or
+    None. A floating-point mask forbids pairs with minus infinity or about the lowest number of its
+    dtype. A pair is allowed only if `band` also allows the pair. If all pairs are allowed or all
+    added values are 0, None is returned for them. `shape` is (heads, queries, keys). Raise
+    TypeError or ValueError if `value` is not a mask, does not fit `shape`, or contains NaN or plus
+    infinity. `name` is the name of the argument in messages.
     """
     if value is None:
         return band, None
@@ -79,7 +81,7 @@ def read_mask(
 def read_bias(
     value: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
-    """Convert a bias, and add the values `added` of a mask. Return None if the sum is 0.
+    """Convert a bias, and add the values `added` of a mask. Return None if all sums are 0.
 
     `shape` is the expected shape, (heads, queries, keys). Raise TypeError or ValueError if `value`
     is not an array, has another shape, or contains values that are not finite. `name` is the name
@@ -108,10 +110,11 @@ def _refuse_integers(value: Any, name: str) -> None:
 def _three_axes(
     tensor: torch.Tensor, name: str, shape: tuple[int, int, int], *, rows: tuple[int, ...]
 ) -> torch.Tensor:
-    """Add or remove axes of length 1. The result is (heads or 1, queries or 1, keys).
+    """Return a tensor with three axes, (heads or 1, queries or 1, keys).
 
-    `shape` is (heads, queries, keys), and `rows` are the valid lengths of the query axis. Raise
-    ValueError if the tensor does not fit.
+    The axis of heads may be missing, and a batch axis of length 1 is removed. `shape` is (heads,
+    queries, keys), and `rows` are the valid lengths of the axis of queries. Raise ValueError if the
+    tensor does not fit.
     """
     actual = tuple(tensor.shape)
     if len(actual) == 4 and actual[0] == 1:

@@ -1,7 +1,4 @@
-"""Conversion and checks of the arguments of `AttentionRecord.from_qk`.
-
-Error messages contain the actual and the expected axes of an argument.
-"""
+"""Conversion and checks of the arguments of `AttentionRecord.from_qk`."""
 
 from __future__ import annotations
 
@@ -44,16 +41,17 @@ def create_stack(
     key_tokens: Sequence[str] | Tokens | ProjectedKeys | None,
     sentence_b_start: int | None,
 ) -> tuple[AttentionStack, list[str]]:
-    """Return a stack of the layers with these tokens, and notes for pictures.
+    """Return a stack of the layers with these tokens, and notes that views show.
 
-    All layers have the same number of queries and the same number of keys. Arguments and errors are
-    those of `AttentionRecord.from_qk`.
+    All layers have the same number of queries and the same number of keys. `tokens`, `key_tokens`
+    and `sentence_b_start` are those of `AttentionRecord.from_qk`. Raise TypeError or ValueError if
+    they are invalid.
     """
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
     unlabelled = tokens is None and key_tokens is None
-    # If attention is causal or has a window, the queries are the last of the keys. If tokens are
-    # unknown, each query is named by its position among the keys.
+    # If tokens are unknown, each query is named by its position among the keys. In causal attention
+    # and with windows, the last query is at the position of the last key.
     start = first.offset if unlabelled else 0
     labels = tokens_from_positions(num_queries, start) if tokens is None else tokens
     queries = as_tokens(labels, "tokens", sentence_b_start)
@@ -91,7 +89,7 @@ def create_layers(
     softcap: float | Sequence[float | None] | None,
     sinks: Any,
 ) -> dict[int, QueryKeyAttention]:
-    """Convert the arguments of `AttentionRecord.from_qk` to layers, by layer number."""
+    """Return the layers, by layer number, that `AttentionRecord.from_qk` creates."""
     all_queries, all_keys = _vectors(queries, "queries"), _vectors(keys, "keys")
     count = len(all_queries)
     if len(all_keys) != count:
@@ -214,7 +212,7 @@ def _masks(
     mask: Any,
     bias: Any,
 ) -> list[tuple[Mask | None, Bias | None]]:
-    """Return the mask and bias of each layer. Layers with the same arguments share the objects."""
+    """Return the mask and bias of each layer. Layers with equal arguments share these objects."""
     count = len(queries)
     windows = [_window(value) for value in _per_layer(_as_list(window), "window", count)]
     masks, biases = _per_layer(mask, "mask", count), _per_layer(bias, "bias", count)
@@ -288,12 +286,12 @@ def _window(value: Any) -> int | None:
             raise ValueError(message)  # noqa: TRY301 - converted below
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(message) from None
-    # Limit the window to a size that a band mask accepts. It is larger than any text.
+    # Limit the window to a size that a band mask accepts, and that exceeds any text.
     return min(number, 1 << 52)
 
 
 def _split_layers(sinks: Any) -> Any:
-    """Convert an array (layers, heads) to a list of layers. Return lists and None unchanged."""
+    """Split an array (layers, heads) into a list of layers. Keep other valid arguments."""
     if sinks is None or isinstance(sinks, (list, tuple)):
         return sinks
     tensor = as_tensor(sinks, "sinks")

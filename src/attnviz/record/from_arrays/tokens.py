@@ -36,14 +36,14 @@ class ProjectedKeys:
 
     Raises
     ------
-    ValueError
-        If `kernel` or `stride` is not positive, or `padding` is negative. Also if `stride` or
-        `padding` is passed without `kernel`.
+    TypeError, ValueError
+        If `kernel` or `stride` is not a positive integer, or `padding` is not an integer of at
+        least 0. Also if `stride` or `padding` is passed without `kernel`.
 
     Notes
     -----
-    Key j combines `kernel` consecutive tokens. The first has the position ``j * stride - padding``,
-    as in `torch.nn.Conv1d` and `torch.nn.AvgPool1d`.
+    Key j combines `kernel` consecutive positions, the first of which is ``j * stride - padding``,
+    as in `torch.nn.Conv1d` and `torch.nn.AvgPool1d`. Positions outside the text are padding.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class ProjectedKeys:
         Returns
         -------
         Tokens
-            One token per key. Its text contains the first and the last token that the key combines,
+            One token per key. The text contains the first and the last token that the key combines,
             and their positions. For a dense projection, texts are ``projection 0``, ``projection
             1``, ...
 
@@ -116,7 +116,7 @@ class ProjectedKeys:
         )
 
     def notes(self, num_keys: int) -> list[str]:
-        """Return the notes that pictures of the weights must show.
+        """Return the notes that views of the weights must show.
 
         Parameters
         ----------
@@ -126,6 +126,7 @@ class ProjectedKeys:
         Returns
         -------
         list of str
+            One note for a dense projection, otherwise an empty list.
         """
         if self.kernel is not None:
             return []
@@ -193,7 +194,7 @@ def as_tokens(
     """Convert strings to `Tokens`. Strings that are vocabulary entries are decoded.
 
     `argument` is the name of the argument in messages. `sentence_b_start` is the position at which
-    the second text of a pair begins, or None for a single text.
+    the second text of a pair begins. If it is None, `Tokens.sequence` is not changed.
     """
     if isinstance(tokens, Tokens):
         display_tokens = tokens
@@ -221,7 +222,7 @@ def as_tokens(
 def as_key_tokens(
     tokens: Sequence[str] | Tokens | ProjectedKeys, argument: str, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
-    """Convert the tokens of keys that differ from the queries. Return notes for pictures, too.
+    """Convert the tokens of the keys, if they differ from the queries. Return notes for views, too.
 
     If `tokens` is a `ProjectedKeys`, `num_keys` keys are computed from the tokens `queries`.
     """

@@ -1,8 +1,8 @@
 """Conversion and checks of the weights that a caller passes.
 
 Views cannot draw NaN. A batch of several examples, a missing layer or scores before the softmax
-would give a wrong picture. Such weights raise an error whose message contains the position of the
-wrong value and a suggested fix.
+would give a wrong view. All of these inputs raise an error, whose message contains the name of the
+argument and usually a suggested fix.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def create_stacks(
     measure: str,
     stack: object = "self",
 ) -> tuple[dict[str, AttentionStack], list[str]]:
-    """Create the stacks of `AttentionRecord.from_weights`. Return notes for pictures, too.
+    """Create the stacks of `AttentionRecord.from_weights`. Return notes for views, too.
 
-    `weights` and `tokens` are arguments of `AttentionRecord.from_weights` by name. The other
-    arguments and the errors are also described there.
+    `weights` and `tokens` are the arguments of `AttentionRecord.from_weights` with weights and with
+    tokens, by name. Its documentation describes all arguments and errors.
     """
     names = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
     if not names:
@@ -153,8 +153,9 @@ def check_layers(
 ) -> dict[int, torch.Tensor]:
     """Split `attentions` into layers and check every value.
 
-    The result has one tensor per layer number, (heads, queries, keys), on the CPU. Errors are those
-    of `AttentionRecord.from_weights`. `argument` is the name of the argument in messages.
+    The result has one tensor per layer number, (heads, queries, keys), on the CPU. Raise
+    TypeError or ValueError if an axis or a value is invalid, as in `AttentionRecord.from_weights`.
+    `argument` is the name of the argument in messages.
     """
     if isinstance(attentions, list | tuple) and not attentions:
         raise ValueError(
@@ -264,7 +265,7 @@ def _check_head(values: torch.Tensor, name: str, *, signed: bool) -> None:
 def _check_sums(weights: torch.Tensor, name: str) -> None:
     """Raise ValueError if a row sums to neither 1 nor 0.
 
-    If the weights sum to 1 along another axis, the message suggests that it is the axis of keys.
+    If the weights sum to 1 along another axis, the message suggests that this axis is the keys.
     """
 
     def wrong_along(axis: int) -> torch.Tensor:

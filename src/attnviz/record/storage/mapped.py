@@ -1,8 +1,8 @@
 """Files from which the arrays of a record are memory-mapped.
 
-A process can still read a mapped file after it was deleted or replaced. If the file was truncated,
-reading the missing part ends the process, and all of its data is lost. Functions here detect
-truncated files before they are read.
+A process can still read a mapped file after the file was deleted or replaced. If the file was
+truncated, reading the missing part ends the process, and all data of the process is lost. Functions
+here detect truncated files before they are read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class MappedFile:
     def is_shorter(self) -> bool:
         """Whether the file has been truncated since it was mapped.
 
-        False if it was replaced or deleted.
+        False if another file is at the path, or the file was deleted.
         """
         try:
             status = self.path.stat()
@@ -40,7 +40,7 @@ class MappedFile:
 
 
 def list_mapped_files(location: Path) -> tuple[MappedFile, ...]:
-    """Return the file of a saved record, or all of its files if `location` is a folder."""
+    """Return the file `location`, or all safetensors files in it if it is a folder."""
     paths = sorted(location.glob("*.safetensors")) if location.is_dir() else [location]
     files = []
     for path in paths:

@@ -1,7 +1,7 @@
 """Reading and writing of safetensors files with named arrays and a header of JSON values.
 
 Reading unpickles no data and memory-maps the arrays. A checksum detects damaged files, which the
-safetensors library does not. `write_arrays` is atomic: the file is complete or does not exist.
+safetensors library does not. `write_arrays` is atomic: it never leaves an incomplete file.
 
 Arrays are written in blocks, and need not be in memory as a whole. The writer of the safetensors
 library would need all arrays in memory, twice. A file contains the length of the header in eight
@@ -45,7 +45,7 @@ _SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
 #: If the arrays of a file have at most this many bytes in total, they are always compared with
-#: their checksum. Checking the gigabytes of a long text would take long, and views read only a few
+#: their checksum. Reading all gigabytes of a long text would take long, and views need only a few
 #: rows.
 MAX_ALWAYS_CHECKED = 1 << 24
 _NAMES = {
@@ -125,8 +125,8 @@ def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
 def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """Return the metadata and the memory-mapped arrays of a safetensors file.
 
-    The file may be written by any program. Raise ValueError if it is not a safetensors file or has
-    a wrong length.
+    The file may be written by any program. Raise OSError if it cannot be opened, or ValueError if
+    it is not a safetensors file or has a wrong length.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -1,11 +1,9 @@
 """Conversion of a record to a header and named arrays, and back.
 
-If several layers share a mask or bias, it is written once. A layer that is also a side of a
-difference is written once, too. The header is checked when a record is created from it.
-
-A difference is written as its two sides, the attentions that are subtracted. It is then computed on
-demand after loading. If a side is itself computed in a way that cannot be saved, such as the
-alignment of two tokenizers, the computed differences are written instead.
+A mask or bias that several layers share is written once. A difference is written as its two sides,
+the attentions that are subtracted, and is computed on demand after loading. A side that is also a
+layer of the record is written once. If a layer or side is computed in a way that cannot be saved,
+such as the alignment of two tokenizers, computed weights or differences are written instead.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ FORMAT = 3
 # Maximum number of weights that are computed to be written to a file. They take half a gigabyte.
 _MAX_COMPUTED = 1 << 27
 
-# Parts of display texts with spaces that `make_visible` must not change. The first is the part of a
-# character that `display_texts` writes, as in ``é 1/2``.
+# Parts of display texts in which `make_visible` must not replace spaces. The first is the number of
+# a part of a character that `display_texts` adds, as in ``é 1/2``.
 _PART = re.compile(
     r"( [1-4]/[1-4](?: (?=\S))?"
     # The others are from the texts of `ProjectedKeys`, as in ``the … sat (0–2)``, ``projection 0``.
@@ -136,7 +134,7 @@ class _SharedParts:
     Attributes
     ----------
     header : dict
-        Numbers of the written masks and biases, by name.
+        JSON values of the written masks and biases, by name.
     layers : dict
         Names of the written layers, by the id of the layer object.
     computed : int
@@ -199,7 +197,7 @@ def _layer_to_header(
 
 
 def _has_form(attention: LayerAttention) -> bool:
-    """Whether the data from which a layer is computed can be written instead of its weights."""
+    """Whether a layer can be written without computing its weights."""
     match attention:
         case DifferenceAttention():
             sides = attention.a, attention.b
@@ -219,7 +217,7 @@ def _computed_to_header(
 ) -> _Header:
     """Compute the weights of a layer, add them to `arrays` and return the header of the layer.
 
-    Raise ValueError if this exceeds the limit of computed weights.
+    Raise ValueError if the record then has more than `_MAX_COMPUTED` computed weights.
     """
     heads, rows, columns = attention.num_heads, attention.num_queries, attention.num_keys
     shared.computed += heads * rows * columns
@@ -289,7 +287,7 @@ class _ReadLayers:
     def _form(self, prefix: str, fields: _Header) -> LayerAttention:
         if fields["kind"] == "difference":
             sides = fields["a"], fields["b"]
-            # Reject a side that is itself a difference. Such a file is not written.
+            # Reject a side that is itself a difference. `record_to_arrays` does not write it.
             for side in sides:
                 if "difference" in (side["kind"], side.get("base", {}).get("kind")):
                     raise ValueError(f"{prefix} is a difference of differences")

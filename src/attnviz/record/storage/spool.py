@@ -57,7 +57,7 @@ class Spool:
         self._written: dict[int, tuple[torch.Tensor, str, str]] = {}
 
     def check(self) -> None:
-        """Raise OSError if the folder is not empty or cannot be created."""
+        """Raise OSError if the folder is not empty, is a file, or has no parent folder."""
         with self._naming():
             if self.folder.is_dir():
                 if any(self.folder.iterdir()):
@@ -88,7 +88,7 @@ class Spool:
     ) -> dict[str, torch.Tensor]:
         """Write arrays to a new file whose name contains `name`. Return them memory-mapped.
 
-        Raise OSError with the folder and a suggested fix if the file cannot be written.
+        Raise OSError with the folder in its message if the file cannot be written.
         """
         file_name = f"{self._count:04}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:100]}.safetensors"
         self._count += 1
@@ -155,7 +155,7 @@ class Spool:
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
-            # Windows raises OSError for a file that is still mapped. The file remains.
+            # Windows raises OSError for a file that is still mapped. The file then remains.
             with suppress(OSError):
                 (self.folder / name).unlink()
             self._files.pop(name, None)
@@ -195,13 +195,13 @@ class SpoolFolders:
         self._next = 0
 
     def check(self) -> None:
-        """Raise OSError if the folder is not empty or cannot be created."""
+        """Raise OSError if `folder` is not empty, is a file, or has no parent folder."""
         self._outer.check()
 
     def take(self, count: int, undo: Cleanup) -> list[Spool]:
         """Create the folders of the next `count` records and return their spools.
 
-        When the block of `undo` ends, it discards the spools that are not finished.
+        When the block of `undo` ends, spools without a finished record are discarded.
         """
         spools = [self._outer]
         if self._several:
@@ -252,7 +252,7 @@ def read_folder(
 
 
 def _raise_without_index(path: str | os.PathLike[str], folder: Path) -> None:
-    """Raise FileNotFoundError. If subfolders contain records, the message lists them."""
+    """Raise FileNotFoundError. If subfolders contain records, the message names some of them."""
     subfolders = sorted(
         (subfolder for subfolder in folder.iterdir() if (subfolder / INDEX).is_file()),
         key=lambda subfolder: (len(subfolder.name), subfolder.name),
