@@ -75,7 +75,7 @@ ForwardChange = Mapping[tuple[str, int], LayerChange]
 
 @dataclass(frozen=True)
 class Block:
-    """Position of a call's queries and keys in the text that has been generated so far.
+    """Position of a call's queries and keys in the text so far (the prompt and new tokens).
 
     Attributes
     ----------
@@ -218,10 +218,7 @@ def apply_change(
 def _heads_by_rows(
     rows: Mapping[int, NDArray[np.int64]],
 ) -> list[tuple[list[int], NDArray[np.int64]]]:
-    """Group heads whose attention is replaced at the same queries.
-
-    Return the heads and the queries of each group.
-    """
+    """Group heads with the same queries in `rows`. Return the heads and queries of each group."""
     groups: dict[bytes, tuple[list[int], NDArray[np.int64]]] = {}
     for head, queries in rows.items():
         groups.setdefault(queries.tobytes(), ([], queries))[0].append(head)
@@ -249,8 +246,8 @@ def edit_weights(
     """Overwrite the weights of a module right after its softmax.
 
     This works for modules that compute attention in their own code, because they multiply the
-    values with this tensor. `weights` are (examples, heads, queries, keys) or
-    (examples * heads, queries, keys). Several `examples` are continuations of one text, and all of
+    values with this tensor. `weights` are (examples, heads, queries, keys) or (examples * heads,
+    queries, keys). If `examples` is more than 1, they are continuations of one text, and all of
     them are changed. `positions`, `name` and `block` are as for `apply_change`.
     """
     by_example = weights

@@ -195,10 +195,10 @@ class CheckedCalls:
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own.
 
-    If `checked` is given, only the examples that it selects are compared. `foreign` maps the name
-    of each function that transformers does not ship to the number of compared rows per head and the
-    number of all rows, in the call with the smallest share of compared rows. The value is None if a
-    call had no output to compare with.
+    If `checked` is given, outputs are compared only for the examples that it selects. `foreign`
+    maps the name of each function that transformers does not ship to the number of compared rows
+    per head and the number of all rows, in the call with the smallest share of compared rows. The
+    value is None if a call had no output to compare with.
     """
 
     def __init__(self, checked: CheckedCalls | None = None) -> None:

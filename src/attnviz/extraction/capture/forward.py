@@ -191,10 +191,7 @@ def hold_uncompiled(model: PreTrainedModel, undo: Cleanup) -> None:
 
 
 class _Stance:
-    """Setting of torch's compiler ("stance") that makes compiled modules run uncompiled.
-
-    The object stores the earlier stance and restores it.
-    """
+    """Setting of torch's compiler ("stance") that makes compiled modules run uncompiled."""
 
     def __init__(self) -> None:
         self._before: Any = None

@@ -89,9 +89,10 @@ class Encoder:
     ) -> Batch:
         """Convert an example of `examples_of`, or a batch that is already encoded, into a batch.
 
-        `target` is a text that the model is forced to produce, and `decoder_input_ids` are the
-        inputs of its decoder. If `generating` is True, the model will generate up to
-        `num_new_tokens` tokens, for which a truncated text leaves room.
+        `target` is the text (or the texts) that the model is forced to produce, and
+        `decoder_input_ids` are the inputs of its decoder. Both may be None. If `generating` is
+        True, the model will generate up to `num_new_tokens` tokens, for which a truncated text
+        leaves room.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         if isinstance(target, str):

@@ -126,8 +126,8 @@ def _arrange_blocks(
 ) -> ImageLayout | None:
     """Sort patches that are in the order of blocks of `size` x `size` patches (Qwen2-VL).
 
-    Each block becomes one token of the text. `grid` has the frames, rows and columns of patches of
-    each image. Return None if `grid` does not fit the tokens.
+    If `size` is None, it is read from the model. Each block becomes one token of the text. `grid`
+    has the frames, rows and columns of each image. Return None if `grid` does not fit the tokens.
     """
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
@@ -214,7 +214,8 @@ def _stage_shape(
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """Return the numbers of rows and columns of patches in the stage with `count` tokens, or None.
 
-    The second pair of numbers includes the padding that fills windows of `side` x `side` patches.
+    The second pair of numbers includes the padding that fills windows of `side` x `side` patches. A
+    `side` of 0 means no windows.
     """
     for patch in patch_sizes(config):
         shape = (-(-image_size[0] // patch[0]), -(-image_size[1] // patch[1]))

@@ -79,8 +79,8 @@ def frame_tokens(
     """Return tokens for the `count` frames of a sound, named by their start, such as ``0.04s``.
 
     `arguments` are the arguments of the model. The sound is ``input_values``, (examples, samples),
-    or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` defines the
-    sampling rate and the number of samples of a feature. Return None if `arguments` contain no
+    or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` may define
+    the sampling rate and the number of samples of a feature. Return None if `arguments` contain no
     sound.
 
     Examples

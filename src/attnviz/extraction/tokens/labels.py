@@ -40,7 +40,7 @@ class TokenNames:
     `batch` has the inputs of the forward, and `stacks` its captured layers. `layouts` has the
     layout of each stack whose tokens are patches in a known order. Each example has `num_pictures`
     pictures. `processor` computed the pixel values of images or the features of a sound. `virtual`
-    are the virtual tokens before the text.
+    are the virtual tokens before the text, or None.
     """
 
     def __init__(
