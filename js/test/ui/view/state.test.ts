@@ -6,106 +6,63 @@ import {
   makeSignals,
   readHash,
   readIndices,
-  same,
   valuesOf,
   writeHash,
 } from "../../../src/ui/view/state";
 import { HEAD_DEFAULTS, type HeadState } from "../../../src/views/head/state";
+import { WidgetModel } from "../../fakes";
 
-/** Model of a widget with its traits and their listeners. */
-class Model {
-  saved = 0;
-  readonly listeners = new Map<string, Set<() => void>>();
-  readonly values: Record<string, unknown>;
-  constructor(values: Record<string, unknown>) {
-    this.values = values;
-  }
-  get(name: string): unknown {
-    return this.values[name];
-  }
-  set(name: string, value: unknown): void {
-    if (same(this.values[name], value)) return;
-    this.values[name] = value;
-    for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
-  }
-  /**
-   * Set several values as one message of the kernel does: all values are set before a listener
-   * runs.
-   */
-  receive(values: Record<string, unknown>): void {
-    const changed = Object.keys(values).filter((name) => !same(this.values[name], values[name]));
-    Object.assign(this.values, values);
-    for (const name of changed)
-      for (const listener of this.listeners.get(`change:${name}`) ?? []) listener();
-  }
-  save_changes(): void {
-    this.saved++;
-  }
-  on(event: string, listener: (...args: never[]) => void): void {
-    const all = this.listeners.get(event) ?? new Set();
-    all.add(listener as () => void);
-    this.listeners.set(event, all);
-  }
-  off(event?: string | null, listener?: ((...args: never[]) => void) | null): void {
-    this.listeners.get(event ?? "")?.delete(listener as () => void);
-  }
+/** Bind the traits of a widget to a state. */
+function bind(traits: Record<string, unknown> = { layer: 0, heads: [], token: 4 }) {
+  const end = new AbortController();
+  const model = new WidgetModel(traits);
+  const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
+  const behind = { value: false };
+  const take = bindModel(model, state, end.signal, undefined, () => behind.value);
+  return { end, model, state, behind, take };
 }
 
 describe("traits", () => {
   it("are read at the start, and missing ones keep their defaults", () => {
-    const end = new AbortController();
-    const state = makeSignals({ layer: 0, heads: [] as number[], threshold: 0.5 });
-    const model = new Model({ layer: 3, heads: [1, 7] });
-    bindModel(model, state, end.signal);
-    expect(valuesOf(state)).toEqual({ layer: 3, heads: [1, 7], threshold: 0.5 });
-    expect(model.saved).toBe(0);
+    const { model, state } = bind({ layer: 3, heads: [1, 7] });
+    expect(valuesOf(state)).toEqual({ layer: 3, heads: [1, 7], token: 4 });
+    expect(model.numSaves).toBe(0);
   });
 
   it("are synchronized in both directions, and several changes are saved once", () => {
-    const end = new AbortController();
-    const state = makeSignals({ layer: 0, heads: [] as number[] });
-    const model = new Model({ layer: 0, heads: [] });
-    bindModel(model, state, end.signal);
+    const { model, state } = bind();
     model.set("layer", 5);
     expect(state.layer.value).toBe(5);
-    expect(model.saved).toBe(0);
+    expect(model.numSaves).toBe(0);
     assign(state, { layer: 6, heads: [2] });
-    expect(model.values).toEqual({ layer: 6, heads: [2] });
-    expect(model.saved).toBe(1);
+    expect(model.values).toEqual({ layer: 6, heads: [2], token: 4 });
+    expect(model.numSaves).toBe(1);
   });
 
   it("that change in one message are all read before any is written", () => {
-    const end = new AbortController();
-    const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
-    const model = new Model({ layer: 0, heads: [], token: 4 });
-    bindModel(model, state, end.signal);
-    model.receive({ layer: 5, heads: [2], token: null });
-    expect(valuesOf(state)).toEqual({ layer: 5, heads: [2], token: null });
-    expect(model.values).toEqual({ layer: 5, heads: [2], token: null });
-    expect(model.saved).toBe(0);
+    const { model, state } = bind();
+    const changed = { layer: 5, heads: [2], token: null };
+    model.receive(changed);
+    expect(valuesOf(state)).toEqual(changed);
+    expect(model.values).toEqual(changed);
+    expect(model.numSaves).toBe(0);
   });
 
   it("of a record that is not described yet wait, except for choices of the reader", () => {
-    const end = new AbortController();
-    const state = makeSignals({ layer: 0, heads: [] as number[], token: 4 as number | null });
-    const model = new Model({ layer: 0, heads: [], token: 4 });
-    let behind = true;
-    const take = bindModel(model, state, end.signal, undefined, () => behind);
+    const { model, state, behind, take } = bind();
+    behind.value = true;
     model.receive({ layer: 5, token: 9 });
     expect(valuesOf(state)).toEqual({ layer: 0, heads: [], token: 4 });
     assign(state, { heads: [1], token: 2 });
     expect(model.values).toEqual({ layer: 5, heads: [1], token: 2 });
-    behind = false;
+    behind.value = false;
     take();
     expect(valuesOf(state)).toEqual({ layer: 5, heads: [1], token: 2 });
     expect(model.values).toEqual(valuesOf(state));
   });
 
   it("do not change after the end", () => {
-    const end = new AbortController();
-    const state = makeSignals({ layer: 0 });
-    const model = new Model({ layer: 0 });
-    bindModel(model, state, end.signal);
+    const { end, model, state } = bind();
     end.abort();
     model.set("layer", 9);
     expect(state.layer.value).toBe(0);
@@ -122,30 +79,20 @@ describe("traits", () => {
 });
 
 describe("the URL fragment", () => {
-  const values: HeadState = {
-    ...HEAD_DEFAULTS,
-    stack: "self",
-    layer: 3,
-    heads: [1, 7, 9],
-    token: 10,
-  };
-
-  it.each([
-    values,
-    { ...values, heads: [], token: null, key: 4 },
-    { ...values, stack: "a&b=c#d ü" },
-  ])("survives writing and parsing", (state) => {
-    const back = readHash<HeadState>(`#${writeHash(state, RECORD_HASH)}`, RECORD_HASH);
-    const { stack, layer, heads } = state;
-    expect(back).toMatchObject({ stack, layer, heads });
-    expect(back.token ?? null).toBe(state.token);
-    expect(back.key ?? null).toBe(state.key);
-  });
+  it.each<Partial<HeadState>>([{ token: 10 }, { heads: [], key: 4 }, { stack: "a&b=c#d ü" }])(
+    "keeps %j",
+    (changed) => {
+      const state = { ...HEAD_DEFAULTS, stack: "self", layer: 3, heads: [1, 7, 9], ...changed };
+      const { stack, layer, heads, token, key } = state;
+      const fragment = `#${writeHash<HeadState>(state, RECORD_HASH)}`;
+      const values = { token: null, key: null, ...readHash<HeadState>(fragment, RECORD_HASH) };
+      expect(values).toMatchObject({ stack, layer, heads, token, key });
+    },
+  );
 
   it("is ignored if it is invalid", () => {
-    expect(readHash<HeadState>("#layer=-1&heads=1,x&token=1e9&key=&foo=2", RECORD_HASH)).toEqual(
-      {},
-    );
+    const fragment = "#layer=-1&heads=1,x&token=1e9&key=&foo=2";
+    expect(readHash<HeadState>(fragment, RECORD_HASH)).toEqual({});
     expect(readHash<HeadState>("#<script>", RECORD_HASH)).toEqual({});
     expect(readIndices("3,3,1")).toEqual([3, 1]);
   });

@@ -1,0 +1,199 @@
+/**
+ * Hosts that cannot run in these tests. They are simulated by the ways in which they differ:
+ * buffers, signals and theme attributes.
+ */
+
+import { beforeEach, describe, expect, it, onTestFinished } from "vitest";
+import { KernelChannel } from "../../../src/client/kernel";
+import { Source } from "../../../src/client/source";
+import { MAX_REPLY_BYTES } from "../../../src/client/transport";
+import makeHeadWidget from "../../../src/views/head";
+import makeMatrixWidget from "../../../src/views/matrix";
+import makeModelWidget from "../../../src/views/model";
+import { described, stackOf, tokensOf } from "../../builders";
+import { drawnIn, pass, until, useFakeClock } from "../../dom";
+import { WidgetModel } from "../../fakes";
+
+/** Limit for the size of a message to the kernel, in bytes. The limits of all hosts are far larger. */
+const MAX_REQUEST_BYTES = 10_000;
+
+const TOKENS = ["a", "b", "c"];
+const HEADS = 2;
+const STACK = stackOf({
+  ...{ layers: [0, 1], heads_per_layer: [HEADS, HEADS], query_tokens: tokensOf(TOKENS) },
+});
+
+interface Message {
+  attnviz: string;
+  id: string;
+  name: string;
+  arguments: { heads?: number[]; rows?: [number, number]; columns?: [number, number] };
+}
+/** Function that converts the bytes of a reply to the type in which a host delivers them. */
+type BufferConversion = (bytes: Uint8Array<ArrayBuffer>) => unknown;
+
+const toDataView: BufferConversion = (bytes) => new DataView(bytes.buffer);
+
+/** Model of a widget whose kernel answers every request. Every query attends only to key 0. */
+class Host extends WidgetModel {
+  readonly #convert: BufferConversion;
+
+  constructor(convert = toDataView) {
+    super({ stack: "self", layer: 0, heads: [0] });
+    this.#convert = convert;
+  }
+
+  override send(content: unknown): void {
+    super.send(content);
+    const message = content as Message;
+    if (message.attnviz === "request") queueMicrotask(() => this.#answer(message));
+  }
+
+  #answer({ id, name, arguments: { heads, rows, columns } }: Message): void {
+    const reply = (header: unknown, buffers: unknown[]): void =>
+      this.emit("msg:custom", { attnviz: "reply", id, header }, buffers);
+    if (name === "describe") {
+      reply(described(STACK), []);
+      return;
+    }
+    // A tile has one matrix, which is the mean of the heads. Other replies have one matrix per
+    // head.
+    const count = name === "tile" ? 1 : (heads?.length ?? HEADS);
+    const [first, stop] = rows ?? [0, TOKENS.length];
+    const [left, right] = columns ?? [0, TOKENS.length];
+    const shape = [count, stop - first, right - left];
+    const codes = new Uint8Array(count * (stop - first) * (right - left));
+    for (let i = 0; i < codes.length; i += right - left) codes[i] = 255;
+    const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0.00392, pooled: "max" };
+    reply(header, [this.#convert(codes)]);
+  }
+}
+
+/**
+ * Return a larger buffer that contains the bytes, and their offset, which is not a multiple of
+ * four.
+ */
+function insideLargerBuffer(bytes: Uint8Array): [ArrayBuffer, number, number] {
+  const all = new Uint8Array(bytes.length + 12).fill(7);
+  all.set(bytes, 5);
+  return [all.buffer, 5, bytes.length];
+}
+
+let container: HTMLElement;
+
+type Widget = ReturnType<typeof makeHeadWidget>;
+
+/** Show a widget in an element, as a host does that passes no abort signal. */
+function show(widget: Widget, model: Host, el = container): () => void {
+  const end = widget.render({ model: model as never, el });
+  onTestFinished(end);
+  return end;
+}
+
+function initialize(widget: Widget, model: Host): () => void {
+  const end = widget.initialize({ model: model as never });
+  onTestFinished(end);
+  return end;
+}
+
+const rootOf = (element: Element): Element => element.querySelector(".attnviz") as Element;
+
+useFakeClock();
+
+beforeEach(() => {
+  container = document.createElement("div");
+  document.body.append(container);
+  onTestFinished(() => {
+    container.remove();
+    for (const name of document.body.getAttributeNames()) document.body.removeAttribute(name);
+  });
+});
+
+it.each<[string, BufferConversion]>([
+  ["a DataView, as in Jupyter and VS Code", toDataView],
+  ["a DataView of a part of a message", (bytes) => new DataView(...insideLargerBuffer(bytes))],
+  ["a Uint8Array of a part, as in Colab", (bytes) => new Uint8Array(...insideLargerBuffer(bytes))],
+  ["an ArrayBuffer", (bytes) => bytes.buffer],
+])("a view draws if buffers come as %s", async (_type, convert) => {
+  const model = new Host(convert);
+  const widget = makeHeadWidget();
+  initialize(widget, model);
+  show(widget, model);
+  await drawnIn(rootOf(container), "head:self:0");
+  expect(rootOf(container).getAttribute("data-attnviz-state")).toBe("ready");
+  expect(container.textContent).toContain("“a”");
+});
+
+describe.each([
+  ["head", makeHeadWidget],
+  ["model", makeModelWidget],
+  ["matrix", makeMatrixWidget],
+])("the %s view", (name, makeWidget) => {
+  it("reports an error if a host drops buffers", async () => {
+    const model = new Host(() => undefined);
+    const widget = makeWidget();
+    initialize(widget, model);
+    show(widget, model);
+    const root = rootOf(container);
+    await until(() => expect(root.getAttribute("data-attnviz-state")).toBe("error"));
+    expect(root.textContent).toContain("The reply contains no data.");
+  });
+
+  it("ends with the returned functions if the host passes no signal", async () => {
+    const model = new Host();
+    const widget = makeWidget();
+    const end = initialize(widget, model);
+    const close = show(widget, model);
+    await drawnIn(rootOf(container), `${name}:self:0`);
+    close();
+    expect(container.children).toHaveLength(0);
+    end();
+    expect(model.numListeners).toBe(0);
+    const numSent = model.sent.length;
+    model.set("layer", 1);
+    document.body.setAttribute("data-jp-theme-light", "false");
+    await pass(1000);
+    expect(model.sent).toHaveLength(numSent);
+  });
+
+  it("draws if a host renders without initialising", async () => {
+    const model = new Host();
+    const close = show(makeWidget(), model);
+    await drawnIn(rootOf(container), `${name}:self:0`);
+    close();
+    expect(model.numListeners).toBe(0);
+  });
+
+  it("shows in two outputs, and continues in one when the other is cleared", async () => {
+    const model = new Host();
+    const widget = makeWidget();
+    initialize(widget, model);
+    const closeFirst = show(widget, model, document.createElement("div"));
+    show(widget, model);
+    await drawnIn(rootOf(container), `${name}:self:0`);
+    closeFirst();
+    model.set("layer", 1);
+    await drawnIn(rootOf(container), `${name}:self:1`);
+  });
+});
+
+it("requests stay small for large records", async () => {
+  const model = new WidgetModel();
+  const end = new AbortController();
+  const source = new Source(new KernelChannel(model, end.signal));
+  const heads = Array.from({ length: 128 }, (_, head) => head);
+  const common = { stack: "encoder", layer: 95, heads };
+  const span: [number, number] = [99_000, 100_000];
+  const requests = [
+    source.block({ ...common, rows: span, columns: span }),
+    source.maps({ ...common, size: 64 }),
+    // This request leaves out a thousand keys, so it is the largest.
+    source.page({ ...common, leave_out: Array.from({ length: 1_000 }, (_, key) => key) }),
+  ];
+  end.abort();
+  await Promise.allSettled(requests);
+  expect(model.sent.length).toBeGreaterThanOrEqual(2);
+  for (const message of model.sent)
+    expect(JSON.stringify(message).length).toBeLessThan(MAX_REQUEST_BYTES);
+  expect(MAX_REPLY_BYTES).toBeLessThanOrEqual(1_000_000);
+});
