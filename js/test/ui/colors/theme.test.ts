@@ -69,10 +69,12 @@ describe("the theme", () => {
     const end = new AbortController();
     watchHostTheme(document.body, changed, end.signal);
     document.body.setAttribute("data-jp-theme-light", "false");
-    await vi.waitFor(() => expect(changed).toHaveBeenCalledTimes(1));
+    // Observers of attributes run in a microtask.
+    await Promise.resolve();
+    expect(changed).toHaveBeenCalledTimes(1);
     end.abort();
     document.body.setAttribute("data-jp-theme-light", "true");
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    await Promise.resolve();
     expect(changed).toHaveBeenCalledTimes(1);
   });
 });

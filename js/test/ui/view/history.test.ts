@@ -8,6 +8,7 @@ import {
 } from "../../../src/ui/view/history";
 import { RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
 import { assign, makeSignals, type Signals, valuesOf } from "../../../src/ui/view/state";
+import { pressKey } from "../../dom";
 
 interface Choices {
   layer: number;
@@ -144,34 +145,21 @@ describe("a history", () => {
 describe("the reader of a view", () => {
   let root: HTMLElement;
   let plot: HTMLElement;
-  let field: HTMLInputElement;
 
   beforeEach(() => {
     root = document.createElement("div");
     root.innerHTML = '<div class="av-plot" tabindex="0"></div><input type="search">';
     document.body.append(root);
     plot = root.querySelector(".av-plot") as HTMLElement;
-    field = root.querySelector("input") as HTMLInputElement;
     followReader(root, history, end.signal, false);
   });
 
   afterEach(() => root.remove());
 
-  const press = (target: EventTarget, init: KeyboardEventInit): KeyboardEvent => {
-    const event = new KeyboardEvent("keydown", {
-      bubbles: true,
-      cancelable: true,
-      composed: true,
-      ...init,
-    });
-    target.dispatchEvent(event);
-    return event;
-  };
-
   it.each(["pointerdown", "click", "change", "wheel", "keydown"])("chooses by %s", (name) => {
     for (const layer of [1, 2]) {
       vi.advanceTimersByTime(1000);
-      if (name === "keydown") press(plot, { key: "]" });
+      if (name === "keydown") pressKey(plot, "]");
       else plot.dispatchEvent(new Event(name, { bubbles: true }));
       assign(state, { layer });
     }
@@ -183,11 +171,11 @@ describe("the reader of a view", () => {
 
   it("makes one choice while a key is held down", () => {
     for (const repeat of [false, true, true]) {
-      press(plot, { key: "]", repeat });
+      pressKey(plot, "]", { repeat });
       assign(state, { layer: state.layer.peek() + 1 });
       vi.advanceTimersByTime(500);
     }
-    press(plot, { key: "]" });
+    pressKey(plot, "]");
     assign(state, { layer: 9 });
     history.undo();
     expect(state.layer.value).toBe(3);
@@ -200,22 +188,24 @@ describe("the reader of a view", () => {
     document.body.addEventListener("keydown", outside, { signal: end.signal });
     choose({ layer: 1 });
     choose({ layer: 2 });
-    expect(press(plot, { key: "z", code: "KeyZ", ctrlKey: true }).defaultPrevented).toBe(true);
-    expect(state.layer.value).toBe(1);
-    press(plot, { key: "я", code: "KeyZ", metaKey: true });
+    const redo = { code: "KeyZ", ctrlKey: true, shiftKey: true };
+    const undo = pressKey(plot, "z", { code: "KeyZ", ctrlKey: true });
+    expect([undo.defaultPrevented, state.layer.value]).toEqual([true, 1]);
+    pressKey(plot, "я", { code: "KeyZ", metaKey: true });
     expect(state.layer.value).toBe(0);
-    press(plot, { key: "Z", code: "KeyZ", ctrlKey: true, shiftKey: true });
+    pressKey(plot, "Z", redo);
     expect(state.layer.value).toBe(1);
-    press(plot, { key: "Z", code: "KeyZ", ctrlKey: true, shiftKey: true });
+    pressKey(plot, "Z", redo);
     expect(state.layer.value).toBe(2);
     // Without a step to redo, the view also stops the key, so the redo of the host does not run.
-    press(plot, { key: "Z", code: "KeyZ", ctrlKey: true, shiftKey: true });
+    pressKey(plot, "Z", redo);
     expect(outside).not.toHaveBeenCalled();
   });
 
   it("uses the undo of a text field inside the field", () => {
     choose({ layer: 1 });
-    const event = press(field, { key: "z", code: "KeyZ", ctrlKey: true });
+    const field = root.querySelector("input");
+    const event = pressKey(field, "z", { code: "KeyZ", ctrlKey: true });
     expect(event.defaultPrevented).toBe(false);
     expect(state.layer.value).toBe(1);
   });
@@ -227,6 +217,6 @@ it.each([
   [{ key: "z" }, null],
   [{ key: "z", ctrlKey: true, altKey: true }, null],
   [{ key: "w", code: "KeyZ", ctrlKey: true }, null],
-] as const)("knows %j", (init, meaning) => {
+] as const)("the meaning of %j is %j", (init, meaning) => {
   expect(historyKey(new KeyboardEvent("keydown", init))).toBe(meaning);
 });
