@@ -215,34 +215,6 @@ def test_a_run_that_hangs_ends_and_says_where(tmp_path: Path, body: str, output:
     assert output in answer.stdout
 
 
-SLOW = """
-import pytest
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", range(60))
-def test_slow(case):
-    pass
-
-def test_quick():
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_a_seed_chooses_about_a_quarter_of_the_slow_tests(tmp_path: Path) -> None:
-    files = {"conftest.py": CONFTEST, "test_slow.py": SLOW}
-    chosen = []
-    for seed in ("first", "second"):
-        options = (f"--slow-sample={seed}", "--collect-only", "-q", "-m", "not gpu")
-        output = run_here(tmp_path, files, *options).stdout
-        assert "test_slow.py::test_quick" in output
-        chosen.append(re.findall(r"test_slow\[(\d+)\]", output))
-    assert chosen[0] != chosen[1]
-    for cases in chosen:
-        # 15 expected: five standard deviations of a binomial distribution are 17.
-        assert 0 < len(cases) < 32
-
-
 def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
     names = run_tests.files()
     assert set(names) == {

@@ -62,16 +62,6 @@ def test_the_pages_that_scripts_write_are_in_the_navigation(navigation: list[str
     assert ordered == {file.as_posix() for file in files}
 
 
-def test_a_live_view_replaces_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_gallery, "frame", lambda example, up: f"<{example.title} {up}>\n")
-    picture = '<picture>\n  <source srcset="x">\n  <img src="y">\n</picture>\n'
-    for replaced in ("", picture, '<img src="y">\n'):
-        text = f"Before.\n\n<!-- live: views/head -->\n{replaced}\nAfter.\n"
-        assert site_gallery.with_live_views(text, "../") == (
-            "Before.\n\n<Head view ../>\n\n\nAfter.\n"
-        )
-
-
 def test_pictures_of_both_themes_follow_the_switch_of_the_site() -> None:
     text = (
         '<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="a-dark.webp">\n'

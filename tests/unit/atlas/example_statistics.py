@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 
 from attnviz.corpus.edges import EdgeColumns
 from attnviz.corpus.roles import Role
@@ -179,7 +178,3 @@ def cross_statistics(texts: int = 6) -> HeadStatistics:
     for number in range(texts):
         statistics.add(cross_record(number))
     return statistics
-
-
-def as_weights(record: AttentionRecord, layer: int, head: int, stack: str = "self") -> Any:
-    return torch.as_tensor(record.stack(stack).weights(layer=layer, head=head)).numpy()

@@ -17,8 +17,6 @@ from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from unit.atlas.example_statistics import (
-    as_weights,
-    causal_record,
     cross_statistics,
     fixture,
     fixture_statistics,
@@ -72,34 +70,6 @@ def test_the_fixture_is_sent_as_both_sides_read_it(name: str) -> None:
             )
         else:
             same_up_to_rounding(inflated(reply.data), inflated(data))
-
-
-def test_edges_are_weights_of_their_texts_with_the_tokens_around_them() -> None:
-    statistics = made_statistics()
-    server = AtlasServer(statistics)
-    texts = inflated(joined_reply(server, "texts", {"stack": "self"}).data)
-    assert texts["keys"] is None
-    for layer in range(2):
-        edges = inflated(joined_reply(server, "edges", {"stack": "self", "layer": layer}).data)
-        for columns in edges.values():
-            assert columns["head"] == sorted(columns["head"])
-            rows = zip(*(columns[name] for name in columns), strict=True)
-            for head, weight, text, query, key in rows:
-                record = causal_record(text)
-                assert as_weights(record, layer, head)[query, key] == pytest.approx(
-                    weight, rel=1e-3
-                )
-                index = texts["numbers"].index(text)
-                positions = texts["queries"]["positions"][index]
-                for end in (query, key):
-                    entry = texts["queries"]["tokens"][index][positions.index(end)]
-                    assert texts["vocabulary"][entry] == record.stack().query_tokens[end]
-        strongest = edges["strongest"]
-        for head in range(3):
-            weights = [
-                w for w, h in zip(strongest["weight"], strongest["head"], strict=True) if h == head
-            ]
-            assert weights == sorted(weights, reverse=True)
 
 
 def test_cross_attention_has_tokens_of_both_sides() -> None:

@@ -151,28 +151,6 @@ def test_each_text_has_its_own_mask() -> None:
     assert_looped(example, "self", 0, Placing())
 
 
-@pytest.mark.parametrize("kinds", [8, 100])
-def test_random_points_have_the_recall_of_chance(kinds: int) -> None:
-    """Without positions, keys of equal tokens are equal and lie at the same point."""
-    random = np.random.default_rng(kinds)
-    # About equally many of each token.
-    token = torch.from_numpy(np.concatenate([random.permutation(kinds) for _ in range(75)])[:600])
-    queries, keys = vectors(200, kinds, 4), vectors(200, kinds, 4, seed=1)
-    example = with_vectors(queries[:, token], keys[:, token], [60] * 10)
-    # Many plots, because whether equal tokens are found is decided for all of them at once.
-    plots = vectors(200, 2 * kinds, 2, seed=5)[:, torch.cat([token, token + kinds])]
-    figures_of_heads = measure_trust(
-        example, None, 0, place(example, None, 0), plots, max_queries=60
-    )
-    recalls, chances = (
-        np.array([getattr(figures, figure) for figures in figures_of_heads])
-        for figure in ("recall", "recall_baseline")
-    )
-    noise = recalls.std() / len(recalls) ** 0.5
-    assert noise < 0.1 * chances.mean()
-    assert recalls.mean() == pytest.approx(chances.mean(), abs=4 * noise)
-
-
 def test_ties_are_broken_at_random() -> None:
     """Compare with ties that are broken at random many times."""
     random = np.random.default_rng(2)

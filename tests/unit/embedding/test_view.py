@@ -154,28 +154,6 @@ def test_a_method_without_its_package_raises_import_error(monkeypatch: pytest.Mo
     assert view.method == "tsne"
 
 
-def test_requests_of_the_browser_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[tuple[dict[str, Any], list[bytes]]] = []
-    view = EmbeddingView(corpus([4, 6]))
-    monkeypatch.setattr(view, "send", lambda message, buffers: sent.append((message, buffers)))
-    way = {"scaling": "norms", "translate": True, "lift": False}
-    requests = [
-        ("overview", {"stack": "self", "layers": [0], "way": way}),
-        ("describe", {"text": 1}),
-        ("lines", {"stack": "self", "layer": 0, "head": 0, "point": 99}),
-        ("page", {"part": 0, "state": {"layer": 1}}),
-    ]
-    for number, (name, arguments) in enumerate(requests):
-        message = {"attnviz": "request", "id": str(number), "name": name, "arguments": arguments}
-        view._receive_message(view, message, [])
-    overview, described, lines, page = sent
-    assert len(overview[1][0]) == 3 * 20 * 2
-    assert len(described[0]["header"]["stacks"][0]["query_tokens"]["text"]) == 6
-    assert "points 0 to 19" in lines[0]["message"]
-    assert page[0]["header"] == {"parts": 1, "name": "made-embedding-view.html"}
-    assert b'"layer": 1' in page[1][0]
-
-
 @pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
 )

@@ -91,14 +91,6 @@ def name_and(number: int) -> tuple[str, int]:
     return threading.current_thread().name, number
 
 
-@pytest.mark.parametrize(("count", "own"), [(0, True), (1, True), (2, False), (9, False)])
-def test_one_item_needs_no_thread(count: int, own: bool) -> None:
-    results = list(map_ahead(name_and, iter(range(count))))
-    assert [number for _, number in results] == list(range(count))
-    assert all((name == threading.current_thread().name) == own for name, _ in results)
-    assert torch.get_num_threads() == 3
-
-
 def test_items_are_consumed_on_demand() -> None:
     consumed: list[int] = []
 

@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.server.description import describe_points
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
@@ -339,13 +340,36 @@ def test_replies_and_their_parts_depend_on_the_placing(
         ("overview", {"stack": "self", "layers": [0], "part": 1}),
     ]
     server = CorpusServer(example)
-    for way in (WAY, other_way, WAY):
-        fresh = CorpusServer(example)
-        for name, arguments in requests:
+    for name, arguments in requests:
+        for way in (WAY, other_way, WAY):
             arguments_with_way = arguments | {"way": way}
-            assert server.reply(name, arguments_with_way) == fresh.reply(name, arguments_with_way)
+            expected = CorpusServer(example).reply(name, arguments_with_way)
+            assert server.reply(name, arguments_with_way) == expected
     figures = [
         server.reply("trust", {"heads": [0]} | PLOT | {"way": way}).header["heads"][0]["placed"]
         for way in (WAY, other_way)
     ]
     assert figures[0] != figures[1]
+
+
+@pytest.mark.parametrize(
+    ("example", "num_skipped", "stopped"),
+    [
+        (corpus([4, 6]), 0, False),
+        # Every text that could be read is included, so nothing was sampled.
+        (Corpus([record(4), record(6)], total_texts=5, num_skipped=3), 3, False),
+        # Reading stopped before the last two texts.
+        (Corpus([record(4), record(6)], total_texts=5, num_skipped=1), 1, True),
+        (Corpus([record(4), record(6)], total_texts=5), 0, True),
+        # One of the two texts that were read fits.
+        (corpus([4, 6], max_points=12), 0, True),
+        # A part of the only text.
+        (corpus([40], max_points=12), 0, True),
+    ],
+    ids=["all", "all that fit", "some", "of many", "one of two", "part of one"],
+)
+def test_the_description_says_why_texts_have_no_points(
+    example: Corpus, num_skipped: int, stopped: bool
+) -> None:
+    description = describe_points(example, "self")
+    assert (description["num_skipped"], description["stopped"]) == (num_skipped, stopped)

@@ -1,20 +1,26 @@
-"""State of views: defaults, and traits that depend on each other."""
+"""State of views: defaults, accepted values, and traits that depend on each other."""
 
 from __future__ import annotations
 
 import json
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import traitlets
+from traitlets import TraitError
 
-from attnviz.record.record import AttentionRecord
+from attnviz.record.attention import StoredWeights
+from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
-from unit.records import captured_record, encoder_decoder_record, given_record
+from attnviz.views.neuron import NeuronView
+from unit.page_data import data_of
+from unit.records import captioned_record, captured_record, encoder_decoder_record, given_record
 
 
 def test_the_default_state() -> None:
@@ -161,3 +167,84 @@ def test_numbers_of_numpy_are_accepted() -> None:
     view = HeadView(given_record((3,)), scores=scores, min_score=scores.mean(), heads=[True])
     view.threshold = np.float32(0.25)
     assert json.dumps([view.min_score, view.threshold, view.heads]) == "[0.5, 0.25, [1]]"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([2, 0, 2], [0, 2]),
+        (range(2), [0, 1]),
+        (np.array([1]), [1]),
+        ({1}, [1]),
+        (1, [1]),
+        ({-1: -1}, {"1": [2]}),
+        ("all", None),
+        ({1: [2, 0], 0: (1,)}, {"0": [1], "1": [0, 2]}),
+        ({np.int64(1): np.arange(2)}, {"1": [0, 1]}),
+        # The state that the browser returns.
+        ({"1": [2]}, {"1": [2]}),
+        (None, None),
+    ],
+)
+def test_heads_to_offer_are_stored_as_json(value: Any, expected: Any) -> None:
+    view = ModelView(given_record((2, 3)), include_heads=value)
+    assert view.include_heads == expected
+    assert json.loads(json.dumps(view.state))["include_heads"] == expected
+    changed = ModelView(given_record((2, 3)))
+    changed.include_heads = value
+    assert changed.include_heads == expected
+
+
+def test_a_page_has_the_controls_of_its_view_or_of_the_argument() -> None:
+    view = HeadView(given_record(), controls="compact")
+    assert data_of(view.to_html())["state"]["controls"] == "compact"
+    assert data_of(view.to_html(controls=False))["state"]["controls"] == "none"
+    assert data_of(view.to_html(controls=True))["state"]["controls"] == "auto"
+    assert view.controls == "compact"
+    with pytest.raises(ValueError, match=r"controls=2\.5 must be one of"):
+        view.to_html(controls=2.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "controls"), [(True, "auto"), (np.True_, "auto"), ("full", "full"), ("none", "none")]
+)
+def test_accepted_values_of_controls(value: Any, controls: str) -> None:
+    assert HeadView(given_record(), controls=value).controls == controls
+
+
+def test_stacks_with_vectors_keep_the_images_of_the_record() -> None:
+    record = captioned_record()
+    [stack] = record.stacks.values()
+    weights_only = AttentionStack(
+        "given", {0: StoredWeights(torch.from_numpy(stack.weights(layer=0)))}, stack.query_tokens
+    )
+    both = AttentionRecord({"self": stack, "given": weights_only}, images=record.images)
+    served = NeuronView(both).served_record
+    assert list(served.stacks) == ["self"]
+    np.testing.assert_array_equal(served.images[0], record.images[0])
+
+
+def test_stacks_of_weights_are_omitted_if_others_remain() -> None:
+    record = captured_record()
+    assert list(record.stacks) == ["self", "cross"]
+    view = NeuronView(record)
+    assert list(view.record.stacks) == ["self"]
+    assert (view.record.model, view.record.notes) == (record.model, record.notes)
+    with pytest.raises(TraitError, match="cross"):
+        view.stack = "cross"
+    # The original record is unchanged.
+    assert list(record.stacks) == ["self", "cross"]
+    alone = AttentionRecord({"self": record.stack("self")})
+    assert NeuronView(alone).record is alone
+
+
+def test_a_page_contains_vectors_and_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.pages.html.bundle", lambda *_: "export const a = 1;")
+    html = NeuronView(captured_record()).to_html()
+    data = data_of(html)
+    assert data["view"] == "neuron"
+    assert data["blocks"] == []
+    layers = [
+        (layer_data["stack"], layer_data["layer"]) for layer_data in data["vectors"]["layers"]
+    ]
+    assert layers == [("self", layer) for layer in (2, 3, 5, 7, 11, 12)]
