@@ -11,7 +11,6 @@ import torch
 import traitlets
 
 import attnviz as av
-from models.make_models import make_model
 from models.tiny import IDS, SIZE, built
 from unit.complete_replies import whole_reply
 
@@ -141,37 +140,6 @@ def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     # One token is kept where the text would be empty.
     assert len(curve.order) == COUNT - (removal == "delete")
     assert "value of widest" in repr(curve)
-
-
-def test_sufficient_tokens_keep_the_value_of_a_function_above_0() -> None:
-    model = built("BertForQuestionAnswering", SIZE)
-    before = by_hand(model, start_of_span)
-
-    def above(output: Any) -> Any:
-        return start_of_span(output) - before + 0.05
-
-    tokens = av.sufficient_tokens(model, GIVEN, answer=above)
-    mask = torch.zeros_like(IDS)
-    mask[0, list(tokens.positions)] = 1
-    assert tokens.value == pytest.approx(by_hand(model, above, attention_mask=mask), abs=1e-5)
-    assert tokens.value > 0
-    with pytest.raises(ValueError, match=r"value of the function is -1. Pass .* function that is"):
-        av.sufficient_tokens(model, GIVEN, answer=lambda _: -1.0)
-
-
-def test_a_permutation_of_two_weights_swaps_them() -> None:
-    """The second query of a decoder has two keys, so a permutation keeps or exchanges them."""
-    model = make_model("gpt2")
-    [weights] = av.extract(model, GIVEN).stack().weights(layer=0, head=1, rows=slice(1, 2))
-    swapped = av.extract(model, GIVEN).stack().weights(layer=0, head=1).copy()
-    swapped[1, :2] = weights[1::-1]
-    change = av.SetWeights(layers=0, heads=1, weights=swapped)
-    effect = av.intervene(model, GIVEN, change, answer=early_logit).effect
-    permuted = av.permutation_effect(model, GIVEN, layer=0, head=1, query=1, answer=early_logit)
-    moved = permuted.values > 1e-6
-    assert 0 < moved.sum() < len(moved)
-    assert permuted.values[moved] == pytest.approx(abs(effect.change), abs=1e-6)
-    assert repr(permuted).startswith("<PermutationEffect: value of early_logit moves by ")
 
 
 def test_a_view_measures_a_function() -> None:

@@ -26,7 +26,9 @@ def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
     return [layer[0] for layer in own]
 
 
-def test_two_texts_against_the_models_own_weights(minilm: tuple[Any, Any]) -> None:
+def test_two_texts_differ_as_the_models_own_weights(
+    minilm: tuple[Any, Any],
+) -> None:
     model, tokenizer = minilm
     comparison = av.compare(model, HE, SHE, tokenizer=tokenizer, names=("he", "she"))
     assert comparison.a.tokens.text[9] == "he→she"
@@ -100,12 +102,12 @@ def test_a_changed_head_differs_by_more_than_rounding(minilm: tuple[Any, Any]) -
     assert '"distance"' in view.to_html()
 
 
-def test_two_tokenizers_over_one_text(minilm: tuple[Any, Any]) -> None:
+def test_models_with_two_tokenizers_are_compared_on_one_text(minilm: tuple[Any, Any]) -> None:
     model, tokenizer = minilm
-    decoder, its_tokenizer = av.demos.load("decoder")
+    decoder, words = av.demos.load("decoder")
     text = "the cat sat on the mat"
     comparison = av.compare(
-        (model, decoder), text, tokenizer=(tokenizer, its_tokenizer), names=("BERT", "GPT")
+        (model, decoder), text, tokenizer=(tokenizer, words), names=("BERT", "GPT")
     )
     spelled = "".join(comparison.a.tokens.text).replace("·", "")
     assert "thecatsatonthemat" in spelled
@@ -160,15 +162,9 @@ def test_bad_inputs_are_refused(minilm: tuple[Any, Any]) -> None:
     for arguments, options, error, words in (
         ((model, HE, ""), {}, ValueError, "the text is empty"),
         ((model, [HE, SHE], HE), {"progress": False}, ValueError, "has 2 examples"),
-        (([model], HE), {}, TypeError, "a is 1 models"),
-        (([], HE), {}, TypeError, "a is 0 models"),
         (([model, model],), {}, TypeError, "pass two records"),
-        (([model, model], HE), {"names": ["x"]}, ValueError, "at least two strings"),
-        (([model, model], HE), {"names": 5}, ValueError, "names=5 must be at least two strings"),
-        (([model] * 3, HE), {"names": ["x", "y"]}, ValueError, "has 2 names for 3"),
         (([model] * 3, HE), {"tokenizer": [tokenizer] * 2}, ValueError, "tokenizer has 2 entries"),
         ((model, HE, SHE), {"tokenizer": [tokenizer] * 2}, ValueError, "tokenizer is a list"),
-        ((model,), {}, TypeError, "a model and two inputs"),
     ):
         with pytest.raises(error, match=words):
             av.compare(*arguments, **({"tokenizer": tokenizer} | options))

@@ -1,4 +1,4 @@
-"""Moving points keeps the model's own weights, and a caveat says where it does not."""
+"""Points that are moved give the model's own weights, or a caveat says why they do not."""
 
 from __future__ import annotations
 
@@ -56,28 +56,22 @@ def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing
 
 
 @pytest.fixture
-def make_corpus(
-    byte_tokenizer: Any, word_tokenizer: Any
-) -> Callable[[str], tuple[Corpus, list[list[NDArray[np.float32]]]]]:
+def make_corpus(byte_tokenizer: Any, word_tokenizer: Any) -> Make:
+    """Return a function that makes a corpus, and the model's own weights of each text and layer."""
+
     def make(kind: str) -> tuple[Corpus, list[list[NDArray[np.float32]]]]:
         tokenizer = word_tokenizer if kind == "bert" else byte_tokenizer
         model = make_model(kind)
         corpus = extract_corpus(model, TEXTS, tokenizer=tokenizer, progress=False)
         assert corpus.text_indices == (0, 1, 2)
         assert corpus.points().whole
-        inputs = [tokenizer(text, return_tensors="pt") for text in TEXTS]
-        if kind == "gpt_oss":
-            inputs = [{"input_ids": encoding["input_ids"]} for encoding in inputs]
+        inputs = [{"input_ids": tokenizer(text, return_tensors="pt").input_ids} for text in TEXTS]
         return corpus, [reference(model, encoding)["self"] for encoding in inputs]
 
     return make
 
 
-WAYS = [
-    Placing("norms", translate=False),
-    Placing("norms"),
-    Placing("norms", lift=True),
-]
+WAYS = [Placing("norms", translate=False), Placing("norms"), Placing("norms", lift=True)]
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "mistral"])
@@ -89,10 +83,10 @@ def test_every_placement_gives_the_models_own_weights(kind: str, make_corpus: Ma
 
 
 @pytest.mark.parametrize(
-    ("kind", "say"), [("gemma2", "soft-caps its logits"), ("gpt_oss", "has a sink")]
+    ("kind", "caveat"), [("gemma2", "soft-caps its logits"), ("gpt_oss", "has a sink")]
 )
 def test_soft_caps_and_sinks_make_moving_the_keys_inexact(
-    kind: str, say: str, make_corpus: Make
+    kind: str, caveat: str, make_corpus: Make
 ) -> None:
     corpus, own = make_corpus(kind)
     # Scaling is exact even then, and the formula of this test equals the model's.
@@ -101,12 +95,10 @@ def test_soft_caps_and_sinks_make_moving_the_keys_inexact(
     assert worst(corpus, own, Placing("norms")) > 0.01
     for layer in corpus.stack().layers:
         [words] = corpus.caveats(None, layer)
-        assert say in words
+        assert caveat in words
 
 
-def test_a_position_bias_is_kept_and_noted(byte_tokenizer: Any) -> None:
-    model = make_model("bloom")
-    corpus = extract_corpus(model, TEXTS, tokenizer=byte_tokenizer, progress=False)
-    own = [reference(model, byte_tokenizer(text, return_tensors="pt"))["self"] for text in TEXTS]
+def test_a_position_bias_is_kept_and_noted(make_corpus: Make) -> None:
+    corpus, own = make_corpus("bloom")
     assert worst(corpus, own, Placing()) < 2e-4
     assert "adds a position bias" in corpus.caveats(None, 0)[0]

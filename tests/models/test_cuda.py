@@ -155,30 +155,6 @@ def test_padding(implementation: str) -> None:
     assert np.abs(padded - alone).max() < 5e-3
 
 
-def test_several_devices(tmp_path: Path) -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("one CUDA device is there, and two are needed")
-    pytest.importorskip("accelerate", reason="pip install accelerate")
-    model = make_model("llama")
-    own = eager_weights(model)
-    model.save_pretrained(tmp_path)
-    device_map: Any = {
-        "model.embed_tokens": 0,
-        "model.layers.0": 0,
-        "model.layers.1": 1,
-        "model.layers.2": 1,
-        "model.norm": 1,
-        "model.rotary_emb": 0,
-        "lm_head": 1,
-    }
-    spread = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map=device_map)
-    assert largest(extract(spread, IDS), own) < 1e-3
-    record = extract(spread, IDS, device=None)
-    devices = {str(record.stacks["self"].attention(layer).queries.device) for layer in range(3)}
-    assert devices == {"cuda:0", "cuda:1"}
-    assert largest(record, own) < 1e-3
-
-
 @pytest.mark.parametrize("bits", [4, 8])
 def test_weights_of_few_bits(tmp_path: Path, bits: int) -> None:
     pytest.importorskip("bitsandbytes", reason="pip install bitsandbytes")

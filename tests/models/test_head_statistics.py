@@ -1,4 +1,4 @@
-"""Statistics of heads over models and texts: they find known heads and omit nothing."""
+"""Statistics of heads over texts find the known heads and include every text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnviz.corpus import Roles
 from attnviz.corpus.measuring import SCORES
 from attnviz.extraction import extract as run_extract
 from models.conftest import SENTENCES
-from models.make_models import make_model
+from models.make_models import make_model, reference
 from rounding import weights_error
 from train_demos.sentences import antecedent_sentence, repeated_halves
 
@@ -36,65 +36,48 @@ def decoder_texts(tokenizer: Any, count: int) -> list[str]:
     return [*repeated, *sentences]
 
 
-class TestTheDemoDecoder:
-    @pytest.fixture(scope="class")
-    def texts(self, decoder: tuple[Any, Any]) -> list[str]:
-        return decoder_texts(decoder[1], 25)
+@pytest.fixture(scope="module")
+def texts(decoder: tuple[Any, Any]) -> list[str]:
+    return decoder_texts(decoder[1], 25)
 
-    @pytest.fixture(scope="class")
-    def statistics(self, decoder: tuple[Any, Any], texts: list[str]) -> HeadStatistics:
-        model, tokenizer = decoder
-        return head_statistics(model, texts, tokenizer=tokenizer, progress=False)
 
-    def test_only_the_two_known_heads_are_found(self, statistics: HeadStatistics) -> None:
-        roles = statistics.stack().roles()
-        roles_of_layers = [
-            (layer, name) for layer, names in enumerate(roles.names) for name in names if name
+@pytest.fixture(scope="module")
+def statistics(decoder: tuple[Any, Any], texts: list[str]) -> HeadStatistics:
+    model, tokenizer = decoder
+    return head_statistics(model, texts, tokenizer=tokenizer, progress=False)
+
+
+def test_only_the_two_known_heads_of_the_demo_decoder_have_roles(
+    statistics: HeadStatistics,
+) -> None:
+    roles = statistics.stack().roles()
+    roles_of_layers = [
+        (layer, name) for layer, names in enumerate(roles.names) for name in names if name
+    ]
+    assert roles_of_layers == [(0, "previous token"), (1, "induction")]
+    head = roles.names[1].index("induction")
+    assert roles.label(1, head).startswith("induction 0.")
+
+
+def test_scores_are_those_of_the_models_own_weights(
+    decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
+) -> None:
+    model, tokenizer = decoder
+    means = []
+    for text in texts:
+        own = reference(model, tokenizer(text, return_tensors="pt"))["self"]
+        weights = np.concatenate(own)
+        scores = [
+            np.diagonal(weights, -1, 2, 3).mean(axis=-1),
+            weights[..., 0].mean(axis=-1),
+            np.diagonal(weights, 0, 2, 3).mean(axis=-1),
         ]
-        assert roles_of_layers == [(0, "previous token"), (1, "induction")]
-        head = roles.names[1].index("induction")
-        assert roles.label(1, head).startswith("induction 0.")
-
-    def test_scores_are_those_of_the_models_own_weights(
-        self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
-    ) -> None:
-        model, tokenizer = decoder
-        was = model.config._attn_implementation
-        model.set_attn_implementation("eager")
-        means = []
-        for text in texts:
-            ids = tokenizer(text, return_tensors="pt")["input_ids"]
-            with torch.no_grad():
-                weights = torch.cat(model(ids, output_attentions=True).attentions).numpy()
-            means.append(
-                [
-                    np.diagonal(weights, -1, 2, 3).mean(axis=-1),
-                    weights[..., 0].mean(axis=-1),
-                    np.diagonal(weights, 0, 2, 3).mean(axis=-1),
-                ]
-            )
-        model.set_attn_implementation(was)
-        stack = statistics.stack()
-        for index, name in enumerate(("previous token", "first token", "self")):
-            expected = np.mean([one[index] for one in means], axis=0)
-            assert_allclose(np.array(stack.mean(name)), expected, atol=1e-5, err_msg=name)
-
-    def test_these_heads_have_their_roles_on_shuffled_texts_too(
-        self, decoder: tuple[Any, Any], texts: list[str], statistics: HeadStatistics
-    ) -> None:
-        """Shuffled texts are not a suitable baseline for roles (docs/heads.md)."""
-        model, tokenizer = decoder
-        generator = np.random.default_rng(0)
-        shuffled = [" ".join(generator.permutation(text.split())) for text in texts]
-        shuffled_result = head_statistics(
-            model, shuffled, tokenizer=tokenizer, progress=False
-        ).stack()
-        original = statistics.stack()
-        assert np.max(shuffled_result.mean("previous token")[0]) > 0.98
-        assert (
-            np.max(shuffled_result.mean("induction")[1])
-            > np.max(original.mean("induction")[1]) - 0.1
-        )
+        means.append(scores)
+    stack = statistics.stack()
+    for name, expected in zip(
+        ("previous token", "first token", "self"), np.mean(means, axis=0), strict=True
+    ):
+        assert_allclose(np.array(stack.mean(name)), expected, atol=1e-5, err_msg=name)
 
 
 def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
@@ -126,8 +109,8 @@ def sentences_of_docs(count: int) -> list[str]:
     return [chosen[index] for index in np.linspace(0, len(chosen) - 1, count).astype(int)]
 
 
-def test_the_known_heads_of_a_trained_checkpoint(checkpoint_folder: Path) -> None:
-    """The roles were measured earlier with other code on other texts."""
+def test_the_known_heads_of_a_trained_checkpoint_have_roles(checkpoint_folder: Path) -> None:
+    """The roles were measured with other code on other texts."""
     model = transformers.AutoModel.from_pretrained(checkpoint_folder)
     result = head_statistics(
         model,
@@ -179,6 +162,12 @@ def tiny_bert(word_tokenizer: Any) -> tuple[Any, Any]:
     return make_model("bert"), word_tokenizer
 
 
+def assert_same_means(one: HeadStatistics, other: HeadStatistics) -> None:
+    for name in other.stack().score_names:
+        means = (np.array(statistics.stack().mean(name)) for statistics in (one, other))
+        assert_allclose(*means, atol=1e-6)
+
+
 def saved(statistics: HeadStatistics, folder: Path) -> bytes:
     statistics.save(folder / "bytes.safetensors")
     return (folder / "bytes.safetensors").read_bytes()
@@ -202,10 +191,7 @@ class TestCheckpoint:
         again = head_statistics(model, self.TEXTS, checkpoint=path, resume=True, **options)
         assert again.texts == whole.texts == 12
         assert again.num_skipped == 2
-        for name in whole.stack().score_names:
-            assert_allclose(
-                np.array(again.stack().mean(name)), np.array(whole.stack().mean(name)), atol=1e-6
-            )
+        assert_same_means(again, whole)
 
     def test_an_interrupt_loses_nothing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_bert: tuple[Any, Any]
@@ -231,12 +217,7 @@ class TestCheckpoint:
             head_statistics(model, self.TEXTS, **options)
         result = head_statistics(model, self.TEXTS, resume=True, **options)
         whole = head_statistics(model, self.TEXTS, tokenizer=tokenizer, progress=False)
-        for name in whole.stack().score_names:
-            assert_allclose(
-                np.array(result.stack().mean(name)),
-                np.array(whole.stack().mean(name)),
-                atol=1e-6,
-            )
+        assert_same_means(result, whole)
         # A complete result is not computed again.
         assert head_statistics(model, self.TEXTS, resume=True, **options).texts == 12
 
@@ -315,76 +296,53 @@ def test_records_with_some_layers_and_another_name(byte_tokenizer: Any) -> None:
         head_statistics(records, layers=[0, 7], progress=False)
 
 
+RECORD = attnviz.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("values", "options", "error", "words"),
     [
-        {"batch_size": 4},
-        {"truncation": True},
-        {"checkpoint": "heads.safetensors"},
-        {"resume": True},
-        {"tokenizer": "gpt2"},
-        {"processor": "gpt2"},
-        {"target": ["a"]},
+        (([],), {}, ValueError, "records is empty"),
+        ((["text"],), {}, TypeError, r"records\[0\] must be an AttentionRecord, not str"),
+        *(
+            (([RECORD],), {name: value}, TypeError, f"{name}=.* has no meaning without texts")
+            for name, value in (
+                ("batch_size", 4),
+                ("truncation", True),
+                ("checkpoint", "heads.safetensors"),
+                ("resume", True),
+                ("tokenizer", "gpt2"),
+                ("processor", "gpt2"),
+                ("target", ["a"]),
+            )
+        ),
+        ((3,), {}, TypeError, "texts is missing. Pass a model and texts"),
+        (("model", []), {}, ValueError, "texts is empty"),
+        (("model", ["", None]), {}, ValueError, "texts: all 2 are empty or too long"),
+        (("model", "text"), {}, TypeError, "texts is one text"),
+        (("model", ["a"]), {"engine": "dask"}, ValueError, "engine='dask'"),
+        (("model", ["a"]), {"batch_size": 0}, ValueError, "batch_size=0 must be"),
+        (("model", ["a"]), {"parse": [1, 2]}, ValueError, "parse has 2 entries"),
+        (("model", ["a"]), {"parse": {}}, TypeError, "parse must be a sequence"),
+        (("model", ["a"]), {"target": ["a", "b"]}, ValueError, "target must be a list"),
+        (("model", ["a"]), {"columns": {"kind": ["a"]}}, ValueError, "distinct, and not 'kind'"),
+        (("model", ["a"]), {"edges": -1}, ValueError, "edges=-1 must be"),
     ],
 )
-def test_records_refuse_arguments_of_models(options: dict[str, Any]) -> None:
-    record = attnviz.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-    [name] = options
-    with pytest.raises(TypeError, match=f"{name}=.* has no meaning without texts"):
-        head_statistics([record], **options)
+def test_bad_arguments_are_refused(
+    tiny_bert: tuple[Any, Any], values: Any, options: Any, error: type[Exception], words: str
+) -> None:
+    model, tokenizer = tiny_bert
+    arguments = [model if value == "model" else value for value in values]
+    if len(arguments) > 1:
+        options = {"tokenizer": tokenizer, **options}
+    with pytest.raises(error, match=words):
+        head_statistics(*arguments, progress=False, **options)
 
 
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("values", "options", "kind", "words"),
-        [
-            (([],), {}, ValueError, "records is empty"),
-            ((["text"],), {}, TypeError, r"records\[0\] must be an AttentionRecord, not str"),
-            ((3,), {}, TypeError, "texts is missing. Pass a model and texts"),
-            (("model", []), {}, ValueError, "texts is empty"),
-            (("model", "text"), {}, TypeError, "texts is one text"),
-            (("model", ["a"]), {"engine": "dask"}, ValueError, "engine='dask'"),
-            (("model", ["a"]), {"batch_size": 0}, ValueError, "batch_size=0 must be"),
-            (("model", ["a"]), {"parse": [1, 2]}, ValueError, "parse has 2 entries"),
-            (("model", ["a"]), {"parse": {}}, TypeError, "parse must be a sequence"),
-            (("model", ["a"]), {"target": ["a", "b"]}, ValueError, "target must be a list"),
-            (
-                ("model", ["a"]),
-                {"columns": {"kind": ["a"]}},
-                ValueError,
-                "names must be distinct, and not 'kind'",
-            ),
-            (("model", ["a"]), {"edges": -1}, ValueError, "edges=-1 must be"),
-        ],
-    )
-    def test_is_refused_by_name(
-        self,
-        tiny_bert: tuple[Any, Any],
-        values: Any,
-        options: Any,
-        kind: type[Exception],
-        words: str,
-    ) -> None:
-        model, tokenizer = tiny_bert
-        arguments = [model if value == "model" else value for value in values]
-        if len(arguments) > 1:
-            options = {"tokenizer": tokenizer, **options}
-        with pytest.raises(kind, match=words):
-            head_statistics(*arguments, progress=False, **options)
-
-    def test_texts_without_words(self, tiny_bert: tuple[Any, Any]) -> None:
-        model, tokenizer = tiny_bert
-        with pytest.raises(ValueError, match="texts: all 2 are empty or too long"):
-            head_statistics(model, ["", None], tokenizer=tokenizer, progress=False)
-
-
-class TestThePage:
-    """docs/heads.md names every score and role."""
-
-    TEXT = (Path(__file__).parents[2] / "docs" / "heads.md").read_text(encoding="utf-8")
-
-    def test_every_score_and_role_is_documented(self) -> None:
-        for name in (*SCORES, *Roles.definitions):
-            assert f"`{name}`" in self.TEXT, name
-        for kind in KINDS:
-            assert kind in self.TEXT
+def test_the_page_documents_every_score_and_role() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "heads.md").read_text(encoding="utf-8")
+    for name in (*SCORES, *Roles.definitions):
+        assert f"`{name}`" in page, name
+    for kind in KINDS:
+        assert kind in page
