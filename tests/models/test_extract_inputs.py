@@ -12,7 +12,6 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from torch import nn
 
 from attnviz import AttentionRecord
 from attnviz.extraction import extract
@@ -113,13 +112,9 @@ class TestTexts:
         assert record.tokens.special[:2] == (True, True)
         several = extract(gpt2, [messages, messages[:1]], tokenizer=byte_tokenizer, progress=False)
         assert same(several[0], record)
-
-    def test_chat_messages_with_a_target_open_the_answer(
-        self, gpt2: Any, byte_tokenizer: Any
-    ) -> None:
-        messages = [{"role": "user", "content": "hello"}]
-        record = extract(gpt2, messages, tokenizer=byte_tokenizer, target="The dog")
-        assert "".join(record.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
+        # A target is the answer.
+        answer = extract(gpt2, messages[:1], tokenizer=byte_tokenizer, target="The dog")
+        assert "".join(answer.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
 
     def test_a_target_of_a_decoder_continues_the_prompt(
         self, gpt2: Any, byte_tokenizer: Any
@@ -164,55 +159,15 @@ class TestTexts:
         weights = by_ids.stacks["cross"].weights(layer=0)
         assert np.array_equal(weights, record.stacks["cross"].weights(layer=0))
 
-    @pytest.mark.parametrize("kind", ["MBart", "T5"])
-    def test_the_decoder_of_a_classifier_reads_the_text(
-        self, kind: str, piece_tokenizer: Any
-    ) -> None:
-        sizes = {"d_model": 32, "vocab_size": len(piece_tokenizer), "num_labels": 2}
-        if kind == "T5":
-            config = transformers.T5Config(
-                **sizes, d_kv=8, d_ff=32, num_layers=1, num_heads=4, decoder_start_token_id=0
-            )
-        else:
-            config = transformers.MBartConfig(
-                **sizes, encoder_layers=1, decoder_layers=1, max_position_embeddings=64
-            )
-        config.pad_token_id, config.eos_token_id = 0, piece_tokenizer.eos_token_id
-        model = getattr(transformers, f"{kind}ForSequenceClassification")(config).eval()
-        text = "The cat sat"
-        record = extract(model, text, tokenizer=piece_tokenizer)
-        ids = piece_tokenizer(text)["input_ids"]
-        # mBART starts with the last token, T5 with a start token.
-        first = ids[-1] if kind == "MBart" else 0
-        assert record.stacks["decoder"].query_tokens.ids == (first, *ids[:-1])
+    def test_the_decoder_of_a_classifier_reads_the_text(self, piece_tokenizer: Any) -> None:
+        end = piece_tokenizer.eos_token_id
+        config = make_model("t5", num_labels=2, eos_token_id=end).config
+        model = transformers.T5ForSequenceClassification(config).eval()
+        record = extract(model, "The cat sat", tokenizer=piece_tokenizer)
+        # The decoder reads the text after a start token.
+        ids = piece_tokenizer("The cat sat")["input_ids"]
+        assert record.stacks["decoder"].query_tokens.ids == (0, *ids[:-1])
         assert any("makes by default" in note for note in record.notes)
-
-    def test_a_decoder_with_several_start_ids_receives_all(self) -> None:
-        side = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16}
-        config = transformers.DiaConfig(
-            encoder_config={**side, "num_key_value_heads": 2, "intermediate_size": 32},
-            decoder_config={
-                **side,
-                "num_key_value_heads": 2,
-                "cross_num_attention_heads": 2,
-                "cross_num_key_value_heads": 2,
-                "cross_head_dim": 16,
-                "cross_hidden_size": 32,
-                "intermediate_size": 32,
-            },
-        )
-        model = transformers.DiaModel(config).eval()
-        runs: list[nn.Module] = []
-        model.get_encoder().register_forward_hook(lambda module, *_: runs.append(module))
-        channels = config.decoder_config.num_channels
-        inputs = {
-            "input_ids": torch.arange(10, 16)[None],
-            "decoder_input_ids": torch.arange(8 * channels).reshape(1, 8, channels),
-        }
-        record = extract(model, inputs)
-        assert len(record.stacks["decoder"].query_tokens) == 8
-        assert len(runs) == 1
-        assert not any("makes by default" in note for note in record.notes)
 
     def test_each_text_of_a_list_has_its_target(self, bart: Any, piece_tokenizer: Any) -> None:
         texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]

@@ -363,22 +363,6 @@ def test_cells_of_neuron_notebooks_draw_the_same(
     compare_attention(drawn, run(row.attnviz, ours))
 
 
-def test_calls_of_the_notebooks_that_transformers_5_replaces(word_tokenizer: Any) -> None:
-    model = make_model("bert", "eager", output_attentions=True).base_model
-    available = TEXTS | {"tokenizer": word_tokenizer, "text_pair": TEXTS["sentence_b"]}
-    available |= {"model": model, "input_ids": torch.tensor([[2, 7, 3]])}
-    table = DOCUMENT.read_text(encoding="utf-8").partition("| With transformers 5 |")[2]
-    calls = re.findall(r"^\| `(.+)` \| `(.+)` \|$", table.partition("\n\n")[0], re.MULTILINE)
-    *removed, (last, _) = calls
-    assert len(removed) == 2
-    for before, _ in removed:
-        with pytest.raises(AttributeError, match=r"encode_plus|as_target_tokenizer"):
-            exec(before, available)  # noqa: S102 - the document's own code
-    assert eval(last, available) == ()  # noqa: S307
-    for _, now in calls:
-        assert eval(now, available)  # noqa: S307
-
-
 def test_weights_may_have_special_tokens_and_a_title(
     given_weights: dict[str, Any], byte_tokenizer: Any, names: Callable[[Row], Any]
 ) -> None:
