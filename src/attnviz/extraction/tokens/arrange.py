@@ -83,10 +83,10 @@ def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> Im
 def _layout_in_pages(
     model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
 ) -> ImageLayout | None:
-    """Return the layout of images that are padded to a common size (Pixtral).
+    """Return the layout of one example's images that are padded to a common size (Pixtral).
 
-    Each image is at the top left of its padded picture. Return None if the sizes of the images do
-    not give the number of tokens.
+    Each image is at the top left of its padded picture. Return None if there are several examples,
+    or if the sizes of the images do not give the number of tokens.
     """
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
