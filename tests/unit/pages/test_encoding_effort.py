@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.pages import encoding, html, vectors
@@ -21,6 +21,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
+from unit.formulas import logits_of, weights_of
 from unit.long_records import long_record
 from unit.page_data import data_of, decode_sparse, no_page_of_all
 from unit.records import words
@@ -218,20 +219,17 @@ def test_rounding_is_measured_on_some_queries_of_a_long_text(
 
 
 def assert_errors(
-    record: av.AttentionRecord, number: int, layer: dict[str, Any], queries: Any
+    record: av.AttentionRecord, number: int, layer: dict[str, Any], queries: Sequence[int]
 ) -> None:
-    """Compare the errors with those computed by hand in float64."""
-    attention = record.stacks["self"].attention(number)
+    """Compare the errors of rounded queries and keys with those of the formulas."""
+    attention = record.stack().attention(number)
     assert isinstance(attention, QueryKeyAttention)
-    sides: list[NDArray[np.floating[Any]]] = [attention.queries.numpy(), attention.keys.numpy()]
-    results = []
-    for q, k in (sides, [side.astype(np.float16) for side in sides]):
-        logits = np.einsum("hqd,kd->hqk", q.astype(np.float64), k[0].astype(np.float64)) / 4
-        logits = np.where(np.tril(np.ones((500, 500), bool)), logits, -np.inf)[:, list(queries)]
-        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        results.append((logits, powers / powers.sum(axis=-1, keepdims=True)))
-    allowed = np.isfinite(results[0][0])
-    logit_error = np.abs(results[0][0][allowed] - results[1][0][allowed]).max()
+    halves = attention.queries.half(), attention.keys.half()
+    rounded = replace(attention, queries=halves[0], keys=halves[1])
+    logits, rounded_logits = (logits_of(side)[:, queries] for side in (attention, rounded))
+    weights, rounded_weights = (weights_of(side)[:, queries] for side in (attention, rounded))
+    visible = np.isfinite(logits)
+    logit_error = np.abs(logits[visible] - rounded_logits[visible]).max()
     assert logit_error > 1e-4
     assert layer["logit_error"] == pytest.approx(logit_error, rel=1e-2)
-    assert layer["error"] == pytest.approx(np.abs(results[0][1] - results[1][1]).max(), rel=1e-2)
+    assert layer["error"] == pytest.approx(np.abs(weights - rounded_weights).max(), rel=1e-2)

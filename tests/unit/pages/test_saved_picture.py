@@ -96,10 +96,9 @@ def test_signed_numbers_have_a_scale_to_both_sides() -> None:
 
 def test_any_token_is_a_text() -> None:
     tokens = ["<script>", "a&b", "\x00\x1b", "\ud800", "字" * 40]
-    weights = np.full((1, 1, 5, 5), 0.2, np.float32)
-    svg = svg_of(draw_heads_still(av.AttentionRecord.from_weights(weights, tokens).stack(), 0, [0]))
-    texts = {element.text for element in svg.iter(f"{SVG}text")}
-    assert {"<script>", "a&b", "字" * 13 + "…"} <= texts
+    record = av.AttentionRecord.from_weights(np.full((1, 1, 5, 5), 0.2, np.float32), tokens)
+    svg = svg_of(draw_heads_still(record.stack(), 0, [0]))
+    assert {"<script>", "a&b", "字" * 13 + "…"} <= {e.text for e in svg.iter(f"{SVG}text")}
 
 
 @pytest.mark.parametrize("view", [av.HeadView, av.MatrixView, av.ModelView, av.Dashboard])

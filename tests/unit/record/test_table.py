@@ -13,6 +13,7 @@ import torch
 from attnviz.record import table
 from attnviz.record.record import AttentionRecord
 from attnviz.record.sources import CAVEATS
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 from rounding import forwards_error, weights_error
 from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
@@ -29,96 +30,65 @@ def causal(tokens: int = 12, heads: int = 3, window: int | None = None) -> Atten
     )
 
 
-def cells(frame: pd.DataFrame) -> dict[tuple[Any, ...], float]:
-    names = ["stack", "layer", "head", "query", "key"]
-    values = {
-        tuple(line[:5]): float(line[5])
-        for line in frame[[*names, "weight"]].itertuples(index=False)
-    }
+def column_of(frame: pd.DataFrame, name: str) -> dict[tuple[Any, ...], float]:
+    """Return a column by stack, layer, head, query and key."""
+    names = ["stack", "layer", "head", "query", "key", name]
+    values = {tuple(line[:5]): float(line[5]) for line in frame[names].itertuples(index=False)}
     assert len(values) == len(frame)
     return values
 
 
-@pytest.mark.parametrize("make", [given_record, encoder_decoder_record, captured_record, causal])
-def test_all_layers_and_heads(make: Any) -> None:
-    record = make()
-    frame = record.to_pandas()
-    assert list(frame.columns) == COLUMNS
-    expected = {}
-    for name, stack in record.stacks.items():
-        for layer in stack.layers:
-            for head in range(stack.num_heads(layer)):
-                weights = stack.weights(layer=layer, head=head)
-                allowed = stack.allowed(layer=layer, head=head)
-                for query, key in np.argwhere(allowed):
-                    expected[name, layer, head, query, key] = weights[query, key]
-    assert cells(frame) == pytest.approx(expected, abs=forwards_error(record))
-    for line in frame.itertuples():
-        stack = record.stacks[line.stack]
-        assert line.query_token == stack.query_tokens.text[line.query]
-        assert line.key_token == stack.key_tokens.text[line.key]
-    assert frame["weight"].dtype == np.float32
-    assert isinstance(frame["query_token"].dtype, pd.CategoricalDtype)
-
-
-def signed(measure: str = "difference") -> AttentionRecord:
+def signed_record(measure: str = "difference") -> AttentionRecord:
     numbers = np.random.default_rng(3).normal(size=(1, 2, 5, 5)).astype(np.float32)
     return AttentionRecord.from_weights(numbers, words(5), signed=True, measure=measure)
 
 
-def test_signed_numbers_are_chosen_by_size_and_keep_their_signs() -> None:
-    record = signed()
-    numbers = record.stack().weights(layer=0)
-    frame = record.to_pandas()
-    assert list(frame.columns) == [*COLUMNS[:-1], "difference"]
-    assert frame["difference"].tolist() == numbers.flatten().tolist()
-    for options in ({"top_k": 2}, {"min_weight": 1.0}):
-        frame = record.to_pandas(**options)
-        actual = {
-            tuple(line[:3]): tuple(line[3:])
-            for line in frame[["head", "query", "key", "difference", "kept"]].itertuples(
-                index=False
-            )
-        }
-        expected: dict[tuple[int, ...], tuple[Any, ...]] = {}
-        for head, query in np.ndindex(2, 5):
-            row = numbers[head, query]
-            order = sorted(range(5), key=lambda key: -abs(row[key]))
-            chosen = order[:2] if "top_k" in options else [k for k in order if abs(row[k]) >= 1]
-            kept_share = sum(abs(row[chosen])) / sum(abs(row))
-            expected |= {
-                (head, query, key): (row[key], pytest.approx(kept_share)) for key in chosen
-            }
-        assert actual == expected
-        assert min(numbers.flat) in frame["difference"].tolist()
-    # A measure named like another column would hide that column.
-    assert list(signed("head").to_pandas().columns) == COLUMNS
-
-
-@pytest.mark.parametrize("make", [given_record, encoder_decoder_record, captured_record, causal])
 @pytest.mark.parametrize(
-    ("top_k", "min_weight"), [(2, None), (None, 0.2), (3, 0.15), (100, None), (1, 0.9)]
+    "make", [given_record, encoder_decoder_record, captured_record, causal, signed_record]
 )
-def test_strong_weights_alone(make: Any, top_k: int | None, min_weight: float | None) -> None:
+@pytest.mark.parametrize(
+    ("top_k", "min_weight"),
+    [(None, None), (2, None), (None, 0.2), (3, 0.15), (100, None), (1, 0.9)],
+)
+def test_rows_are_the_strongest_pairs_of_a_plain_loop(
+    make: Any, top_k: int | None, min_weight: float | None
+) -> None:
     record = make()
-    frame = record.to_pandas(top_k=top_k, min_weight=min_weight)
-    assert list(frame.columns) == [*COLUMNS, "kept"]
-    expected, kept_shares = {}, {}
+    every_pair = top_k is None and min_weight is None
+    numbers, kept_shares = {}, {}
     for name, stack in record.stacks.items():
-        for layer in stack.layers:
-            for head in range(stack.num_heads(layer)):
-                for query, row in enumerate(stack.weights(layer=layer, head=head)):
-                    order = sorted(range(len(row)), key=lambda key: -row[key])[: top_k or len(row)]
-                    chosen = [k for k in order if row[k] > 0 and row[k] >= (min_weight or 0)]
-                    for key in chosen:
-                        expected[name, layer, head, query, key] = row[key]
-                        share = math.fsum(row[chosen]) / math.fsum(row)
-                        kept_shares[name, layer, head, query, key] = share
-    assert cells(frame) == pytest.approx(expected, abs=forwards_error(record))
-    assert cells(frame.assign(weight=frame["kept"])) == pytest.approx(kept_shares, rel=1e-5)
+        heads = [(layer, head) for layer in stack.layers for head in range(stack.num_heads(layer))]
+        for layer, head in heads:
+            allowed = stack.allowed(layer=layer, head=head)
+            for query, row in enumerate(stack.weights(layer=layer, head=head)):
+                # Signed numbers are chosen by their absolute value.
+                sizes = np.abs(row)
+                order = sorted(range(len(row)), key=lambda key: -sizes[key])[:top_k]
+                strong = [key for key in order if sizes[key] >= (min_weight or 1e-30)]
+                kept_share = math.fsum(sizes[strong]) / max(math.fsum(sizes), 1e-30)
+                for key in np.flatnonzero(allowed[query]) if every_pair else strong:
+                    numbers[name, layer, head, query, key] = row[key]
+                    kept_shares[name, layer, head, query, key] = kept_share
+    frame = record.to_pandas(top_k=top_k, min_weight=min_weight)
+    measure = record.stack().measure
+    columns = [*COLUMNS[:-1], measure]
+    assert list(frame.columns) == (columns if every_pair else [*columns, "kept"])
+    assert column_of(frame, measure) == pytest.approx(numbers, abs=forwards_error(record))
+    assert frame[measure].dtype == np.float32
+    assert isinstance(frame["query_token"].dtype, pd.CategoricalDtype)
+    for line in frame.itertuples():
+        stack = record.stacks[line.stack]
+        assert line.query_token == stack.query_tokens.text[line.query]
+        assert line.key_token == stack.key_tokens.text[line.key]
+    if not every_pair:
+        assert column_of(frame, "kept") == pytest.approx(kept_shares, rel=1e-5)
     if top_k:
         for _, row in frame.groupby(["stack", "layer", "head", "query"], observed=True):
-            assert row["weight"].is_monotonic_decreasing
+            assert row[measure].abs().is_monotonic_decreasing
+
+
+def test_a_measure_with_the_name_of_another_column_is_called_weight() -> None:
+    assert list(signed_record("head").to_pandas().columns) == COLUMNS
 
 
 def test_parts_of_a_table() -> None:
@@ -172,8 +142,6 @@ def test_a_table_that_is_too_large_names_what_fits(monkeypatch: pytest.MonkeyPat
 
 
 def test_tables_of_long_texts_read_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    from attnviz.record.stack import AttentionStack
-
     record = causal(3000, heads=1, window=50)
     largest = 0
     weights = AttentionStack.weights
@@ -197,10 +165,10 @@ def test_weights_that_are_nan() -> None:
     with pytest.raises(ValueError, match="layer 0, head 1: some weights are NaN or infinite"):
         record.to_pandas()
     with pytest.raises(ValueError, match="layer 0, head 1: weights of query 2 are NaN"):
-        answered(record).sources()
+        with_produced_tokens(record).sources()
 
 
-def answered(record: AttentionRecord) -> AttentionRecord:
+def with_produced_tokens(record: AttentionRecord) -> AttentionRecord:
     """Return the record with its last two tokens as produced tokens."""
     [stack] = record.stacks.values()
     texts = stack.query_tokens.text
@@ -222,7 +190,7 @@ def answered(record: AttentionRecord) -> AttentionRecord:
 
 @pytest.mark.parametrize("window", [None, 3])
 def test_sources_of_a_token(window: int | None) -> None:
-    record = answered(causal(12, window=window))
+    record = with_produced_tokens(causal(12, window=window))
     stack = record.stack()
     for token, query in ((-1, 11), ("end", 11), (12, 11), (-2, 10), (11, 10), ("t1", 10)):
         sources = record.sources(token)
@@ -275,4 +243,4 @@ def test_sources_of_a_text_that_was_read() -> None:
 )
 def test_tokens_without_sources_are_named(token: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        answered(causal(12)).sources(token)
+        with_produced_tokens(causal(12)).sources(token)

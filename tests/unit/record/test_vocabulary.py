@@ -89,14 +89,6 @@ def display(tokenizer: Any, *texts: str) -> Tokens:
     return display_tokens(encoded["input_ids"], tokenizer=tokenizer, encoding=encoded.encodings[0])
 
 
-def test_byte_level_tokens_show_leading_spaces(byte_level: Any) -> None:
-    tokens = display(byte_level, "The cat sat on the mat.")
-    assert "".join(tokens) == "The·cat·sat·on·the·mat."
-    assert "·the" in tokens.text
-    assert not any(tokens.special)
-    assert set(tokens.sequence) == {0}
-
-
 @pytest.mark.parametrize("glyph", ["é", "€", "😀", "字"])
 def test_a_character_of_several_tokens_is_shown_in_each(byte_level: Any, glyph: str) -> None:
     count = len(glyph.encode())
@@ -142,12 +134,6 @@ def test_metaspace_tokens_show_leading_spaces(metaspace: Any) -> None:
 def test_bytes_of_a_fallback_are_joined(metaspace: Any) -> None:
     tokens = display(metaspace, "cat 字")
     assert list(tokens)[-4:-1] == ["字 1/3", "字 2/3", "字 3/3"]
-
-
-def test_word_pieces_keep_their_marks(checkpoint: Any) -> None:
-    tokens = display(checkpoint, "Heteroskedasticity")
-    assert list(tokens)[:4] == ["[CLS]", "het", "##eros", "##ked"]
-    assert list(tokens)[-1] == "[SEP]"
 
 
 def test_texts_of_a_pair_are_distinguished_without_token_types(checkpoint: Any) -> None:

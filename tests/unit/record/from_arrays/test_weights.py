@@ -118,24 +118,21 @@ def with_value(value: float) -> list[Any]:
     return layers
 
 
-PLACE = r"attentions\[1\], head 1"
-
-
-WHOLE = r"pass \(layers, heads, queries, keys\) or .* per layer"
+HEAD_1 = r"attentions\[1\], head 1"
 
 
 @pytest.mark.parametrize(
     ("attentions", "message"),
     [
-        (with_value(np.nan), rf"{PLACE}: the weight at query 2, key 3 is NaN"),
-        (with_value(np.inf), rf"{PLACE}: the weight at query 2, key 3 is infinite"),
+        (with_value(np.nan), rf"{HEAD_1}: the weight at query 2, key 3 is NaN"),
+        (with_value(np.inf), rf"{HEAD_1}: the weight at query 2, key 3 is infinite"),
         (
             with_value(-0.25),
-            rf"{PLACE}: the weight at query 2, key 3 is negative, .*before the softmax",
+            rf"{HEAD_1}: the weight at .* is negative, .*before the softmax",
         ),
         (
             with_value(7.0),
-            rf"{PLACE}: the weights of query 2 sum to 7\.\d+, not to 1; .* normalized=False",
+            rf"{HEAD_1}: .* query 2 sum to 7\.\d+, not to 1; .* normalized=False",
         ),
         ([LAYERS[0], None], r"attentions\[1\] is None: .*attn_implementation=\"eager\""),
         ([], r"attentions is empty, .* Pass the model itself, attnviz.show_head_view\(model"),
@@ -144,8 +141,7 @@ WHOLE = r"pass \(layers, heads, queries, keys\) or .* per layer"
         (np.zeros((0, 2, 4, 4)), "attentions is empty"),
         (
             [np.stack([LAYERS[0]] * 3)],
-            r"attentions\[0\] has shape \(3, 2, 4, 4\), a batch of 3 examples, but .*"
-            r"\[layer\[i : i \+ 1\] for layer in attentions\]",
+            r"a batch of 3 examples, but .*\[layer\[i : i \+ 1\] for layer in attentions\]",
         ),
         (np.zeros((1,) * 6), r"attentions is one array of shape \(1, 1, 1, 1, 1, 1\)"),
         # A deviation of a hundredth is more than rounding.
@@ -159,32 +155,25 @@ WHOLE = r"pass \(layers, heads, queries, keys\) or .* per layer"
         ([LAYERS[0], shares(2, 5, 5)], "layer 1: the attention has 5 queries"),
         (
             LAYERS[0][0],
-            rf"attentions is one array of shape \(4, 4\); {WHOLE}. Two axes are those of one head, "
-            r"queries 4, keys 4: pass attentions\[None, None\]",
+            r"one array of shape \(4, 4\); .*Two axes .* pass attentions\[None, None\]",
         ),
         (
             np.stack([layer[0] for layer in LAYERS]),
-            rf"attentions is one array of shape \(3, 4, 4\); {WHOLE}. Three axes are either one "
-            r"layer, heads 3, queries 4, keys 4: pass attentions\[None\]; or one head per layer, "
-            r"layers 3, queries 4, keys 4: pass attentions\[:, None\]",
+            r"one layer, heads 3, .*: pass attentions\[None\]; or one head per layer, layers 3, "
+            r".*: pass attentions\[:, None\]",
         ),
         (
             [layer[0] for layer in LAYERS],
-            r"attentions\[0\] has shape \(4, 4\); it must be .*Two axes are those of one head, "
-            r"queries 4, keys 4\. If each layer has one, pass \[layer\[None\] for layer in "
-            r"attentions\]\. If they are the heads of one layer, pass \[numpy.stack",
+            r"If each layer has one, pass \[layer\[None\] for .* one layer, pass \[numpy.stack",
         ),
         # The `attentions` of model.generate(...) are a tuple of layers for every step.
         (
             [tuple(a[None] for a in LAYERS)] * 2,
-            r"attentions\[0\] has shape \(3, 1, 2, 4, 4\); .*Five axes are those of several "
-            r"layers, as generate\(\) returns them .*attentions\[step\]",
+            r"Five axes are those of several layers, as generate\(\) .*attentions\[step\]",
         ),
         (
             [layer.swapaxes(1, 2) for layer in LAYERS],
-            r"attentions\[0\], head 0: the weights of query 0 sum to [\d.]+, not to 1; axis -2 "
-            r"does, and seems to be the keys: axes must be \(heads, queries, keys\), so pass "
-            r"layer.swapaxes\(-2, -1\); if this is intended, pass normalized=False",
+            r"not to 1; axis -2 does, .*: .*swapaxes\(-2, -1\); if .* pass normalized=False",
         ),
         (
             [layer.swapaxes(0, 2) for layer in LAYERS],
@@ -192,9 +181,7 @@ WHOLE = r"pass \(layers, heads, queries, keys\) or .* per layer"
         ),
         (
             [layer.swapaxes(0, 1) for layer in LAYERS],
-            r"attentions\[0\] has shape \(4, 2, 4\), read as heads 4, queries 2, keys 4, but there "
-            r"are 4 query tokens and 4 key tokens: axes -3 and -2 seem to be swapped: "
-            r"pass layer.swapaxes\(-3, -2\)",
+            r"4 query tokens .*: axes -3 and -2 seem to be swapped: pass layer.swapaxes\(-3, -2\)",
         ),
     ],
 )
