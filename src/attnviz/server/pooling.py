@@ -3,8 +3,7 @@
 In the mean of a cell, positive and negative numbers would cancel, which would hide large changes.
 Therefore positive and negative numbers are pooled separately. The cell shows the result with the
 larger absolute value, with its sign. In exported pages, ``js/src/client/page/tiles.ts`` does the
-same. The tests of this module and of that file use the same examples in
-``tests/fixtures/tiles.json``.
+same. The tests compare both with the formulas in ``tests/unit/formulas.py``.
 """
 
 from __future__ import annotations

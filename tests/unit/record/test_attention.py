@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -155,25 +156,18 @@ def test_rows_of_several_heads_equal_the_formulas(data: st.DataObject) -> None:
     assert sorted(seen_indices) == [*range(len(heads))]
 
 
-def test_masked_blocks_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    num_logits: list[int] = []
-    logits = QueryKeyAttention.shared_logits
-
-    def counted(self: Any, heads: Any, rows: Any, columns: Any = None) -> torch.Tensor:
-        result = logits(self, heads, rows, columns)
-        num_logits.append(result.numel())
-        return result
-
-    monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
+def test_masked_blocks_are_not_computed(
+    logit_blocks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 64)
     monkeypatch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 8)
-    options: Any = {"queries": vectors(1, 256, 8), "keys": vectors(1, 256, 8), "scale": 0.3}
+    attention = QueryKeyAttention(vectors(1, 256, 8), vectors(1, 256, 8), 0.3)
     for mask, share in ((None, 1.0), (BandMask(None, 0), 0.52), (BandMask(15, 0), 0.1)):
-        num_logits.clear()
-        QueryKeyAttention(**options, mask=mask).log_normalizer(0, slice(0, 256))
-        assert sum(num_logits) <= share * 256 * 256
+        logit_blocks.clear()
+        replace(attention, mask=mask).log_normalizer(0, slice(0, 256))
+        assert sum(logit_blocks) <= share * 256 * 256
         # No block is larger than the limit.
-        assert max(num_logits) <= 64
+        assert max(logit_blocks) <= 64
 
 
 def test_log_normalizers_of_empty_rows_and_nan() -> None:

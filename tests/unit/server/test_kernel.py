@@ -59,8 +59,6 @@ def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
     ("name", "arguments", "expected"),
     [
         ("block", BLOCK | {"layer": 7}, "layer=7: stack 'self' has layers 0, 1"),
-        ("block", BLOCK | {"stack": "x"}, "stack='x': this record has 'self'"),
-        ("block", {}, "'stack' is missing"),
         ("block", None, "'stack' is missing"),
         ("block", [1], "arguments=[1] must be a mapping"),
         ("page", {"part": 0, "state": {}}, "this view has no HTML export"),

@@ -99,16 +99,12 @@ def requested(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any]
 
 
 @each_case
-def test_weights_are_those_of_other_attentions(case: dict[str, Any]) -> None:
+def test_weights_and_logits_are_those_of_other_attentions(case: dict[str, Any]) -> None:
     record = record_of(layer_of(case))
+    num_keys = case["layer"]["num_keys"]
     for row in case["rows"]:
-        header, parts = requested(
-            record,
-            layer=3,
-            head=row["head"],
-            token=row["token"],
-            keys=[0, case["layer"]["num_keys"]],
-        )
+        request = {"layer": 3, "head": row["head"], "token": row["token"]}
+        header, parts = requested(record, **request, keys=[0, num_keys])
         logits = [-np.inf if logit is None else logit for logit in row["logits"]]
         np.testing.assert_allclose(parts["logits"], logits, atol=1e-4)
         np.testing.assert_array_equal(parts["allowed"], np.isfinite(logits))
@@ -119,29 +115,18 @@ def test_weights_are_those_of_other_attentions(case: dict[str, Any]) -> None:
             assert header["sink"]["weight"] == pytest.approx(row["sink_weight"], abs=1e-5)
         assert header["num_allowed"] == np.isfinite(logits).sum()
         assert header["weight_in_range"] == pytest.approx(sum(row["weights"]), abs=1e-5)
-
-
-@each_case
-def test_cells_add_up_to_the_logit_and_logits_to_the_weight(case: dict[str, Any]) -> None:
-    record = record_of(layer_of(case))
-    for row in case["rows"]:
-        # The numbers of the row also count keys outside this range.
-        header, parts = requested(
-            record,
-            layer=3,
-            head=row["head"],
-            token=row["token"],
-            keys=[1, case["layer"]["num_keys"]],
-        )
+        # Cells add up to the logit, and the logit gives the weight. The normalizer also counts keys
+        # outside the requested range.
+        header, parts = requested(record, **request, keys=[1, num_keys])
         sums = (parts["query"] * parts["keys"] * header["scale"]).sum(1)
         cap = header["softcap"]
-        logits = (sums if cap is None else cap * np.tanh(sums / cap)) + parts["bias"]
+        capped = sums if cap is None else cap * np.tanh(sums / cap)
         visible = parts["allowed"] == 1
-        np.testing.assert_allclose(logits[visible], parts["logits"][visible], atol=1e-4)
-        assert (parts["weights"][~visible] == 0).all()
-        if visible.any():
-            weights = np.exp(logits[visible] - header["log_sum_exp"])
-            np.testing.assert_allclose(weights, parts["weights"][visible], atol=1e-5)
+        actual = (capped + parts["bias"])[visible]
+        np.testing.assert_allclose(actual, parts["logits"][visible], atol=1e-4)
+        assert not parts["weights"][~visible].any()
+        weights = np.exp(parts["logits"][visible] - (header["log_sum_exp"] if visible.any() else 0))
+        np.testing.assert_allclose(weights, parts["weights"][visible], atol=1e-5)
 
 
 @each_case

@@ -14,8 +14,8 @@ interface Fixture {
 }
 
 /**
- * Tiles that were computed weight by weight. Tests in Python read the same file
- * (tests/unit/server/test_tiles.py).
+ * Tiles by the formulas with which the tests in Python compare random tiles
+ * (tests/unit/formulas.py).
  */
 const FIXTURE = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/tiles.json", import.meta.url), "utf8"),
