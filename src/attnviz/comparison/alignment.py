@@ -132,7 +132,7 @@ class Alignment:
         for (a, b), same in zip(self._pairs(), self.same, strict=True):
             before, after = _label(a), _label(b)
             if not a and not b:
-                # After `on_common_units`, units can belong to a third list only.
+                # After `on_common_units`, a unit can have tokens of only a third list.
                 labels.append("")
             elif not b:
                 labels.append(f"−{before}")
@@ -265,8 +265,8 @@ def _by_changes(
     `a` and `b` are parts of the two lists. `at` has the positions at which these parts start.
     """
     ends = []
-    # Without the hint, the time grows with the squared length of the lists. With it, the time grows
-    # with the number of differences.
+    # Without the hint, the time grows with the squared length of the lists. With the hint, the time
+    # grows with the number of differences.
     for change in Levenshtein.opcodes(a, b, score_hint=_FEW_CHANGES):
         count = max(change.src_end - change.src_start, change.dest_end - change.dest_start)
         ends += [

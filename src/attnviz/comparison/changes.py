@@ -26,8 +26,7 @@ def largest_changes(
     """Find the `top_k` pairs with the largest absolute differences of weights, largest first.
 
     All heads that both stacks have are compared, but only the queries `rows`. Equal weights are
-    omitted. Among equal differences, pairs with a smaller layer, head,
-    query and key come first.
+    omitted. Among equal differences, pairs with a smaller layer, head, query and key come first.
     """
     # `best` is a heap whose first entry has the smallest difference. Positions are negated: among
     # equal differences, the pair with the largest position is dropped first.

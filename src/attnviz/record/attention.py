@@ -198,8 +198,8 @@ class LayerAttention(ABC):
     ) -> Iterator[tuple[list[int], RowsOfHeads]]:
         """Yield the weights of the queries `rows`, for one group of `heads` after another.
 
-        Each item contains the indices of the group in `heads`, and the rows of the group. Pass few
-        queries, because some layers load complete rows into memory.
+        Each item contains the indices of the group in `heads`, and a `RowsOfHeads` of these heads.
+        Pass few queries, because some layers load complete rows into memory.
 
         >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
         >>> [(indices, rows)] = layer.rows_of_heads([0], np.array([1]))
@@ -509,8 +509,8 @@ class QueryKeyAttention(LayerAttention):
     def log_normalizer_from(self, head: int, logits: torch.Tensor) -> torch.Tensor:
         """Compute `log_normalizer` of some queries from the logits of all of their allowed keys.
 
-        `logits` is (rows, keys). Instead of several keys, `logits` may contain one column
-        with the log-sum-exp of their logits.
+        `logits` is (rows, keys). Instead of several keys, `logits` may contain one column with the
+        log-sum-exp of their logits.
         """
         total = torch.logsumexp(logits, dim=-1)
         if self.sinks is None:
@@ -680,7 +680,7 @@ class StoredWeights(LayerAttention):
 
 
 def _is_consecutive(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
-    """Whether each number is one more than its predecessor. False if there are none."""
+    """Whether each number is one more than its predecessor. False if `numbers` is empty."""
     count = len(numbers)
     if not count or numbers[-1] - numbers[0] != count - 1:
         return False

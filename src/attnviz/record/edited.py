@@ -44,7 +44,7 @@ def remove_pairs(
     Returns
     -------
     LayerAttention
-        Has the queries and keys of `attention`, if they are known.
+        A `QueryKeyAttention` if `attention` is one, otherwise `RenormalizedWeights`.
     """
     vectors = attention.vectors
     if vectors is None:

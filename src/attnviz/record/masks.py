@@ -139,7 +139,7 @@ class Mask(_Part):
 
     @property
     def local(self) -> bool:
-        """Whether the mask forbids distant keys, both before and after each query."""
+        """Whether the mask is known to forbid distant keys, both before and after each query."""
         return False
 
     @property
@@ -231,7 +231,7 @@ class BandMask(Mask):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        """Raise TypeError if a number is not an int, or ValueError if its size is too large."""
+        """Raise TypeError if a number has the wrong type, or ValueError if it is too large."""
         limits = self.before, self.after, self.offset
         if (
             not all(isinstance(limit, int) for limit in limits if limit is not None)
@@ -580,7 +580,7 @@ class InsertedMask(Mask):
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the sizes match, the units are valid positions, and `base` fits them."""
+        """Whether sizes match, units are valid positions, and `base` fits the original tokens."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return _units_fit(self, num_queries, num_keys) and (
             self.base is None or self.base.fits(*sizes)
@@ -889,7 +889,7 @@ class InsertedBias(Bias):
         return _nested_parts(self)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
-        """Whether the sizes match, the units are valid positions, and `base` fits them."""
+        """Whether sizes match, units are valid positions, and `base` fits the original tokens."""
         sizes = num_heads, len(self.query_units), len(self.key_units)
         return _units_fit(self, num_queries, num_keys) and self.base.fits(*sizes)
 

@@ -447,8 +447,7 @@ class AttentionRecord:
         Raises
         ------
         ValueError
-            If the words of a stack's tokens are unknown, or a stack with several tokens per word
-            already has words.
+            If the words of a stack's tokens are unknown, or merged tokens would be merged again.
 
         Examples
         --------
@@ -734,8 +733,8 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     TypeError
         If `path` is not a path.
     ValueError
-        If the file is damaged, truncated, of another version, or not a record. Also if it belongs
-        to a folder and contains a single layer of a record.
+        If the file is damaged, truncated, not a record, or of another format version. Also if it
+        belongs to a folder and contains a single layer of a record.
 
     Examples
     --------

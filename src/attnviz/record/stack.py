@@ -160,7 +160,7 @@ class AttentionStack:
     def maximum(self) -> float:
         """Largest weight, or largest absolute value if the stack is signed.
 
-        It is 1 if rows sum to 1. Otherwise, all weights are read to find the largest. If reading
+        It is 1 if `normalized` is True. Otherwise, all weights are read to find the largest. If reading
         would take longer than about a second and an upper bound is known, the result is this bound.
         For example, the bound is 1 for the difference of two softmax attentions.
         """
@@ -297,8 +297,7 @@ class AttentionStack:
         -------
         ndarray
             bool, (rows, columns). All entries are True if no mask is known. If tokens were merged
-            into words, a word may attend to another word if any of its tokens may attend to any
-            token of the other.
+            into words, word I may attend to word J if any token of I may attend to any token of J.
 
         Raises
         ------
@@ -328,8 +327,8 @@ class AttentionStack:
         Returns
         -------
         ZeroCount or None
-            Number of zeros, and number of weights among which they were counted. None if the stack
-            stores queries and keys instead of weights, words were merged, or values are signed.
+            Number of zeros, and number of weights among which they were counted. None if the layer
+            does not store weights, or if values are signed.
 
         Raises
         ------
@@ -422,7 +421,7 @@ class AttentionStack:
         Raises
         ------
         ValueError
-            If the words of the tokens are unknown, or rows and columns already combine tokens.
+            If the words of the tokens are unknown, or merged tokens would be merged again.
 
         See Also
         --------

@@ -159,12 +159,12 @@ class Prediction:
         Position of the query that predicted the token. The weights of this query are the attention
         during the prediction.
     token : Candidate
-        The produced token.
+        The produced or prescribed token.
     candidates : tuple of Candidate
         The most probable tokens that this query predicted, in descending order of probability.
     row : int or None
-        Position of the produced token among the queries. None if the model did not read the token,
-        as for the last token of an encoder-decoder model's target.
+        Position of this token among the queries. None if the model did not read the token, as for
+        the last token of an encoder-decoder model's target.
 
     Raises
     ------
@@ -208,9 +208,9 @@ class Tokens:
         Vocabulary ids, if they are known.
     words : tuple of (int or None), or None
         Number of the word that each token belongs to, or None for a token in no word, such as a
-        special token. `words` itself is None if words are unknown. Consecutive tokens with
-        the same number are one word. The tokenizer defines the words: most tokenizers separate
-        punctuation, and many split "didn't" into ``didn`` and ``'t``.
+        special token. `words` itself is None if words are unknown. Consecutive tokens with the same
+        number are one word. The tokenizer defines the words: most tokenizers separate punctuation,
+        and many split "didn't" into ``didn`` and ``'t``.
     grids : tuple of PatchGrid
         Ranges of tokens that are patches of an image, in order.
     predictions : tuple of Prediction

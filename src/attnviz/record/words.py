@@ -373,8 +373,8 @@ def _words_of(
     """Return the slice of words that have tokens in `tile`.
 
     `tile` is a part of the range `tokens`, and `starts` is the index of each word's first token
-    within `tokens`. The second result is the index of the word's first token within `tile`, or 0 if
-    the word begins before `tile`.
+    within `tokens`. The second result is the index of each word's first token within `tile`, or 0
+    for a word that begins before `tile`.
     """
     begin, end = tile.start - tokens.start, tile.stop - tokens.start
     first = int(np.searchsorted(starts, begin, side="right")) - 1

@@ -22,8 +22,7 @@ def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> t
     """Convert an array or nested list to a tensor without gradient. Share memory if possible.
 
     Floating-point dtypes of at least 16 bits and the dtypes in `keep` are not changed. All others
-    become float32. Raise TypeError if `value` is not an array of real numbers. `name` is the name
-    of the argument in the message.
+    become float32. Raise TypeError if `value` is not an array of real numbers.
     """
     try:
         tensor = value if isinstance(value, torch.Tensor) else _from_array(value, keep)

@@ -49,10 +49,10 @@ def read_mask(
 
     `value` is bool (True if a query may attend to a key), floating point (added to the logits) or
     None. A floating-point mask forbids pairs with minus infinity or about the lowest number of its
-    dtype. A pair is allowed only if `band` also allows the pair. If all pairs are allowed or all
-    added values are 0, None is returned for them. `shape` is (heads, queries, keys). Raise
+    dtype. A pair is allowed only if `band` also allows the pair. In the result, None stands for
+    all pairs, and for added values that are all 0. `shape` is (heads, queries, keys). Raise
     TypeError or ValueError if `value` is not a mask, does not fit `shape`, or contains NaN or plus
-    infinity. `name` is the name of the argument in messages.
+    infinity.
     """
     if value is None:
         return band, None
@@ -84,8 +84,7 @@ def read_bias(
     """Convert a bias, and add the values `added` of a mask. Return None if all sums are 0.
 
     `shape` is the expected shape, (heads, queries, keys). Raise TypeError or ValueError if `value`
-    is not an array, has another shape, or contains values that are not finite. `name` is the name
-    of the argument in messages.
+    is not an array, has another shape, or contains values that are not finite.
     """
     if value is None:
         return None if added is None else compact_bias(added)

@@ -45,7 +45,7 @@ def create_stack(
 
     All layers have the same number of queries and the same number of keys. `tokens`, `key_tokens`
     and `sentence_b_start` are those of `AttentionRecord.from_qk`. Raise TypeError or ValueError if
-    they are invalid.
+    one of these arguments is invalid.
     """
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
@@ -89,7 +89,7 @@ def create_layers(
     softcap: float | Sequence[float | None] | None,
     sinks: Any,
 ) -> dict[int, QueryKeyAttention]:
-    """Return the layers, by layer number, that `AttentionRecord.from_qk` creates."""
+    """Create the layers of `AttentionRecord.from_qk`, by layer number."""
     all_queries, all_keys = _vectors(queries, "queries"), _vectors(keys, "keys")
     count = len(all_queries)
     if len(all_keys) != count:
@@ -291,7 +291,7 @@ def _window(value: Any) -> int | None:
 
 
 def _split_layers(sinks: Any) -> Any:
-    """Split an array (layers, heads) into a list of layers. Keep other valid arguments."""
+    """Split `sinks` into a list of layers if it is an array (layers, heads)."""
     if sinks is None or isinstance(sinks, (list, tuple)):
         return sinks
     tensor = as_tensor(sinks, "sinks")

@@ -32,7 +32,7 @@ class ProjectedKeys:
     stride : int or None
         Distance in tokens between the starts of consecutive keys, by default `kernel`.
     padding : int
-        Number of padding positions before the first token and after the last one.
+        Number of padding positions at each end of the text.
 
     Raises
     ------
@@ -160,10 +160,7 @@ class ProjectedKeys:
 
 
 def _token_strings(tokens: Any, argument: str) -> list[str]:
-    """Return `tokens` as a list. Raise TypeError or ValueError unless it has one string per token.
-
-    `argument` is the name of the argument in messages.
-    """
+    """Return `tokens` as a list. Raise TypeError or ValueError if it is not a list of strings."""
     one_string = isinstance(tokens, (str, bytes))
     if one_string or isinstance(tokens, Mapping) or not hasattr(tokens, "__getitem__"):
         what = f"one string ({tokens[:40]!r})" if one_string else type(tokens).__name__
@@ -193,8 +190,8 @@ def as_tokens(
 ) -> Tokens:
     """Convert strings to `Tokens`. Strings that are vocabulary entries are decoded.
 
-    `argument` is the name of the argument in messages. `sentence_b_start` is the position at which
-    the second text of a pair begins. If it is None, `Tokens.sequence` is not changed.
+    `sentence_b_start` is the position at which the second text of a pair begins. If it is None,
+    `Tokens.sequence` is not changed.
     """
     if isinstance(tokens, Tokens):
         display_tokens = tokens
@@ -222,7 +219,7 @@ def as_tokens(
 def as_key_tokens(
     tokens: Sequence[str] | Tokens | ProjectedKeys, argument: str, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
-    """Convert the tokens of the keys, if they differ from the queries. Return notes for views, too.
+    """Convert the tokens of keys that are not the query tokens. Return notes for views, too.
 
     If `tokens` is a `ProjectedKeys`, `num_keys` keys are computed from the tokens `queries`.
     """

@@ -79,7 +79,7 @@ def create_stacks(
     """Create the stacks of `AttentionRecord.from_weights`. Return notes for views, too.
 
     `weights` and `tokens` are the arguments of `AttentionRecord.from_weights` with weights and with
-    tokens, by name. Its documentation describes all arguments and errors.
+    tokens, by name. `AttentionRecord.from_weights` documents the other arguments and the errors.
     """
     names = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
     if not names:
@@ -155,7 +155,6 @@ def check_layers(
 
     The result has one tensor per layer number, (heads, queries, keys), on the CPU. Raise
     TypeError or ValueError if an axis or a value is invalid, as in `AttentionRecord.from_weights`.
-    `argument` is the name of the argument in messages.
     """
     if isinstance(attentions, list | tuple) and not attentions:
         raise ValueError(

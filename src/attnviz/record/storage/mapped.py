@@ -27,10 +27,7 @@ class MappedFile:
     size: int
 
     def is_shorter(self) -> bool:
-        """Whether the file has been truncated since it was mapped.
-
-        False if another file is at the path, or the file was deleted.
-        """
+        """Whether the file has been truncated, but not deleted or replaced, since it was mapped."""
         try:
             status = self.path.stat()
         except OSError:

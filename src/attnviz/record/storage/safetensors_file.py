@@ -211,9 +211,9 @@ def write_safetensors(
     """Write arrays as safetensors to an empty, seekable file, and return their checksum.
 
     The checksum is the CRC-32 of the text `first` and of the name, dtype, shape and bytes of each
-    array, in the order of the names. It is also stored in the metadata, as ``crc32``. Raise
+    array, in the order of the names. The metadata also contains the checksum, as ``crc32``. Raise
     TypeError if a dtype is not supported. Raise ValueError if blocks do not have the declared size
-    or the metadata is too long.
+    or the header is too long.
     """
     sized = {
         name: array
@@ -243,10 +243,7 @@ def write_safetensors(
 
 
 def compute_checksum(arrays: Mapping[str, torch.Tensor], first: str = "") -> str:
-    """Compute the checksum that `write_safetensors` returns for the same arrays.
-
-    This reads every byte of the arrays.
-    """
+    """Compute the checksum that `write_safetensors` returns for the same arrays."""
     code = zlib.crc32(first.encode())
     for name in sorted(arrays):
         array = arrays[name]
@@ -270,8 +267,8 @@ def _header(
     """
     offsets: dict[str, tuple[int, int]] = {}
     end = 0
-    # Arrays with larger items precede those with smaller items. All of them are then aligned to
-    # the size of their items.
+    # Arrays with larger items precede those with smaller items. Every array is then aligned to
+    # the size of its items.
     for name in sorted(
         arrays, key=lambda array_name: (-arrays[array_name].dtype.itemsize, array_name)
     ):

@@ -149,7 +149,7 @@ class _SharedParts:
         self._names: dict[int, str] = {}
 
     def name(self, part: Mask | Bias | None) -> str | None:
-        """Return the name of a mask or bias, or None if it is None.
+        """Return the name of a mask or bias, or None for None.
 
         The first call with an object writes it.
         """
@@ -269,7 +269,7 @@ def _form_to_header(
 
 
 class _ReadLayers:
-    """Reader of layers. Headers that refer to the same layer return the same object."""
+    """Reader of layers. It returns the same object for headers that refer to the same layer."""
 
     def __init__(self, arrays: _Arrays, shared: dict[str, Mask | Bias]) -> None:
         self._arrays = arrays
