@@ -35,10 +35,10 @@ _NUM_QUERIES = 64
 # Patterns that are not reported, because many heads of any model show them on any text.
 _UNSPECIFIC = frozenset({"first token"})
 # Minimum number and share of queries that can show a pattern. With fewer queries, a high score may
-# be due to chance, and the pattern is not visible in a picture of the head.
+# be due to chance, and the pattern is not visible in a view of the head.
 _MIN_QUERIES = 8
 _MIN_SHARE_OF_QUERIES = 0.25
-# Minimum of (score - baseline) / (1 - baseline). With a smaller value, a picture of the head does
+# Minimum of (score - baseline) / (1 - baseline). With a smaller value, a view of the head does
 # not clearly show the pattern.
 _MIN_DISTINCT = 0.5
 

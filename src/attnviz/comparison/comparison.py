@@ -189,16 +189,16 @@ class Comparison:
             arXiv 1906.04341).
         max_queries : int, optional
             Maximum number of queries to compare per head, spread evenly over the text. The result
-            is then an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``,
-            for example 0.063 for 64 queries. All queries are compared by default.
+            is then an estimate with a standard error of at most ``0.5 / sqrt(max_queries)``, for
+            example 0.063 for 64 queries. All queries are compared by default.
 
         Returns
         -------
         list of ndarray of float64
             One array per layer, (heads,), in the order of ``comparison.a.stack(stack).layers``.
             Each number is the mean distance over the units that both members have as queries, or
-            NaN if no query can be compared or only `a` has the head. `ModelView` and
-            `HeadView` accept the list as ``scores=``.
+            NaN if no query can be compared or only `a` has the head. `ModelView` and `HeadView`
+            accept the list as ``scores=``.
 
         Raises
         ------
@@ -417,8 +417,8 @@ class Comparison:
             - ``distances`` and ``rounding``: numbers by layer and head. None for unknown numbers.
             - ``sampled``: number of sampled queries. None if all queries are compared.
 
-            Entry i of each list belongs to member i. All lists but ``members`` start with None,
-            because the first member is not compared with itself.
+            Entry i of each list belongs to member i. ``differences``, ``distances`` and
+            ``rounding`` start with None, because the first member is not compared with itself.
 
         Examples
         --------

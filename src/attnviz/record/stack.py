@@ -160,9 +160,9 @@ class AttentionStack:
     def maximum(self) -> float:
         """Largest weight, or largest absolute value if the stack is signed.
 
-        It is 1 if `normalized` is True. Otherwise, all weights are read to find the largest. If reading
-        would take longer than about a second and an upper bound is known, the result is this bound.
-        For example, the bound is 1 for the difference of two softmax attentions.
+        It is 1 if `normalized` is True. Otherwise, all weights are read to find the largest. If
+        reading would take longer than about a second and an upper bound is known, the result is
+        this bound. For example, the bound is 1 for the difference of two softmax attentions.
         """
         return run_steps(find_maximum(self))
 
