@@ -60,29 +60,42 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
     assert record is reports[-1][0]
 
 
-def test_extraction_takes_a_limited_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each token takes a second, and reading the text so far takes three."""
+@pytest.mark.parametrize(
+    ("seconds_per_token", "seconds_per_extraction", "num_tokens", "extracted_at"),
+    [
+        # The share of the time limits the extractions: (0 + 2 * 1) / 0.4 seconds of generation
+        # before the first one, then (3 + 2 * 3) / 0.4, and so on.
+        (1.0, 3.0, 56, [5, 23, 30, 38, 45, 53]),
+        # The pause limits them: eight tokens take a second.
+        (0.125, 0.0625, 26, [8, 16, 24]),
+    ],
+)
+def test_extraction_takes_a_limited_share_of_the_time_and_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+    seconds_per_token: float,
+    seconds_per_extraction: float,
+    num_tokens: int,
+    extracted_at: list[int],
+) -> None:
     now = 0.0
     model = make_model("gpt2")
     monkeypatch.setattr(live_extraction, "time", SimpleNamespace(monotonic=lambda: now))
-    read_at: list[int] = []
+    shown_at: list[int] = []
 
     def forward(_module: Any, _args: Any, options: dict[str, Any]) -> None:
         nonlocal now
         # Only the extraction of the text so far uses no cache.
-        now += 1.0 if options.get("use_cache") else 3.0
+        now += seconds_per_token if options.get("use_cache") else seconds_per_extraction
 
     model.register_forward_pre_hook(forward, with_kwargs=True)
     extract_live(
         model,
         IDS,
-        generate=56,
-        show=lambda record, _: read_at.append(len(record.tokens.predictions)),
+        generate=num_tokens,
+        show=lambda record, _: shown_at.append(len(record.tokens.predictions)),
         is_stopped=never,
     )
-    # (0 + 2 x 1) / 0.4 seconds of generation before the first, then (3 + 2 x 3) / 0.4, and so on.
-    assert read_at == [5, 23, 30, 38, 45, 53]
-    assert now <= 1.5 * 56
+    assert shown_at == extracted_at
 
 
 @pytest.mark.usefixtures("at_each_token")

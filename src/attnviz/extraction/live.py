@@ -109,8 +109,8 @@ def extract_live(
         ):
             latest = generated.ids, record_of(generated)
             show(latest[1], max_new_tokens)
-            shown = time.monotonic()
-            last_duration = shown - now
+            last_shown = time.monotonic()
+            last_duration = last_shown - now
             extracting += last_duration
         return is_stopped()
 
