@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +11,7 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, extract
-from models.tiny import sharpen
+from models.tiny import reference, sharpen
 
 __all__ = ["extract_own", "largest_error", "make_model", "reference"]
 
@@ -114,30 +112,6 @@ def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
         model.set_attn_implementation(implementation)
     sharpen(model, _FACTORS.get(kind, 10.0))
     return model.eval()
-
-
-def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[NDArray[np.float32]]]:
-    """Return the weights of an eager copy of a model with `output_attentions`.
-
-    Each stack has a list with an array (examples, heads, queries, keys) for each layer.
-    """
-    eager = copy.deepcopy(model)
-    eager.set_attn_implementation("eager")
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        outputs = eager.eval()(**arguments, output_attentions=True)
-    single = "vision" if "pixel_values" in arguments else "self"
-    fields = {
-        single: "attentions",
-        "encoder": "encoder_attentions",
-        "decoder": "decoder_attentions",
-        "cross": "cross_attentions",
-    }
-    return {
-        stack: [layer.float().numpy() for layer in outputs[field]]
-        for stack, field in fields.items()
-        if outputs.get(field)
-    }
 
 
 def largest_error(

@@ -52,70 +52,51 @@ def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
     return model_and_processor
 
 
-@pytest.fixture
-def gpt2() -> Any:
-    return make_model("gpt2")
+_IMAGE_ALONE = r"got an image without a text. Pass \(image, text\)"
+# Model, inputs, and the error.
+UNREADABLE: list[tuple[str, Any, str]] = [
+    ("texts", Image.fromarray(IMAGE), "got an image. Pass a text"),
+    ("texts", (IMAGE, TEXT), "got an image with a text. Pass a text"),
+    ("texts", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass a text"),
+    ("texts", SOUND, "got a sound .* Pass a text"),
+    ("texts", (SOUND, TEXT), "got a sound with a text. Pass a text"),
+    ("texts", {"array": SOUND, "sampling_rate": 16_000}, "got a sound .* Pass a text"),
+    ("images", TEXT, "got a text. Pass an image"),
+    ("images", (IMAGE, TEXT), "got an image with a text. Pass an image"),
+    ("images", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass an image"),
+    ("images", 3.5, "got a float. Pass an image"),
+    ("sounds", TEXT, "got a text. Pass a sound"),
+    ("sounds", Image.fromarray(IMAGE), "got an image. Pass a sound"),
+    ("sounds", (SOUND, TEXT), "got a sound with a text. Pass a sound"),
+    ("texts and images", Image.fromarray(IMAGE), _IMAGE_ALONE),
+    ("texts and images", IMAGE, _IMAGE_ALONE),
+    ("texts and images", (SOUND, TEXT), "got a sound with a text. Pass a text or an image"),
+    ("texts and images", SOUND, "got a sound .* Pass"),
+]
 
 
-@pytest.mark.parametrize(
-    ("inputs", "words"),
-    [
-        (Image.fromarray(IMAGE), "got an image. Pass a text"),
-        ((IMAGE, TEXT), "got an image with a text. Pass a text"),
-        (chat(IMAGE, TEXT), "got a chat with images or sounds. Pass a text"),
-        (SOUND, "got a sound .* Pass a text"),
-        ((SOUND, TEXT), "got a sound with a text. Pass a text"),
-        ({"array": SOUND, "sampling_rate": 16_000}, "got a sound .* Pass a text"),
-    ],
-)
-def test_a_model_of_texts(inputs: Any, words: str, gpt2: Any, byte_tokenizer: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^inputs: GPT2LMHeadModel takes texts; {words}"):
-        extract(gpt2, inputs, tokenizer=byte_tokenizer)
+@pytest.mark.parametrize(("kind", "inputs", "words"), UNREADABLE)
+def test_inputs_of_another_kind_than_the_model_reads_are_refused(
+    kind: str, inputs: Any, words: str, llava: tuple[Any, Any], byte_tokenizer: Any
+) -> None:
+    models = {
+        "texts": (make_model("gpt2"), None),
+        "images": (vit(), seeing()),
+        "sounds": (wav2vec2(), hearing()),
+        "texts and images": llava,
+    }
+    model, processor = models[kind]
+    with pytest.raises(TypeError, match=rf"^inputs: {type(model).__name__} takes {kind}; {words}"):
+        extract(model, inputs, processor=processor, tokenizer=byte_tokenizer)
 
 
-@pytest.mark.parametrize(
-    ("inputs", "words"),
-    [
-        (TEXT, "got a text. Pass an image"),
-        ((IMAGE, TEXT), "got an image with a text. Pass an image"),
-        (chat(IMAGE, TEXT), "got a chat with images or sounds. Pass an image"),
-        (3.5, "got a float. Pass an image"),
-    ],
-)
-def test_a_model_of_images(inputs: Any, words: str, byte_tokenizer: Any) -> None:
-    with pytest.raises(TypeError, match=rf"^inputs: ViTModel takes images; {words}"):
-        extract(vit(), inputs, processor=seeing(), tokenizer=byte_tokenizer)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "words"),
-    [
-        (TEXT, "got a text. Pass a sound"),
-        (Image.fromarray(IMAGE), "got an image. Pass a sound"),
-        ((SOUND, TEXT), "got a sound with a text. Pass a sound"),
-    ],
-)
-def test_a_model_of_sounds(inputs: Any, words: str) -> None:
-    with pytest.raises(TypeError, match=rf"^inputs: Wav2Vec2Model takes sounds; {words}"):
-        extract(wav2vec2(), inputs, processor=hearing())
-
-
-def test_a_model_of_texts_and_images(llava: tuple[Any, Any]) -> None:
+def test_several_images_with_a_text_need_a_chat(llava: tuple[Any, Any]) -> None:
     model, processor = llava
-    name = "inputs: LlavaForConditionalGeneration takes texts and images;"
-    for inputs, words in (
-        (Image.fromarray(IMAGE), r"got an image without a text. Pass \(image, text\)"),
-        (IMAGE, r"got an image without a text. Pass \(image, text\)"),
-        ((SOUND, TEXT), "got a sound with a text. Pass a text or an image"),
-        (SOUND, "got a sound .* Pass"),
-    ):
-        with pytest.raises(TypeError, match=f"^{name} {words}"):
-            extract(model, inputs, processor=processor)
     with pytest.raises(TypeError, match="several images with a text chat messages"):
         extract(model, ([IMAGE, IMAGE], TEXT), processor=processor)
 
 
-def test_no_processor(llava: tuple[Any, Any]) -> None:
+def test_images_and_sounds_need_a_processor(llava: tuple[Any, Any]) -> None:
     model, processor = llava
     with pytest.raises(ValueError, match=r"^processor: inputs contain an image, .* Pass"):
         extract(vit(), IMAGE)
@@ -133,7 +114,7 @@ def test_no_processor(llava: tuple[Any, Any]) -> None:
                 extract(model, inputs, **more)
 
 
-def test_chats_without_a_template(byte_tokenizer: Any) -> None:
+def test_a_processor_without_a_chat_template_is_refused(byte_tokenizer: Any) -> None:
     model, processor = MODELS["blip 2"](byte_tokenizer)
     with pytest.raises(ValueError, match="the processor has no chat template"):
         extract(model, chat(IMAGE, TEXT), processor=processor)
@@ -160,7 +141,7 @@ def with_a_hole() -> Any:
         (np.zeros((32, 32, 3), bool), TypeError, "an image must contain numbers .* got bool"),
     ],
 )
-def test_inputs_that_are_no_images(
+def test_arrays_that_are_not_images_are_refused(
     image: Any, kind: type[Exception], words: str, llava: tuple[Any, Any]
 ) -> None:
     with pytest.raises(kind, match=f"^inputs: .*{words}"):
@@ -184,15 +165,16 @@ def test_inputs_that_are_no_images(
     ],
     ids=["RGBA", "RGBA of PIL", "colours first", "fractions", "float32", "int64", "tensor"],
 )
-def test_an_image_in_other_forms(image: Any, llava: tuple[Any, Any]) -> None:
+def test_every_form_of_an_image_is_stored_with_its_colours(
+    image: Any, llava: tuple[Any, Any]
+) -> None:
     """The alpha channel is removed, and numbers in [0, 1] are multiples of 1/255."""
     model, processor = llava
-    stored_images = [
-        extract(vit(), image, processor=seeing()).images[0],
-        extract(model, (image, TEXT), processor=processor).images[0],
-    ]
-    for image_stored in stored_images:
-        assert np.abs(image_stored.astype(int) - IMAGE).max() <= 1
+    for record in (
+        extract(vit(), image, processor=seeing()),
+        extract(model, (image, TEXT), processor=processor),
+    ):
+        assert np.abs(record.images[0].astype(int) - IMAGE).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -241,13 +223,15 @@ def test_a_large_image_is_stored_in_the_size_of_the_models_input() -> None:
         ({"input_values": torch.full((1, 8000), torch.inf)}, ValueError, "values contains NaN"),
     ],
 )
-def test_inputs_that_are_no_sounds(inputs: Any, kind: type[Exception], words: str) -> None:
+def test_arrays_that_are_not_sounds_are_refused(
+    inputs: Any, kind: type[Exception], words: str
+) -> None:
     with pytest.raises(kind, match=f"^inputs: .*{words}"):
         extract(wav2vec2(), inputs, processor=hearing())
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_pixel_values_that_are_no_numbers(value: float) -> None:
+def test_pixel_values_without_finite_numbers_are_refused(value: float) -> None:
     with pytest.raises(ValueError, match=r"^inputs: pixel_values contains NaN or infinity"):
         extract(vit(), torch.full((1, 3, 32, 32), value))
     with pytest.raises(ValueError, match=r"^inputs: pixel_values is empty"):

@@ -12,7 +12,7 @@ import transformers
 
 from attnviz import extract
 from models.make_models import extract_own, make_model, reference
-from models.tiny import built, own_fields
+from models.tiny import built
 
 TOLERANCE = 1e-4
 DECODERS = ["gpt2", "llama", "mistral"]
@@ -158,8 +158,7 @@ def test_a_note_names_the_forward_if_a_cache_changes_the_mask(*, cache: bool | N
     if cache is not None:
         arguments["use_cache"] = cache
     record = extract(model, arguments)
-    inputs = arguments | {"use_cache": bool(cache)}
-    own = own_fields(model, inputs)["decoder_attentions"]
+    own = reference(model, arguments | {"use_cache": bool(cache)})["decoder"]
     later = np.triu(np.ones((5, 5)), 1).astype(bool)
     for layer, weights in enumerate(own):
         computed = record.stacks["decoder"].weights(layer=layer)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
-from models.tiny import SIZE, assert_own, built, own_fields
+from models.tiny import SIZE, assert_own, built, reference
 
 T5 = {
     "vocab_size": 400,
@@ -107,6 +107,6 @@ def test_letters_of_proteins_are_tokens(tmp_path: Path) -> None:
     assert whole.tokens.text == ("<cls>", *sequence, "<eos>")
     assert whole.tokens.special == (True, *[False] * len(sequence), True)
     assert short.tokens.text == ("<cls>", *"MKTAY", "<eos>")
-    own = own_fields(model, batch)["attentions"]
-    assert_own(whole, "self", {n: layer[0] for n, layer in enumerate(own)})
-    assert_own(short, "self", {n: layer[1, :, :7, :7] for n, layer in enumerate(own)})
+    own = reference(model, batch)["self"]
+    assert_own(whole, {"self": own})
+    assert_own(short, {"self": [layer[:, :, :7, :7] for layer in own]}, example=1)

@@ -12,13 +12,7 @@ from PIL import Image
 
 from attnviz import AttentionRecord, extract
 from models.image_models import MODELS, chat, mixing_nothing
-from models.tiny import (
-    assert_own,
-    changed_queries,
-    own_fields,
-    picture,
-    with_patch,
-)
+from models.tiny import assert_own, changed_queries, picture, reference, with_patch
 
 TEXT = "The cat sat"
 # Size of an image that no processor changes, pixels per patch side, patches per token side.
@@ -167,8 +161,7 @@ def test_two_images_in_one_prompt(
         for stored, original in zip(record.images, (image, other), strict=True):
             assert np.abs(stored.astype(int) - original).max() <= 1
         inputs = encoded(processor, image, TEXT, other)
-        own = own_fields(model, inputs)["attentions"]
-        assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.2)
+        assert_own(record, reference(model, inputs), peak=0.2)
     # A changed patch of the second image changes its token.
     alone = mixing_nothing(model)
     changed = with_patch(second, (0, 0), patch)
@@ -202,8 +195,7 @@ def test_text_generated_after_an_image(
         if name in whole:
             zeros = torch.zeros(1, 5, dtype=torch.long)
             whole[name] = torch.cat([whole[name], zeros], dim=1)
-    own = own_fields(model, whole)["attentions"]
-    assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.2)
+    assert_own(record, reference(model, whole), peak=0.2)
     aimed = extract(model, (image, TEXT), processor=processor, target=" the dog")
     assert "".join(aimed.stacks["self"].query_tokens.text).endswith("<|assistant|>·the·dog")
     assert aimed.stacks["self"].query_tokens.grids == tokens.grids

@@ -9,60 +9,41 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface
 
 from attnviz import AttentionRecord, extract
+from models.explicit_attention import attention_function
 from models.tiny import SIZE, built
 
 LENGTH, WINDOW = 24, 8
-# A change of the logits (batch, heads, queries, keys) and allowed keys of one call.
-Change = Callable[[torch.Tensor, torch.Tensor], None]
+# A change of the logits (batch, heads, queries, keys) of one call. Logits of masked keys are -inf.
+Change = Callable[[torch.Tensor], None]
 
 
 class Own:
-    """An explicit attention function with a change in one of its calls."""
+    """The weights of an attention function, with a change in one of its calls."""
 
     def __init__(self) -> None:
         self.change: Change | None = None
         self.call = 0
         self.weights: list[torch.Tensor] = []
 
-    def __call__(
-        self,
-        module: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        **options: Any,
-    ) -> tuple[torch.Tensor, None]:
-        size = query.shape[1] // key.shape[1]
-        key, value = (vectors.repeat_interleave(size, dim=1) for vectors in (key, value))
-        logits = query @ key.mT * options["scaling"]
-        allowed = torch.ones_like(logits, dtype=torch.bool)
-        if attention_mask is not None:
-            allowed &= attention_mask
-        elif getattr(module, "is_causal", False):
-            allowed = allowed.tril()
+    def __call__(self, module: Any, logits: torch.Tensor) -> torch.Tensor:
+        del module
         if self.change is not None and len(self.weights) == self.call:
-            self.change(logits, allowed)
-        weights = logits.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
+            self.change(logits)
+        weights = logits.softmax(dim=-1)
         self.weights.append(weights)
-        return (weights @ value).transpose(1, 2).contiguous(), None
+        return weights
 
 
 @pytest.fixture
-def own() -> Iterator[Own]:
-    function = Own()
-    mappings = AttentionInterface._global_mapping, AttentionMaskInterface._global_mapping
-    copies = [dict(mapping) for mapping in mappings]
-    AttentionInterface.register("mine", function)
-    AttentionMaskInterface.register("mine", copies[1]["sdpa"])
-    yield function
-    for mapping, before in zip(mappings, copies, strict=True):
-        mapping.clear()
-        mapping.update(before)
+def own(register: Callable[[str, Callable[..., Any]], str], monkeypatch: pytest.MonkeyPatch) -> Own:
+    weights = Own()
+    register("mine", attention_function(weights, window=WINDOW))
+    masks = AttentionMaskInterface._global_mapping
+    monkeypatch.setitem(masks, "mine", masks["sdpa"])
+    return weights
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +76,7 @@ def test_functions_that_follow_the_formula_are_shown_and_named(model: Any, own: 
             assert np.abs(computed - weights[number].numpy()).max() < 1e-5
         notes = [note for note in record.notes if "'mine'" in note]
         assert len(notes) == 1
-        assert "test_own_attention) does not come with transformers" in notes[0]
+        assert "explicit_attention) does not come with transformers" in notes[0]
         assert f"compared with its output in all {LENGTH} queries of each head" in notes[0]
 
 
@@ -107,28 +88,29 @@ def test_functions_of_transformers_are_not_named(mistral: Any) -> None:
     mistral.set_attn_implementation("sdpa")
 
 
-def _formula_of_a_head(logits: torch.Tensor, allowed: torch.Tensor) -> None:
-    logits[:, 2] = torch.tanh(logits[:, 2])
+def _formula_of_a_head(logits: torch.Tensor) -> None:
+    logits[:, 2] = torch.where(logits[:, 2].isinf(), -torch.inf, torch.tanh(logits[:, 2]))
 
 
-def _temperature_of_a_head(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+def _temperature_of_a_head(logits: torch.Tensor) -> None:
     logits[:, 3] *= 1.05
 
 
-def _two_rows_of_a_head(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+def _two_rows_of_a_head(logits: torch.Tensor) -> None:
     logits[:, 1, [5, 17]] *= 0.5
 
 
-def _a_row_without_its_mask(logits: torch.Tensor, allowed: torch.Tensor) -> None:
-    allowed[:, :, 13] = True
+def _a_row_without_its_mask(logits: torch.Tensor) -> None:
+    row = logits[:, :, 13]
+    row[row.isinf()] = 0
 
 
-def _another_window(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+def _another_window(logits: torch.Tensor) -> None:
     positions = torch.arange(LENGTH)
-    allowed |= positions[:, None] - positions == WINDOW
+    logits[:, :, positions[:, None] - positions == WINDOW] = 0
 
 
-def _one_example(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+def _one_example(logits: torch.Tensor) -> None:
     logits[1, 0] *= 1.5
 
 

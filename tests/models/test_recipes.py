@@ -14,10 +14,13 @@ import transformers
 
 import attnviz as av
 from attnviz import AttentionRecord
-from models.image_models import TEXT, mixing_nothing
+from model_types.build import tiny_model
+from model_types.cases import Case, override_of
+from model_types.inputs import find_inputs
+from models.image_models import mixing_nothing
 from models.make_models import largest_error, reference
 from models.test_docs import parsed, run
-from models.tiny import SIZE, assert_own, built, changed_queries, own_fields, own_modules
+from models.tiny import assert_own, changed_queries, own_modules
 
 
 @pytest.fixture
@@ -59,117 +62,49 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
     assert "the prediction stays “triangle”" in others
 
 
-_IMAGE_TOKENS = {
-    "image_token_id": 390,
-    "video_token_id": 391,
-    "vision_start_token_id": 392,
-    "vision_end_token_id": 393,
-}
-_QWEN_TEXT = {
-    **TEXT,
-    "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2], "rope_type": "default"},
-    "head_dim": 12,
-}
-_QWEN_VISION = {
-    "num_heads": 2,
-    "depth": 2,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "out_hidden_size": 48,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
+# Names in the page's table, and model types.
+VISION_LANGUAGE = {
+    "Qwen2.5-VL": "qwen2_5_vl",
+    "Qwen3-VL": "qwen3_vl",
+    "LLaVA 1.5": "llava",
+    "InternVL 3": "internvl",
 }
 
 
-def _qwen3() -> tuple[Any, dict[str, Any]]:
-    vision = {
-        **_QWEN_VISION,
-        "patch_size": 16,
-        "deepstack_visual_indexes": [0],
-        "num_position_embeddings": 64,
-    }
-    config = {"text_config": _QWEN_TEXT, "vision_config": vision, **_IMAGE_TOKENS}
-    model = built("Qwen3VLForConditionalGeneration", config, factor=10)
-    ids = torch.tensor([[5, 392, *[390] * 12, 393, 9, 11]])
-    values = torch.randn(6 * 8, 3 * 2 * 16**2, generator=torch.Generator().manual_seed(0))
-    return model, {
-        "input_ids": ids,
-        "pixel_values": values,
-        "image_grid_thw": torch.tensor([[1, 6, 8]]),
-        "mm_token_type_ids": (ids == 390).int(),
-    }
-
-
-def _internvl() -> tuple[Any, dict[str, Any]]:
-    vision = {**SIZE, "image_size": [32, 32], "patch_size": [4, 4]}
-    config = transformers.InternVLConfig(
-        vision_config=vision,
-        text_config=transformers.Qwen2Config(**TEXT),
-        image_token_id=390,
-        image_seq_length=16,
-        downsample_ratio=0.5,
-    )
-    ids = torch.tensor([[5, *[390] * 32, 9, 11]])
-    values = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    model = built("InternVLForConditionalGeneration", config, factor=10)
-    return model, {"input_ids": ids, "pixel_values": values}
-
-
-# Rows and columns of each image in the language model and in the tower. The page's other models are
-# in test_kinds_vision_language.py.
-GRIDS = {
-    "Qwen3-VL": (_qwen3, [(3, 4)], [(6, 8)]),
-    "InternVL 3": (_internvl, [(4, 4)] * 2, [(8, 8)] * 2),
-}
-
-
-def _with_other_pixels(inputs: dict[str, Any], grid: tuple[int, int], tile: int) -> dict[str, Any]:
-    """Return the inputs with other pixels in patch 3,2 of a tower's grid."""
+def with_other_pixels(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the inputs with other pixels in row 3, column 2 of 4 x 4 patches of 8 x 8 pixels."""
     values = inputs["pixel_values"].clone()
     if "image_grid_thw" in inputs:
         # Four patches that are merged follow each other.
-        values[(1 * (grid[1] // 2) + 1) * 4 + 2] *= -1
+        values[(1 * 2 + 1) * 4 + 2] *= -1
     else:
-        side = values.shape[-1] // grid[0]
-        values[tile, :, 3 * side : 4 * side, 2 * side : 3 * side] *= -1
+        values[..., 3 * 8 : 4 * 8, 2 * 8 : 3 * 8] *= -1
     return {**inputs, "pixel_values": values}
 
 
-@pytest.mark.parametrize("name", GRIDS)
-def test_a_patch_of_other_pixels_is_the_token_of_its_name(name: str) -> None:
-    make, _, in_tower = GRIDS[name]
-    model, inputs = make()
-    model = mixing_nothing(model)
-    tile = len(in_tower) - 1
-    changed = changed_queries(
-        model, None, (inputs, _with_other_pixels(inputs, in_tower[tile], tile)), "self", 0
-    )
-    tokens = av.extract(model, inputs, progress=False).stacks["self"].query_tokens
-    label = f"{tile + 1}: 1,1" if tile else "1,1"
-    assert [tokens.text[position] for position in sorted(changed)] == [label]
-
-
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", VISION_LANGUAGE)
 def test_a_row_of_the_table_of_vision_language_models(name: str) -> None:
-    make, in_text, in_tower = GRIDS[name]
-    model, inputs = make()
+    override = override_of(Case(VISION_LANGUAGE[name]))
+    model: Any = tiny_model(VISION_LANGUAGE[name], override["class"], override["config"])
+    inputs = find_inputs(model, lambda candidate: model(**candidate), override["inputs"])
     page = parsed("docs/recipes/vision-language.md").text
     (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
-    assert type(model).__name__ in line
-    assert all(f"`{name}`" in line for name in inputs)
-    record = av.extract(model, inputs, generate=3, progress=False)
+    assert f"`{type(model).__name__.removesuffix('Model')}ForConditionalGeneration`" in line
+    assert all(f"`{name}`" in line for name in inputs if name != "attention_mask")
+
+    record = av.extract(model, inputs)
     grids = {
         stack: [(grid.rows, grid.columns) for grid in record.stacks[stack].query_tokens.grids]
         for stack in ("self", "vision")
     }
-    assert grids == {"self": in_text, "vision": in_tower}
-    # The weights of the answer equal the model's own over the prompt and the answer.
-    ids = torch.tensor([record.stacks["self"].query_tokens.ids])
-    whole = {**inputs, "input_ids": ids}
-    if "mm_token_type_ids" in whole:
-        whole["mm_token_type_ids"] = (ids == 390).int()
-    own = own_fields(model, whole)["attentions"]
-    assert_own(record, "self", {number: layer[0] for number, layer in enumerate(own)})
+    num_tokens = 4 if name.startswith("LLaVA") else 2
+    assert grids == {"self": [(num_tokens, num_tokens)], "vision": [(4, 4)]}
+    # Without mixing of patches in the tower, a changed patch changes one token of the text.
+    pair = (inputs, with_other_pixels(inputs))
+    changed = changed_queries(mixing_nothing(model), None, pair, "self", 0)
+    tokens = record.stacks["self"].query_tokens
+    label = "3,2" if num_tokens == 4 else "1,1"
+    assert [tokens.text[position] for position in changed] == [label]
 
 
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
@@ -239,19 +174,14 @@ def test_model_families(
     names, printed = read("model-families")
     gpt_oss, llama4, whisper, t5 = cases
     for model, inputs, record in (gpt_oss, llama4):
-        own = own_modules(model, inputs)
-        assert_own(record, "self", {number: own[name][0][0] for number, name in enumerate(own)})
+        assert_own(record, own_modules(model, inputs, {"self": ""}))
     features = names["extractor"](names["sound"], sampling_rate=16_000, return_tensors="pt")
     decoder = {"decoder_input_ids": torch.tensor([[1, 50, 60, 70]])}
     for (model, _, record), arguments in (
         (whisper, {"input_features": features["input_features"], **decoder}),
         (t5, t5[1]),
     ):
-        own = own_fields(model, arguments)
-        for stack in ("encoder", "decoder", "cross"):
-            layers = own[f"{stack}_attentions"]
-            expected = {number: layer[0] for number, layer in enumerate(layers)}
-            assert_own(record, stack, expected, peak=0.0)
+        assert_own(record, reference(model, arguments), peak=0.0)
     # Statements of the page about each model.
     record = gpt_oss[2]
     assert any("sink" in note for note in record.notes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -31,9 +31,9 @@ __all__ = [
     "built",
     "changed_queries",
     "extracted",
-    "own_fields",
     "own_modules",
     "picture",
+    "reference",
     "sharpen",
     "with_patch",
 ]
@@ -104,45 +104,57 @@ def _eager(model: Any) -> Any:
     return eager.eval()
 
 
-def own_fields(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
-    """Return the attentions in the output of an eager copy: by field, one array per layer.
+def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
+    """Return the weights in the output of an eager copy of a model, by stack.
 
-    Arrays are (examples or windows, heads, queries, keys). Layers without weights are left out.
+    Each stack has one array (examples, heads, queries, keys) per layer with weights.
     """
     outputs = _run(_eager(model), arguments, output_attentions=True)
+    only_images = "pixel_values" in arguments and "input_ids" not in arguments
+    fields = {
+        "vision" if only_images else "self": "attentions",
+        "encoder": "encoder_attentions",
+        "decoder": "decoder_attentions",
+        "cross": "cross_attentions",
+    }
     return {
-        field: [layer.float().numpy() for layer in layers if layer is not None]
-        for field, layers in outputs.items()
-        if field.endswith("attentions") and layers
+        stack: [layer.float().numpy() for layer in outputs[field] if layer is not None]
+        for stack, field in fields.items()
+        if outputs.get(field)
     }
 
 
-def own_modules(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
-    """Return the weights of the model's eager function: by module, one array per run.
+def own_modules(
+    model: Any, arguments: Mapping[str, Any], parts: Mapping[str, str]
+) -> dict[str, list[Weights]]:
+    """Return the weights that the eager function of a model computes, by stack.
 
-    This includes weights of towers that are not in the output.
+    The result is like that of `reference`, but contains also towers that are not in the output.
+    `parts` maps each stack to a text that only the paths of its attention modules contain.
     """
     eager = _eager(model)
-    names = {id(module): name for name, module in eager.named_modules()}
-    by_module: dict[str, list[Weights]] = {}
+    paths = {id(module): path for path, module in eager.named_modules()}
+    by_stack: dict[str, list[Weights]] = {stack: [] for stack in parts}
     files = {sys.modules[type(module).__module__] for module in eager.modules()}
     functions = [
         (file, name) for file in files for name in vars(file) if name.endswith(_EAGER_FUNCTION)
     ]
 
-    def noting(own: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
-            output, weights = own(module, *args, **kwargs)
-            by_module.setdefault(names[id(module)], []).append(weights.float().numpy())
+    def recording(eager_function: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(module: Any, *args: Any, **kwargs: Any) -> Any:
+            output, weights = eager_function(module, *args, **kwargs)
+            for stack, part in parts.items():
+                if part in paths[id(module)]:
+                    by_stack[stack].append(weights.float().numpy())
             return output, weights
 
-        return noted
+        return recorded
 
     with ExitStack() as stack:
         for file, name in functions:
-            stack.enter_context(mock.patch.object(file, name, noting(getattr(file, name))))
+            stack.enter_context(mock.patch.object(file, name, recording(getattr(file, name))))
         _run(eager, arguments)
-    return by_module
+    return by_stack
 
 
 def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
@@ -159,20 +171,26 @@ def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> Atten
 
 
 def assert_own(
-    record: AttentionRecord, stack: str, own: Mapping[int, Weights], peak: float = 0.3
+    record: AttentionRecord,
+    own: Mapping[str, Sequence[Weights]],
+    peak: float = 0.3,
+    example: int = 0,
 ) -> None:
-    """Compare a stack with the model's own weights: every layer, head, query and key.
+    """Compare stacks with the model's own weights: every layer, head, query and key.
 
-    `own` maps numbers of layers to arrays (heads, queries, keys).
+    `own` is the result of `reference` or `own_modules`. The largest weight of its rows must exceed
+    `peak` in the mean, because almost uniform rows would hide a wrong formula.
     """
-    stack_ = record.stacks[stack]
-    assert stack_.layers == tuple(own)
-    # Sharp rows show a wrong formula, unlike almost uniform ones.
-    assert np.mean([weights.max(-1).mean() for weights in own.values()]) > peak
-    for number, expected in own.items():
-        weights = stack_.weights(layer=number)
-        assert weights.shape == expected.shape
-        assert np.abs(weights - expected).max() < 1e-4, (stack, number)
+    assert own
+    for name, layers in own.items():
+        stack = record.stacks[name]
+        assert stack.layers == tuple(range(len(layers)))
+        mean = np.mean([layer[example].max(-1).mean() for layer in layers])
+        assert mean > peak, name
+        for number, layer in enumerate(layers):
+            weights = stack.weights(layer=number)
+            assert weights.shape == layer[example].shape
+            assert np.abs(weights - layer[example]).max() < 1e-4, (name, number)
 
 
 def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
