@@ -1,4 +1,4 @@
-"""Records with some layers: their size in bytes, and their weights against the model's own."""
+"""Options of `extract` that limit what a record stores: layers, dtype, device, free memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract
+from attnviz.extraction.capture import memory
 from attnviz.extraction.capture.copies import Copier
 from models.make_models import make_model, reference
 from models.tiny import IDS, SIZE, arguments_of, built
@@ -85,33 +85,26 @@ KINDS = "bert albert gpt2 llama mistral gemma2 gpt_oss bart t5 vit bloom roberta
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kept_layers_have_the_models_own_weights(kind: str, copied: list[int]) -> None:
+def test_a_selected_layer_has_the_models_own_weights_and_takes_its_memory(
+    kind: str, copied: list[int]
+) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     own = reference(model, arguments)
     record = extract(model, arguments, layers=[1])
+    num_copied = sum(copied)
     assert list(record.stacks) == list(own)
     for name, stack in record.stacks.items():
         assert stack.layers == (1,)
         assert stack.heads_per_layer == (own[name][1].shape[1],)
         assert np.abs(stack.weights(layer=1) - own[name][1][0]).max() < 1e-4
-    # No other tensors are stored, and none were copied.
-    assert sum(copied) == record_bytes(record)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_memory_is_that_of_the_kept_layers(kind: str) -> None:
-    model, arguments = make_model(kind), arguments_of(kind)
-    whole = extract(model, arguments)
-    one_layer = extract(model, arguments, layers=[0])
     expected = sum(
         tensor.nbytes
-        for stack in whole.stacks.values()
-        if (vectors := stack.attention(0).vectors) is not None
+        for stack in extract(model, arguments).stacks.values()
+        if (vectors := stack.attention(1).vectors) is not None
         for tensor in (vectors.queries, vectors.keys)
     )
-    assert record_bytes(one_layer) == expected
-    narrow = extract(model, arguments, layers=[0], dtype="bfloat16")
-    assert record_bytes(narrow) == expected // 2
+    assert num_copied == record_bytes(record) == expected
+    assert record_bytes(extract(model, arguments, layers=[1], dtype="bfloat16")) == expected // 2
 
 
 def test_each_stack_keeps_the_layers_that_it_has() -> None:
@@ -126,7 +119,7 @@ def test_each_stack_keeps_the_layers_that_it_has() -> None:
     assert record.only(-1).stacks["encoder"].layers == (1,)
 
 
-def test_layers_of_one_module_that_runs_again_are_counted(copied: list[int]) -> None:
+def test_layers_of_one_module_that_runs_again_are_counted() -> None:
     model = make_model("albert")
     record = extract(model, IDS, layers=[0, -1])
     assert_keeps(record, plain(model, IDS, lambda _, layer: layer != 1))
@@ -173,18 +166,13 @@ def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
     assert note.startswith(f"Queries and keys were kept in {name}: weights differ by up to ")
     assert note.endswith(", measured on 4 queries of each head.")
     stated = float(note.split("up to ")[1].split(",")[0].replace("−", "-"))
-    worst = 0.0
     sampled = 0.0
     for key, stack in exact.stacks.items():
         for layer in stack.layers:
             own, weights = (record.stacks[key].weights(layer=layer) for record in (exact, rounded))
-            difference = np.abs(own - weights)
-            worst = max(worst, float(difference.max()))
-            count = difference.shape[1]
-            rows = [count * part // 4 - 1 for part in range(1, 5)]
-            sampled = max(sampled, float(difference[:, rows].max()))
+            rows = [len(own[0]) * part // 4 - 1 for part in range(1, 5)]
+            sampled = max(sampled, float(np.abs(own - weights)[:, rows].max()))
     assert sampled * 0.999 <= stated <= sampled * 1.11
-    assert stated <= worst * 1.11
     # A dtype that is at least as wide does not change queries and keys.
     for same in (None, "float32", torch.float64):
         record = extract(model, arguments, dtype=same)
@@ -312,22 +300,23 @@ def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int)
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "gpt_oss", "bart", "t5", "bloom"])
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"layers": [1]}, {"layers": [0, 1], "dtype": "bfloat16"}],
+    "options", [{}, {"layers": [1]}, {"layers": [0, 1], "dtype": "bfloat16"}], ids=str
 )
 def test_the_estimate_equals_the_memory_of_the_record(
     kind: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     needed = record_bytes(extract(model, arguments, **options))
-    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed)
-    extract(model, arguments, **options)
-    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed - 1)
+    runs: list[Any] = []
+    model.get_input_embeddings().register_forward_pre_hook(lambda *_: runs.append(1))
+    monkeypatch.setattr(memory, "free_memory", lambda _: needed - 1)
     with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of"):
         extract(model, arguments, **options)
-    # Unknown free memory raises no error.
-    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: None)
-    extract(model, arguments, **options)
+    assert not runs
+    # None: the free memory is unknown.
+    for free in (needed, None):
+        monkeypatch.setattr(memory, "free_memory", lambda _, free=free: free)
+        extract(model, arguments, **options)
 
 
 def test_weights_of_torchs_own_module_are_estimated_as_weights(
@@ -336,20 +325,8 @@ def test_weights_of_torchs_own_module_are_estimated_as_weights(
     needed = 3 * 4 * 10 * 10 * 4
     model = weights_only()
     assert record_bytes(extract(model, IDS)) == needed
-    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed - 1)
+    monkeypatch.setattr(memory, "free_memory", lambda _: needed - 1)
     with pytest.raises(MemoryError, match=r"4\.8 kB on cpu"):
-        extract(model, IDS)
-
-
-def test_the_model_does_not_run_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_model("gpt2")
-
-    def run(*_: Any, **__: Any) -> None:
-        raise AssertionError("the model ran")
-
-    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: 4000)
-    model.transformer.wte.register_forward_pre_hook(run)
-    with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of 3 layers"):
         extract(model, IDS)
 
 

@@ -79,7 +79,7 @@ def processor(**settings: Any) -> Any:
 
 @pytest.mark.parametrize("kind", TOWERS)
 def test_patches_are_named_by_their_positions(kind: str) -> None:
-    """Before the first layer, a token depends only on the pixels of its own patch."""
+    """Before the first layer, a token depends on the pixels of one patch only."""
     _, _, (height, width), before, after = TOWERS[kind]
     model, image = tower(kind), picture(height, width)
     rows, columns = height // 8, width // 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import signal
 import subprocess
@@ -15,11 +16,12 @@ import pytest
 import torch
 import transformers
 
-import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract, load
+from attnviz.extraction.capture import memory
 from attnviz.record.storage.safetensors_file import write_safetensors
 from attnviz.record.storage.spool import INDEX
 from models.make_models import make_model
+from models.test_kept import Turns, record_bytes, tensors_of, weights_only
 from models.tiny import IDS, arguments_of, built, picture
 from unit.records import assert_same
 
@@ -44,14 +46,8 @@ def assert_mapped(record: AttentionRecord, folder: Path) -> None:
         if f" {folder}/" in line:
             start, _, stop = line.split()[0].partition("-")
             spans.append((int(start, 16), int(stop, 16)))
-    for stack in record.stacks.values():
-        for number in stack.layers:
-            layer = stack.attention(number)
-            vectors, weights = layer.vectors, layer.stored_weights
-            tensors = [vectors.queries, vectors.keys] if vectors is not None else [weights]
-            for tensor in tensors:
-                assert tensor is not None
-                assert any(start <= tensor.data_ptr() < stop for start, stop in spans)
+    for tensor in tensors_of(record):
+        assert any(start <= tensor.data_ptr() < stop for start, stop in spans)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -155,16 +151,11 @@ def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
 
 
 def test_a_layer_with_a_number_known_only_later_is_spooled(tmp_path: Path) -> None:
-    from models.test_kept import Turns, weights_only
-
     model = weights_only(Turns)
     for layer in range(4):
         expected = extract(model, IDS, layers=[layer])
         record = extract(model, IDS, layers=[layer], spool=tmp_path / str(layer))
         assert_same(expected, record)
-
-
-# Errors.
 
 
 def failing(model: Any, error: BaseException) -> Any:
@@ -188,58 +179,34 @@ def test_an_interrupt_or_error_leaves_nothing(error: BaseException, tmp_path: Pa
     assert_same(extract(model, IDS), extract(model, IDS, spool=tmp_path / "there"))
 
 
-SCRIPT = """
-import resource, signal, sys
-import torch, transformers
+KILLED = """
+import os, signal, sys
+import torch
 import attnviz as av
-torch.manual_seed(0)
-model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-    hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, vocab_size=99
-)).eval()
-{}
-try:
-    av.extract(model, torch.arange(2000)[None] % 99, spool=sys.argv[1])
-except OSError as error:
-    print(error.errno, error)
+from models.make_models import make_model
+from models.test_kept import Turns, record_bytes, tensors_of, weights_only
+model = make_model("llama")
+kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+model.model.layers[2].register_forward_pre_hook(kill)
+av.extract(model, torch.arange(50)[None], spool=sys.argv[1])
 """
 
 
-def run(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(lines), str(folder)],
-        capture_output=True,
-        text=True,
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only POSIX has this signal")
+def test_a_killed_process_leaves_no_loadable_record(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "x")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         timeout=100,
         check=False,
     )
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only POSIX kills like that")
-def test_a_killed_process_leaves_no_loadable_record(tmp_path: Path) -> None:
-    kill = (
-        "import os\n"
-        "model.model.layers[2].register_forward_pre_hook("
-        "lambda *_: os.kill(os.getpid(), signal.SIGKILL))"
-    )
-    ended = run(kill, tmp_path / "x")
     assert ended.returncode == -signal.SIGKILL
     assert len(names_in(tmp_path / "x")) == 2
     with pytest.raises(FileNotFoundError, match=r"no record at path=.*: the folder has no index"):
         load(tmp_path / "x")
     with pytest.raises(FileExistsError, match="the folder is not empty"):
         extract(make_model("llama"), IDS, spool=tmp_path / "x")
-
-
-@pytest.mark.slow
-def test_a_file_above_the_size_limit_raises_and_is_removed(tmp_path: Path) -> None:
-    pytest.importorskip("resource")
-    # Queries and keys of a layer are 768 kB.
-    ended = run("resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))", tmp_path / "x")
-    assert ended.stdout.startswith(f"{errno.EFBIG} ")
-    assert "cannot be written: File too large. The written files are removed." in ended.stdout
-    assert 'layers= or dtype="bfloat16"' in ended.stdout
-    assert names_in(tmp_path) == []
 
 
 def test_a_full_disk_raises_and_removes_the_files(
@@ -291,20 +258,17 @@ def test_bad_spool_paths_are_refused_before_the_model_runs(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-# Free space.
-
-
 def test_a_disk_without_space_raises_before_the_model_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model("llama")
     # 4 heads and 2 key heads of 12 numbers for 10 tokens, in 3 layers.
     needed = 3 * 6 * 12 * 10 * 4
-    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: 0)
-    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_disk", lambda _: needed)
+    monkeypatch.setattr(memory, "free_memory", lambda _: 0)
+    monkeypatch.setattr(memory, "free_disk", lambda _: needed)
     # Free memory does not matter.
     extract(model, IDS, spool=tmp_path / "x")
-    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_disk", lambda _: needed - 1)
+    monkeypatch.setattr(memory, "free_disk", lambda _: needed - 1)
 
     def run_model(*_: Any) -> None:
         raise AssertionError("the model ran")
@@ -340,23 +304,18 @@ def test_memory_for_a_generated_text_is_checked_before_the_generation(
 ) -> None:
     model = make_model(kind)
     record = extract(model, {"input_ids": IDS}, generate={"min_new_tokens": 8, "max_new_tokens": 8})
-    needed = 0
-    for stack in record.stacks.values():
-        for number in stack.layers:
-            layer = stack.attention(number).vectors
-            assert layer is not None
-            needed += layer.queries.nbytes + layer.keys.nbytes
+    needed = record_bytes(record)
     runs: list[Any] = []
     hooks = [
         module.register_forward_pre_hook(lambda *_: runs.append(1)) for module in model.modules()
     ]
     options: dict[str, Any] = {"spool": tmp_path / "x"} if spool else {}
     where = "free_disk" if spool else "free_memory"
-    monkeypatch.setattr(attnviz.extraction.capture.memory, where, lambda _: needed - 1)
+    monkeypatch.setattr(memory, where, lambda _: needed - 1)
     with pytest.raises(OSError if spool else MemoryError, match="queries and keys of"):
         extract(model, {"input_ids": IDS}, generate=bound, **options)
     assert not runs
-    monkeypatch.setattr(attnviz.extraction.capture.memory, where, lambda _: needed)
+    monkeypatch.setattr(memory, where, lambda _: needed)
     extract(model, {"input_ids": IDS}, generate=bound, **options)
     assert runs
     for hook in hooks:
