@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 from dataclasses import replace
 from typing import Any
@@ -11,12 +10,11 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.figures import Figure, in_turns, seconds, spread
+from benchmarks.figures import Figure, seconds, spread
 from benchmarks.growth import expected_seconds
 from benchmarks.guarded import ROOT, Limits, guarded
 from benchmarks.machine import Part
 from benchmarks.report import (
-    SECTIONS,
     Results,
     document,
     tables,
@@ -30,11 +28,6 @@ def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
     """Run a statement in a separate process with Python's timeit."""
     outcome = guarded("timeit", "-n1", "-r1", statement, limits=limits)
     return outcome.figures, outcome.fault
-
-
-def test_lines_of_figures_are_merged() -> None:
-    statement = """print('{"a": {"x": 1}, "b": 7}'); print('{"a": {"y": 2}, "b": 8}')"""
-    assert run(statement, Limits(30, ROOM)) == ({"a": {"x": 1, "y": 2}, "b": 8}, None)
 
 
 def test_a_process_over_the_memory_limit_is_ended() -> None:
@@ -80,20 +73,6 @@ def test_a_figure_has_its_spread(figure: Figure, words: str) -> None:
     assert spread(figure, seconds) == words
 
 
-def test_alternatives_take_turns_and_are_compared_with_the_first() -> None:
-    now, calls = [0.0], []
-
-    def way(name: str, took: float) -> None:
-        calls.append(name)
-        now[0] += took
-
-    ways = {"plain": lambda: way("plain", 2.0), "ours": lambda: way("ours", 3.0)}
-    figures = in_turns(ways, 2, lambda: now[0])
-    assert calls == ["plain", "ours"] * 3
-    assert figures["plain_s"] == [2.0, 2.0]
-    assert figures["ours_ratio"] == [1.5, 1.5]
-
-
 def published() -> Results:
     """Return the run whose figures are in the docs."""
     data = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
@@ -124,16 +103,6 @@ def test_expected_seconds_extrapolate_the_growth() -> None:
     assert expected_seconds([(10, 2.0), (100, 2.0)], 200) == pytest.approx(4)
     assert expected_seconds([(12, 3.0)], 36) == pytest.approx(9)
     assert expected_seconds([], 64) == 0
-
-
-def test_a_run_is_planned_for_fourteen_minutes() -> None:
-    # The pages of all tools take the rest of the time, with a limit of 45 s.
-    assert sum(section.seconds for section in SECTIONS) <= 4.5 * 60
-    names = [section.name for section in SECTIONS]
-    assert len(set(names)) == len(names)
-    for section in SECTIONS:
-        assert importlib.util.find_spec(section.module) is not None
-        assert section.words.strip().endswith(".")
 
 
 @pytest.mark.parametrize("path", ["docs/benchmarks.md", "README.md"])

@@ -20,11 +20,9 @@ from attnviz.embedding.page import make_embedding_page
 from attnviz.embedding.server.plots import EmbeddingAnswers
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.view import EmbeddingView
-from attnviz.record.record import AttentionRecord, AttentionStack
 from unit.embedding_fixture import PROJECTING, fixture, fixture_corpus
 from unit.page_data import data_of
-from unit.random_corpora import attention, corpus
-from unit.records import image_record
+from unit.random_corpora import corpus
 
 NEEDS_TSNE = pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
@@ -162,21 +160,6 @@ def test_the_error_of_a_large_page_says_what_would_fit(top_keys: int) -> None:
     assert len(few.to_html(max_mb=limit, top_keys=top_keys).encode()) <= limit * 1e6
     [larger] = re.findall(r"max_mb=(\d+\.?\d*)", words)
     assert view.to_html(max_mb=float(larger), top_keys=top_keys)
-
-
-def test_a_page_contains_the_images_of_texts_with_points() -> None:
-    image_example = image_record()
-    tokens = image_example.stack().query_tokens
-    stack = AttentionStack("self", {0: attention(len(tokens))}, tokens)
-    image_text = AttentionRecord({"self": stack}, images=image_example.images)
-    # Only one of the two records fits.
-    example = Corpus([image_text, image_text], max_points=2 * len(tokens))
-    [image] = embedding_of(EmbeddingView(example).to_html())["images"]
-    assert image["text"] == example.points().texts[0]
-    server = CorpusServer(example)
-    live = server.reply("image", {"text": image["text"], "index": image["index"]})
-    assert live.header == {"height": image["height"], "width": image["width"]}
-    assert bytes_of(image["data"]).tobytes() == live.data
 
 
 @NEEDS_TSNE

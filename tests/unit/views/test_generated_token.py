@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import traitlets
 from traitlets import TraitError
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.views.generated_token import Cursor, settled
 from attnviz.views.head import HeadView
-from attnviz.views.matrix import MatrixView
 from attnviz.views.record_view import RecordView
 from unit.records import shares, words
 
@@ -56,22 +54,6 @@ def test_the_first_cursor_is_complete() -> None:
     assert cursor_of(HeadView(predicted_record(), token=2)) == (2, 1, False)
     assert cursor_of(HeadView(predicted_record(), token=2, as_query=True)) == (2, 0, True)
     assert cursor_of(HeadView(predicted_record(), token=0, prediction=1)) == (0, None, False)
-
-
-def test_views_are_linked_by_each_trait_of_the_cursor() -> None:
-    record = predicted_record()
-    for names in (["token"], ["prediction"], ["token", "prediction", "as_query"]):
-        first, second = HeadView(record), MatrixView(record)
-        links = [traitlets.link((first, name), (second, name)) for name in names]
-        first.prediction = 1
-        assert cursor_of(second) == (2, 1, False)
-        second.token = 1
-        assert cursor_of(first) == (1, 0, False)
-        if "as_query" in names:
-            first.as_query = True
-            assert cursor_of(second) == (2, 0, True)
-        for link in links:
-            link.unlink()
 
 
 def test_another_stack_has_its_own_predictions() -> None:

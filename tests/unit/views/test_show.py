@@ -11,7 +11,6 @@ from typing import Any
 
 import nbformat
 import pytest
-import torch
 from nbclient import NotebookClient
 
 import attnviz.utils.host
@@ -38,18 +37,6 @@ def test_a_record_is_shown(opened: list[str]) -> None:
     assert isinstance(view, HeadView)
     assert view.record is record
     assert (view.layer, view.heads, view.token, view.theme) == (1, [2], 3, "dark")
-
-
-def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
-    attentions = tuple(torch.from_numpy(layer)[None] for layer in WEIGHTS)
-    view = show_head_view(attentions, tokens=words(3), sentence_b_start=2, name="mine")
-    assert view.record.stacks["self"].layers == (0, 1)
-    assert list(view.record.tokens) == words(3)
-    assert view.record.tokens.sequence == (0, 0, 1)
-    assert view.record.model == "mine"
-    assert show_head_view(torch.stack(attentions), tokens=words(3)).layer == 0
-    # BertViz has the same arguments.
-    assert list(show_head_view(attentions, words(3)).record.tokens) == words(3)
 
 
 @pytest.mark.parametrize(

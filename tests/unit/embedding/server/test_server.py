@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
-import time
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -282,25 +281,6 @@ def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPa
     # The points of the principal components are returned instead.
     assert_allclose(coordinates_of(reply), coordinates_of(server.reply("projection", PLOT)))
     assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
-
-
-@pytest.mark.slow
-@NEEDS_TSNE
-@pytest.mark.timeout(900)
-def test_a_projection_runs_in_the_background_and_is_kept() -> None:
-    server = CorpusServer(corpus([40, 60]))
-    arguments = PLOT | {"method": "tsne", "perplexity": 10}
-    reply = server.reply("projection", arguments)
-    assert reply.header["work"]["state"] == "running"
-    while reply.header["work"]["state"] == "running":
-        time.sleep(0.1)
-        reply = server.reply("projection", arguments)
-    assert reply.header["work"]["state"] == "done"
-    assert reply.header["explained"] is None
-    again = server.reply("projection", arguments)
-    assert again.data == reply.data
-    [trust] = server.reply("trust", arguments | {"heads": [1]}).header["heads"]
-    assert trust["plot"] is not None
 
 
 @NEEDS_TSNE
