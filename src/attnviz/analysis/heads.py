@@ -115,7 +115,7 @@ def head_scores(
     Raises
     ------
     TypeError
-        If `stack` is neither a stack nor a record.
+        If `stack` is neither a stack nor a record, or `max_queries` is not an integer.
     ValueError
         If `pattern` is unknown, or needs queries and keys of one text and those of `stack` are
         different tokens. Also if `max_queries` is not positive, or if `stack` has signed values,
@@ -198,7 +198,7 @@ def head_entropy(
     Raises
     ------
     TypeError
-        If `stack` is neither a stack nor a record.
+        If `stack` is neither a stack nor a record, or `max_queries` is not an integer.
     ValueError
         If `stack` has signed values, or `max_queries` is not positive.
 

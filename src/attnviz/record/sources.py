@@ -33,7 +33,7 @@ class Sources:
     Attributes
     ----------
     token : str
-        Display text of the produced token, or an empty string if it is unknown.
+        Display text of the predicted token.
     query : int
         Position of the query that predicted the token.
     stack : str
