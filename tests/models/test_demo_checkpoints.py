@@ -24,20 +24,6 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.slow
-def test_keeping_checkpoints_does_not_change_the_training() -> None:
-    """The comparison is bit for bit."""
-    decoder = recipe("decoder")
-    checkpoints = Checkpoints((0, 1, 2))
-    with_checkpoints, _ = decoder.train(2, checkpoints)
-    without, _ = decoder.train(2)
-    assert same(with_checkpoints.state_dict(), without.state_dict())
-    assert same(checkpoints.models[2].state_dict(), without.state_dict())
-    one, _ = decoder.train(2, Checkpoints((1,)))
-    assert same(checkpoints.models[1].state_dict(), one.state_dict())
-    assert not same(checkpoints.models[1].state_dict(), without.state_dict())
-
-
 def test_the_training_script_leaves_checkpoints_that_transformers_loads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,7 +51,7 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
     assert "induction-checkpoints is not empty: remove it" in capsys.readouterr().err
 
 
-def test_a_training_that_ends_early_takes_the_same_steps() -> None:
+def test_checkpoints_do_not_change_the_steps_of_a_training() -> None:
     induction = recipe("induction")
     checkpoints, once = Checkpoints((0, 1, 3)), Checkpoints((1,))
     with torch.enable_grad():
@@ -107,7 +93,7 @@ def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
     return scores
 
 
-def test_the_decoder_begins_with_its_induction_head() -> None:
+def test_the_first_checkpoint_of_the_decoder_has_its_induction_head() -> None:
     """The head is planted in layer 1, and no other head has a high score."""
     models, tokenizer = demos.checkpoints("decoder", [0])
     scores = induction_scores(models[0], tokenizer)
@@ -138,7 +124,9 @@ def test_early_checkpoints_have_smaller_distances() -> None:
         assert (np.diff(gaps) >= -1).all()
 
 
-def test_bad_arguments_of_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_of_checkpoints_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ValueError, match="'induction', not 'bert'"):
         demos.checkpoints("bert", [0])
     after: Any

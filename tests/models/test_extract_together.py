@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -34,23 +35,15 @@ def mode_of(model: Any) -> list[bool]:
 
 def in_threads(*work: Callable[[], None]) -> None:
     """Run functions concurrently, and raise an error of any thread."""
-    errors: list[BaseException] = []
     start = threading.Barrier(len(work))
 
     def run(task: Callable[[], None]) -> None:
-        try:
-            start.wait()
-            task()
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
+        start.wait()
+        task()
 
-    threads = [threading.Thread(target=run, args=(task,)) for task in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(len(work)) as pool:
+        for future in [pool.submit(run, task) for task in work]:
+            future.result()
 
 
 @pytest.fixture

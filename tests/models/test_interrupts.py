@@ -16,7 +16,7 @@ import pytest
 from torch import nn
 
 from models import interrupts
-from models.interrupts import Subject, Tracer, faults_at, positions, state_of, subjects
+from models.interrupts import Subject, faults_at, positions, state_of, subjects
 
 # Modules that change state and restore it.
 CHANGING = (
@@ -52,7 +52,7 @@ def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
 
 
 @pytest.mark.parametrize("kind", ["traced", "spooled"])
-def test_an_interrupt_during_the_restoration(
+def test_an_interrupt_during_the_restoration_leaves_everything_as_it_was(
     kind: str, interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
     subject = interrupted[kind]
@@ -62,19 +62,6 @@ def test_an_interrupt_during_the_restoration(
         folder = tmp_path / str(turn)
         folder.mkdir()
         assert faults_at(subject, folder, position) == []
-
-
-def test_an_interrupt_is_raised_after_the_state_is_restored(
-    interrupted: dict[str, Subject], tmp_path: Path
-) -> None:
-    subject = interrupted["traced"]
-    lines = positions(subject, tmp_path, ("models.py",))
-    # The last position is inside the restoration of the modules' mode.
-    before = state_of(subject.models)
-    with pytest.raises(KeyboardInterrupt), Tracer(lines[-1]) as tracer:
-        subject.run(tmp_path)
-    assert [file for file, _ in tracer.raised] == ["extraction/models.py"]
-    assert state_of(subject.models) == before
 
 
 def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
