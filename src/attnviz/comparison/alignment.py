@@ -204,7 +204,7 @@ class Alignment:
 
 
 def _label(parts: Sequence[str]) -> str:
-    """Return the texts of several tokens as one string, without the ``##`` of word parts."""
+    """Return the texts of tokens as one string, without ``##`` at the start of later tokens."""
     return "".join([*parts[:1], *map(_inside, parts[1:])])
 
 

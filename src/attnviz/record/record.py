@@ -447,7 +447,7 @@ class AttentionRecord:
         Raises
         ------
         ValueError
-            If the words of a stack's tokens are unknown, or merged tokens would be merged again.
+            If the words of a stack's tokens are unknown, or a merged stack would be merged again.
 
         Examples
         --------

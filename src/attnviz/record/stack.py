@@ -421,7 +421,7 @@ class AttentionStack:
         Raises
         ------
         ValueError
-            If the words of the tokens are unknown, or merged tokens would be merged again.
+            If the words of the tokens are unknown, or a merged stack would be merged again.
 
         See Also
         --------
