@@ -51,11 +51,11 @@ class RowsOfHeads(Protocol):
     """Selected rows of several heads. Each call reads some of these rows and some columns."""
 
     def weights(self, rows: slice, columns: slice) -> Numbers:
-        """Return weights, float64, (heads, rows, columns). `rows` is a slice of the selected rows."""
+        """Return weights, float64, (heads, rows, columns). `rows` is a slice of selected rows."""
         ...
 
     def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether each pair of a query and a key is allowed, bool, (heads, rows, columns)."""
+        """Return whether each query-key pair is allowed, bool, (heads, rows, columns)."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Writing of a record to a folder while a model runs: one file per layer, and an index.
 
 The index is a saved record without the arrays of the layers. For each of these arrays, it names the
-file that contains the array. The index is written last, and a folder without an index is not a record.
+file that contains the array. The index is written last. A folder without an index is not a record.
 """
 
 from __future__ import annotations
