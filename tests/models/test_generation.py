@@ -235,7 +235,7 @@ def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
 def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
     kind: str, log: pytest.LogCaptureFixture
 ) -> None:
-    model = make_model(kind).train()
+    model = with_varied_text(kind).train()
     own = own_steps(model, 6)
     settings: dict[str, Any] = {"do_sample": True, "temperature": 5.0, "top_p": 0.9, "top_k": 20}
     settings |= {"max_length": 9, "min_length": 30, "pad_token_id": None, "num_beams": 2}
