@@ -247,20 +247,6 @@ def test_invalid_options_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pages_that_take_minutes_are_refused_at_once() -> None:
-    view = HeadView(alike(12, 12, 16_384, causal=True))
-    message = (
-        r"a page of 38,654,705,664 weights .* include_layers=\[...\], up to 1 of 12, or use a sh"
-    )
-    with pytest.raises(ValueError, match=message):
-        view.to_html()
-    view = HeadView(alike(1, 4, 131_072, causal=True))
-    with pytest.raises(ValueError, match=r"\(at most 5,000,000,000\)\. Use a shorter text\. Views"):
-        view.to_html()
-    with pytest.raises(ValueError, match='"exact": a page with all 68,719,476,736 weights would'):
-        view.to_html(precision="exact")
-
-
 def test_weights_that_are_nan_are_refused_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
     queries = torch.zeros(2, 3, 4)
     queries[1, 2] = torch.nan

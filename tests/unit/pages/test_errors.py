@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -86,28 +87,57 @@ def test_a_limit_below_the_size_of_the_tokens_is_refused() -> None:
     assert "include_layers" not in message
 
 
-def test_the_error_of_exact_pages_suggests_alternatives() -> None:
-    message = refused(HeadView(alike(1, 1, 131_072)), precision="exact")
-    assert message.endswith("(at most 200,000,000). Use a shorter text.")
-    message = refused(HeadView(alike(1, 1, 40_000)), precision="exact")
-    assert message.endswith('or store only the strongest keys with precision="auto".')
-    assert "include_layers" not in message
-    message = refused(HeadView(alike(12, 1, 8192)), precision="exact")
-    assert "include_layers=[...], up to 2 of 12, or use a shorter text, or store" in message
-
-
-def test_layers_of_all_stacks_count_together() -> None:
-    # A layer number selects that layer in every stack.
-    sides = torch.zeros(1, 1, 1).expand(4, 8192, 1)
-    layers = dict.fromkeys(range(6), QueryKeyAttention(sides, sides, 1.0))
+def two_stacks() -> av.AttentionRecord:
+    side = torch.zeros(1, 1, 1).expand(4, 8192, 1)
+    layers = dict.fromkeys(range(12), QueryKeyAttention(side, side, 1.0))
     tokens = Tokens.of(words(8192))
-    stacks = {name: AttentionStack(name, layers, tokens) for name in ("encoder", "decoder")}
-    # The limit of 5,000 million weights allows 9.3 layers of the four heads in both stacks.
-    many = {
-        name: AttentionStack(name, dict.fromkeys(range(12), layers[0]), tokens) for name in stacks
-    }
-    message = refused(HeadView(av.AttentionRecord(many)))
-    assert "include_layers=[...], up to 9 of 12" in message
+    stacks = [AttentionStack(name, layers, tokens) for name in ("encoder", "decoder")]
+    return av.AttentionRecord({stack.name: stack for stack in stacks})
+
+
+@pytest.mark.parametrize(
+    ("make", "precision", "message"),
+    [
+        (
+            partial(alike, 12, 12, 16_384),
+            "auto",
+            r"38,654,705,664 weights .* up to 1 of 12, or use a short",
+        ),
+        (
+            partial(alike, 1, 4, 131_072),
+            "auto",
+            r"\(at most 5,000,000,000\)\. Use a shorter text\. Views",
+        ),
+        # A layer number selects that layer in every stack. The limit of 5,000 million weights
+        # allows 9.3 layers of the four heads in both stacks.
+        (two_stacks, "auto", r"include_layers=\[...\], up to 9 of 12"),
+        (
+            partial(alike, 1, 4, 131_072),
+            "exact",
+            '"exact": a page with all 68,719,476,736 weights would',
+        ),
+        (
+            partial(alike, 1, 1, 131_072),
+            "exact",
+            r"\(at most 200,000,000\)\. Use a shorter text\.$",
+        ),
+        (
+            partial(alike, 1, 1, 40_000),
+            "exact",
+            'text, or store only .* keys with precision="auto".$',
+        ),
+        (partial(alike, 12, 1, 8192), "exact", r"up to 2 of 12, or use a shorter text, or store"),
+    ],
+)
+@pytest.mark.usefixtures("_no_computing")
+def test_pages_that_take_minutes_are_refused_at_once_with_what_fits(
+    make: Callable[[], av.AttentionRecord], precision: str, message: str
+) -> None:
+    record = make()
+    actual = refused(HeadView(record), precision=precision)
+    assert re.search(message, actual), actual
+    # A record of one layer has no layers to choose from.
+    assert ("include_layers" in actual) == (len(record.stack().layers) > 1)
 
 
 @pytest.mark.usefixtures("_no_computing")

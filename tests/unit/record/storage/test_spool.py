@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,34 +116,6 @@ def test_an_interrupt_in_the_middle_of_a_file_removes_it(tmp_path: Path) -> None
     assert not (tmp_path / "x").exists()
 
 
-def write_both(spool: Spool) -> None:
-    spool.write("layer", {"queries": vectors(2, 3, 4)})
-    spool.finish(record_of(long_layers()))
-
-
-@pytest.mark.parametrize("function", ["write_safetensors", "write_arrays"])
-def test_the_error_of_a_full_disk_suggests_remedies(
-    function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise FAULT
-
-    monkeypatch.setattr(f"attnviz.record.storage.spool.{function}", full)
-    folders = SpoolFolders(tmp_path / "x", several=False)
-    with (
-        pytest.raises(OSError, match="No space left") as raised,
-        taken_spools(folders, 1) as spools,
-    ):
-        write_both(spools[0])
-    assert raised.value.errno == errno.ENOSPC
-    assert re.search(
-        r"spool='.*x' cannot be written: .*files are removed\. Free disk space, .*another disk"
-        r".*layers= or dtype=\"bfloat16\"",
-        str(raised.value),
-    )
-    assert names_in(tmp_path) == []
-
-
 def test_an_incomplete_record_is_refused(tmp_path: Path) -> None:
     layer = long_layers()[0]
     spool = Spool(tmp_path / "x")
@@ -190,35 +161,6 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
         load(tmp_path / "x")
     with pytest.raises(FileExistsError, match=r"spool='.*x' cannot be written: .* not empty"):
         SpoolFolders(tmp_path / "x", several=True).check()
-
-
-@pytest.mark.parametrize(
-    ("path", "error", "message"),
-    [
-        (True, TypeError, r"^spool must be the path of a folder.*got bool"),
-        ("", ValueError, r"^spool='' is empty\. Pass the path of a folder"),
-        ("a\0b", ValueError, r"^spool='a\\x00b' cannot be the name of a folder: .*null"),
-        ("x" * 300, OSError, r"spool='xxx.*' cannot be written: "),
-        (
-            "file",
-            NotADirectoryError,
-            r"spool='file' cannot be written: it is a file\. Pass the path",
-        ),
-    ],
-)
-def test_invalid_paths_are_refused(
-    path: Any,
-    error: type[Exception],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    before = names_in(tmp_path)
-    with pytest.raises(error, match=message):
-        SpoolFolders(path, several=True).check()
-    assert names_in(tmp_path) == before
 
 
 # Changes of a folder after writing.
