@@ -57,17 +57,6 @@ def evenly() -> av.AttentionRecord:
     return record_of(torch.ones(1, 2, 1500, 1500))
 
 
-def test_the_actual_size_decides() -> None:
-    record = heads_of_all_sharpness()
-    page = HeadView(record).to_html(max_mb=400)
-    size = len(page.encode())
-    for times in (1.0, 1.2):
-        assert HeadView(record).to_html(max_mb=times * size / 1e6) == page
-    room = size - 2000
-    data = data_of(HeadView(record).to_html(max_mb=room / 1e6))
-    assert data["embedded"]["form"] == "strongest"
-
-
 def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
     """Return the keys that fit into the given bytes, and the largest number that was kept."""
     sweep, max_keys = Sweep(collect), 0

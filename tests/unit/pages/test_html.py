@@ -22,14 +22,12 @@ from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.description import describe
 from attnviz.views.head import HeadView
-from attnviz.views.matrix import MatrixView
 from unit.page_data import data_of, shown
 from unit.records import (
     HOSTILE,
     captured_record,
     encoder_decoder_record,
     given_record,
-    image_record,
     shares,
 )
 
@@ -186,16 +184,6 @@ def test_the_page_contains_every_layer(make: Any) -> None:
         weights = record.stacks[block["stack"]].weights(layer=block["layer"])
         assert_allclose(shown(block), weights, atol=block["error"] * (1 + 1e-5))
         assert block["error"] == pytest.approx(0.0039, abs=1e-4)
-
-
-def test_the_page_contains_images() -> None:
-    record = image_record()
-    data = Page(MatrixView(record).to_html()).data
-    assert data["description"]["images"] == [{"height": 96, "width": 128}]
-    [image] = data["images"]
-    assert (image["height"], image["width"]) == (96, 128)
-    assert zlib.decompress(base64.b64decode(image["data"])) == record.images[0].tobytes()
-    assert "images" not in Page(HeadView(given_record()).to_html()).data
 
 
 def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from attnviz.record.words import MERGED_NOTE, MergedWeights
 from attnviz.server import tiles as tiles_module
 from attnviz.server.server import RecordServer
 from unit.formulas import merge_by_words
-from unit.records import encoder_decoder_record, shares, vectors
+from unit.records import shares, vectors
 
 # The words are: the | un do ing | of | it all. All sums are easy to do by hand.
 TEXT = ["the", " un", "do", "ing", " of", " it", "all"]
@@ -51,16 +51,10 @@ def by_hand() -> AttentionRecord:
     return AttentionRecord.from_weights([WEIGHTS[None]], Tokens.of(TEXT), model="m")
 
 
-def causal_stack(size: int = 7, *, offset: int = 0, queries: int | None = None) -> AttentionStack:
-    rows = size if queries is None else queries
-    attention = QueryKeyAttention(
-        vectors(2, rows, 4), vectors(1, size, 4, seed=1), 0.5, mask=BandMask(None, 0, offset)
-    )
-    tokens = Tokens.of((TEXT * size)[:size])
-    of_rows = None if queries is None else Tokens.of((TEXT * size)[size - rows : size])
-    if of_rows is None:
-        return AttentionStack("self", {3: attention}, tokens)
-    return AttentionStack("self", {3: attention}, of_rows, tokens)
+def causal_stack(size: int = 7) -> AttentionStack:
+    queries, keys = vectors(2, size, 4), vectors(1, size, 4, seed=1)
+    attention = QueryKeyAttention(queries, keys, 0.5, mask=BandMask(None, 0))
+    return AttentionStack("self", {3: attention}, Tokens.of((TEXT * size)[:size]))
 
 
 def test_keys_are_summed_and_queries_averaged_by_hand() -> None:
@@ -88,33 +82,6 @@ def test_merging_twice_equals_merging_once() -> None:
     assert once.merge_words() is once
     with_note = AttentionRecord(by_hand().stacks, notes=["n", MERGED_NOTE, "o"]).merge_words()
     assert with_note.notes == ("n", "o", MERGED_NOTE)
-
-
-def test_queries_and_keys_are_merged_by_their_own_tokens() -> None:
-    weights = shares(2, 3, 5)
-    record = AttentionRecord.from_weights(
-        cross_attentions=[weights],
-        encoder_attentions=[shares(1, 5, 5)],
-        decoder_tokens=["Ġa", "b", "Ġc"],
-        encoder_tokens=["d", "e", "Ġf", "Ġg", "h"],
-    )
-    merged = record.merge_words()
-    cross = merged.stacks["cross"]
-    assert cross.query_tokens.text == ("·ab", "·c")
-    assert cross.key_tokens.text == ("de", "·f", "·gh")
-    for head in range(2):
-        expected = merge_by_words(weights[head], [0, 2], [0, 2, 3])
-        assert_allclose(cross.weights(layer=0, head=head), expected, atol=1e-6)
-    encoder = merged.stacks["encoder"]
-    assert encoder.key_tokens is encoder.query_tokens
-    assert len(encoder.key_tokens) == 3
-
-
-def test_tokens_without_words_are_named() -> None:
-    with pytest.raises(
-        ValueError, match=r"^query_tokens of stack 'encoder': the words are unknown"
-    ):
-        encoder_decoder_record().merge_words()
 
 
 def test_only_the_rows_that_are_needed_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:

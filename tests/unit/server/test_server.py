@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
@@ -29,10 +29,10 @@ from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Progress, Steps, run_steps
 from attnviz.views.model import ModelView
+from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
 from unit.page_data import data_of
 from unit.records import (
     captured_record,
-    encoder_decoder_record,
     given_record,
     image_record,
     shares,
@@ -135,37 +135,21 @@ def test_a_record_with_numbers_from_numpy_is_described_too() -> None:
     json.dumps(describe(record), allow_nan=False)
 
 
-@settings(max_examples=60)
-@given(st.data())
-def test_blocks_are_slices_of_the_weights(data: st.DataObject) -> None:
-    record = encoder_decoder_record()
-    name = data.draw(st.sampled_from(list(record.stacks)))
-    stack = record.stacks[name]
-    layer = data.draw(st.sampled_from(stack.layers))
-    whole = stack.weights(layer=layer)
-    heads = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4, unique=True))
-
-    def ends(size: int) -> list[int]:
-        start = data.draw(st.integers(0, size - 1))
-        return [start, data.draw(st.integers(start + 1, size))]
-
-    rows, columns = ends(whole.shape[1]), ends(whole.shape[2])
-    for precision in ("float32", "uint8"):
-        reply = RecordServer(record).reply(
-            "block",
-            {
-                "stack": name,
-                "layer": layer,
-                "heads": heads,
-                "rows": rows,
-                "columns": columns,
-                "precision": precision,
-            },
-        )
-        expected = whole[heads, slice(*rows), slice(*columns)]
-        assert reply.header["shape"] == expected.shape
-        assert_allclose(values_of(reply), expected, atol=reply.header["error"] + 1e-7)
-        json.dumps(reply.header, allow_nan=False)
+@given(st.data(), heads_lists, st.sampled_from(["float32", "uint8"]))
+def test_blocks_are_slices_of_the_weights(
+    data: st.DataObject, heads: list[int], precision: str
+) -> None:
+    stack = data.draw(stacks())
+    rows = data.draw(ranges(len(stack.query_tokens)))
+    columns = data.draw(ranges(len(stack.key_tokens)))
+    request = {"stack": "self", "layer": LAYER, "heads": heads, "precision": precision}
+    request |= {"rows": [rows.start, rows.stop], "columns": [columns.start, columns.stop]}
+    reply = RecordServer(AttentionRecord({"self": stack})).reply("block", request)
+    expected = numbers_of(stack)[heads, rows, columns]
+    assert reply.header["shape"] == expected.shape
+    error = reply.header["error"] + error_of(stack.attention(LAYER))
+    assert_allclose(values_of(reply), expected, atol=error)
+    json.dumps(reply.header, allow_nan=False)
 
 
 def test_blocks_of_weights_above_one_contain_their_maximum() -> None:

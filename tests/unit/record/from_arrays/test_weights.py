@@ -89,21 +89,6 @@ def test_weights_of_any_sum_are_accepted_on_request() -> None:
     assert record_of([LAYERS[0] * 0]).stacks["self"].normalized
 
 
-def test_an_encoder_decoder_gives_three_stacks() -> None:
-    record = AttentionRecord.from_weights(
-        encoder_attentions=[shares(3, 6, 6)] * 2,
-        decoder_attentions=[shares(2, 4, 4)] * 3,
-        cross_attentions=[shares(1, 4, 6), shares(5, 4, 6), shares(2, 4, 6), shares(2, 4, 6)],
-        encoder_tokens=words(6, "e"),
-        decoder_tokens=words(4, "d"),
-    )
-    assert list(record.stacks) == ["encoder", "decoder", "cross"]
-    assert [stack.num_layers for stack in record.stacks.values()] == [2, 3, 4]
-    cross = record.stacks["cross"]
-    assert cross.heads_per_layer == (1, 5, 2, 2)
-    assert (cross.query_tokens[0], cross.key_tokens[0]) == ("d0", "e0")
-
-
 def test_the_texts_of_a_pair_are_distinguished() -> None:
     assert record_of(LAYERS, sentence_b_start=3).tokens.sequence == (0, 0, 0, 1)
     tokens = Tokens.of(["[CLS]", "a", "b", "[SEP]"], special=[True, False, False, True])
@@ -351,17 +336,3 @@ def test_missing_and_conflicting_arguments_are_refused(
 ) -> None:
     with pytest.raises(TypeError, match=message):
         AttentionRecord.from_weights(**options)
-
-
-def test_the_advice_for_other_axes_works() -> None:
-    for swap in ((-2, -1), (-3, -1), (-3, -2)):
-        swapped = [torch.from_numpy(layer).swapaxes(*swap) for layer in LAYERS]
-        record = record_of([layer.swapaxes(*swap) for layer in swapped])
-        assert_array_equal(record.stack().weights(layer=0), LAYERS[0])
-    whole = np.stack([layer[0] for layer in LAYERS])
-    assert record_of(LAYERS[0][0][None, None]).stack().heads_per_layer == (1,)
-    assert record_of(whole[None]).stack().heads_per_layer == (3,)
-    assert record_of(whole[:, None]).stack().heads_per_layer == (1, 1, 1)
-    heads = [layer[0] for layer in LAYERS]
-    assert record_of([layer[None] for layer in heads]).stack().num_layers == 3
-    assert record_of([np.stack(heads)]).stack().heads_per_layer == (3,)
