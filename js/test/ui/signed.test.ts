@@ -23,14 +23,14 @@ import {
 import { selectionOf } from "../../src/ui/view/record";
 import * as headWords from "../../src/views/head/captions";
 import { linesCsv, scaleLabels as opacityLabels } from "../../src/views/head/figure";
-import { layOut as layOutLines } from "../../src/views/head/layout";
 import { type LinePlot, legendOf } from "../../src/views/head/line-plot";
-import { computeLines, shownMatrices } from "../../src/views/head/lines";
+import { shownMatrices } from "../../src/views/head/lines";
 import { backMarks as lineMarksOf } from "../../src/views/head/marks";
 import { HEAD_DEFAULTS, leftOutOf, planOf } from "../../src/views/head/state";
 import { heatMark, inkOf, paintHeat } from "../../src/views/model/marks";
 import { distance, SIGHT } from "../sight";
-import { selection, tokens, viewport } from "./heat-map/viewports";
+import { plotOf } from "../views/head/plots";
+import { selection, viewport } from "./heat-map/viewports";
 
 const SIGNED: Partial<StackDescription> = {
   signed: true,
@@ -269,39 +269,14 @@ describe("a heat map of signed numbers", () => {
 });
 
 /** Return a line plot of three queries and three keys, with one head or two. */
-function linePlot(matrices: number[][]): LinePlot {
-  const stack = { ...selection(3, 3, SIGNED).stack, key_tokens: null };
-  const list = tokens(3);
-  const weights = {
-    ...{
-      heads: matrices.map((_, head) => head),
-      matrices: matrices.map((m) => Float32Array.from(m)),
-    },
-    ...{ rows: [0, 3] as [number, number], columns: [0, 3] as [number, number], numReached: 3 },
-    ...{ normalized: false, maximum: 0.8, error: 0 },
-  };
-  const all = new Uint8Array(3).fill(1);
-  const window: [number, number] = [0, 3];
-  const options = {
-    ...{ combine: "separate" as const, topK: null, threshold: 0, renormalize: false },
-    ...{ leftOut: new Uint8Array(3), pairQueries: all, pairKeys: all },
-    ...{ queryWindow: window, keyWindow: window },
-  };
-  return {
-    layout: layOutLines({
-      ...{ orientation: "vertical", width: 800, queryTexts: list.text, keyTexts: list.text },
-      ...{ queryWindow: window, keyWindow: window, barSides: ["query", "key"], measure },
-      signed: true,
-    }),
-    ...{ palette, queries: list, keys: list, images: [], weights, quantity: quantityOf(stack) },
-    lines: computeLines(weights, options, shownMatrices(weights, "separate", false)),
-    ...{ scale: 0.8, token: null, key: null, hovered: null, hoveredLine: null },
-    ...{ hoveredHeads: [], cursor: null, renormalized: false, leftOut: options.leftOut },
-    ...{ pairQueries: all, pairKeys: all, strongest: null, isFound: null },
-  };
-}
+const linePlot = (heads: number[][][]): LinePlot => plotOf({ heads, quantity: QUANTITY });
 
-const ONE = [0.4, -0.8, 0, 0.002, 0.1, -0.1, 0, 0, 0.2];
+const ONE = [
+  [0.4, -0.8, 0],
+  [0.002, 0.1, -0.1],
+  [0, 0, 0.2],
+];
+const NEGATED = ONE.map((row) => row.map((value) => -value));
 
 describe("lines of signed numbers", () => {
   const curves = (plot: LinePlot): CurvesMark[] => lineMarksOf(plot) as CurvesMark[];
@@ -317,7 +292,7 @@ describe("lines of signed numbers", () => {
   });
 
   it("are dashed below zero if colours show the head, and in files", () => {
-    const plot = linePlot([ONE, ONE.map((value) => -value)]);
+    const plot = linePlot([ONE, NEGATED]);
     expect(curves(plot).map(({ color, dashed = false }) => [color, dashed])).toEqual([
       [palette.heads[0], true],
       [palette.heads[0], false],
@@ -337,7 +312,12 @@ describe("lines of signed numbers", () => {
   });
 
   it("combine to the mean, or to the largest absolute value", () => {
-    const { weights } = linePlot([ONE, [0.6, 0.3, 0, 0, -0.3, 0.3, 0, 0, -0.2]]);
+    const other = [
+      [0.6, 0.3, 0],
+      [0, -0.3, 0.3],
+      [0, 0, -0.2],
+    ];
+    const { weights } = linePlot([ONE, other]);
     const mean = shownMatrices(weights, "mean", false)[0]?.matrix ?? [];
     expect(mean[0]).toBeCloseTo(0.5, 6);
     expect(mean[1]).toBeCloseTo(-0.25, 6);

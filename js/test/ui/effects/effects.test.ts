@@ -22,9 +22,9 @@ import {
 } from "../../../src/ui/effects/effects";
 import { csvText } from "../../../src/ui/exports/csv";
 import { keyEffectMarks } from "../../../src/views/head/effects";
-import { layOut } from "../../../src/views/head/layout";
 import type { LinePlot } from "../../../src/views/head/line-plot";
 import { stackOf, tokensOf } from "../../builders";
+import { layoutOf } from "../../views/head/plots";
 
 const palette = PALETTES.light;
 
@@ -191,22 +191,11 @@ describe("effects of keys", () => {
 
   for (const orientation of ["vertical", "horizontal"] as const)
     it(`stand between labels and the bars of weights, ${orientation}`, () => {
-      const input = {
-        orientation,
-        width: 900,
-        queryTexts: texts,
-        keyTexts: texts,
-        queryWindow: [0, 3],
-        keyWindow: [0, 3],
-        barSides: ["query", "key"],
-
-        measure: (text: string) => 7 * text.length,
-      } as Parameters<typeof layOut>[0];
-      const layout = layOut({ ...input, effects: true });
+      const layout = layoutOf(texts, { orientation, effects: true });
       const { effects: room, barStart } = layout.key;
       if (!room) throw new Error("There is room for effects.");
       expect(room.start + room.size).toBeLessThanOrEqual(barStart);
-      expect(layOut(input).key.effects).toBeUndefined();
+      expect(layoutOf(texts, { orientation }).key.effects).toBeUndefined();
       const marks = keyEffectMarks({ layout, palette, effects } as LinePlot);
       expect((marks[0] as TextMark).text).toBe("effect");
       const bars = marks.filter((mark) => mark.kind === "rect") as RectMark[];
@@ -219,40 +208,17 @@ describe("effects of keys", () => {
       }
     });
 
-  it("leave space for lines in a plot of 280 pixels", () => {
-    const layout = layOut({
-      orientation: "vertical",
-      width: 280,
-      queryTexts: ["because", "it"],
-      keyTexts: ["because", "it"],
-      queryWindow: [0, 2],
-      keyWindow: [0, 2],
-      barSides: ["query", "key"],
-
-      effects: true,
-      measure: (text) => 8.7 * text.length,
-    });
+  it("leave space for lines in a plot of 280 pixels, and make a narrower plot wider", () => {
+    const more = { effects: true, measure: (text: string) => 8.7 * text.length };
+    const layout = layoutOf(["because", "it"], { ...more, width: 280 });
     expect(layout.key.edge - layout.query.edge).toBeGreaterThan(50);
-    const { effects: room } = layout.key;
-    expect((room?.start ?? 0) + (room?.size ?? 0)).toBeLessThanOrEqual(280);
     expect(layout.width).toBe(280);
+    const narrow = layoutOf(["because"], { ...more, width: 150, barSides: ["key"], printed: true });
+    for (const { key, width } of [layout, narrow])
+      expect((key.effects?.start ?? 0) + (key.effects?.size ?? 0)).toBeLessThanOrEqual(width);
   });
 
-  it("are never cut off: the plot becomes wider if they do not fit", () => {
-    const layout = layOut({
-      orientation: "vertical",
-      width: 150,
-      queryTexts: ["because"],
-      keyTexts: ["because"],
-      queryWindow: [0, 1],
-      keyWindow: [0, 1],
-      barSides: ["key"],
-      effects: true,
-      printed: true,
-      measure: (text) => 8.7 * text.length,
-    });
-    const { effects: room } = layout.key;
-    expect((room?.start ?? 0) + (room?.size ?? 0)).toBeLessThanOrEqual(layout.width);
+  it("have a legend with a shortened name", () => {
     const long = { ...effects, name: "x".repeat(40) };
     const [below] = effectColors(long, palette);
     expect(below?.name).toBe(`${"x".repeat(19)}… below 0, to −3`);

@@ -1,16 +1,16 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { TokenList } from "../../../src/client/protocol";
+import type { Range, TokenList } from "../../../src/client/protocol";
 import { leftOutKeys, pairMembers } from "../../../src/client/requests/strongest";
 import {
-  computeLines,
+  type Combine,
   type LineOptions,
   type Lines,
   MAX_LINES,
-  shownMatrices,
   type Weights,
 } from "../../../src/views/head/lines";
 import { clipWindow, defaultWindow } from "../../../src/views/head/state";
+import { linesOf, marked, optionsOf, weightsOf } from "./plots";
 
 /** A special token, then a text with two tokens and a text with one token. */
 const tokens: TokenList = {
@@ -34,36 +34,8 @@ const HEAD_1 = [
   [0.75, 0.25, 0, 0],
 ];
 
-function weightsOf(matrices: number[][][], more: Partial<Weights> = {}): Weights {
-  return {
-    heads: matrices.map((_, i) => i),
-    matrices: matrices.map((matrix) => Float32Array.from(matrix.flat())),
-    rows: [0, 4],
-    columns: [0, 4],
-    numReached: 4,
-    normalized: true,
-    maximum: 1,
-    error: 0,
-    ...more,
-  };
-}
-
-const everything: LineOptions = {
-  combine: "separate",
-  topK: null,
-  threshold: 0,
-  leftOut: new Uint8Array(4),
-  pairQueries: new Uint8Array(4).fill(1),
-  pairKeys: new Uint8Array(4).fill(1),
-  renormalize: false,
-  queryWindow: [0, 4],
-  keyWindow: [0, 4],
-};
-
-function lines(weights: Weights, options: Partial<LineOptions>, noneChosen = false): Lines {
-  const all = { ...everything, ...options };
-  return computeLines(weights, all, shownMatrices(weights, all.combine, noneChosen));
-}
+const lines = (matrices: number[][][], options: Partial<LineOptions>, noneChosen = false): Lines =>
+  linesOf(weightsOf(matrices), optionsOf(4, options), noneChosen);
 
 function listed(result: Lines, series = 0): [number, number, number][] {
   const shown = result.series[series];
@@ -78,7 +50,7 @@ function listed(result: Lines, series = 0): [number, number, number][] {
 
 describe("lines", () => {
   it("are the strongest keys of each query and head, strongest first", () => {
-    const result = lines(weightsOf([HEAD_0, HEAD_1]), { topK: 1 });
+    const result = lines([HEAD_0, HEAD_1], { topK: 1 });
     expect(listed(result, 0)).toEqual([
       [0, 0, 1],
       [1, 0, 0.5],
@@ -94,7 +66,7 @@ describe("lines", () => {
   it("leave out special tokens and state their share, without changing other weights", () => {
     const leftOut = leftOutKeys(tokens, ["special"]);
     expect([...leftOut]).toEqual([1, 0, 0, 0]);
-    const result = lines(weightsOf([HEAD_0]), { leftOut });
+    const result = lines([HEAD_0], { leftOut });
     // The weights on the special token are 1, .5, .75 and .25.
     expect(result.shares.leftOut).toBeCloseTo(2.5 / 4, 6);
     expect(result.shares.drawn).toBeCloseTo(1.5 / 4, 6);
@@ -118,27 +90,26 @@ describe("lines", () => {
       });
       const codes = matrix.map((row) => row.map(rounded));
       for (const out of [[0], [1, 3], [0, 1, 2, 3]]) {
-        const leftOut = new Uint8Array(4);
-        for (const key of out) leftOut[key] = 1;
-        const exact = lines(weightsOf([matrix]), { leftOut }).shares;
+        const leftOut = marked(4, ...out);
+        const exact = lines([matrix], { leftOut }).shares;
         expect(exact.leftOutError).toBe(0);
         // The bound holds both for rows that sum to 1 and for rows with any sum.
         for (const normalized of [true, false]) {
           const page = weightsOf([codes], { error, normalized });
-          const { shares } = lines(page, { leftOut });
-          const off = Math.abs(shares.leftOut - exact.leftOut);
-          expect(off).toBeLessThanOrEqual(shares.leftOutError + 1e-6);
+          const { shares } = linesOf(page, optionsOf(4, { leftOut }));
+          const difference = Math.abs(shares.leftOut - exact.leftOut);
+          expect(difference).toBeLessThanOrEqual(shares.leftOutError + 1e-6);
           if (normalized) expect(shares.leftOutError).toBeLessThan((out.length + 4) * error);
         }
       }
     }
     // If no key is left out, the share is exactly 0.
-    expect(lines(weightsOf([HEAD_0], { error }), {}).shares.leftOutError).toBe(0);
+    expect(linesOf(weightsOf([HEAD_0], { error }), optionsOf(4)).shares.leftOutError).toBe(0);
   });
 
   it("renormalise the remaining weights, but not the shares", () => {
     const leftOut = leftOutKeys(tokens, ["first"]);
-    const result = lines(weightsOf([HEAD_0]), { leftOut, renormalize: true });
+    const result = lines([HEAD_0], { leftOut, renormalize: true });
     // Row 1 keeps .5 of its weight, row 2 keeps .25, and row 0 keeps no weight.
     expect(listed(result).filter(([query]) => query === 1)).toEqual([
       [1, 1, 0.5],
@@ -160,7 +131,7 @@ describe("lines", () => {
     const pairKeys = pairMembers(tokens, "a-b", "key");
     expect([...pairQueries]).toEqual([0, 1, 1, 0]);
     expect([...pairKeys]).toEqual([0, 0, 0, 1]);
-    const result = lines(weightsOf([HEAD_0]), { pairQueries, pairKeys });
+    const result = lines([HEAD_0], { pairQueries, pairKeys });
     expect(listed(result)).toEqual([[1, 3, 0.125]]);
     // The queries are the two tokens of the first text. The total of their weights is 2.
     expect(result.shares.drawn).toBeCloseTo(0.125 / 2, 6);
@@ -168,7 +139,7 @@ describe("lines", () => {
   });
 
   it("state the weight outside the window", () => {
-    const result = lines(weightsOf([HEAD_0]), { keyWindow: [0, 2], queryWindow: [2, 4] });
+    const result = lines([HEAD_0], { keyWindow: [0, 2], queryWindow: [2, 4] });
     expect(listed(result)).toEqual([
       [2, 0, 0.75],
       [3, 0, 0.25],
@@ -184,51 +155,28 @@ describe("lines", () => {
       [1, 0],
       [0.4, 0.6],
     ];
-    const near = weightsOf([rows], { rows: [0, 2], columns: [0, 2], numReached: 2 });
-    const ahead = { ...everything, keyWindow: [2, 4] as [number, number] };
-    const { total, shares, wholeRows } = computeLines(
-      near,
-      ahead,
-      shownMatrices(near, "separate", false),
-    );
+    const hidden = optionsOf(4, { keyWindow: [2, 4] });
+    const { total, shares, wholeRows } = linesOf(weightsOf([rows]), hidden);
     expect([total, shares.outside, wholeRows]).toEqual([0, 1, true]);
     // Two other keys are loaded, which have none of the weight.
-    const other = { ...near, columns: [2, 4] as [number, number] };
-    expect(computeLines(other, ahead, shownMatrices(other, "separate", false)).wholeRows).toBe(
-      false,
-    );
+    expect(linesOf(weightsOf([rows], { columns: [2, 4] }), hidden).wholeRows).toBe(false);
   });
 
   it("know the weight outside the window even if only the window is loaded", () => {
-    const part = weightsOf(
-      [
-        [
-          [0.75, 0],
-          [0.25, 0.25],
-        ],
-      ],
-      { rows: [2, 4], columns: [0, 2] },
-    );
-    const result = lines(part, { keyWindow: [0, 2], queryWindow: [2, 4] });
-    expect(result.shares.outside).toBeCloseTo(0.75 / 2, 6);
+    const window = optionsOf(4, { keyWindow: [0, 2], queryWindow: [2, 4] });
+    const loaded: Partial<Weights> = { rows: [2, 4], columns: [0, 2], numReached: 4 };
+    const linesOfWindow = (row: number[]): Lines =>
+      linesOf(weightsOf([[row, [0.25, 0.25]]], loaded), window);
+    expect(linesOfWindow([0.75, 0]).shares.outside).toBeCloseTo(0.75 / 2, 6);
     // A row without weight inside the window may have weight outside, so it does not count as
     // masked.
-    const away = weightsOf(
-      [
-        [
-          [0, 0],
-          [0.25, 0.25],
-        ],
-      ],
-      { rows: [2, 4], columns: [0, 2] },
-    );
-    const other = lines(away, { keyWindow: [0, 2], queryWindow: [2, 4] });
-    expect(other.emptyQueries).toBe(0);
-    expect(other.shares.outside).toBeCloseTo(1.5 / 2, 6);
+    const empty = linesOfWindow([0, 0]);
+    expect(empty.emptyQueries).toBe(0);
+    expect(empty.shares.outside).toBeCloseTo(1.5 / 2, 6);
   });
 
   it("are the strongest keys of each query within the window", () => {
-    const { series, shares } = lines(weightsOf([HEAD_0]), { topK: 1, keyWindow: [1, 4] });
+    const { series, shares } = lines([HEAD_0], { topK: 1, keyWindow: [1, 4] });
     expect([...(series[0]?.query ?? [])]).toEqual([1, 2, 3]);
     expect([...(series[0]?.key ?? [])]).toEqual([1, 2, 1]);
     // Key 0 is outside the window. Its weights are 1, .5, .75 and .25.
@@ -239,23 +187,24 @@ describe("lines", () => {
 
   it("do not know the weight outside the window if rows need not sum to 1", () => {
     const inWindow = [HEAD_0.map((row) => row.slice(0, 2))];
-    const part = { columns: [0, 2] as [number, number] };
-    const bounded = lines(weightsOf(inWindow, part), { keyWindow: [0, 2] });
+    const linesOfWindow = (matrices: number[][][], more: Partial<Weights>, combine: Combine) =>
+      linesOf(
+        weightsOf(matrices, { columns: [0, 2], ...more }),
+        optionsOf(4, { keyWindow: [0, 2], combine }),
+      );
+    const bounded = linesOfWindow(inWindow, {}, "separate");
     expect(bounded.outsideKnown).toBe(true);
     expect(bounded.shares.outside).toBeCloseTo(1 / 4, 6);
-    const unknown = lines(weightsOf(inWindow, { ...part, normalized: false }), {
-      keyWindow: [0, 2],
-    });
+    const unknown = linesOfWindow(inWindow, { normalized: false }, "separate");
     expect(unknown.outsideKnown).toBe(false);
     expect(unknown.shares.outside).toBe(0);
     expect(unknown.shares.drawn).toBeCloseTo(1, 6);
     // Maxima over heads need not sum to 1, so the weight outside is unknown, too.
-    const two = weightsOf([...inWindow, ...inWindow], part);
-    expect(lines(two, { keyWindow: [0, 2], combine: "max" }).outsideKnown).toBe(false);
+    expect(linesOfWindow([...inWindow, ...inWindow], {}, "max").outsideKnown).toBe(false);
   });
 
   it("are those of the mean over all heads if no head is chosen", () => {
-    const result = lines(weightsOf([HEAD_0, HEAD_1]), {}, true);
+    const result = lines([HEAD_0, HEAD_1], {}, true);
     expect(result.series).toHaveLength(1);
     expect(result.series[0]).toMatchObject({ head: null, name: "mean of 2 heads" });
     // Means of both heads: (0.5 + 0.5) / 2, (0.25 + 0) / 2, (0.125 + 0.5) / 2, (0.125 + 0) / 2.
@@ -268,7 +217,7 @@ describe("lines", () => {
   });
 
   it("are those of the maximum over heads if the options require it", () => {
-    const result = lines(weightsOf([HEAD_0, HEAD_1]), { combine: "max" });
+    const result = lines([HEAD_0, HEAD_1], { combine: "max" });
     expect(result.series[0]?.name).toBe("maximum of 2 heads");
     expect(listed(result)).toContainEqual([3, 0, 0.75]);
     expect(listed(result)).toContainEqual([1, 2, 0.5]);
@@ -276,21 +225,21 @@ describe("lines", () => {
 
   it("count masked rows instead of dividing by 0", () => {
     const masked = [[0, 0, 0, 0], ...HEAD_0.slice(1)];
-    const result = lines(weightsOf([masked]), { renormalize: true });
+    const result = lines([masked], { renormalize: true });
     expect(result.emptyQueries).toBe(1);
     expect(listed(result).every(([, , weight]) => Number.isFinite(weight))).toBe(true);
   });
 
   it("are invisible below a five-hundredth of the maximum, and not counted", () => {
     const faint = [[0.999, 0.001, 0, 0], ...HEAD_0.slice(1)];
-    const result = lines(weightsOf([faint]), {});
+    const result = lines([faint], {});
     expect(listed(result)).not.toContainEqual([0, 1, expect.anything()]);
     expect(result.shares.drawn).toBeCloseTo(3.999 / 4, 5);
     expect(result.invisibleShare).toBeCloseTo(0.001 / 4, 5);
     // With two keys per query, the faint line is omitted because it is invisible. With one key, all
     // lines are visible.
-    expect(lines(weightsOf([faint]), { topK: 2 }).invisibleShare).toBeCloseTo(0.001 / 4, 5);
-    expect(lines(weightsOf([faint]), { topK: 1 }).invisibleShare).toBe(0);
+    expect(lines([faint], { topK: 2 }).invisibleShare).toBeCloseTo(0.001 / 4, 5);
+    expect(lines([faint], { topK: 1 }).invisibleShare).toBe(0);
   });
 });
 
@@ -301,31 +250,16 @@ function causal(size: number, heads: number): Weights {
     seed = (seed * 16807) % 2147483647;
     return seed / 2147483647;
   };
-  const matrices = Array.from({ length: heads }, () => {
-    const matrix = new Float32Array(size * size);
-    for (let query = 0; query < size; query++) {
-      const row = Array.from({ length: query + 1 }, () => Math.exp(8 * random()));
+  const matrices = Array.from({ length: heads }, () =>
+    Array.from({ length: size }, (_, query) => {
+      const row = Array.from({ length: size }, (_, key) =>
+        key > query ? 0 : Math.exp(8 * random()),
+      );
       const sum = row.reduce((a, b) => a + b, 0);
-      row.forEach((weight, key) => {
-        matrix[query * size + key] = weight / sum;
-      });
-    }
-    return matrix;
-  });
-  const range = [0, size] as [number, number];
-  return {
-    ...{ heads: matrices.map((_, head) => head), matrices, rows: range, columns: range },
-    ...{ numReached: size, error: 1e-3, normalized: true, maximum: 1 },
-  };
-}
-
-function optionsOf(size: number, more: Partial<LineOptions> = {}): LineOptions {
-  const all = new Uint8Array(size).fill(1);
-  return {
-    ...{ ...everything, leftOut: new Uint8Array(size), pairQueries: all, pairKeys: all },
-    ...{ queryWindow: [0, size], keyWindow: [0, size] },
-    ...more,
-  };
+      return row.map((weight) => weight / sum);
+    }),
+  );
+  return weightsOf(matrices, { error: 1e-3 });
 }
 
 describe("all lines", () => {
@@ -338,17 +272,16 @@ describe("all lines", () => {
     ["in a window", -1, 30, 0.01],
   ])("are the weights of every row in order: %s", (_, out, last, threshold) => {
     const weights = causal(SIZE, 2);
-    const leftOut = new Uint8Array(SIZE);
-    if (out >= 0) leftOut[out] = 1;
-    const result = lines(weights, optionsOf(SIZE, { leftOut, threshold, keyWindow: [0, last] }));
-    let [drawn, faint, total, outside, gone] = [0, 0, 0, 0, 0];
+    const options = { leftOut: marked(SIZE, out), threshold, keyWindow: [0, last] as Range };
+    const result = linesOf(weights, optionsOf(SIZE, options));
+    let [drawn, faint, total, outside, leftOut] = [0, 0, 0, 0, 0];
     weights.matrices.forEach((matrix, index) => {
       const expected: [number, number, number][] = [];
       for (let query = 0; query < SIZE; query++) {
         for (let key = 0; key < SIZE; key++) {
           const weight = matrix[query * SIZE + key] as number;
           total += weight;
-          if (key === out) gone += weight;
+          if (key === out) leftOut += weight;
           else if (key >= last) outside += weight;
           else if (weight > 0 && weight >= threshold) {
             if (weight < 0.002) faint += weight;
@@ -364,7 +297,7 @@ describe("all lines", () => {
     expect(result.shares.drawn).toBeCloseTo(drawn / total, 6);
     expect(result.invisibleShare).toBeCloseTo(faint / total, 6);
     expect(result.shares.outside).toBeCloseTo(outside / total, 6);
-    expect(result.shares.leftOut).toBeCloseTo(gone / total, 6);
+    expect(result.shares.leftOut).toBeCloseTo(leftOut / total, 6);
   });
 });
 
@@ -374,11 +307,11 @@ describe("very many lines", () => {
   it.each<[string, Partial<LineOptions>]>([
     ["all", {}],
     ["the strongest keys of each query", { topK: 200 }],
-    ["renormalised", { renormalize: true, leftOut: new Uint8Array(SIZE).fill(1, 0, 1) }],
+    ["renormalised", { renormalize: true, leftOut: marked(SIZE, 0) }],
   ])("are the strongest over all heads, in the order of each head: %s", (_, more) => {
     const weights = { ...causal(SIZE, 3), maximum: 1e-6 };
     const options = optionsOf(SIZE, more);
-    const result = lines(weights, options);
+    const result = linesOf(weights, options);
     const all = weights.matrices.flatMap((matrix, series) =>
       Array.from({ length: SIZE }, (_, query) => {
         const row = [...matrix.subarray(query * SIZE, (query + 1) * SIZE)];
@@ -419,7 +352,7 @@ describe("very many lines", () => {
     const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE);
     even[SIZE * SIZE - 1] = 0.5;
     const weights = { ...causal(SIZE, 1), matrices: [even] };
-    const lineList = listed(lines(weights, optionsOf(SIZE)));
+    const lineList = listed(linesOf(weights, optionsOf(SIZE)));
     expect(lineList).toHaveLength(MAX_LINES);
     expect(lineList.at(-1)).toEqual([SIZE - 1, SIZE - 1, 0.5]);
     const first = lineList.slice(0, -1).map(([query, key]) => query * SIZE + key);
@@ -428,7 +361,7 @@ describe("very many lines", () => {
 
   it("are all drawn up to the limit", () => {
     const even = new Float32Array(SIZE * SIZE).fill(1 / SIZE, 0, MAX_LINES);
-    const result = lines({ ...causal(SIZE, 1), matrices: [even] }, optionsOf(SIZE));
+    const result = linesOf({ ...causal(SIZE, 1), matrices: [even] }, optionsOf(SIZE));
     expect(result.total).toBe(MAX_LINES);
     expect(listed(result)).toHaveLength(MAX_LINES);
   });

@@ -5,14 +5,9 @@ import { describe, expect, it } from "vitest";
 import { type PageData, PageTransport } from "../../../src/client/page";
 import { Source } from "../../../src/client/source";
 import { roundedTo, writtenError } from "../../../src/ui/exports/csv";
-import {
-  type Combine,
-  computeLines,
-  type LineOptions,
-  shownMatrices,
-  type Weights,
-} from "../../../src/views/head/lines";
+import type { Combine, LineOptions, Weights } from "../../../src/views/head/lines";
 import { described, pageOf, stackOf, tokensOf } from "../../builders";
+import { linesOf, marked, optionsOf, weightsOf } from "./plots";
 
 interface Case {
   name: string;
@@ -42,7 +37,7 @@ function sourceOf({ weights, blocks, vectors }: Case, form: string): Source {
   return new Source(new PageTransport(page));
 }
 
-async function weightsOf(example: Case, form: string, heads: number[]): Promise<Weights> {
+async function pageWeights(example: Case, form: string, heads: number[]): Promise<Weights> {
   const numKeys = example.weights[0]?.length ?? 0;
   const all: [number, number] = [0, numKeys];
   const request = { stack: "self", layer: 0, heads, rows: all, columns: all };
@@ -50,14 +45,9 @@ async function weightsOf(example: Case, form: string, heads: number[]): Promise<
   return { heads, ...piece, rows: all, columns: all, numReached: numKeys, normalized: true };
 }
 
-function options(numKeys: number, combine: Combine, more: Partial<LineOptions> = {}): LineOptions {
-  const every = new Uint8Array(numKeys).fill(1);
-  const leftOut = new Uint8Array(numKeys);
-  leftOut[0] = 1;
-  return {
-    ...{ combine, topK: null, threshold: 0, leftOut, pairQueries: every, pairKeys: every },
-    ...{ renormalize: true, queryWindow: [0, numKeys], keyWindow: [0, numKeys], ...more },
-  };
+/** Return options that renormalise all rows without key 0. */
+function options(numKeys: number, more: Partial<LineOptions> = {}): LineOptions {
+  return optionsOf(numKeys, { leftOut: marked(numKeys, 0), renormalize: true, ...more });
 }
 
 /**
@@ -85,18 +75,16 @@ describe.each(cases)("renormalised without $name", (example) => {
   const numKeys = example.weights[0]?.length ?? 0;
 
   it.each(FORMS)("weights of a page of %s are within the stated error", async (form) => {
-    const weights = await weightsOf(example, form, [0, 1]);
+    const weights = await pageWeights(example, form, [0, 1]);
     for (const combine of COMBINES) {
-      const shown = shownMatrices(weights, combine, combine !== "separate");
-      const lineOptions = options(numKeys, combine);
-      const lines = computeLines(weights, lineOptions, shown);
+      const lines = linesOf(weights, options(numKeys, { combine }), combine !== "separate");
       for (const series of lines.series) {
         for (let row = 0; row < numKeys; row++) {
           const exact = exactRow(example, combine, series.head, row);
           for (let key = 0; key < numKeys; key++) {
             const value = series.matrix[row * numKeys + key] as number;
-            const off = Math.abs(value - (exact[key] as number));
-            expect(off).toBeLessThanOrEqual(lines.error);
+            const error = Math.abs(value - (exact[key] as number));
+            expect(error).toBeLessThanOrEqual(lines.error);
             const written = Math.abs(roundedTo(value, lines.error) - (exact[key] as number));
             expect(written).toBeLessThanOrEqual(writtenError(lines.error));
           }
@@ -106,25 +94,17 @@ describe.each(cases)("renormalised without $name", (example) => {
   });
 
   it("has the original error without renormalisation", async () => {
-    const weights = await weightsOf(example, "all", [0, 1]);
-    const shown = shownMatrices(weights, "separate", false);
-    const lines = computeLines(
-      weights,
-      options(numKeys, "separate", { renormalize: false }),
-      shown,
-    );
+    const weights = await pageWeights(example, "all", [0, 1]);
+    const lines = linesOf(weights, options(numKeys, { renormalize: false }));
     expect(lines.error).toBe(weights.error);
   });
 });
 
 describe("the bound of renormalised weights", () => {
   const boundOf = (row: number[], more: Partial<Weights> = {}): number => {
-    const weights: Weights = {
-      ...{ heads: [0], matrices: [Float32Array.from(row)], rows: [0, 1], columns: [0, 4] },
-      ...{ numReached: 4, normalized: true, maximum: 1, error: 0.004, ...more },
-    };
-    const lineOptions = options(4, "separate", { queryWindow: [0, 1] });
-    return computeLines(weights, lineOptions, shownMatrices(weights, "separate", false)).error;
+    const loaded: Partial<Weights> = { columns: [0, 4], numReached: 4, error: 0.004 };
+    const weights = weightsOf([[row]], { ...loaded, ...more });
+    return linesOf(weights, options(4, { queryWindow: [0, 1] })).error;
   };
 
   it("follows from the errors of a weight and of the remaining sum", () => {
@@ -145,32 +125,13 @@ describe("the bound of renormalised weights", () => {
   });
 });
 
-describe("exact weights", () => {
-  it("are renormalised without the rounding of a strong sink", () => {
-    // In single precision, 1 - 2e-9 is 1, so 1 minus the sink would be 0.
-    const rest = [4e-10, 6e-10, 1e-9];
-    const matrix = Float32Array.from([1 - 2e-9, ...rest]);
-    const weights: Weights = {
-      ...{ heads: [0], matrices: [matrix], rows: [0, 1], columns: [0, 4], numReached: 4 },
-      ...{ normalized: true, maximum: 1, error: 0 },
-    };
-    for (const topK of [null, 2]) {
-      const lineOptions = options(4, "separate", { topK, queryWindow: [0, 1] });
-      const { series, error } = computeLines(
-        weights,
-        lineOptions,
-        shownMatrices(weights, "separate", false),
-      );
-      expect(error).toBe(0);
-      const [, ...shown] = series[0]?.matrix ?? [];
-      if (topK === null)
-        for (const [i, expected] of [0.2, 0.3, 0.5].entries())
-          expect(shown[i]).toBeCloseTo(expected, 6);
-      else
-        expect([...(series[0]?.weight ?? [])].map((each) => each.toFixed(6))).toEqual([
-          "0.500000",
-          "0.300000",
-        ]);
-    }
-  });
+it("exact weights are renormalised without the rounding of a strong sink", () => {
+  // In single precision, 1 - 2e-9 is 1, so 1 minus the sink would be 0.
+  const weights = weightsOf([[[1 - 2e-9, 4e-10, 6e-10, 1e-9]]], { columns: [0, 4], numReached: 4 });
+  const all = linesOf(weights, options(4, { queryWindow: [0, 1] }));
+  const strongest = linesOf(weights, options(4, { queryWindow: [0, 1], topK: 2 }));
+  expect([all.error, strongest.error]).toEqual([0, 0]);
+  const close = (numbers: number[]) => numbers.map((number) => expect.closeTo(number, 6));
+  expect([...(all.series[0]?.matrix ?? [])].slice(1)).toEqual(close([0.2, 0.3, 0.5]));
+  expect([...(strongest.series[0]?.weight ?? [])]).toEqual(close([0.5, 0.3]));
 });
