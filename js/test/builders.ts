@@ -4,6 +4,7 @@
  */
 
 import { deflateSync } from "node:zlib";
+import { expect, it } from "vitest";
 import type { PageData } from "../src/client/page";
 import type { EmbeddedWeights } from "../src/client/page/rows";
 import type { Description, StackDescription, TokenList } from "../src/client/protocol";
@@ -87,4 +88,9 @@ export function sticky(
     for (let query = 0; query < queries; query++)
       codes[(head * queries + query) * keys + ((first + head) % keys)] = 255;
   return pieceOf(shape, codes, overrides);
+}
+
+/** Define one test per sentence: the words beside the sentence must equal it. */
+export function sentences(table: Record<string, string>): void {
+  it.each(Object.entries(table))("%s", (sentence, words) => expect(words).toBe(sentence));
 }
