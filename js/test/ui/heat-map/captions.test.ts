@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import {
   type CaptionInput,
   coverage,
-  emptyQueries,
   sentence,
   strongestCells,
   sumInSight,
@@ -12,6 +11,7 @@ import {
 } from "../../../src/ui/heat-map/captions";
 import type { Grid } from "../../../src/ui/heat-map/tiles";
 import type { Viewport } from "../../../src/ui/heat-map/viewport";
+import { sentences } from "../../builders";
 import { viewport } from "./viewports";
 
 function inputOf(values: number[], now: Viewport, more: Partial<CaptionInput> = {}): CaptionInput {
@@ -28,96 +28,76 @@ function inputOf(values: number[], now: Viewport, more: Partial<CaptionInput> = 
 }
 
 const look = { scale: "linear" as const, end: 1, live: true };
-
-const TWELVE = Array.from({ length: 12 }, (_, head) => head);
+const small = viewport(2);
+const FOUR = [0.1, 0.9, 0.7, 0.3];
+const line = (token: number, ...values: number[]) => ({
+  ...{ token, window: [0, 2] as [number, number], values: Float32Array.from(values), error: 0 },
+});
+const row = line(1, 0.2, 0.8);
+const twelve = Array.from({ length: 12 }, (_, head) => head);
+const far = viewport(1000);
+const pooled = inputOf(new Array(far.rows.cells * far.columns.cells).fill(0.25), far);
+const part = viewport(4, 4, { query_window: [1, 3], key_window: [0, 2] });
+const inPart = inputOf([0.5, 0.25, 0.25, 0], part);
 
 describe("captions", () => {
-  const small = viewport(2);
-
-  it("name the shown heads", () => {
-    expect(whatInWords({ heads: [3], chosen: [3], allHeads: [0, 1, 2, 3] })).toBe("head 3");
-    expect(whatInWords({ heads: [0, 1], chosen: [], allHeads: [0, 1] })).toBe("mean of 2 heads");
-    expect(whatInWords({ heads: [1, 7], chosen: [1, 7], allHeads: TWELVE })).toBe(
-      "mean of heads 1, 7",
-    );
-  });
-
-  it("name the largest weight, and five in the summary", () => {
-    const now = inputOf([0.1, 0.9, 0.7, 0.3], small);
-    expect(sentence(now)).toBe("Layer 0, head 1. Strongest: “t0” to “t1”, 0.90.");
-    expect(summary(now)).toBe(
-      "self-attention. Layer 0, head 1. Strongest: “t0” to “t1”, 0.90; “t1” to “t0”, 0.70; “t1” to “t1”, 0.30; “t0” to “t0”, 0.10.",
-    );
-    expect(strongestCells(now.grid, 2).map(({ row, column }) => [row, column])).toEqual([
-      [0, 1],
-      [1, 0],
-    ]);
-    expect(sentence(inputOf([0, 0, 0, 0], small))).toBe("Layer 0, head 1. No weight is in sight.");
+  sentences({
+    "head 3": whatInWords({ heads: [3], chosen: [3], allHeads: [0, 1, 2, 3] }),
+    "mean of 2 heads": whatInWords({ heads: [0, 1], chosen: [], allHeads: [0, 1] }),
+    "mean of heads 1, 7": whatInWords({ heads: [1, 7], chosen: [1, 7], allHeads: twelve }),
+    "Layer 0, head 1. Strongest: “t0” to “t1”, 0.90.": sentence(inputOf(FOUR, small)),
+    "self-attention. Layer 0, head 1. Strongest: “t0” to “t1”, 0.90; “t1” to “t0”, 0.70; “t1” to “t1”, 0.30; “t0” to “t0”, 0.10.":
+      summary(inputOf(FOUR, small)),
+    "Layer 0, head 1. No weight is in sight.": sentence(inputOf([0, 0, 0, 0], small)),
     // The weight of the first token on itself is not named, because it has little information.
-    expect(sentence(inputOf([1, 0, 0.8, 0.2], small))).toBe(
-      "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.",
-    );
+    "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.": sentence(
+      inputOf([1, 0, 0.8, 0.2], small),
+    ),
+    // A pin is described from its own weights.
+    "Layer 0, head 1. “t1” attends most to “t1”: 0.80.": sentence(
+      inputOf(FOUR, small, { token: 1, row }),
+    ),
+    "Layer 0, head 1. “t1” attends to “t0”: 0.20.": sentence(
+      inputOf(FOUR, small, { token: 1, key: 0, row }),
+    ),
+    "Layer 0, head 1. “t0” gets most from “t1”: 0.60.": sentence(
+      inputOf(FOUR, small, { key: 0, column: line(0, 0.4, 0.6) }),
+    ),
+    "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.":
+      coverage(inPart, look),
   });
 
-  it("describe a pin from its own weights", () => {
-    const row = {
-      token: 1,
-      window: [0, 2] as [number, number],
-      values: Float32Array.of(0.2, 0.8),
-      error: 0,
-    };
-    const values = [0.1, 0.9, 0.7, 0.3];
-    expect(sentence(inputOf(values, small, { token: 1, row }))).toContain(
-      "“t1” attends most to “t1”: 0.80.",
-    );
-    expect(sentence(inputOf(values, small, { token: 1, key: 0, row }))).toContain(
-      "“t1” attends to “t0”: 0.20.",
-    );
-    const column = {
-      token: 0,
-      window: [0, 2] as [number, number],
-      values: Float32Array.of(0.4, 0.6),
-      error: 0,
-    };
-    expect(sentence(inputOf(values, small, { key: 0, column }))).toContain(
-      "“t0” gets most from “t1”: 0.60.",
-    );
-    expect(coverage(inputOf(values, small, { token: 1, row }), look)).toContain(
-      "Pinned: query “t1” (Esc clears).",
-    );
-  });
-
-  it("describe the visible part and its share of the weight", () => {
-    const part = viewport(4, 4, { query_window: [1, 3], key_window: [0, 2] });
-    const now = inputOf([0.5, 0.25, 0.25, 0], part);
-    expect(sumInSight(part, now.grid)).toBeCloseTo(0.5, 6);
-    expect(coverage(now, look)).toBe(
-      "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query’s weights sum to 0.50 on average. Blank: no weight.",
-    );
-    const { stack } = part;
-    const other = { ...part, stack: { ...stack, normalized: false } };
-    expect(sumInSight(other, now.grid)).toBeNull();
-  });
-
-  it("describe pooling, masks and empty rows", () => {
-    const causal = viewport(2, 2, {}, { causal: true });
-    expect(coverage({ ...inputOf([1, 0, 0.5, 0.5], causal) }, look)).toContain(
+  it.each([
+    ["a pin", inputOf(FOUR, small, { token: 1, row }), "Pinned: query “t1” (Esc clears)."],
+    [
+      "a mask",
+      inputOf([1, 0, 0.5, 0.5], viewport(2, 2, {}, { causal: true })),
       "no query attends to later keys",
-    );
-    const empty = inputOf([0, 0, 0.5, 0.5], small);
-    expect(emptyQueries(small, empty.grid)).toBe(1);
-    expect(coverage(empty, look)).toContain("1 query has no weight at all.");
-    const far = viewport(1000);
-    const cells = far.rows.cells * far.columns.cells;
-    const pooled = inputOf(new Array(cells).fill(0.25), far);
-    expect(coverage(pooled, look)).toContain("Each cell is the mean of 2 × 2 weights.");
+    ],
+    ["empty rows", inputOf([0, 0, 0.5, 0.5], small), "1 query has no weight at all."],
+    ["pooled cells", pooled, "Each cell is the mean of 2 × 2 weights."],
+  ])("describe %s", (_, input, words) => expect(coverage(input, look)).toContain(words));
+
+  it("name the tokens of pooled cells, and the start of a logarithmic scale", () => {
     expect(sentence(pooled)).toContain("Strongest: queries 0 to 1 to keys 0 to 1, mean 0.25.");
     expect(coverage(pooled, { ...look, scale: "log" })).toContain("from 0.0001 on");
   });
 
   it("name the largest weight that the codec rounds to 0", () => {
-    const now = inputOf([0, 1, 1, 1], small);
-    now.grid.error = 0.00392;
-    expect(coverage(now, look)).toContain("Blank: no weight or less than 0.000004.");
+    const input = inputOf([0, 1, 1, 1], small);
+    input.grid.error = 0.00392;
+    expect(coverage(input, look)).toContain("Blank: no weight or less than 0.000004.");
   });
+});
+
+it("the strongest cells are sorted, and sums are unknown if rows need not sum to 1", () => {
+  expect(
+    strongestCells(inputOf(FOUR, small).grid, 2).map(({ row, column }) => [row, column]),
+  ).toEqual([
+    [0, 1],
+    [1, 0],
+  ]);
+  expect(sumInSight(part, inPart.grid)).toBeCloseTo(0.5, 6);
+  const stack = { ...part.stack, normalized: false };
+  expect(sumInSight({ ...part, stack }, inPart.grid)).toBeNull();
 });

@@ -12,7 +12,7 @@ import { fitLabel } from "../../../src/ui/text/labels";
 import { selectionOf } from "../../../src/ui/view/record";
 import { coverage } from "../../../src/views/head/captions";
 import { toggleLeaveOut } from "../../../src/views/head/controls";
-import { layOut, standsUpright } from "../../../src/views/head/layout";
+import { standsUpright } from "../../../src/views/head/layout";
 import {
   clipWindow,
   HEAD_DEFAULTS,
@@ -22,111 +22,64 @@ import {
   resizeWindow,
   windowAround,
 } from "../../../src/views/head/state";
-import { stackOf } from "../../builders";
+import { sentences, stackOf } from "../../builders";
+import { layoutOf } from "./plots";
 
 /** Return the width of a text with ten pixels per character. */
 const measure = (text: string): number => Array.from(text).length * 10;
 
-describe("numbers", () => {
-  it("are never rounded to 0% or 100%", () => {
-    expect([0, 0.001, 0.31, 0.996, 1].map(formatShare)).toEqual([
-      "0%",
-      "<1%",
-      "31%",
-      ">99%",
-      "100%",
-    ]);
-    expect([0, 0.004, 0.006, 0.684].map((weight) => formatWeight(weight))).toEqual([
-      "0.00",
-      "<0.01",
-      "0.01",
-      "0.68",
-    ]);
-  });
+it("numbers are never rounded to 0% or 100%", () => {
+  expect([0, 0.001, 0.31, 0.996, 1].map(formatShare).join()).toBe("0%,<1%,31%,>99%,100%");
+  const weights = [0, 0.004, 0.006, 0.684].map((weight) => formatWeight(weight));
+  expect(weights.join()).toBe("0.00,<0.01,0.01,0.68");
+});
 
-  it("name the position of a token whose text occurs several times", () => {
-    const texts = ["the", "animal", "the"];
-    expect([0, 1, 2].map((index) => quotedAt(texts, index))).toEqual([
-      "“the” (0)",
-      "“animal”",
-      "“the” (2)",
-    ]);
-  });
+it("tokens have a position if their text occurs several times, and short quotations", () => {
+  const texts = ["the", "animal", "the"];
+  expect(texts.map((_, index) => quotedAt(texts, index)).join()).toBe(
+    "“the” (0),“animal”,“the” (2)",
+  );
+  expect(quoted("x".repeat(30))).toBe(`“${"x".repeat(23)}…”`);
+});
 
-  it("state a precision that holds", () => {
-    expect([0, 0.00392, 0.0137, 0.004, 0.095, 1.2].map((error) => precision(error))).toEqual([
-      "exact",
-      "exact to 0.004",
-      "exact to 0.02",
-      "exact to 0.004",
-      "exact to 0.1",
-      "exact to 2",
-    ]);
-  });
+it("a precision is rounded up", () => {
+  expect([0, 0.00392, 0.0137, 0.004, 0.095, 1.2].map((error) => precision(error)).join()).toBe(
+    "exact,exact to 0.004,exact to 0.02,exact to 0.004,exact to 0.1,exact to 2",
+  );
 });
 
 describe("labels", () => {
   it("are cut in the middle, but never inside a character", () => {
     expect(fitLabel("short", 100, "", measure)).toEqual({ text: "short", cut: false, width: 50 });
     const cut = fitLabel("antidisestablishmentarianism", 100, "", measure);
-    expect(cut.cut).toBe(true);
+    expect(cut).toMatchObject({ text: "antidi…ism", cut: true });
     expect(cut.width).toBeLessThanOrEqual(100);
-    expect(cut.text).toBe("antidi…ism");
     const flags = fitLabel("🏳️‍🌈".repeat(9), 60, "", measure).text;
     expect(flags.replaceAll("🏳️‍🌈", "").replace("…", "")).toBe("");
   });
 
   it("show white space", () => {
-    expect(fitLabel("\n", 99, "", measure).text).toBe("⏎");
-    expect(fitLabel(" ", 99, "", measure).text).toBe("␣");
-    expect(fitLabel("", 99, "", measure).text).toBe("␣");
+    expect(["\n", " ", ""].map((text) => fitLabel(text, 99, "", measure).text).join()).toBe(
+      "⏎,␣,␣",
+    );
   });
 
   it("are upright in scripts that allow it", () => {
-    expect(["注意", "カタカナ", "한국", "abc", "注a"].map(standsUpright)).toEqual([
-      true,
-      true,
-      true,
-      false,
-      false,
-    ]);
-  });
-
-  it("are short in quotations", () => {
-    expect(quoted("x".repeat(30))).toBe(`“${"x".repeat(23)}…”`);
+    expect(["注意", "カタカナ", "한국", "abc", "注a"].filter(standsUpright).join()).toBe(
+      "注意,カタカナ,한국",
+    );
   });
 });
 
-describe("the layout", () => {
+it.each([320, 400, 560, 900, 1600])("the layout has everything in order in %d pixels", (width) => {
   const texts = Array.from({ length: 12 }, (_, i) => `token${i}`);
-  const input = {
-    orientation: "vertical" as const,
-    queryTexts: texts,
-    keyTexts: texts,
-    queryWindow: [0, 12] as [number, number],
-    keyWindow: [0, 12] as [number, number],
-    barSides: ["query", "key"] as const,
-
-    measure,
-  };
-
-  it.each([320, 400, 560, 900, 1600])("keeps everything inside %d pixels, in order", (width) => {
-    const { query, key } = layOut({ ...input, width });
-    const inOrder = [
-      0,
-      query.barStart + query.barReach,
-      query.barStart,
-      query.anchor,
-      query.edge,
-      key.edge,
-      key.anchor,
-      key.barStart,
-      key.barStart + key.barReach,
-      width,
-    ];
-    expect(inOrder).toEqual([...inOrder].sort((a, b) => a - b));
-    expect(key.barReach).toBeGreaterThanOrEqual(width < 400 ? 0 : 60);
-  });
+  const { query, key } = layoutOf(texts, { width, measure });
+  const inOrder = [
+    ...[0, query.barStart + query.barReach, query.barStart, query.anchor, query.edge],
+    ...[key.edge, key.anchor, key.barStart, key.barStart + key.barReach, width],
+  ];
+  expect(inOrder).toEqual([...inOrder].sort((a, b) => a - b));
+  expect(key.barReach).toBeGreaterThanOrEqual(width < 400 ? 0 : 60);
 });
 
 describe("plans", () => {
@@ -178,108 +131,66 @@ describe("windows", () => {
   });
 });
 
-describe("sentences", () => {
+describe("the share of the weight that is drawn", () => {
   const shares = {
     drawn: 0.71,
     leftOut: 0.2,
     leftOutError: 0,
     otherPair: 0,
-    outside: 0.05,
-    rest: 0.04,
+    outside: 0,
+    rest: 0.09,
   };
   const drawn = {
-    shares,
-    topK: 3,
-    threshold: 0,
-    total: 100,
-    faintest: null,
-    leaveOut: [],
-    renormalize: false,
-    pair: "all" as const,
-    emptyQueries: 0,
-    wholeRows: true,
-    outsideKnown: true,
-    maxima: false,
-    pinned: [],
-    live: true,
+    ...{ shares, topK: 3, threshold: 0, total: 100, faintest: null, leaveOut: [] as string[] },
+    ...{ renormalize: false, pair: "all" as const, emptyQueries: 0, wholeRows: true },
+    ...{ outsideKnown: true, maxima: false, pinned: [] as string[], live: true },
   };
-
-  it("state the drawn share", () => {
-    expect(coverage({ ...drawn, shares: { ...shares, outside: 0 } })).toBe(
-      "Top 3 keys per query drawn: 71% of the weight.",
-    );
-  });
-
-  it("do not say “all lines” if faint lines are omitted", () => {
-    const faint = { ...drawn, faintest: 0.002, shares: { ...shares, outside: 0 } };
-    expect(coverage({ ...faint, topK: null })).toBe(
-      "Weights of at least 0.002 drawn: 71% of the weight.",
-    );
-    expect(coverage(faint)).toBe(
-      "Top 3 keys per query of at least 0.002 drawn: 71% of the weight.",
-    );
-  });
-
-  it("state that only the strongest of very many lines are drawn", () => {
-    const many = {
-      ...{ ...drawn, total: 394_752, faintest: 0.002, threshold: 0.01 },
-      shares: { ...shares, outside: 0 },
-    };
-    expect(coverage({ ...many, topK: null, threshold: 0 })).toBe(
-      "The strongest 20,000 of 394,752 lines drawn: 71% of the weight.",
-    );
-    expect(coverage({ ...many, topK: null })).toBe(
-      "The strongest 20,000 of 394,752 lines of at least 0.01 drawn: 71% of the weight.",
-    );
-    expect(coverage(many)).toBe(
-      "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.",
-    );
-    expect(coverage({ ...many, total: 20_000, threshold: 0 })).toBe(
-      "Top 3 keys per query of at least 0.002 drawn: 71% of the weight.",
-    );
-  });
-
-  it("state that shares are of maxima over heads", () => {
-    const all = { ...drawn, topK: null, shares: { ...shares, outside: 0 } };
-    expect(coverage({ ...all, maxima: true })).toBe(
-      "All lines drawn: 71% of the sum of the maxima over heads.",
-    );
-  });
-
-  it("state the share of left-out keys and of keys outside the window", () => {
-    expect(
+  const faint = { ...drawn, faintest: 0.002 };
+  const many = { ...faint, total: 394_752, threshold: 0.01 };
+  const first = { ...drawn, leaveOut: ["first token"] };
+  sentences({
+    "Top 3 keys per query drawn: 71% of the weight.": coverage(drawn),
+    "Weights of at least 0.002 drawn: 71% of the weight.": coverage({ ...faint, topK: null }),
+    "Top 3 keys per query of at least 0.002 drawn: 71% of the weight.": coverage(faint),
+    "The strongest 20,000 of 394,752 lines drawn: 71% of the weight.": coverage({
+      ...many,
+      topK: null,
+      threshold: 0,
+    }),
+    "The strongest 20,000 of 394,752 lines of at least 0.01 drawn: 71% of the weight.": coverage({
+      ...many,
+      topK: null,
+    }),
+    "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.":
+      coverage(many),
+    "All lines drawn: 71% of the sum of the maxima over heads.": coverage({
+      ...drawn,
+      topK: null,
+      maxima: true,
+    }),
+    "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside the window. Pinned: query “it” (Esc clears).":
       coverage({
-        ...drawn,
-        leaveOut: ["special tokens"],
-        renormalize: true,
-        pinned: ["query “it”"],
+        ...{ ...drawn, leaveOut: ["special tokens"], renormalize: true, pinned: ["query “it”"] },
+        shares: { ...shares, outside: 0.05 },
       }),
-    ).toBe(
-      "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside the window. Pinned: query “it” (Esc clears).",
-    );
-  });
-
-  it("state the error of the left-out share on a page", () => {
-    const leftOut = { ...drawn, leaveOut: ["first token"] };
-    const rounded = { ...leftOut, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } };
     // The error 0.41% plus the rounding of 41.72% to 41.7%, up to 0.05%, is rounded up to 0.5%.
-    expect(coverage(rounded)).toContain("Left out: first token, 41.7% ± 0.5%.");
-    const close = { ...leftOut, shares: { ...shares, leftOutError: 0.0001 } };
-    expect(coverage(close)).toContain("Left out: first token, 20%.");
+    "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 41.7% ± 0.5%.": coverage(
+      { ...first, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } },
+    ),
+    "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 20%.": coverage({
+      ...first,
+      shares: { ...shares, leftOutError: 0.0001 },
+    }),
+    "Top 3 keys per query drawn: 71% of the weight on the keys in sight.": coverage({
+      ...drawn,
+      outsideKnown: false,
+    }),
+    "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 20% within the window; the rest, with all outside the window, is renormalised.":
+      coverage({ ...first, wholeRows: false, renormalize: true }),
   });
+});
 
-  it("state that weights outside the window are unknown", () => {
-    expect(coverage({ ...drawn, outsideKnown: false, shares: { ...shares, outside: 0 } })).toBe(
-      "Top 3 keys per query drawn: 71% of the weight on the keys in sight.",
-    );
-    const part = { ...drawn, wholeRows: false, leaveOut: ["first token"], renormalize: true };
-    expect(coverage(part)).toContain(
-      "Left out: first token, 20% within the window; the rest, with all outside the window, is renormalised.",
-    );
-  });
-
-  it("add and remove left-out tokens", () => {
-    expect(toggleLeaveOut(["first"], 3)).toEqual(["first", 3]);
-    expect(toggleLeaveOut(["first", 3], "first")).toEqual([3]);
-  });
+it("a click adds or removes left-out tokens", () => {
+  expect(toggleLeaveOut(["first"], 3)).toEqual(["first", 3]);
+  expect(toggleLeaveOut(["first", 3], "first")).toEqual([3]);
 });
