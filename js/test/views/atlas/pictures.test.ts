@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { AtlasStack, AtlasTable } from "../../../src/client/protocol";
+import type { AtlasRole, AtlasStack, AtlasTable } from "../../../src/client/protocol";
 import type { RectMark } from "../../../src/draw/marks";
 import { niceMaximum } from "../../../src/ui/colors/color-scales";
 import { inkOn, PALETTES, rgbOf } from "../../../src/ui/colors/palette";
@@ -16,7 +16,7 @@ import {
 } from "../../../src/views/atlas/captions";
 import { Table } from "../../../src/views/atlas/client/atlas";
 import { byMatches, byRole, byStatistic } from "../../../src/views/atlas/coloring";
-import { galleryOf, layOut, WITH_LETTER } from "../../../src/views/atlas/layout";
+import { layOut, WITH_LETTER } from "../../../src/views/atlas/layout";
 import {
   barAt,
   drawnBins,
@@ -25,6 +25,7 @@ import {
   profileMarks,
 } from "../../../src/views/atlas/marks";
 import { ATLAS_HASH } from "../../../src/views/atlas/state";
+import { sentences } from "../../builders";
 import { contrast } from "../../sight";
 import { FIXTURE, STACK } from "./kernel";
 
@@ -34,15 +35,11 @@ function tableOf(stack: Partial<AtlasStack>, answer: Partial<AtlasTable>): Table
   return new Table({ ...STACK, ...stack }, { ...FIXTURE.values.table, ...answer });
 }
 
-describe("letters of roles", () => {
-  it("are different, and come from the name if possible", () => {
-    expect(
-      signsOf(["previous token", "positional", "first token", "same token", "syntax"]),
-    ).toEqual(["P", "O", "F", "S", "Y"]);
-    const many = signsOf(Array.from({ length: 26 }, () => "a"));
-    expect(new Set(many).size).toBe(26);
-    expect(signsOf(["…"])).toEqual(["A"]);
-  });
+it("letters of roles are different, and come from the name if possible", () => {
+  const names = ["previous token", "positional", "first token", "same token", "syntax"];
+  expect(signsOf(names).join("")).toBe("POFSY");
+  expect(new Set(signsOf(Array.from({ length: 26 }, () => "a"))).size).toBe(26);
+  expect(signsOf(["…"])).toEqual(["A"]);
 });
 
 describe("colours", () => {
@@ -79,19 +76,11 @@ describe("colours", () => {
   });
 
   it("of signed numbers are symmetric around zero", () => {
-    const table = tableOf(
-      {},
-      {
-        means: [
-          [
-            [-0.2, 0.1],
-            [0, 0.2],
-          ],
-          [],
-        ],
-      },
-    );
-    const { legend, of } = byStatistic(table, 0, room);
+    const means = [
+      [-0.2, 0.1],
+      [0, 0.2],
+    ];
+    const { legend, of } = byStatistic(tableOf({}, { means: [means, []] }), 0, room);
     expect(legend).toMatchObject({ low: -0.2, end: 0.2 });
     expect(of(5, 0).fill).toBe(PALETTES.light.background);
     expect(of(2, 0)).toMatchObject({ fill: PALETTES.light.negative, sign: "−.20" });
@@ -130,21 +119,6 @@ describe("cells", () => {
     expect(large.boxHeight).toBe(large.height);
   });
 
-  it("fill the width in a gallery", () => {
-    for (const [heads, width] of [
-      [12, 360],
-      [1024, 540],
-      [9216, 1000],
-    ] as const) {
-      const { cell, perRow } = galleryOf(heads, width);
-      const rows = Math.ceil(heads / perRow);
-      const listed = { cell, captions: heads < 300 };
-      const layout = layOut({ columns: perRow, rows, listed, width, mostHeight: 2000 });
-      expect(layout.boxWidth).toBeLessThanOrEqual(width);
-      expect(layout.width).toBeLessThanOrEqual(width);
-    }
-  });
-
   it("are found at their position, but not behind labels", () => {
     const layout = at(3, 400, 2);
     const cell = (layer: number, head: number) => ({ layer, head, score: null });
@@ -169,30 +143,20 @@ describe("cells", () => {
   });
 });
 
-describe("bars of offsets", () => {
-  const labels = ["-2", "-1", "0", "1", "first", "rest"];
+it("bars of offsets are found at their position, and only offsets can be brushed", () => {
   const profile: Profile = {
-    labels,
+    labels: ["-2", "-1", "0", "1", "first", "rest"],
     weights: Float32Array.of(0.1, 0.4, 0.2, Number.NaN, 0.3, 0),
-    width: 400,
-    height: 170,
-    bins: [0, 1, 2, 4, 5],
-    end: 0.5,
-    beyond: null,
+    // Offset 1 has no pair, so it has no bar.
+    ...{ width: 400, height: 170, bins: [0, 1, 2, 4, 5], end: 0.5, beyond: null },
   };
-  const bars = (brush: [number, number] | null): RectMark[] =>
-    profileMarks(profile, { palette: PALETTES.light, color: "#0000ff", brush }).filter(
-      (mark): mark is RectMark => mark.kind === "rect" && mark.meaning !== undefined,
-    );
-
-  it("are found at their position, and only offsets can be brushed", () => {
-    bars(null).forEach((bar, i) => {
-      expect(barAt(profile, bar.x + bar.width / 2)).toBe(i);
-    });
-    expect(barAt(profile, 0)).toBe(-1);
-    expect(nearestOffset(profile, 0)).toBe(0);
-    expect(nearestOffset(profile, 399)).toBe(2);
-  });
+  const style = { palette: PALETTES.light, color: "#0000ff", brush: null };
+  const bars = profileMarks(profile, style).filter(
+    (mark): mark is RectMark => mark.kind === "rect" && mark.meaning !== undefined,
+  );
+  expect(bars.map((bar) => barAt(profile, bar.x + bar.width / 2))).toEqual([0, 1, 2, 3, 4]);
+  expect(barAt(profile, 0)).toBe(-1);
+  expect([nearestOffset(profile, 0), nearestOffset(profile, 399)]).toEqual([0, 2]);
 });
 
 describe("distant offsets", () => {
@@ -211,15 +175,11 @@ describe("distant offsets", () => {
   it("are mentioned if omitted, in two lines if there is little room", () => {
     const lines = (width: number): string[] => {
       const weights = weightsOf(0.0049);
-      const made = {
-        labels,
-        weights,
-        width,
-        height: 170,
-        end: 0.5,
-        ...drawnBins(labels, weights, 0.5),
-      };
-      const marks = profileMarks(made, { palette: PALETTES.light, color: "#0000ff", brush: null });
+      const profile = { labels, weights, width, height: 170, ...drawnBins(labels, weights, 0.5) };
+      const marks = profileMarks(
+        { ...profile, end: 0.5 },
+        { palette: PALETTES.light, color: "#0000ff", brush: null },
+      );
       return marks.flatMap((mark) =>
         mark.kind === "text" && /offset|beyond/.test(mark.text) ? [mark.text] : [],
       );
@@ -248,57 +208,58 @@ describe("distant offsets", () => {
 
 describe("captions", () => {
   it("have as many digits as the error needs", () => {
-    expect(withError(0.98123, 0.0123)).toBe("0.98 ± 0.01");
-    expect(withError(0.98123, 0.00123)).toBe("0.981 ± 0.001");
-    expect(withError(-0.5, null)).toBe("−0.50");
-    expect(withError(0, 0)).toBe("0.00 ± 0.00");
+    const values: [number, number | null][] = [
+      [0.98123, 0.0123],
+      [0.98123, 0.00123],
+      [-0.5, null],
+      [0, 0],
+    ];
+    expect(values.map(([value, error]) => withError(value, error))).toEqual([
+      "0.98 ± 0.01",
+      "0.981 ± 0.001",
+      "−0.50",
+      "0.00 ± 0.00",
+    ]);
   });
 
-  it("of the evidence contain the interval, the baseline and p", () => {
-    const role = FIXTURE.values.table.roles[0]?.[0]?.[1];
-    expect(evidenceInWords(role as never)).toBe(
-      "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts",
-    );
+  const role = FIXTURE.values.table.roles[0]?.[0]?.[1] as AtlasRole;
+  const means = [
+    [
+      [null, null],
+      [null, null],
+    ],
+    [],
+  ];
+  sentences({
+    "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts":
+      evidenceInWords(role),
+    "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p = 0.0123 after correction, 3 texts":
+      evidenceInWords({ ...role, p: 0.0123 }),
+    "Attends to it.": definitionInWords("attends to it"),
+    "previous token not defined": cellInWords(tableOf({}, { means }), "previous token", null, {
+      layer: 2,
+      head: 0,
+    }),
+    "100 sampled edges": listedInWords(100, 100, "sampled", null, false),
+    "0 of 100 sampled edges, 0% to 3.7%: offset −3": listedInWords(
+      0,
+      100,
+      "sampled",
+      [-3, -3],
+      false,
+    ),
+    // The strongest edges are no sample, so they have no interval.
+    "4 of 50 strongest edges: the search and offset −3 to 2": listedInWords(
+      4,
+      50,
+      "strongest",
+      [-3, 2],
+      true,
+    ),
   });
 
-  it("write small values of p as an upper bound", () => {
-    const role = { ...FIXTURE.values.table.roles[0]?.[0]?.[1], p: 0.0123 };
-    expect(evidenceInWords(role as never)).toContain("p = 0.0123 after");
-    expect(evidenceInWords({ ...role, p: 0 } as never)).toContain("p < 1e−6 after");
-  });
-
-  it("write a definition as a sentence", () => {
-    expect(definitionInWords("attends to it")).toBe("Attends to it.");
-    expect(definitionInWords("Attends to it.")).toBe("Attends to it.");
-    expect(definitionInWords("")).toBe("");
-  });
-
-  it("mention undefined values", () => {
-    const table = tableOf(
-      {},
-      {
-        means: [
-          [
-            [null, null],
-            [null, null],
-          ],
-          [],
-        ],
-      },
-    );
-    expect(cellInWords(table, "previous token", null, { layer: 2, head: 0 })).toBe(
-      "previous token not defined",
-    );
-  });
-
-  it("count the listed edges, and mention that the strongest are not a sample", () => {
-    expect(listedInWords(100, 100, "sampled", null, false)).toBe("100 sampled edges");
-    expect(listedInWords(0, 100, "sampled", [-3, -3], false)).toBe(
-      "0 of 100 sampled edges, 0% to 3.7%: offset −3",
-    );
-    expect(listedInWords(4, 50, "strongest", [-3, 2], true)).toBe(
-      "4 of 50 strongest edges: the search and offset −3 to 2",
-    );
+  it("keep a definition that is a sentence or empty", () => {
+    expect(["Attends to it.", ""].map(definitionInWords)).toEqual(["Attends to it.", ""]);
   });
 
   it("mention what a page omits", () => {

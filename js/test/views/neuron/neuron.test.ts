@@ -25,19 +25,12 @@ import { backMarks, cutToken, type DrawnTable } from "../../../src/views/neuron/
 import { tokenOf } from "../../../src/views/neuron/state";
 import { columnsOf, linesOf, questionOf, windowAround } from "../../../src/views/neuron/store";
 import { dimensionsOf, scaleOf, tableOf, weightElsewhere } from "../../../src/views/neuron/table";
-import { stackOf } from "../../builders";
+import { sentences, stackOf } from "../../builders";
 
 const HEADER: RowHeader = {
-  scale: 0.5,
-  softcap: null,
-  has_bias: false,
-  sink: null,
+  ...{ scale: 0.5, softcap: null, has_bias: false, sink: null, num_allowed: 2 },
+  ...{ head: 1, num_heads: 2, key_head: 1, num_key_heads: 2 },
   log_sum_exp: Math.log(Math.exp(1) + Math.exp(-2)),
-  head: 1,
-  num_heads: 2,
-  key_head: 1,
-  num_key_heads: 2,
-  num_allowed: 2,
   strongest: [
     [0, 0.9526],
     [1, 0.0474],
@@ -65,23 +58,10 @@ function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): 
 
 function selectionOf(text: string[], more: Partial<Selection> = {}): Selection {
   const tokens = { text, special: [], sequence: text.map(() => 0) };
-  const stack = stackOf({
-    layers: [3],
-    query_tokens: tokens,
-    causal: true,
-    vectors: true,
-  });
+  const stack = stackOf({ layers: [3], query_tokens: tokens, causal: true, vectors: true });
   return {
-    stack,
-    queries: tokens,
-    keys: tokens,
-    layer: 3,
-    allHeads: [0, 1],
-    chosen: [1],
-    heads: [1],
-    token: 1,
-    key: null,
-    ...more,
+    ...{ stack, queries: tokens, keys: tokens, layer: 3, allHeads: [0, 1] },
+    ...{ chosen: [1], heads: [1], token: 1, key: null, ...more },
   };
 }
 
@@ -183,11 +163,9 @@ describe("rows", () => {
 describe("the request", () => {
   it("is for the last query that is not special if none is pinned", () => {
     const selection = selectionOf(TEXTS, { token: null });
-    expect(tokenOf(selection)).toBe(2);
-    expect(tokenOf({ ...selection, queries: { ...selection.queries, special: [2] } })).toBe(1);
-    expect(tokenOf({ ...selection, queries: { ...selection.queries, special: [0, 1, 2] } })).toBe(
-      2,
-    );
+    const lastWith = (special: number[]): number =>
+      tokenOf({ ...selection, queries: { ...selection.queries, special } });
+    expect([lastWith([]), lastWith([2]), lastWith([0, 1, 2])]).toEqual([2, 1, 2]);
     expect(tokenOf({ ...selection, token: 0 })).toBe(0);
   });
 
@@ -245,19 +223,13 @@ describe("the request", () => {
 
   it("is null for a stack without queries and keys", () => {
     const selection = selectionOf(TEXTS);
-    expect(
-      questionOf({ ...selection, stack: { ...selection.stack, vectors: false } }, null),
-    ).toBeNull();
+    const stack = { ...selection.stack, vectors: false };
+    expect(questionOf({ ...selection, stack }, null)).toBeNull();
   });
 
   it("is split by keys, and its replies are assembled", () => {
-    const request = {
-      stack: "self",
-      layer: 0,
-      head: 0,
-      token: 0,
-      keys: [10, 1010] as [number, number],
-    };
+    const keys: [number, number] = [10, 1010];
+    const request = { stack: "self", layer: 0, head: 0, token: 0, keys };
     const parts = splitVectors(request, 256, 1_000_000);
     expect(parts.map((part) => part.keys)).toEqual([
       [10, 970],
@@ -274,82 +246,76 @@ describe("the request", () => {
 
 describe("words", () => {
   it("contain numbers with their sign", () => {
-    expect(formatSigned(3.829)).toBe("+3.83");
-    expect(formatSigned(-1.384)).toBe("−1.38");
-    expect(formatSigned(0)).toBe("+0.00");
-    expect(formatSigned(-0.00123)).toBe("−0.001");
-    expect(formatSigned(123.456)).toBe("+123.5");
-    expect(formatSigned(-12345.6)).toBe("−12346");
+    expect([3.829, -1.384, 0, -0.00123, 123.456, -12345.6].map(formatSigned)).toEqual([
+      "+3.83",
+      "−1.38",
+      "+0.00",
+      "−0.001",
+      "+123.5",
+      "−12346",
+    ]);
   });
 
   it("name the scale as a square root if it is one", () => {
-    expect(scaleInWords(1 / Math.sqrt(32))).toBe(" / √32");
-    expect(scaleInWords(Math.fround(1 / Math.sqrt(80)))).toBe(" / √80");
-    expect(scaleInWords(0.125)).toBe(" / √64");
-    expect(scaleInWords(1)).toBe("");
-    expect(scaleInWords(0.3)).toBe(" × 0.3");
+    const scales = [1 / Math.sqrt(32), Math.fround(1 / Math.sqrt(80)), 0.125, 1, 0.3];
+    expect(scales.map(scaleInWords)).toEqual([" / √32", " / √80", " / √64", "", " × 0.3"]);
   });
 
-  it("state the weight of the highlighted key and its largest dimensions", () => {
-    expect(sentenceOf(captionInputOf())).toBe(
-      "“two” gives 0.95 of its attention to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).",
-    );
-    expect(sentenceOf(captionInputOf(vectors(), 2))).toBe(
-      "“two” may not attend to “three”: the key is masked.",
-    );
-    const nothing = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
-    expect(sentenceOf(captionInputOf(nothing))).toBe(
-      "“two” attends to nothing: all of its keys are masked.",
-    );
-    const all = vectors({ softcap: 2, has_bias: true }, { bias: Float32Array.of(-0.5, 0, 0) });
-    expect(sentenceOf(captionInputOf(all))).toContain(
+  const masked = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
+  const two = captionInputOf(vectors(), null, 2);
+  const [row] = two.table.rows;
+  if (!row) throw new Error("no row");
+  sentences({
+    "“two” gives 0.95 of its attention to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).":
+      sentenceOf(captionInputOf()),
+    "“two” may not attend to “three”: the key is masked.": sentenceOf(captionInputOf(vectors(), 2)),
+    "“two” attends to nothing: all of its keys are masked.": sentenceOf(captionInputOf(masked)),
+    "dimension 2: q −1.00 × k +2.00 × 0.5 = −1.00, 33% of |cells|": cellInWords(two.table, row, 2),
+    "other 2 dimensions: together −1.00, 33% of |cells|": othersInWords(row, two.dimensions.others),
+    "q·k / √4 = +1.00; weight e^(+1.00 − 1.05) = 0.953": rowInWords(two.table, row).join("; "),
+  });
+
+  const sink = { logit: 1.5, weight: 0.25 };
+  const rounded = { error: 0.00012, logit_error: 0.0031 };
+  const withAll = vectors({ softcap: 2, has_bias: true }, { bias: Float32Array.of(-0.5, 0, 0) });
+  const withSink = vectors({ sink, softcap: 50, num_key_heads: 1, key_head: 0 });
+  it.each<[string, (input: CaptionInput) => string, CaptionInput]>([
+    [
       "q·k / √4 = +1.00, capped to +0.92, with a bias of −0.50 a logit of +1.00",
-    );
-  });
-
-  it("state what adds up, and the cap, bias and sink", () => {
-    expect(additionOf(captionInputOf())).toContain(
-      "No bias, cap or sink in this layer. 1 of 3 keys are masked.",
-    );
-    const sink = { logit: 1.5, weight: 0.25 };
-    const addition = additionOf(
-      captionInputOf(vectors({ sink, softcap: 50, num_key_heads: 1, key_head: 0 })),
-    );
-    expect(addition).toContain("50 × tanh(sum / 50)");
-    expect(addition).toContain("The sink, a learned logit of +1.50, takes 0.25 of the row.");
-    expect(addition).toContain("No bias in this layer.");
-    expect(addition).toContain("key head 0 of 1, shared with head 0.");
-    expect(additionOf(captionInputOf(vectors(), null, 2))).toContain(
+      sentenceOf,
+      captionInputOf(withAll),
+    ],
+    ["No bias, cap or sink in this layer. 1 of 3 keys are masked.", additionOf, captionInputOf()],
+    ["50 × tanh(sum / 50)", additionOf, captionInputOf(withSink)],
+    [
+      "The sink, a learned logit of +1.50, takes 0.25 of the row.",
+      additionOf,
+      captionInputOf(withSink),
+    ],
+    ["No bias in this layer.", additionOf, captionInputOf(withSink)],
+    ["key head 0 of 1, shared with head 0.", additionOf, captionInputOf(withSink)],
+    [
       "The 2 dimensions with the largest share are shown. The last cell is the sum of the other 2.",
-    );
-    expect(additionOf(captionInputOf(vectors({ error: 0.00012, logit_error: 0.0031 })))).toContain(
-      "Weights exact to 0.0002, logits to 0.004.",
-    );
-    const sampled = captionInputOf(vectors({ error: 0.00012, logit_error: 0.0031, measured: 64 }));
-    expect(additionOf(sampled)).toContain(
+      additionOf,
+      two,
+    ],
+    ["Weights exact to 0.0002, logits to 0.004.", additionOf, captionInputOf(vectors(rounded))],
+    [
       "Largest error measured on 64 queries of each head: weights 0.0002, logits 0.004.",
-    );
-    expect(subtitleOf(sampled)).toMatch(/exact to 0\.0002, measured on 64 queries$/);
-  });
-
-  it("contain all numbers of a cell", () => {
-    const { table, dimensions } = captionInputOf(vectors(), null, 2);
-    const row = table.rows[0];
-    if (!row) throw new Error("no row");
-    expect(cellInWords(table, row, 2)).toBe(
-      "dimension 2: q −1.00 × k +2.00 × 0.5 = −1.00, 33% of |cells|",
-    );
-    expect(othersInWords(row, dimensions.others)).toBe(
-      "other 2 dimensions: together −1.00, 33% of |cells|",
-    );
-    expect(rowInWords(table, row)).toEqual(["q·k / √4 = +1.00", "weight e^(+1.00 − 1.05) = 0.953"]);
-  });
-
-  it("summarize the selection and the strongest keys", () => {
-    expect(summaryOf(captionInputOf())).toMatch(
-      /^self-attention\. Layer 3, head 1\. Query 1, “two”\. Strongest: “one” 0\.95; “two” 0\.05\./,
-    );
-  });
+      additionOf,
+      captionInputOf(vectors({ ...rounded, measured: 64 })),
+    ],
+    [
+      "exact to 0.0002, measured on 64 queries",
+      subtitleOf,
+      captionInputOf(vectors({ ...rounded, measured: 64 })),
+    ],
+    [
+      "self-attention. Layer 3, head 1. Query 1, “two”. Strongest: “one” 0.95; “two” 0.05.",
+      summaryOf,
+      captionInputOf(),
+    ],
+  ])("contain “%s”", (words, inWords, input) => expect(inWords(input)).toContain(words));
 });
 
 describe("the picture", () => {
@@ -369,28 +335,25 @@ describe("the picture", () => {
     }
   });
 
-  it("has no overlap of numbers and token in a stacked line", () => {
-    const bias = Float32Array.of(-0.03, -0.03, 0);
-    for (const header of [
-      {},
-      { softcap: 20 },
-      { has_bias: true },
-      { softcap: 20, has_bias: true },
-    ]) {
-      const of = vectors(header, { bias, logits: Float32Array.of(-11.6, -11.6, -1e9) });
-      const { layout } = pictureOf(of, 372);
-      expect(layout.stacked).toBe(true);
-      const numbers = backMarks(pictureOf(of, 372)).filter(
+  it.each([{}, { softcap: 20 }, { has_bias: true }, { softcap: 20, has_bias: true }])(
+    "has no overlap of numbers and token in a stacked line with %j",
+    (header) => {
+      const bias = Float32Array.of(-0.03, -0.03, 0);
+      const logits = Float32Array.of(-11.6, -11.6, -1e9);
+      const picture = pictureOf(vectors(header, { bias, logits }), 372);
+      const { stacked, left, tokenWidth } = picture.layout;
+      expect(stacked).toBe(true);
+      const numbers = backMarks(picture).filter(
         (mark): mark is TextMark =>
-          mark.kind === "text" && mark.align === "end" && mark.size === 12,
+          mark.kind === "text" && mark.align === "end" && mark.size === 12 && mark.font === "token",
       );
-      for (const { text, x } of numbers.filter((mark) => mark.font === "token")) {
-        // DejaVu Sans Mono is the widest font in use. Its characters are 0.602 times as wide as the
-        // font size.
-        expect(x - text.length * 12 * 0.602).toBeGreaterThan(layout.left + layout.tokenWidth);
-      }
-    }
-  });
+      expect(numbers.length).toBeGreaterThan(0);
+      // DejaVu Sans Mono is the widest font in use. Its characters are 0.602 times as wide as the
+      // font size.
+      for (const { text, x } of numbers)
+        expect(x - text.length * 12 * 0.602).toBeGreaterThan(left + tokenWidth);
+    },
+  );
 
   it("cuts long tokens with an ellipsis", () => {
     const measure = (text: string): number => Array.from(text).length * 8;
