@@ -72,7 +72,7 @@ def test_an_old_node_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert npm is None or str(tmp_path) not in npm[0]
 
 
-def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
+def test_a_missing_node_is_reported_in_one_sentence(tmp_path: Path) -> None:
     # -S omits site-packages, which may contain Node.
     answer = subprocess.run(
         [sys.executable, "-S", SCRIPTS / "front_end.py", "run", "build"],

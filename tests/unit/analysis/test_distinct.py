@@ -56,21 +56,6 @@ def test_a_planted_head_is_the_distinct_head() -> None:
     assert distinct.baseline == pytest.approx(1 / N, abs=1e-6)
 
 
-def test_even_attention_is_to_the_keys_that_the_mask_allows() -> None:
-    generator = torch.Generator().manual_seed(0)
-    keys = 12 * torch.nn.functional.normalize(torch.randn(2, N, 8, generator=generator), dim=-1)
-    # Each query matches the key of the previous token.
-    record = AttentionRecord.from_qk([keys.roll(1, dims=1)], [keys], WORDS, causal=True)
-    distinct = distinct_head(record)
-    assert distinct is not None
-    assert distinct.pattern == "previous token"
-    # Query q sees q + 1 keys.
-    assert distinct.baseline == pytest.approx(np.mean([1 / (q + 1) for q in range(1, N)]), abs=1e-6)
-    assert (
-        distinct.baseline == uniform_scores(record, "previous token")[distinct.layer][distinct.head]
-    )
-
-
 def test_layers_are_compared_with_even_attention_under_their_own_mask() -> None:
     generator = torch.Generator().manual_seed(0)
     keys = 3 * torch.nn.functional.normalize(torch.randn(1, N, 8, generator=generator), dim=-1)
@@ -95,7 +80,7 @@ def test_layers_are_compared_with_even_attention_under_their_own_mask() -> None:
     assert (distinct.layer, distinct.pattern) == (0, "previous token")
 
 
-def test_a_pattern_of_many_pairs_does_not_win_by_their_number() -> None:
+def test_a_pattern_of_many_pairs_is_compared_with_its_baseline() -> None:
     # Two words, each twice in turn. Many pairs have the same word, so even attention already gives
     # them a large weight: 0.52 above it is less than 0.55 above the small weight of the previous
     # token.
@@ -140,7 +125,7 @@ def test_a_pattern_that_few_queries_can_show_is_not_distinct() -> None:
     assert distinct_head(stack) is None
 
 
-def test_texts_of_few_tokens_other_keys_and_nan_have_none() -> None:
+def test_short_texts_cross_attention_and_nan_have_no_distinct_head() -> None:
     for tokens in (1, 2, 8):
         assert distinct_head(stack_of(before(1.0, tokens)[None, None])) is None
     keys = [f"k{i}" for i in range(8)]

@@ -43,7 +43,7 @@ def stack_of(*layers: Any, tokens: Tokens) -> AttentionStack:
 
 
 @given(st.integers(0, 99), st.integers(1, 7), st.integers(1, 40), st.data())
-def test_scores_equal_the_measures_of_arrays(
+def test_scores_equal_the_functions_of_arrays(
     seed: int, size: int, entries: int, data: st.DataObject
 ) -> None:
     ids = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
@@ -132,7 +132,7 @@ def test_entropy_leaves_out_rows_of_zeros_and_the_share_of_a_sink() -> None:
     assert_allclose(head_entropy(stack), [[math.log(2)]], atol=1e-6)
 
 
-def test_a_sample_is_measured_alone() -> None:
+def test_a_sample_of_queries_is_measured_without_the_others() -> None:
     num_tokens, num_queries = 300, 20
     layer = QueryKeyAttention(
         vectors(4, num_tokens, 8), vectors(2, num_tokens, 8, seed=1), 0.5, mask=BandMask(None, 0)

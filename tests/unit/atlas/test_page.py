@@ -25,7 +25,7 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text))
 
 
-def test_the_page_of_the_fixture_is_as_both_sides_read_it() -> None:
+def test_a_page_equals_the_fixture_of_both_languages() -> None:
     data = data_of(make_atlas_page(fixture_statistics(), STATE))
     expected = fixture()
     [actual], [stack] = data["atlas"]["stacks"], expected["page"]["stacks"]

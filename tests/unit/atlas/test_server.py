@@ -46,7 +46,7 @@ def same_up_to_rounding(actual: Any, expected: Any) -> None:
         assert actual == expected
 
 
-def test_the_fixture_is_described() -> None:
+def test_the_description_equals_the_fixture_of_both_languages() -> None:
     server = AtlasServer(fixture_statistics())
     described = json.loads(json.dumps(server.reply("describe", {}).header))
     expected = fixture()["description"]
@@ -58,7 +58,7 @@ def test_the_fixture_is_described() -> None:
 
 
 @pytest.mark.parametrize("name", ["statistics", "texts", "offsets", "classes", "edges"])
-def test_the_fixture_is_sent_as_both_sides_read_it(name: str) -> None:
+def test_replies_equal_the_fixture_of_both_languages(name: str) -> None:
     server = AtlasServer(fixture_statistics())
     for recorded in fixture()["live"][name]:
         reply = server.reply(name, recorded["arguments"])

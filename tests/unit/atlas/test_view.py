@@ -48,7 +48,7 @@ def test_every_state_can_be_set_at_once() -> None:
         ("text", -1, "text=-1 must be at least 0, the number of a text"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str) -> None:
+def test_invalid_values_are_refused(name: str, value: Any, message: str) -> None:
     view = AtlasView(made_statistics())
     before = view.state
     with pytest.raises(traitlets.TraitError, match=message):
@@ -71,7 +71,7 @@ def test_other_types_than_statistics_are_refused() -> None:
         AtlasView(av.HeadStatistics())
 
 
-def test_layers_and_heads_can_be_negative_or_text() -> None:
+def test_layers_and_heads_can_be_negative_or_all() -> None:
     view = AtlasView(made_statistics(), layer=-1, heads="all")
     assert (view.layer, view.heads) == (1, [0, 1, 2])
     view.heads = [-1]
@@ -113,7 +113,7 @@ def test_one_call_measures_and_shows() -> None:
         ({"edges": 100}, traitlets.TraitError, "edges=100: expected any of"),
     ],
 )
-def test_calls_that_do_not_fit_are_refused(
+def test_invalid_calls_are_refused(
     options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     model, tokenizer = av.demos.load("decoder")

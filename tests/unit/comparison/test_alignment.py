@@ -104,7 +104,7 @@ def test_a_pair_of_texts_keeps_its_separators() -> None:
     assert alignment.b_lengths.tolist() == [1, 1, 1, 1, 1, 1]
 
 
-def test_a_long_text_with_a_few_changes() -> None:
+def test_a_long_text_is_aligned_by_its_few_changes() -> None:
     chance = np.random.default_rng(0)
     words = [f"w{number}" for number in chance.integers(0, 3000, 20_000)]
     longer = list(words)
@@ -116,7 +116,7 @@ def test_a_long_text_with_a_few_changes() -> None:
     assert alignment.b.text[int(alignment.b_ends[alignment.replaced][0]) - 1] == "other"
 
 
-def test_empty_lists_and_lost_tokens_are_refused() -> None:
+def test_empty_lists_and_missing_tokens_are_refused() -> None:
     tokens = Tokens.of(["a", "b"])
     with pytest.raises(ValueError, match="a and b must each have at least one token"):
         align_tokens(tokens, Tokens.of([]))

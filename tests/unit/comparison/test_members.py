@@ -103,7 +103,7 @@ def test_the_difference_of_equal_records_is_zero_and_the_order_sets_the_sign() -
         assert np.abs(positive.sum(-1)).max() < (3 * keys + 8) * UNIT
 
 
-def test_long_texts_are_sampled_and_say_so() -> None:
+def test_long_texts_are_sampled_and_described_so() -> None:
     words = [f" w{number}" for number in range(5000)]
     a, b = (random_record(seed, words).only(0) for seed in (0, 1))
     comparison = av.compare(a, b)
@@ -216,7 +216,7 @@ def test_notes_say_how_records_differ() -> None:
     assert "a has weights without queries and keys" in av.compare(weights_only, a).notes[0]
 
 
-def test_words_against_tokens() -> None:
+def test_words_are_compared_with_tokens_that_are_merged_to_words() -> None:
     """Compare the words of one record with the tokens of the other, merged to these words."""
     text = ["un", "do", " it", " now"]
     a, b = random_record(0, text), random_record(1, text)

@@ -52,7 +52,7 @@ def test_values_of_tokens_are_kept(values: Any) -> None:
     assert_array_equal(queries(values), np.arange(6.0))
 
 
-def test_columns_follow_the_points_that_were_sampled() -> None:
+def test_columns_have_the_values_of_sampled_points() -> None:
     flat = np.arange(100.0)
     example = corpus(
         [10] * 10, max_points=60, columns={"place": flat, "letter": list("abcdefghij")}

@@ -57,7 +57,7 @@ def test_grouped_heads_share_their_keys() -> None:
     assert not torch.equal(keys[2], keys[3])
 
 
-def test_some_heads_and_some_texts_are_copied_alone() -> None:
+def test_only_requested_heads_and_sampled_texts_are_gathered() -> None:
     example = corpus([4, 4, 4, 4], max_points=16, heads=4)
     assert len(example.points().texts) == 2
     gathered = example.vectors("self", 1, heads=[2])
@@ -146,7 +146,7 @@ def test_unknown_stacks_texts_and_layers_are_named() -> None:
         example.vectors("self", 9)
 
 
-def test_only_some_layers() -> None:
+def test_a_corpus_can_be_limited_to_some_layers() -> None:
     example = corpus([2, 3], layers=3, columns={"n": [1, 2]})
     selected = example.only([2])
     assert selected.stack().layers == (2,)
@@ -157,7 +157,7 @@ def test_only_some_layers() -> None:
         example.only([7])
 
 
-def test_repr_says_how_much_there_is() -> None:
+def test_repr_states_the_number_of_texts_and_points() -> None:
     assert repr(corpus([2, 3])) == "<Corpus of made: 2 texts, 10 points>"
     part = Corpus([record(3)], total_texts=1200)
     assert repr(part) == "<Corpus of made: 1 of 1,200 texts, 6 points>"

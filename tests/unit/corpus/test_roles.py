@@ -64,7 +64,7 @@ def roles_of(scores: dict[str, Evidence], heads: int, **options: float) -> Roles
     return Roles([3], [heads], scores, **{"margin": 0.1, "level": 0.05, **options})
 
 
-def test_roles_are_tested_once_and_again_after_another_text() -> None:
+def test_roles_are_cached_until_another_text_is_added() -> None:
     weights = [[[[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.0, 0.9, 0.1]]]]
     record = AttentionRecord.from_weights(weights, ["a", "b", "c"])
     statistics = HeadStatistics()
@@ -182,7 +182,7 @@ class TestParses:
     HEADS = (1, 3, 3, -1)
     RELATIONS = ("det", "nsubj", "aux", "root")
 
-    def test_words_are_found_by_their_letters(self) -> None:
+    def test_words_of_a_parse_are_matched_by_their_letters(self) -> None:
         pairs = pairs_of_relations((self.WORDS, self.HEADS, self.RELATIONS), self.TOKENS)
         named = {name: list(zip(*map(list, both), strict=True)) for name, both in pairs.items()}
         assert named == {

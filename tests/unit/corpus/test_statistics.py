@@ -104,7 +104,7 @@ class TestByHand:
         assert_allclose(weights[word, word], (0.25 + 0.6 + 0.0) / 3, atol=FEW)
         assert np.isnan(weights[special]).all()
 
-    def test_one_text_has_patterns(self) -> None:
+    def test_patterns_of_a_bidirectional_text(self) -> None:
         weights = np.array(
             [
                 [1.0, 0.0, 0.0, 0.0],
@@ -158,7 +158,7 @@ class TestPositionalShare:
                 weights = record.stack().weights(layer=layer, head=head)
                 assert stack[index][head] == pytest.approx(epsilon_squared(weights), abs=1e-5)
 
-    def test_queries_that_see_all_keys(self) -> None:
+    def test_the_positional_share_of_a_bidirectional_text_by_hand(self) -> None:
         weights = np.array([[[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]], np.float32)
         # The mean at offset 0 is 2/3. At -1 and 1 it is 0.15 and 0.3. At -2 and 2 there is one
         # value each. The squared differences of the nine values from 1/3 sum to 0.62, and within
@@ -251,7 +251,7 @@ def test_offsets_of_a_long_text() -> None:
     assert_allclose(total, 90, atol=1e-3)
 
 
-def test_blocks_of_queries_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     record = causal_record(70)
     at_once = statistics_of(record).to_pandas()
     monkeypatch.setattr("attnviz.corpus.measuring._MAX_ENTRIES", 4_000)
@@ -264,7 +264,7 @@ def test_blocks_of_queries_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class TestEdges:
-    def test_the_strongest_are_the_largest_weights_of_queries_that_can_choose(self) -> None:
+    def test_strongest_edges_are_the_largest_weights_of_queries_with_several_keys(self) -> None:
         record = causal_record(30)
         stack = statistics_of(record, edges=3).stack()
         weights = record.stack().weights(layer=0, head=1)[1:]
@@ -284,11 +284,11 @@ class TestEdges:
             assert set(positions) == near
             assert all(tokens[position] == token for position, token in edge.window)
 
-    def test_a_text_has_four_at_most_and_each_of_another_query(self) -> None:
+    def test_a_text_has_at_most_four_strongest_edges_of_different_queries(self) -> None:
         edges = statistics_of(causal_record(40)).stack().strongest(0, 0)
         assert len({edge.query for edge in edges}) == len(edges) == 4
 
-    def test_drawn_ones_estimate_shares_of_the_attention(self) -> None:
+    def test_sampled_edges_estimate_shares_of_the_attention(self) -> None:
         records = [causal_record(40, seed) for seed in range(12)]
         stack = statistics_of(*records, edges=450).stack()
         edges = stack.sampled(2, 0)
@@ -306,7 +306,7 @@ class TestEdges:
         queries = np.bincount([edge.query for edge in edges], minlength=40)
         assert queries.min() >= 8
 
-    def test_edges_depend_on_the_seed_and_can_be_none(self) -> None:
+    def test_edges_depend_on_the_seed_and_can_be_omitted(self) -> None:
         record = causal_record(60)
         one, same, other = (
             [edge.query for edge in statistics_of(record, edges=5, seed=seed).stack().sampled(0, 0)]
@@ -393,7 +393,7 @@ class TestAdding:
             HeadStatistics("a", weights="1") + HeadStatistics("a", weights="2")
         assert base.texts == 1
 
-    def test_an_empty_one_changes_nothing(self, tmp_path: Path) -> None:
+    def test_adding_empty_statistics_changes_nothing(self, tmp_path: Path) -> None:
         base = statistics_of(causal_record(5))
         paths = [
             base.save(tmp_path / "one"),
@@ -403,7 +403,7 @@ class TestAdding:
         bytes_of = [path.read_bytes() for path in paths]
         assert bytes_of[0] == bytes_of[1] == bytes_of[2]
 
-    def test_sums_that_do_not_fit_are_refused_and_not_wrong(self) -> None:
+    def test_sums_that_overflow_are_refused(self) -> None:
         statistics = statistics_of(causal_record(5))
         [(name, totals)] = statistics._state.stacks.items()
         totals.scores["previous token"][1] = 2**62
@@ -411,7 +411,7 @@ class TestAdding:
             totals.plus(totals)
         assert name == "self"
 
-    def test_texts_are_counted_with_those_left_out(self) -> None:
+    def test_skipped_texts_are_counted(self) -> None:
         statistics = statistics_of(causal_record(5))
         statistics.skip(2, "empty")
         statistics.skip(1, "too long")
@@ -495,7 +495,7 @@ def test_an_invalid_text_is_refused_and_not_counted(
 
 
 class TestOddTexts:
-    def test_texts_of_tokens_may_be_anything(self, tmp_path: Path) -> None:
+    def test_hostile_tokens_are_saved_and_loaded(self, tmp_path: Path) -> None:
         count = len(HOSTILE)
         statistics = statistics_of(record_of(shares(2, count, count), list(HOSTILE)))
         statistics.save(tmp_path / "file.safetensors")

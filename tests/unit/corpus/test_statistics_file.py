@@ -38,7 +38,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_everything_comes_back(file: Path, tmp_path: Path) -> None:
+def test_a_loaded_file_equals_the_saved_statistics(file: Path, tmp_path: Path) -> None:
     statistics = HeadStatistics.load(file)
     assert (statistics.model, statistics.texts, statistics.edges, statistics.seed) == (
         "given",

@@ -44,7 +44,7 @@ def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
     return np.stack([256 * planes[0] + planes[2], 256 * planes[1] + planes[3]], axis=-1)
 
 
-def test_the_page_of_the_fixture() -> None:
+def test_a_page_equals_the_fixture() -> None:
     expected = fixture()["page"]
     [expected_stack] = expected["stacks"]
     page = embedding_of(EmbeddingView(fixture_corpus()).to_html(top_keys=expected["top_keys"]))
@@ -122,7 +122,7 @@ def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> N
         EmbeddingView(corpus([4, 5])).to_html(**options)
 
 
-def test_keys_are_for_pictures_that_have_lines(
+def test_top_keys_is_refused_for_pictures_without_lines(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("attnviz.pages.image.draw", lambda page, *_: page.encode())

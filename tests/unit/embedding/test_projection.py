@@ -104,7 +104,7 @@ def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.Mon
     assert purity(project(POINTS, settings()), GROUPS) > 0.99
 
 
-def test_frames_of_tsne_move_on_to_the_result() -> None:
+def test_frames_of_tsne_count_iterations_and_end_with_the_result() -> None:
     frames = frames_of(POINTS, settings())
     assert [frame.done for frame in frames] == [0, *range(10, 751, 10), 750]
     assert {frame.num_total for frame in frames} == {750}
@@ -139,7 +139,9 @@ def test_frames_of_umap_count_its_epochs() -> None:
 
 @pytest.mark.parametrize("method", ["tsne", "umap"])
 @pytest.mark.parametrize(("count", "dimensions"), [(1, 2), (4, 3), (5, 2), (8, 3)])
-def test_few_points(count: int, method: Method, dimensions: int) -> None:
+def test_few_points_have_finite_layouts_and_a_note(
+    count: int, method: Method, dimensions: int
+) -> None:
     points = POINTS[:count]
     final = frames_of(points, ProjectionSettings(method, dimensions=dimensions))[-1]
     assert final.coordinates.shape == (count, dimensions)
@@ -167,7 +169,7 @@ def test_equal_points_lie_together(method: Method) -> None:
 
 
 @pytest.mark.parametrize("method", get_args(Method))
-def test_a_point_of_length_zero_is_refused(method: Method) -> None:
+def test_points_of_length_zero_are_noted(method: Method) -> None:
     points = POINTS.copy()
     points[[4, 7]] = 0
     final = frames_of(points, settings(method))[-1]
@@ -178,7 +180,7 @@ def test_a_point_of_length_zero_is_refused(method: Method) -> None:
 
 
 @pytest.mark.parametrize(("factor", "metric"), [(1e-30, "cosine"), (1e30, "euclidean")])
-def test_size_does_not_matter(factor: float, metric: Any) -> None:
+def test_the_scale_of_points_does_not_change_their_neighbours(factor: float, metric: Any) -> None:
     how = settings(metric=metric)
     assert purity(project(POINTS * np.float32(factor), how), GROUPS) > 0.99
 

@@ -180,7 +180,7 @@ def test_ties_are_broken_at_random() -> None:
     assert figures.recall == pytest.approx(np.mean(shares), abs=0.02)
 
 
-def test_two_different_keys_have_no_correlation() -> None:
+def test_two_keys_have_no_correlation() -> None:
     """Two points always lie on a line."""
     texts = corpus([2] * 20, layers=1)
     placed = place(texts, None, 0)

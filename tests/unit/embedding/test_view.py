@@ -123,7 +123,7 @@ def test_the_lasso_selection_contains_tokens() -> None:
     assert EmbeddingView(corpus([4, 6])).selection() == []
 
 
-def test_some_layers_are_offered() -> None:
+def test_include_layers_limits_the_picture_and_not_the_points() -> None:
     example = corpus([4, 6])
     view = EmbeddingView(example, include_layers=[1])
     assert view.layer == 1

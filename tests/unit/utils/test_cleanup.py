@@ -53,7 +53,7 @@ def test_an_interrupt_of_a_step_is_raised_when_all_are_done() -> None:
     assert list(dict.fromkeys(calls)) == ["second", "first"]
 
 
-def test_an_exit_interrupted_before_its_first_line() -> None:
+def test_an_exit_that_is_interrupted_before_its_first_line_runs_again() -> None:
     """Python can interrupt there. The second exit runs the steps that the first one left."""
     calls: list[str] = []
     stopped = iter([True])
@@ -69,7 +69,7 @@ def test_an_exit_interrupted_before_its_first_line() -> None:
     assert set(calls) == {"done"}
 
 
-def test_an_error_of_a_step_stops_no_other() -> None:
+def test_an_error_of_a_step_does_not_stop_other_steps() -> None:
     calls: list[str] = []
 
     def fail() -> None:

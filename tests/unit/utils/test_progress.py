@@ -44,7 +44,7 @@ class Bar:
         self.closed = True
 
 
-def test_a_bar_for_each_part_that_ends_with_it() -> None:
+def test_each_part_has_a_bar_that_closes_with_it() -> None:
     Bar.instances = []
     assert run_with_bar(counting({"first": 3, "second": 5}), "page", bar=Bar, after=0) == "done"
     assert [(bar.desc, bar.n, bar.total) for bar in Bar.instances] == [

@@ -42,7 +42,7 @@ def test_items_are_computed_in_one_thread_each_and_in_order() -> None:
     assert number_of_a_new_thread() == 3
 
 
-def test_other_threads_keep_the_usual_number() -> None:
+def test_other_threads_keep_the_usual_number_of_threads() -> None:
     with torch_threads(1):
         assert (torch.get_num_threads(), number_of_a_new_thread()) == (1, 3)
     with ThreadPoolExecutor(1) as pool:

@@ -88,7 +88,7 @@ def test_effects_need_their_stack_and_layers() -> None:
         ModelView(record, scores=head_effects([[1, 2]], (0,)))
 
 
-def test_effects_of_tokens() -> None:
+def test_effects_of_tokens_have_their_measure_and_noise() -> None:
     record = given_record((2,))
     count = len(record.stack().key_tokens)
     values = [-2.0] * (count - 1) + [np.nan]

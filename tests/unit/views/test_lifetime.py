@@ -186,7 +186,7 @@ def test_a_comm_that_a_browser_closes_ends_its_view(kernel: Kernel) -> None:
     assert kernel.alive() == []
 
 
-def test_close_frees_and_a_closed_view_can_be_shown_again(kernel: Kernel) -> None:
+def test_a_closed_view_is_freed_and_can_be_shown_again(kernel: Kernel) -> None:
     kernel.run("cell", f"view = {LAST}\nview")
     kernel.run("other", "view.close()")
     assert kernel.num_widgets() == 0

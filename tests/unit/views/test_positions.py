@@ -73,7 +73,7 @@ def test_a_missing_text_is_refused() -> None:
         HeadView(spoken_record(), key="anmial")
 
 
-def test_words_by_their_text() -> None:
+def test_a_word_is_chosen_by_its_text() -> None:
     tokens = Tokens.of(["un", "##do", "it", "."])
     record = AttentionRecord.from_weights([shares(2, 4, 4)], tokens)
     with pytest.raises(traitlets.TraitError, match=r"consists of 2 tokens, 0 to 1 .*words=True"):

@@ -71,7 +71,7 @@ class ViewWithBrowser:
             assert np.abs(actual - expected).max() < 1e-5
 
 
-def test_views_of_four_threads() -> None:
+def test_four_threads_make_and_use_views() -> None:
     """Each thread makes a view, and all threads use all views."""
     with ThreadPoolExecutor(4) as threads:
         views = list(threads.map(ViewWithBrowser, range(4)))
@@ -85,7 +85,7 @@ def _in_a_fork(seed: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
-def test_a_view_of_a_forked_process() -> None:
+def test_a_view_works_in_a_forked_process() -> None:
     before = ViewWithBrowser(0)
     before.check(1)
     process = multiprocessing.get_context("fork").Process(target=_in_a_fork, args=(1,))

@@ -64,7 +64,7 @@ def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["overview", "projection", "norms", "aggregate", "lines"])
-def test_answers_are_those_of_the_fixture(name: str) -> None:
+def test_replies_equal_the_fixture(name: str) -> None:
     server = CorpusServer(fixture_corpus())
     for case in fixture()["live"][name]:
         reply = server.reply(name, case["arguments"])
@@ -85,20 +85,9 @@ def test_answers_are_those_of_the_fixture(name: str) -> None:
         assert_allclose(codes, expected_codes, atol=1)
 
 
-def test_the_points_of_the_fixture() -> None:
+def test_points_equal_the_fixture() -> None:
     actual, expected = points_of(CorpusServer(fixture_corpus())), fixture()["corpus"]
     assert actual | {"names": []} == expected | {"names": []}
-
-
-def test_a_corpus_is_described_without_tokens() -> None:
-    header = CorpusServer(corpus([4, 6])).reply("describe", {}).header
-    [stack] = header["stacks"]
-    assert header["model"] == "made"
-    assert stack["layers"] == [0, 1]
-    assert stack["heads_per_layer"] == [3, 3]
-    assert stack["query_tokens"] == {"text": [], "special": [], "sequence": []}
-    assert stack["key_tokens"] is None
-    assert stack["causal"] is True
 
 
 def test_a_text_is_requested_by_its_number() -> None:

@@ -112,7 +112,7 @@ def test_every_row_of_every_head_and_window_is_compared(windows: bool, key_heads
                     captured(wrong, windows=windows)
 
 
-def test_comparing_in_parts_finds_the_same(
+def test_the_size_of_parts_does_not_change_what_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     correct = call(examples=3, key_heads=2)

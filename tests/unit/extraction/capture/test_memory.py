@@ -16,7 +16,6 @@ from attnviz.extraction.capture.memory import (
     check_memory,
     free_disk,
     free_memory,
-    in_words,
     needed_memory,
 )
 from attnviz.extraction.options import CaptureOptions
@@ -85,7 +84,9 @@ def test_memory_that_the_system_can_free_counts_as_free(tmp_path: Path) -> None:
         ({"proc/self/cgroup": "0::/\n"}, 8000 * 1024),
     ],
 )
-def test_a_container_may_take_less(group: dict[str, str], expected: int, tmp_path: Path) -> None:
+def test_the_limit_of_a_container_counts(
+    group: dict[str, str], expected: int, tmp_path: Path
+) -> None:
     assert free_memory(CPU, files(tmp_path, SYSTEM | group)) == expected
 
 
@@ -109,11 +110,6 @@ def test_memory_that_torch_holds_unused_on_a_cuda_device_is_free(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 50)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 20)
     assert free_memory(CUDA) == 130
-
-
-def test_bytes_are_written_with_units() -> None:
-    words = [in_words(count) for count in (0, 990, 1000, 34_359_738_368, 9_960_000, 10**15)]
-    assert words == ["0 Bytes", "990 Bytes", "1 kB", "34 GB", "10 MB", "1 PB"]
 
 
 def layers(
