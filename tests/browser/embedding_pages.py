@@ -44,13 +44,14 @@ def prose(layers: int = LAYERS, heads: int = HEADS) -> av.Corpus:
         records.append(av.AttentionRecord({"self": stack}, model="made"))
     count = sum(len(text.split(" ")) for text in TEXTS)
     # The value of the last token is unknown.
-    surprise = [*(0.5 * place for place in range(count - 1)), np.nan]
+    surprise = [*(0.5 * token for token in range(count - 1)), np.nan]
     columns = {"kind": ["prose", "prose", "title"], "surprise": surprise}
     return av.Corpus(records, columns=columns)
 
 
-def drawn(root: Locator, place: str | int, stack: str = "self") -> None:
-    expect(root).to_have_attribute("data-attnviz-drawn", f"embedding:{stack}:{place}")
+def drawn(root: Locator, layer: str | int, stack: str = "self") -> None:
+    """Wait until a head of a layer is drawn, or all heads (layer ``"all"``)."""
+    expect(root).to_have_attribute("data-attnviz-drawn", f"embedding:{stack}:{layer}")
 
 
 def one_head(corpus: av.Corpus, **traits: Any) -> av.EmbeddingView:
@@ -84,30 +85,26 @@ def coordinates(
     points -= points.mean(axis=0)
     directions = np.linalg.svd(points, full_matrices=False)[2][:dimensions]
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
-    found: NDArray[np.float32] = (points @ (directions * np.sign(largest)).T).astype(np.float32)
-    return found
+    projected: NDArray[np.float32] = points @ (directions * np.sign(largest)).T
+    return projected.astype(np.float32)
 
 
-def places(root: Locator, coordinates: NDArray[np.float32]) -> NDArray[np.float64]:
+def pixel_positions(root: Locator, coordinates: NDArray[np.float32]) -> NDArray[np.float64]:
     """Return the positions of points on the plot in pixels, at the initial zoom."""
     box = root.locator(".av-plot").bounding_box()
     assert box is not None
     room = np.array([box["width"], box["height"]])
     low, high = coordinates.min(axis=0), coordinates.max(axis=0)
     scale = ((room / 2 - MARGIN) / ((high - low) / 2)).min()
-    found: NDArray[np.float64] = (coordinates - (low + high) / 2) * scale * (1, -1) + room / 2
-    return found
+    positions: NDArray[np.float64] = (coordinates - (low + high) / 2) * scale * (1, -1) + room / 2
+    return positions
 
 
-def alone(places: NDArray[np.float64], least: float = 24) -> list[int]:
-    """Return the points whose nearest other point is more than `least` pixels away."""
-    apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
-    np.fill_diagonal(apart, np.inf)
-    return [int(point) for point in np.flatnonzero(apart.min(axis=1) > least)]
-
-
-def at(place: NDArray[np.float64]) -> Any:
-    return {"x": float(place[0]), "y": float(place[1])}
+def isolated(positions: NDArray[np.float64]) -> list[int]:
+    """Return the points whose nearest other point is more than 24 pixels away."""
+    distances = np.hypot(*(positions[:, None] - positions[None]).transpose(2, 0, 1))
+    np.fill_diagonal(distances, np.inf)
+    return [int(point) for point in np.flatnonzero(distances.min(axis=1) > 24)]
 
 
 def pixels(root: Locator, selector: str = ".av-plot .av-back") -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,14 +14,13 @@ from browser.embedding_pages import (
     HEADS,
     LAYERS,
     TEXTS,
-    alone,
-    at,
     coordinates,
     drawn,
     inked,
+    isolated,
     one_head,
+    pixel_positions,
     pixels,
-    places,
     prose,
 )
 from browser.pages import says, table
@@ -41,35 +40,40 @@ def tile(root: Locator, layer: int, head: int) -> Locator:
     return root.get_by_role("gridcell", name=re.compile(rf"^layer {layer}, head {head},"))
 
 
-def test_all_heads_are_drawn_and_say_how_far_to_trust_them(show: Show, corpus: av.Corpus) -> None:
+def test_all_heads_are_drawn_with_their_trust(show: Show, corpus: av.Corpus) -> None:
     view = av.EmbeddingView(corpus)
     root = show(view)
     says(root, "self-attention · 3 texts · 48 points")
     says(root, "all 12 heads of 3 layers: queries and keys by principal components.")
-    assert root.get_by_role("gridcell").count() == LAYERS * HEADS
-    for told in view.trust():
-        cell = tile(root, told["layer"], told["head"])
+    rows = table(root)
+    assert root.get_by_role("gridcell").count() == len(rows) == LAYERS * HEADS
+    for row, trust in zip(rows, view.trust(), strict=True):
+        cell = tile(root, trust["layer"], trust["head"])
         # The view shows two decimals and the minus sign U+2212.
-        figure = f"r {told['plot']:.2f}".replace("-", "−")
+        figure = f"r {trust['plot']:.2f}".replace("-", "−")
         assert cell.evaluate("cell => cell.nextElementSibling.textContent") == figure
+        assert (int(row["layer"]), int(row["head"])) == (trust["layer"], trust["head"])
+        for step in ("before", "placed", "plot"):
+            assert float(row[f"r_{step}"]) == pytest.approx(trust[step], abs=1e-4)
+        # Recall needs a text with more than ten keys.
+        assert (row["recall"], trust["recall"]) == ("", None)
+        assert int(row["queries_measured"]) == trust["num_queries"]
     for layer in range(LAYERS):
-        row = pixels(root, f".av-embedding-overview canvas[data-row='{layer}']")
-        assert inked(row, "query").any()
-        assert inked(row, "key").any()
+        thumbnails = pixels(root, f".av-embedding-overview canvas[data-row='{layer}']")
+        assert inked(thumbnails, "query").any()
+        assert inked(thumbnails, "key").any()
 
 
-def test_points_are_no_elements_of_the_page(show: Show, page: Page) -> None:
+def test_points_add_no_elements_to_the_page(show: Show, page: Page) -> None:
     counts = []
     for texts in (1, 12):
-        records = prose().records * texts
-        root = show(av.EmbeddingView(records))
+        root = show(av.EmbeddingView(prose().records * texts))
         drawn(root, "all")
         counts.append(page.evaluate("() => document.querySelectorAll('*').length"))
-    assert counts[0] == counts[1]
-    assert counts[0] < 200
+    assert counts[0] == counts[1] < 200
 
 
-def test_a_click_leads_into_a_head_and_escape_back(
+def test_a_click_opens_a_head_and_escape_closes_it(
     show: Show, page: Page, corpus: av.Corpus
 ) -> None:
     root = show(av.EmbeddingView(corpus))
@@ -80,7 +84,6 @@ def test_a_click_leads_into_a_head_and_escape_back(
     expect(root.locator(".av-plot")).to_be_focused()
     page.reload()
     drawn(root, 2)
-    says(root, "Layer 2, head 3:")
     root.locator(".av-plot").focus()
     page.keyboard.press("Escape")
     drawn(root, "all")
@@ -91,9 +94,7 @@ def test_a_click_leads_into_a_head_and_escape_back(
     drawn(root, "all")
 
 
-def test_the_wheel_leads_into_a_head_and_out_again(
-    show: Show, page: Page, corpus: av.Corpus
-) -> None:
+def test_the_wheel_opens_a_head_and_closes_it(show: Show, page: Page, corpus: av.Corpus) -> None:
     root = show(av.EmbeddingView(corpus))
     tile(root, 1, 2).hover()
     page.keyboard.down("Control")
@@ -108,7 +109,7 @@ def test_the_wheel_leads_into_a_head_and_out_again(
     drawn(root, "all")
 
 
-def test_arrows_move_over_the_heads_and_from_head_to_head(
+def test_keys_step_from_head_to_head_and_stop_at_the_last(
     show: Show, page: Page, corpus: av.Corpus
 ) -> None:
     root = show(av.EmbeddingView(corpus))
@@ -116,16 +117,15 @@ def test_arrows_move_over_the_heads_and_from_head_to_head(
     grid.focus()
     for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp"):
         page.keyboard.press(key)
-    cursor = grid.get_attribute("aria-activedescendant")
-    name = page.locator(f"#{cursor}").get_attribute("aria-label") or ""
+    cursor = page.locator(f"#{grid.get_attribute('aria-activedescendant')}")
+    name = re.match(r"layer (\d), head (\d),", cursor.get_attribute("aria-label") or "")
+    assert name is not None
+    layer, head = int(name[1]), int(name[2])
     page.keyboard.press("Enter")
-    found = re.match(r"layer (\d), head (\d),", name)
-    assert found is not None
-    drawn(root, found[1])
+    drawn(root, layer)
     title = root.locator(".av-embedding-name")
-    expect(title).to_contain_text(f"Layer {found[1]}, head {found[2]}")
+    expect(title).to_contain_text(f"Layer {layer}, head {head}")
     moves = {"[": (-1, 0), "]": (1, 0), ",": (0, -1), ".": (0, 1)}
-    layer, head = int(found[1]), int(found[2])
     for key in "[[[..,]]]].......,":
         page.keyboard.press(key)
         down, across = moves[key]
@@ -134,36 +134,34 @@ def test_arrows_move_over_the_heads_and_from_head_to_head(
         expect(title).to_contain_text(f"Layer {layer}, head {head}")
     drawn(root, layer)
     root.get_by_role("button", name=f"layer {layer - 1}, head {head}").click()
-    expect(title).to_contain_text(f"Layer {layer - 1}, head {head}")
     drawn(root, layer - 1)
 
 
-def test_points_stand_where_the_principal_components_are(show: Show, corpus: av.Corpus) -> None:
+def test_points_are_drawn_at_the_principal_components(show: Show, corpus: av.Corpus) -> None:
     root = show(one_head(corpus))
     expected = coordinates(corpus)
-    shown = table(root)
-    given = np.array([[float(row["x"]), float(row["y"])] for row in shown])
+    rows = table(root)
+    exported = np.array([[float(row["x"]), float(row["y"])] for row in rows])
     # A page stores coordinates as 16-bit steps of the larger side. The table has five digits.
     step = np.ptp(expected, axis=0).max() / 65535
-    assert np.abs(given - expected).max() <= step + 5e-6 * np.abs(expected).max()
+    assert np.abs(exported - expected).max() <= step + 5e-6 * np.abs(expected).max()
     points = corpus.points()
-    assert [row["kind"] for row in shown] == ["query"] * 24 + ["key"] * 24
-    assert [int(row["text"]) for row in shown] == [*points.query_text, *points.key_text]
-    assert [int(row["position"]) for row in shown] == [
+    assert [row["kind"] for row in rows] == ["query"] * 24 + ["key"] * 24
+    assert [int(row["text"]) for row in rows] == [*points.query_text, *points.key_text]
+    assert [int(row["position"]) for row in rows] == [
         *points.query_position,
         *points.key_position,
     ]
-    words = " ".join(TEXTS).split(" ")
-    assert [row["token"] for row in shown] == words * 2
+    assert [row["token"] for row in rows] == " ".join(TEXTS).split(" ") * 2
     canvas = pixels(root)
-    where = places(root, expected)
-    lone = alone(where)
-    assert len(lone) > 10
-    for point in lone:
-        x, y = where[point].round().astype(int)
-        kind, other = ("query", "key") if point < 24 else ("key", "query")
+    positions = pixel_positions(root, expected)
+    visible = isolated(positions)
+    assert len(visible) > 10
+    for point in visible:
+        x, y = positions[point].round().astype(int)
+        kind, other_kind = ("query", "key") if point < 24 else ("key", "query")
         around = canvas[y - 9 : y + 10, x - 9 : x + 10]
-        assert not inked(around, other).any()
+        assert not inked(around, other_kind).any()
         ink = np.argwhere(inked(around, kind))
         assert np.abs(ink.mean(axis=0) - 9).max() <= 1
         # A square fills its bounding box, a disc fills pi / 4 of it.
@@ -171,34 +169,37 @@ def test_points_stand_where_the_principal_components_are(show: Show, corpus: av.
         assert (filled > 0.92) == (kind == "key")
 
 
-def test_the_pointer_hears_what_a_point_is_and_a_click_chooses_it(
+def test_the_pointer_names_a_point_and_a_click_chooses_it(
     show: Show, page: Page, corpus: av.Corpus
 ) -> None:
     root = show(one_head(corpus))
     plot, hint = root.locator(".av-plot"), root.locator(".av-hint")
-    where = places(root, coordinates(corpus))
+    positions = pixel_positions(root, coordinates(corpus))
+    visible = isolated(positions)
     points = corpus.points()
-    lone = alone(where)
-    for point in (lone[0], lone[-1]):
-        kind = "query" if point < 24 else "key"
+
+    def pixel(point: int) -> Any:
+        x, y = positions[point]
+        return {"x": float(x), "y": float(y)}
+
+    for point in (visible[0], visible[-1]):
+        kind, trait = ("query", "token") if point < 24 else ("key", "key")
         text = int([*points.query_text, *points.key_text][point])
         position = int([*points.query_position, *points.key_position][point])
-        token = TEXTS[text].split(" ")[position]
-        plot.hover(position=at(where[point]))
-        expect(hint).to_contain_text(f"{kind} “{token}”")
+        tokens = TEXTS[text].split(" ")
+        plot.hover(position=pixel(point))
+        expect(hint).to_contain_text(f"{kind} “{tokens[position]}”")
         expect(hint).to_contain_text(f"position {position} of text {text}")
-        plot.click(position=at(where[point]))
-        says(root, f"{kind.capitalize()} “{token}”, position {position} of text {text}")
-        place = "token" if kind == "query" else "key"
-        assert f"{place}={position}&" in f"{page.url}&"
+        plot.click(position=pixel(point))
+        says(root, f"{kind.capitalize()} “{tokens[position]}”, position {position} of text {text}")
+        assert f"{trait}={position}&" in f"{page.url}&"
         assert f"text={text}&" in page.url
-        tokens = root.locator(".av-running .av-token")
-        assert tokens.all_text_contents() == TEXTS[text].split(" ")
+        assert root.locator(".av-running .av-token").all_text_contents() == tokens
         expect(root.locator(".av-token-chosen")).to_have_attribute("data-at", str(position))
     # A second click on the point deselects it, as does Escape.
-    plot.click(position=at(where[lone[-1]]))
+    plot.click(position=pixel(visible[-1]))
     says(root, "Click a point to see its text here.")
-    plot.click(position=at(where[lone[0]]))
+    plot.click(position=pixel(visible[0]))
     expect(root.locator(".av-token-chosen")).to_have_count(1)
     plot.focus()
     page.keyboard.press("Escape")
@@ -213,38 +214,31 @@ def test_lines_of_a_query_are_its_strongest_weights(show: Show, corpus: av.Corpu
     words = TEXTS[0].split(" ")
     listed = root.get_by_role("list", name="Strongest keys").get_by_role("listitem")
     expect(listed).to_have_count(3)
-    for key, said in zip(strongest, listed.all_text_contents(), strict=True):
-        found = re.fullmatch(r"“(.+)” \((\d+)\) ([\d.]+)", said)
-        assert found is not None
-        assert (found[1], int(found[2])) == (words[key], key)
+    for key, line in zip(strongest, listed.all_text_contents(), strict=True):
+        parts = re.fullmatch(r"“(.+)” \((\d+)\) ([\d.]+)", line)
+        assert parts is not None
+        assert (parts[1], int(parts[2])) == (words[key], key)
         # A page stores the square root of a weight in one byte.
-        assert float(found[3]) == pytest.approx(weights[key], abs=0.005 + 0.004)
+        assert float(parts[3]) == pytest.approx(weights[key], abs=0.005 + 0.004)
     says(root, f"attends most to “{words[strongest[0]]}” ({strongest[0]})")
-    covered = re.compile(r"([\d.]+)% ± ([\d.]+)% of the query’s weight.* exact to (0\.00\d+)\.")
-    expect(root).to_contain_text(covered)
-    stated = covered.search(root.inner_text())
-    assert stated is not None
-    share, error, of_each = (float(each) for each in stated.groups())
-    assert abs(share - 100 * weights[strongest].sum()) <= error
+    caption = re.compile(r"([\d.]+)% ± ([\d.]+)% of the query’s weight.* exact to (0\.00\d+)\.")
+    expect(root).to_contain_text(caption)
+    [(share, error, error_of_weight)] = caption.findall(root.inner_text())
+    assert abs(float(share) - 100 * weights[strongest].sum()) <= float(error)
     # The errors follow from one byte for the square root of a weight.
-    assert error <= 0.4 * len(strongest) + 0.1
-    assert of_each <= 0.004
+    assert float(error) <= 0.4 * len(strongest) + 0.1
+    assert float(error_of_weight) <= 0.004
     listed.first.get_by_role("button").click()
     says(root, f"Key “{words[strongest[0]]}”, position {strongest[0]}")
     says(root, "contains lines of queries, but no lines of keys")
 
 
-def test_a_page_without_lines_says_so(show: Show, page: Page, corpus: av.Corpus) -> None:
-    root = show(one_head(corpus, text=1, token=3), top_keys=0)
-    says(root, "This page does not contain the strongest keys of its queries")
-    expect(root.locator(".av-text-strongest")).to_have_count(0)
-    expect(root).to_have_attribute("data-attnviz-state", "ready")
-
-
 def test_tokens_of_the_text_choose_queries_and_keys(
     show: Show, page: Page, corpus: av.Corpus
 ) -> None:
-    root = show(one_head(corpus, text=1, token=3), top_keys=2)
+    root = show(one_head(corpus, text=1, token=3), top_keys=0)
+    says(root, "This page does not contain the strongest keys of its queries")
+    expect(root).to_have_attribute("data-attnviz-state", "ready")
     pane = root.get_by_role("region", name="Text of the chosen point")
     pane.get_by_role("button", name="slept 8").click()
     says(root, "Query “slept”, position 8 of text 1")
@@ -259,8 +253,6 @@ def test_tokens_of_the_text_choose_queries_and_keys(
     root.locator(".av-plot").focus()
     page.keyboard.press("ArrowUp")
     says(root, "Query “too”, position 3 of text 1")
-    page.keyboard.press("ArrowLeft")
-    says(root, "Query “was”, position 2 of text 1")
     for _ in range(12):
         page.keyboard.press("ArrowRight")
     # The cursor stops at the end of the text.
