@@ -12,6 +12,7 @@ from playwright.sync_api import expect
 import attnviz as av
 from browser.accessibility import check
 from browser.vscode import THEMES, VSCode
+from marks import slow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,15 +62,14 @@ def top(root: Locator, name: str) -> float:
 
 @pytest.mark.slow
 @each_view
-def test_in_a_low_frame_the_picture_is_in_sight(page: Page, tmp_path: Path, name: str) -> None:
+def test_the_picture_is_in_view_in_a_low_frame(page: Page, tmp_path: Path, name: str) -> None:
     root = opened(page, tmp_path, name)
     expect(root).to_have_attribute("data-controls", "compact")
     assert top(root, name) < FROM_TOP
     # The page does not overflow to the right.
     assert page.evaluate("() => document.documentElement.scrollWidth") == PANEL["width"]
     # Captions that do not fit above the picture are below it.
-    said = root.inner_text()
-    assert re.search(r"exact|\d+ (tokens|points)", said)
+    assert re.search(r"exact|\d+ (tokens|points)", root.inner_text())
     root.get_by_role("button", name="Controls").first.click()
     panel = root.get_by_role("dialog", name="Controls")
     expect(panel).to_be_visible()
@@ -125,12 +125,8 @@ def test_compact_controls_work_by_keyboard(page: Page, tmp_path: Path) -> None:
     page.keyboard.press("Shift+Tab")
     root.get_by_role("combobox", name="Layer").focus()
     expect(panel).to_have_count(0)
-
-
-def test_a_click_beside_the_panel_closes_it(page: Page, tmp_path: Path) -> None:
-    root = opened(page, tmp_path, "HeadView")
-    root.get_by_role("button", name="Controls").click()
-    panel = root.get_by_role("dialog", name="Controls")
+    # So it does after a click beside it.
+    button.click()
     panel.get_by_label("Combine").select_option("max")
     expect(panel).to_be_visible()
     page.mouse.click(180, 410)
@@ -141,13 +137,13 @@ def test_a_menu_closes_when_the_focus_leaves_it(page: Page, tmp_path: Path) -> N
     root = opened(page, tmp_path, "HeadView", {"width": 1000, "height": 900})
     button = root.get_by_role("button", name="Export")
     menu = root.get_by_role("menu")
-    for key, reached in (("Tab", "Layer 0"), ("Shift+Tab", "Keys")):
+    for key, name in (("Tab", "Layer 0"), ("Shift+Tab", "Keys")):
         button.click()
         expect(menu.get_by_role("menuitem").first).to_be_focused()
         page.keyboard.press("ArrowDown")
         page.keyboard.press(key)
         expect(menu).to_have_count(0)
-        expect(root.get_by_role("button", name=reached, exact=True)).to_be_focused()
+        expect(root.get_by_role("button", name=name, exact=True)).to_be_focused()
     button.click()
     expect(menu).to_be_visible()
     # Screen readers move the focus without a key event.
@@ -164,34 +160,33 @@ def test_the_list_of_keys_names_the_arrows_of_the_layout(
     root.locator(".av-plot").focus()
     page.keyboard.press("?")
 
-    def arrows(what: str) -> list[str]:
-        """Press the two arrow keys listed for `what` and return the summaries."""
-        entry = root.locator(".av-keys > div", has=page.get_by_text(what, exact=True))
-        said = []
+    def press_keys_of(action: str) -> list[str]:
+        """Press the two arrow keys that are listed for an action and return the summaries."""
+        entry = root.locator(".av-keys > div", has=page.get_by_text(action, exact=True))
+        summaries = []
         for sign in entry.locator("dt").inner_text().split():
             key = {"↑": "ArrowUp", "↓": "ArrowDown", "←": "ArrowLeft", "→": "ArrowRight"}[sign]
             before = root.locator(".av-summary").inner_text()
             page.keyboard.press(key)
             expect(root.locator(".av-summary")).not_to_have_text(before)
-            said.append(root.locator(".av-summary").inner_text())
-        return said
+            summaries.append(root.locator(".av-summary").inner_text())
+        return summaries
 
     page.keyboard.press("Home")
     for token in (1, 2):
         page.keyboard.press({"vertical": "ArrowDown", "horizontal": "ArrowRight"}[orientation])
         expect(root.locator(".av-summary")).to_contain_text(TOKENS[token])
-    previous, following = arrows("previous, next token")
+    previous, following = press_keys_of("previous, next token")
     assert (TOKENS[1] in previous, TOKENS[2] in following) == (True, True)
     # The cursor starts at a query. One arrow moves it to the key at the same index, one back.
     page.keyboard.press({"vertical": "ArrowRight", "horizontal": "ArrowDown"}[orientation])
-    query, key = arrows("queries, keys")
+    query, key = press_keys_of("queries, keys")
     assert query != key
     assert query == following
 
 
-@pytest.mark.slow
-@each_view
-def test_without_controls_the_picture_and_its_words_stay(
+@pytest.mark.parametrize("name", ["HeadView", *map(slow, list(PICTURES)[1:])])
+def test_hidden_controls_leave_the_picture_its_words_and_its_keys(
     page: Page, tmp_path: Path, name: str
 ) -> None:
     root = opened(page, tmp_path, name, {"width": 1000, "height": 900}, controls=False)
@@ -206,18 +201,15 @@ def test_without_controls_the_picture_and_its_words_stay(
     # The thumbnails of the model view remain because they are its picture.
     assert controls.count() == 0
     check(root)
+    if name == "HeadView":
+        root.locator(".av-plot").focus()
+        page.keyboard.press("]")
+        expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
+        page.keyboard.press("?")
+        expect(root.locator(".av-keys")).to_be_visible()
 
 
-def test_keys_work_where_there_are_no_controls(page: Page, tmp_path: Path) -> None:
-    root = opened(page, tmp_path, "HeadView", {"width": 1000, "height": 900}, controls="none")
-    root.locator(".av-plot").focus()
-    page.keyboard.press("]")
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
-    page.keyboard.press("?")
-    expect(root.locator(".av-keys")).to_be_visible()
-
-
-def test_a_live_view_is_never_compact_by_itself(page: Page, tmp_path: Path) -> None:
+def test_a_live_view_is_compact_only_on_request(page: Page, tmp_path: Path) -> None:
     page.set_viewport_size(PANEL)
     with VSCode(page, THEMES[1], tmp_path) as vscode:
         view = vscode.show(lambda: made("HeadView"))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-def test_differences_are_told_in_words() -> None:
+def test_differences_are_listed() -> None:
     before = {"page: bytes": 1000, "requests": 3, "nodes": 100, "gone": 7}
     now = {"page: bytes": 1031, "requests": 4, "nodes": 97, "fresh": 2000}
     assert differences(before, now) == [
@@ -27,9 +27,7 @@ def test_differences_are_told_in_words() -> None:
 
 
 @pytest.mark.timeout(240)
-def test_nothing_costs_more_or_less_than_the_baseline_says(
-    chromium: Browser, tmp_path: Path
-) -> None:
+def test_costs_equal_the_baseline(chromium: Browser, tmp_path: Path) -> None:
     before = json.loads(BASELINE.read_text(encoding="utf-8"))
-    said = differences(before, counted(chromium, tmp_path))
-    assert not said, "\n".join(["what views cost has changed:", *said, HOW_TO_RENEW])
+    changes = differences(before, counted(chromium, tmp_path))
+    assert not changes, "\n".join(["what views cost has changed:", *changes, HOW_TO_RENEW])

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.pages import svg
-from unit.records import encoder_decoder_record, shares, words
+from unit.records import shares, words
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -33,22 +33,20 @@ def record() -> av.AttentionRecord:
 
 
 def rect(element: Locator) -> Rect:
-    found: Rect = element.evaluate(
+    corners: Rect = element.evaluate(
         """(element) => {
           const { left, top, right, bottom } = element.getBoundingClientRect();
           return { left, top, right, bottom };
         }"""
     )
-    return found
+    return corners
 
 
 @pytest.mark.parametrize("size", [(1300, 900), (920, 780)])
-def test_all_pictures_are_in_sight_beside_each_other(
-    show: Show, page: Page, size: tuple[int, int]
-) -> None:
+def test_all_pictures_fit_side_by_side(show: Show, page: Page, size: tuple[int, int]) -> None:
     page.set_viewport_size({"width": size[0], "height": size[1]})
     root = show(av.Dashboard(record(), layer=3, heads=[1], token=2))
-    pictures = [rect(root.locator(each)) for each in PICTURES]
+    pictures = [rect(root.locator(selector)) for selector in PICTURES]
     for picture in pictures:
         assert picture["left"] >= 0
         assert picture["right"] <= size[0]
@@ -57,12 +55,16 @@ def test_all_pictures_are_in_sight_beside_each_other(
     assert model["right"] <= head["left"]
     assert head["right"] <= matrix["left"]
     # All heads are inside the visible part of the grid.
-    cells = [rect(each) for each in root.get_by_role("gridcell").all()]
+    cells = [rect(cell) for cell in root.get_by_role("gridcell").all()]
     assert len(cells) == 72
-    assert max(each["right"] for each in cells) <= model["right"] + 1
+    assert max(cell["right"] for cell in cells) <= model["right"] + 1
+    # The headers of the panes do not overflow.
+    for pane in root.locator(".av-pane").all():
+        button = rect(pane.get_by_role("button", name="Export"))
+        assert button["right"] <= rect(pane)["right"] + 1
 
 
-def test_what_is_chosen_in_one_pane_is_shown_in_the_others(show: Show, page: Page) -> None:
+def test_a_choice_in_one_pane_is_shown_in_the_others(show: Show, page: Page) -> None:
     root = show(av.Dashboard(record()))
     root.get_by_role("gridcell", name="Layer 4, head 7", exact=True).click()
     for pane in ("model", "head", "matrix"):
@@ -74,23 +76,23 @@ def test_what_is_chosen_in_one_pane_is_shown_in_the_others(show: Show, page: Pag
     page.wait_for_function("() => new URLSearchParams(location.hash.slice(1)).has('token')")
     token = int(page.evaluate("() => new URLSearchParams(location.hash.slice(1)).get('token')"))
     strongest = int(np.argmax(weights[token]))
-    said = f"“t{token}” attends most to “t{strongest}”"
-    expect(root.locator(".av-pane-head .av-sentence")).to_contain_text(said)
+    sentence = f"“t{token}” attends most to “t{strongest}”"
+    expect(root.locator(".av-pane-head .av-sentence")).to_contain_text(sentence)
     # The headline is shown once. The accessible name of each picture describes it.
     expect(root.locator(".av-pane-matrix .av-sentence")).to_have_text("Layer 4, head 7.")
-    expect(root.locator(".av-pane-matrix .av-plot")).to_have_accessible_name(re.compile(said))
+    expect(root.locator(".av-pane-matrix .av-plot")).to_have_accessible_name(re.compile(sentence))
 
 
 @pytest.mark.parametrize("width", [360, 800])
 def test_narrow_screens_stack_the_panes(show: Show, page: Page, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     root = show(av.Dashboard(record()))
-    model, head, matrix = (rect(root.locator(each)) for each in PICTURES)
+    model, head, matrix = (rect(root.locator(selector)) for selector in PICTURES)
     assert model["bottom"] <= min(head["top"], matrix["top"])
     assert (head["bottom"] <= matrix["top"]) == (width == 360)
 
 
-def test_controls_of_the_panes_are_behind_their_button(show: Show, page: Page) -> None:
+def test_the_controls_of_a_pane_open_by_their_button(show: Show, page: Page) -> None:
     root = show(av.Dashboard(record()))
     pane = root.locator(".av-pane-head")
     lines = pane.get_by_label("Lines")
@@ -102,25 +104,8 @@ def test_controls_of_the_panes_are_behind_their_button(show: Show, page: Page) -
     expect(lines).to_have_count(0)
 
 
-def test_all_controls_show_where_they_are_asked_for(show: Show, page: Page) -> None:
-    root = show(av.Dashboard(record(), controls="full"))
-    expect(root.locator(".av-pane-head").get_by_label("Lines")).to_be_visible()
-    expect(root.get_by_label("Heads by")).to_be_visible()
-
-
-def test_the_choice_of_a_stack_stays_in_sight(show: Show, page: Page) -> None:
-    root = show(av.Dashboard(encoder_decoder_record()))
-    root.get_by_label("Stack").select_option(label="cross-attention")
-    expect(root).to_have_attribute("data-attnviz-drawn", "dashboard:cross:0")
-
-
-def test_bars_of_a_pinned_token_have_room_in_a_notebooks_width(show: Show, page: Page) -> None:
-    view = av.Dashboard(record(), layer=3, heads=[1, 7], token=10)
+def test_bars_of_a_pinned_token_fit_in_the_width_of_a_notebook(show: Show, page: Page) -> None:
     page.set_viewport_size({"width": 912, "height": 780})
-    root = show(view)
+    root = show(av.Dashboard(record(), layer=3, heads=[1, 7], token=10))
     page.mouse.move(0, 0)
-    pane = root.locator(".av-pane-head")
-    assert "from “t10”" in svg(pane)
-    # The headers of the panes do not overflow.
-    for each in root.locator(".av-pane").all():
-        assert rect(each.get_by_role("button", name="Export"))["right"] <= rect(each)["right"] + 1
+    assert "from “t10”" in svg(root.locator(".av-pane-head"))

@@ -48,11 +48,11 @@ def bars(root: Locator) -> list[tuple[str, float, float]]:
     ]
 
 
-def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: Page) -> None:
+def test_effects_of_heads_are_bars_ordered_by_size(show: Show, page: Page) -> None:
     view = ModelView(record(), scores={"effect": effects()}, theme="light")
     root = show(view)
     cells = root.get_by_role("gridcell")
-    assert [each.get_attribute("aria-label") for each in cells.all()] == [
+    assert [cell.get_attribute("aria-label") for cell in cells.all()] == [
         "Layer 0, head 1, effect −4.00",
         "Layer 1, head 1, effect +2.00",
         "Layer 1, head 2, effect −1.00",
@@ -64,18 +64,18 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: 
     expect(root).to_contain_text(f"Effect of removing a head on: {MEASURE}; noise 3.4e−6.")
     expect(root.locator(".av-legends")).to_contain_text("−40+4bars below heads: effect")
     # The direction of a bar shows the sign without its colour.
-    places = cells.evaluate_all(
+    boxes = cells.evaluate_all(
         """(cells) => cells.map((cell) => {
             const [whole, bar] = [cell, cell.querySelector('.av-effect i')]
-                .map((each) => each.getBoundingClientRect());
+                .map((element) => element.getBoundingClientRect());
             const middle = whole.x + whole.width / 2;
-            const below = bar.y >= whole.bottom;
-            return [(bar.x - middle) / whole.width, bar.width / whole.width, below];
+            const isBelow = bar.y >= whole.bottom;
+            return [(bar.x - middle) / whole.width, bar.width / whole.width, isBelow];
         })"""
     )
-    wanted = [(-0.5, 0.5), (0, 0.25), (-0.125, 0.125), (0, 0.0625), (0, 0.03125), (0, 0)]
-    assert np.allclose([place[:2] for place in places], wanted, atol=0.03)
-    assert all(place[2] for place in places)
+    expected = [(-0.5, 0.5), (0, 0.25), (-0.125, 0.125), (0, 0.0625), (0, 0.03125), (0, 0)]
+    assert np.allclose([(left, width) for left, width, _ in boxes], expected, atol=0.03)
+    assert all(is_below for *_, is_below in boxes)
     drawn = bars(root)
     assert [color for color, *_ in drawn] == [NEGATIVE, POSITIVE, NEGATIVE, POSITIVE, POSITIVE]
     widths = np.array([width for *_, width in drawn])
@@ -93,16 +93,13 @@ def test_effects_of_heads_are_bars_in_the_order_of_their_size(show: Show, page: 
 
 
 def test_effects_of_tokens_are_bars_beside_the_keys(show: Show, page: Page) -> None:
-    given = record()
     values = np.array([1.0, -8.0, 0.0, 4.0, np.nan])
-    tokens = given.stack().key_tokens
+    tokens = record().stack().key_tokens
     token_effects = TokenEffects(values, 0.25, MEASURE, "mask", tokens)
-    view = HeadView(
-        given, scores={"effect": effects()}, token_scores=token_effects, layer=0, theme="light"
-    )
-    root = show(view)
+    scores = {"effect": effects()}
+    root = show(HeadView(record(), scores=scores, token_scores=token_effects, theme="light"))
     heads = root.locator(".av-head")
-    assert [each.get_attribute("aria-label") for each in heads.all()] == [
+    assert [head.get_attribute("aria-label") for head in heads.all()] == [
         "Head 1, −4.00 (effect)",
         "Head 0, +0.50 (effect)",
         "Head 2, +0.25 (effect)",
