@@ -125,7 +125,7 @@ def test_compact_controls_work_by_keyboard(page: Page, tmp_path: Path) -> None:
     page.keyboard.press("Shift+Tab")
     root.get_by_role("combobox", name="Layer").focus()
     expect(panel).to_have_count(0)
-    # So it does after a click beside it.
+    # A click beside the panel closes the panel, too.
     button.click()
     panel.get_by_label("Combine").select_option("max")
     expect(panel).to_be_visible()
