@@ -39,248 +39,238 @@ def same(one: AttentionRecord, other: AttentionRecord) -> bool:
     )
 
 
-class TestModels:
-    def test_a_folder_brings_class_and_tokenizer(self, tmp_path: Path, byte_tokenizer: Any) -> None:
-        model = make_model("llama")
-        folder = tmp_path / "tiny-llama"
-        model.save_pretrained(folder)
-        byte_tokenizer.save_pretrained(folder)
-        record = extract(folder, TEXT)
-        assert record.model == "tiny-llama"
-        assert same(record, extract(model, TEXT, tokenizer=byte_tokenizer))
-        assert same(record, extract(str(folder), TEXT, tokenizer=str(folder)))
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
-        assert same(record, extract(loaded, TEXT))
-
-    def test_a_folder_without_architectures_loads_the_base_model(
-        self, tmp_path: Path, word_tokenizer: Any
-    ) -> None:
-        model = make_model("bert")
-        model.save_pretrained(tmp_path)
-        config = transformers.AutoConfig.from_pretrained(tmp_path)
-        config.architectures = None
-        config.save_pretrained(tmp_path)
-        record = extract(tmp_path, TEXT, tokenizer=word_tokenizer)
-        assert same(record, extract(model, TEXT, tokenizer=word_tokenizer))
-
-    def test_a_pipeline_brings_its_tokenizer(self, gpt2: Any, byte_tokenizer: Any) -> None:
-        # A pipeline sets its tokenizer to pad on the left, and this tokenizer is shared by all
-        # tests.
-        tokenizer = copy.deepcopy(byte_tokenizer)
-        pipeline = transformers.pipeline("text-generation", model=gpt2, tokenizer=tokenizer)
-        assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
+def test_a_folder_brings_class_and_tokenizer(tmp_path: Path, byte_tokenizer: Any) -> None:
+    model = make_model("llama")
+    folder = tmp_path / "tiny-llama"
+    model.save_pretrained(folder)
+    byte_tokenizer.save_pretrained(folder)
+    record = extract(folder, TEXT)
+    assert record.model == "tiny-llama"
+    assert same(record, extract(model, TEXT, tokenizer=byte_tokenizer))
+    assert same(record, extract(str(folder), TEXT, tokenizer=str(folder)))
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    assert same(record, extract(loaded, TEXT))
 
 
-class TestTexts:
-    def test_the_texts_of_a_pair_have_numbers_and_types(self, word_tokenizer: Any) -> None:
-        model = make_model("bert")
-        record = extract(model, ("The cat", "the dog"), tokenizer=word_tokenizer)
-        assert set(record.tokens.sequence) == {None, 0, 1}
-        encoded = word_tokenizer("The cat", "the dog", return_tensors="pt")
-        assert record.tokens.ids == tuple(encoded["input_ids"][0].tolist())
-        # The second text has another token type, which BERT received, too.
-        untyped = extract(model, {"input_ids": encoded["input_ids"]})
-        assert not np.array_equal(
-            record.stacks["self"].weights(layer=0), untyped.stacks["self"].weights(layer=0)
-        )
+def test_a_folder_without_architectures_loads_the_base_model(
+    tmp_path: Path, word_tokenizer: Any
+) -> None:
+    model = make_model("bert")
+    model.save_pretrained(tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path)
+    config.architectures = None
+    config.save_pretrained(tmp_path)
+    record = extract(tmp_path, TEXT, tokenizer=word_tokenizer)
+    assert same(record, extract(model, TEXT, tokenizer=word_tokenizer))
 
-    def test_lists_give_the_records_of_single_texts(self, gpt2: Any, byte_tokenizer: Any) -> None:
-        texts = [TEXT, "The dog", "A date such as 3 May 2021"]
-        pairs = [("The cat", " sat"), ("The", " dog")]
-        for inputs in (texts, [TEXT], pairs):
-            records = extract(gpt2, inputs, tokenizer=byte_tokenizer, progress=False)
-            for single, record in zip(inputs, records, strict=True):
-                assert same(record, extract(gpt2, single, tokenizer=byte_tokenizer))
 
-    def test_a_list_shows_progress(
-        self, gpt2: Any, byte_tokenizer: Any, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        extract(gpt2, TEXT, tokenizer=byte_tokenizer)
-        assert capsys.readouterr().err == ""
-        extract(gpt2, [TEXT, TEXT], tokenizer=byte_tokenizer)
-        assert "2/2" in capsys.readouterr().err
+def test_a_pipeline_brings_its_tokenizer(gpt2: Any, byte_tokenizer: Any) -> None:
+    # A pipeline sets its tokenizer to pad on the left, and this tokenizer is shared by all
+    # tests.
+    tokenizer = copy.deepcopy(byte_tokenizer)
+    pipeline = transformers.pipeline("text-generation", model=gpt2, tokenizer=tokenizer)
+    assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
 
-    def test_chat_messages_contain_the_first_token_once(
-        self, gpt2: Any, byte_tokenizer: Any
-    ) -> None:
-        messages = [
-            {"role": "user", "content": "hello"},
-            {"role": "assistant", "content": "The dog"},
-        ]
-        record = extract(gpt2, messages, tokenizer=byte_tokenizer)
-        assert "".join(record.tokens) == "<s><|user|>hello</s><|assistant|>The·dog</s>"
-        assert record.tokens.special[:2] == (True, True)
-        several = extract(gpt2, [messages, messages[:1]], tokenizer=byte_tokenizer, progress=False)
-        assert same(several[0], record)
-        # A target is the answer.
-        answer = extract(gpt2, messages[:1], tokenizer=byte_tokenizer, target="The dog")
-        assert "".join(answer.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
 
-    def test_a_target_of_a_decoder_continues_the_prompt(
-        self, gpt2: Any, byte_tokenizer: Any
-    ) -> None:
-        record = extract(gpt2, "The cat", tokenizer=byte_tokenizer, target=" sat on the mat")
-        joined = extract(gpt2, "The cat sat on the mat", tokenizer=byte_tokenizer)
-        assert record.tokens.text == joined.tokens.text
-        assert np.array_equal(
-            record.stacks["self"].weights(layer=2), joined.stacks["self"].weights(layer=2)
-        )
-        count = record.tokens.sequence.count(1)
-        assert record.tokens.sequence == (0,) * (len(joined.tokens) - count) + (1,) * count
-        assert any("target" in note for note in record.notes)
-
-    @pytest.mark.parametrize("kind", ["bart", "t5"])
-    def test_a_target_of_an_encoder_decoder_is_shifted(
-        self, kind: str, piece_tokenizer: Any
-    ) -> None:
-        model = make_model(kind)
-        record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
-        with pytest.raises(ValueError, match=r"target: the decoder of .* needs a text"):
-            extract(model, "The cat sat", tokenizer=piece_tokenizer)
-        # Training gives the model the same tokens shifted by one step.
-        encoded = piece_tokenizer("The cat sat", return_tensors="pt")
-        labels = piece_tokenizer(text_target="the dog", return_tensors="pt")["input_ids"]
-        start = model.config.decoder_start_token_id
-        decoder_ids = [start, *labels[0, :-1].tolist()]
-        assert record.stacks["decoder"].query_tokens.ids == tuple(decoder_ids)
-        assert list(record.stacks) == ["encoder", "decoder", "cross"]
-        assert record.stacks["cross"].key_tokens == record.stacks["encoder"].query_tokens
-        arguments = {**encoded, "decoder_input_ids": torch.tensor([decoder_ids])}
-        assert largest_error(record, reference(model, arguments)) < 1e-4
-        assert same(
-            record, extract(model, {**encoded, "labels": labels}, tokenizer=piece_tokenizer)
-        )
-        by_ids = extract(
-            model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids
-        )
-        # The target is unknown if only ids are passed, so that tokens have no predictions.
-        tokens = record.stacks["decoder"].query_tokens
-        assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
-        weights = by_ids.stacks["cross"].weights(layer=0)
-        assert np.array_equal(weights, record.stacks["cross"].weights(layer=0))
-
-    def test_the_decoder_of_a_classifier_reads_the_text(self, piece_tokenizer: Any) -> None:
-        end = piece_tokenizer.eos_token_id
-        config = make_model("t5", num_labels=2, eos_token_id=end).config
-        model = transformers.T5ForSequenceClassification(config).eval()
-        record = extract(model, "The cat sat", tokenizer=piece_tokenizer)
-        # The decoder reads the text after a start token.
-        ids = piece_tokenizer("The cat sat")["input_ids"]
-        assert record.stacks["decoder"].query_tokens.ids == (0, *ids[:-1])
-        assert any("makes by default" in note for note in record.notes)
-
-    def test_each_text_of_a_list_has_its_target(self, bart: Any, piece_tokenizer: Any) -> None:
-        texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
-        records = extract(bart, texts, tokenizer=piece_tokenizer, target=targets, progress=False)
-        batch = piece_tokenizer(texts, return_tensors="pt", padding=True)
-        padded = extract(bart, batch, tokenizer=piece_tokenizer, target=targets)
-        for one, other in zip(records, padded, strict=True):
-            for name in one.stacks:
-                assert one.stacks[name].query_tokens.ids == other.stacks[name].query_tokens.ids
-                weights = other.stacks[name].weights(layer=1)
-                assert np.abs(one.stacks[name].weights(layer=1) - weights).max() < 1e-5
-        with pytest.raises(
-            ValueError, match="target must be a list with one entry for each of the 2"
-        ):
-            extract(bart, texts, tokenizer=piece_tokenizer, target="it")
-
-    def test_text_for_a_folder_without_a_tokenizer(self, gpt2: Any, tmp_path: Path) -> None:
-        # transformers makes an empty tokenizer for such a folder.
-        gpt2.save_pretrained(tmp_path)
-        with pytest.raises(ValueError, match="tokenizer: inputs contain text"):
-            extract(tmp_path, TEXT)
-
-    def test_a_tokenizer_of_another_vocabulary_is_refused(
-        self, gpt2: Any, checkpoint_folder: Path
-    ) -> None:
-        other = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
-        with pytest.raises(
-            ValueError, match=r"out of range\. GPT2LMHeadModel has the ids 0 to 399"
-        ):
-            extract(gpt2, TEXT, tokenizer=other)
-
-    @pytest.mark.parametrize(
-        ("kind", "bound"), [("bert", 64), ("gpt2", 64), ("roberta", 62), ("bart", 64)]
+def test_the_texts_of_a_pair_have_numbers_and_types(word_tokenizer: Any) -> None:
+    model = make_model("bert")
+    record = extract(model, ("The cat", "the dog"), tokenizer=word_tokenizer)
+    assert set(record.tokens.sequence) == {None, 0, 1}
+    encoded = word_tokenizer("The cat", "the dog", return_tensors="pt")
+    assert record.tokens.ids == tuple(encoded["input_ids"][0].tolist())
+    # The second text has another token type, which BERT received, too.
+    untyped = extract(model, {"input_ids": encoded["input_ids"]})
+    assert not np.array_equal(
+        record.stacks["self"].weights(layer=0), untyped.stacks["self"].weights(layer=0)
     )
-    def test_more_tokens_than_positions_are_refused(self, kind: str, bound: int) -> None:
-        model = make_model(kind)
-        decoder: dict[str, Any] = {"decoder_input_ids": [5, 6]} if kind == "bart" else {}
-        extract(model, torch.full((bound,), 9), **decoder)
-        with pytest.raises(
-            ValueError, match=f"{bound + 1} tokens are too many.*has {bound} positions"
-        ):
-            extract(model, torch.full((bound + 1,), 9), **decoder)
 
 
-class TestEncoded:
-    def test_ids_are_read_in_every_form(self, gpt2: Any) -> None:
-        record = extract(gpt2, torch.tensor([IDS]))
-        assert record.tokens.text == tuple(f"#{number}" for number in IDS)
-        assert any("#id" in note for note in record.notes)
-        for ids in (torch.tensor(IDS), np.array(IDS), IDS, {"input_ids": [IDS]}):
-            assert same(record, extract(gpt2, ids))
-        assert same(record, extract(gpt2, [IDS, IDS[:3]], progress=False)[0])
-        batch = extract(gpt2, torch.tensor([IDS, IDS[::-1]]))
-        assert [item.tokens.ids for item in batch] == [tuple(IDS), tuple(IDS[::-1])]
-
-    @pytest.mark.parametrize("tensors", ["pt", "np", None])
-    def test_the_output_of_a_tokenizer_is_an_input(
-        self, tensors: str | None, gpt2: Any, byte_tokenizer: Any
-    ) -> None:
-        encoded = byte_tokenizer(TEXT, return_tensors=tensors, return_offsets_mapping=True)
-        encoded.pop("token_type_ids", None)
-        record = extract(gpt2, encoded)
-        assert record.tokens.text == extract(gpt2, TEXT, tokenizer=byte_tokenizer).tokens.text
-        assert not any("#id" in note for note in record.notes)
-
-    def test_a_padded_batch_keeps_the_data_of_the_tokenizer(self, word_tokenizer: Any) -> None:
-        pairs = [("The cat", "the dog sat on the mat"), ("The", "dog")]
-        encoded = word_tokenizer(
-            [first for first, _ in pairs],
-            [second for _, second in pairs],
-            padding=True,
-            return_tensors="pt",
-        )
-        model = make_model("bert")
-        for record, pair in zip(extract(model, encoded), pairs, strict=True):
-            alone = extract(model, pair, tokenizer=word_tokenizer)
-            assert record.tokens.sequence == alone.tokens.sequence
-            assert record.tokens.special == alone.tokens.special
-            assert record.tokens.text == alone.tokens.text
+def test_lists_give_the_records_of_single_texts(gpt2: Any, byte_tokenizer: Any) -> None:
+    texts = [TEXT, "The dog", "A date such as 3 May 2021"]
+    pairs = [("The cat", " sat"), ("The", " dog")]
+    for inputs in (texts, [TEXT], pairs):
+        records = extract(gpt2, inputs, tokenizer=byte_tokenizer, progress=False)
+        for single, record in zip(inputs, records, strict=True):
+            assert same(record, extract(gpt2, single, tokenizer=byte_tokenizer))
 
 
-class TestImages:
-    @pytest.fixture
-    def processor(self) -> Any:
-        return transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+def test_a_list_shows_progress(
+    gpt2: Any, byte_tokenizer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    extract(gpt2, TEXT, tokenizer=byte_tokenizer)
+    assert capsys.readouterr().err == ""
+    extract(gpt2, [TEXT, TEXT], tokenizer=byte_tokenizer)
+    assert "2/2" in capsys.readouterr().err
 
-    @pytest.fixture
-    def image(self) -> Image.Image:
-        pixels = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
-        return Image.fromarray(pixels)
 
-    def test_an_image_is_read_in_every_form(
-        self, processor: Any, image: Image.Image, tmp_path: Path
-    ) -> None:
-        model = make_model("vit")
-        encoded = processor(images=image, return_tensors="pt")
-        record = extract(model, encoded)
-        assert list(record.stacks) == ["vision"]
-        assert record.tokens.text[:6] == ("[CLS]", "0,0", "0,1", "0,2", "0,3", "1,0")
-        assert record.tokens.special == (True, *[False] * 16)
-        assert same(record, extract(model, image, processor=processor))
-        assert same(record, extract(model, np.asarray(image), processor=processor))
-        assert same(record, extract(model, encoded["pixel_values"]))
-        assert same(record, extract(model, encoded["pixel_values"][0]))
-        several = extract(model, [image, image], processor=processor, progress=False)
-        assert same(several[1], record)
-        model.save_pretrained(tmp_path)
-        processor.save_pretrained(tmp_path)
-        assert same(record, extract(tmp_path, image))
-        pipeline = transformers.pipeline(
-            "image-classification", model=model, image_processor=processor
-        )
-        assert same(record, extract(pipeline, image))
+def test_chat_messages_contain_the_first_token_once(gpt2: Any, byte_tokenizer: Any) -> None:
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "The dog"},
+    ]
+    record = extract(gpt2, messages, tokenizer=byte_tokenizer)
+    assert "".join(record.tokens) == "<s><|user|>hello</s><|assistant|>The·dog</s>"
+    assert record.tokens.special[:2] == (True, True)
+    several = extract(gpt2, [messages, messages[:1]], tokenizer=byte_tokenizer, progress=False)
+    assert same(several[0], record)
+    # A target is the answer.
+    answer = extract(gpt2, messages[:1], tokenizer=byte_tokenizer, target="The dog")
+    assert "".join(answer.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
+
+
+def test_a_target_of_a_decoder_continues_the_prompt(gpt2: Any, byte_tokenizer: Any) -> None:
+    record = extract(gpt2, "The cat", tokenizer=byte_tokenizer, target=" sat on the mat")
+    joined = extract(gpt2, "The cat sat on the mat", tokenizer=byte_tokenizer)
+    assert record.tokens.text == joined.tokens.text
+    assert np.array_equal(
+        record.stacks["self"].weights(layer=2), joined.stacks["self"].weights(layer=2)
+    )
+    count = record.tokens.sequence.count(1)
+    assert record.tokens.sequence == (0,) * (len(joined.tokens) - count) + (1,) * count
+    assert any("target" in note for note in record.notes)
+
+
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: Any) -> None:
+    model = make_model(kind)
+    record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
+    with pytest.raises(ValueError, match=r"target: the decoder of .* needs a text"):
+        extract(model, "The cat sat", tokenizer=piece_tokenizer)
+    # Training gives the model the same tokens shifted by one step.
+    encoded = piece_tokenizer("The cat sat", return_tensors="pt")
+    labels = piece_tokenizer(text_target="the dog", return_tensors="pt")["input_ids"]
+    start = model.config.decoder_start_token_id
+    decoder_ids = [start, *labels[0, :-1].tolist()]
+    assert record.stacks["decoder"].query_tokens.ids == tuple(decoder_ids)
+    assert list(record.stacks) == ["encoder", "decoder", "cross"]
+    assert record.stacks["cross"].key_tokens == record.stacks["encoder"].query_tokens
+    arguments = {**encoded, "decoder_input_ids": torch.tensor([decoder_ids])}
+    assert largest_error(record, reference(model, arguments)) < 1e-4
+    assert same(record, extract(model, {**encoded, "labels": labels}, tokenizer=piece_tokenizer))
+    by_ids = extract(model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids)
+    # The target is unknown if only ids are passed, so that tokens have no predictions.
+    tokens = record.stacks["decoder"].query_tokens
+    assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
+    weights = by_ids.stacks["cross"].weights(layer=0)
+    assert np.array_equal(weights, record.stacks["cross"].weights(layer=0))
+
+
+def test_the_decoder_of_a_classifier_reads_the_text(piece_tokenizer: Any) -> None:
+    end = piece_tokenizer.eos_token_id
+    config = make_model("t5", num_labels=2, eos_token_id=end).config
+    model = transformers.T5ForSequenceClassification(config).eval()
+    record = extract(model, "The cat sat", tokenizer=piece_tokenizer)
+    # The decoder reads the text after a start token.
+    ids = piece_tokenizer("The cat sat")["input_ids"]
+    assert record.stacks["decoder"].query_tokens.ids == (0, *ids[:-1])
+    assert any("makes by default" in note for note in record.notes)
+
+
+def test_each_text_of_a_list_has_its_target(bart: Any, piece_tokenizer: Any) -> None:
+    texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
+    records = extract(bart, texts, tokenizer=piece_tokenizer, target=targets, progress=False)
+    batch = piece_tokenizer(texts, return_tensors="pt", padding=True)
+    padded = extract(bart, batch, tokenizer=piece_tokenizer, target=targets)
+    for one, other in zip(records, padded, strict=True):
+        for name in one.stacks:
+            assert one.stacks[name].query_tokens.ids == other.stacks[name].query_tokens.ids
+            weights = other.stacks[name].weights(layer=1)
+            assert np.abs(one.stacks[name].weights(layer=1) - weights).max() < 1e-5
+    with pytest.raises(ValueError, match="target must be a list with one entry for each of the 2"):
+        extract(bart, texts, tokenizer=piece_tokenizer, target="it")
+
+
+def test_text_for_a_folder_without_a_tokenizer(gpt2: Any, tmp_path: Path) -> None:
+    # transformers makes an empty tokenizer for such a folder.
+    gpt2.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="tokenizer: inputs contain text"):
+        extract(tmp_path, TEXT)
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused(gpt2: Any, checkpoint_folder: Path) -> None:
+    other = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
+    with pytest.raises(ValueError, match=r"out of range\. GPT2LMHeadModel has the ids 0 to 399"):
+        extract(gpt2, TEXT, tokenizer=other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound"), [("bert", 64), ("gpt2", 64), ("roberta", 62), ("bart", 64)]
+)
+def test_more_tokens_than_positions_are_refused(kind: str, bound: int) -> None:
+    model = make_model(kind)
+    decoder: dict[str, Any] = {"decoder_input_ids": [5, 6]} if kind == "bart" else {}
+    extract(model, torch.full((bound,), 9), **decoder)
+    with pytest.raises(ValueError, match=f"{bound + 1} tokens are too many.*has {bound} positions"):
+        extract(model, torch.full((bound + 1,), 9), **decoder)
+
+
+def test_ids_are_read_in_every_form(gpt2: Any) -> None:
+    record = extract(gpt2, torch.tensor([IDS]))
+    assert record.tokens.text == tuple(f"#{number}" for number in IDS)
+    assert any("#id" in note for note in record.notes)
+    for ids in (torch.tensor(IDS), np.array(IDS), IDS, {"input_ids": [IDS]}):
+        assert same(record, extract(gpt2, ids))
+    assert same(record, extract(gpt2, [IDS, IDS[:3]], progress=False)[0])
+    batch = extract(gpt2, torch.tensor([IDS, IDS[::-1]]))
+    assert [item.tokens.ids for item in batch] == [tuple(IDS), tuple(IDS[::-1])]
+
+
+@pytest.mark.parametrize("tensors", ["pt", "np", None])
+def test_the_output_of_a_tokenizer_is_an_input(
+    tensors: str | None, gpt2: Any, byte_tokenizer: Any
+) -> None:
+    encoded = byte_tokenizer(TEXT, return_tensors=tensors, return_offsets_mapping=True)
+    encoded.pop("token_type_ids", None)
+    record = extract(gpt2, encoded)
+    assert record.tokens.text == extract(gpt2, TEXT, tokenizer=byte_tokenizer).tokens.text
+    assert not any("#id" in note for note in record.notes)
+
+
+def test_a_padded_batch_keeps_the_data_of_the_tokenizer(word_tokenizer: Any) -> None:
+    pairs = [("The cat", "the dog sat on the mat"), ("The", "dog")]
+    encoded = word_tokenizer(
+        [first for first, _ in pairs],
+        [second for _, second in pairs],
+        padding=True,
+        return_tensors="pt",
+    )
+    model = make_model("bert")
+    for record, pair in zip(extract(model, encoded), pairs, strict=True):
+        alone = extract(model, pair, tokenizer=word_tokenizer)
+        assert record.tokens.sequence == alone.tokens.sequence
+        assert record.tokens.special == alone.tokens.special
+        assert record.tokens.text == alone.tokens.text
+
+
+@pytest.fixture
+def processor() -> Any:
+    return transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+
+
+@pytest.fixture
+def image() -> Image.Image:
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def test_an_image_is_read_in_every_form(processor: Any, image: Image.Image, tmp_path: Path) -> None:
+    model = make_model("vit")
+    encoded = processor(images=image, return_tensors="pt")
+    record = extract(model, encoded)
+    assert list(record.stacks) == ["vision"]
+    assert record.tokens.text[:6] == ("[CLS]", "0,0", "0,1", "0,2", "0,3", "1,0")
+    assert record.tokens.special == (True, *[False] * 16)
+    assert same(record, extract(model, image, processor=processor))
+    assert same(record, extract(model, np.asarray(image), processor=processor))
+    assert same(record, extract(model, encoded["pixel_values"]))
+    assert same(record, extract(model, encoded["pixel_values"][0]))
+    several = extract(model, [image, image], processor=processor, progress=False)
+    assert same(several[1], record)
+    model.save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    assert same(record, extract(tmp_path, image))
+    pipeline = transformers.pipeline("image-classification", model=model, image_processor=processor)
+    assert same(record, extract(pipeline, image))
 
 
 def test_ids_without_a_tokenizer_give_one_note_for_both_sides() -> None:

@@ -103,18 +103,16 @@ def run(code: str, names: dict[str, Any]) -> Any:
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
     """The names that the tables about weights use: attention, tokens, ..."""
-    text = "The animal didn't cross the street because it was too tired."
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
         # Other implementations return no weights, so BertViz could draw nothing.
         model.set_attn_implementation("eager")
-    inputs = byte_tokenizer(text, return_tensors="pt")
+    inputs = byte_tokenizer(TEXTS["text"], return_tensors="pt")
     target = byte_tokenizer("the dog", return_tensors="pt").input_ids
     with torch.no_grad():
         attention = decoder(**inputs, output_attentions=True).attentions
         outputs = both(**inputs, decoder_input_ids=target, output_attentions=True)
     tokens = byte_tokenizer.convert_ids_to_tokens(inputs.input_ids[0])
-    assert any(token.startswith("Ġ") for token in tokens)
     return {
         "attention": attention,
         "tokens": tokens,
@@ -129,20 +127,12 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
     """A checkpoint in BertViz's own class of 2019 and in transformers'."""
-    theirs, their_tokenizer = trained_bert(checkpoint_folder)
-    sentences = {"sentence_a": "The cat sat on the mat.", "sentence_b": "It was tired."}
-    return {
-        "bertviz": {
-            "model": theirs,
-            "tokenizer": their_tokenizer,
-            **sentences,
-        },
-        "attnviz": {
-            "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
-            "tokenizer": transformers.AutoTokenizer.from_pretrained(checkpoint_folder),
-            **sentences,
-        },
+    model, tokenizer = trained_bert(checkpoint_folder)
+    ours = {
+        "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
+        "tokenizer": transformers.AutoTokenizer.from_pretrained(checkpoint_folder),
     }
+    return {"bertviz": TEXTS | {"model": model, "tokenizer": tokenizer}, "attnviz": TEXTS | ours}
 
 
 @pytest.fixture
@@ -199,25 +189,23 @@ def test_both_columns_draw_the_same(
     drawn = parameters_of(eval(row.bertviz, available["bertviz"]).data)  # noqa: S307 - the document's
     ours = eval(row.attnviz, available["attnviz"])  # noqa: S307
     if isinstance(ours, str):
-        # A page of attnviz. Its weights are compared in the tests of pages.
-        compare_page(drawn, ours)
+        # A page. The tests of pages compare its weights.
+        (entry,) = drawn["attention"]
+        (stack,) = data_of(ours)["description"]["stacks"]
+        assert stack["query_tokens"]["text"] == [make_visible(text) for text in entry["left_text"]]
     else:
         assert isinstance(ours, VIEWS[row.function])
         compare_view(drawn, ours)
 
 
-def rows_of_notebooks(kind: str) -> list[Row]:
-    """Return the rows with cells of notebooks: of the neuron view, or of the other views."""
-    notebook_rows = [row for row in rows() if not row.function]
-    return [
-        row
-        for row in notebook_rows
-        if row.arguments[0].startswith("neuron_view") == (kind == "neuron")
-    ]
+def rows_of_notebooks(*, neuron: bool) -> list[Row]:
+    """Return the rows with cells of notebooks, either of the neuron view or of the other views."""
+    notebooks = [row for row in rows() if not row.function]
+    return [row for row in notebooks if row.arguments[0].startswith("neuron_view") == neuron]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", rows_of_notebooks("other"), ids=lambda row: row.arguments[0])
+@pytest.mark.parametrize("row", rows_of_notebooks(neuron=False), ids=lambda row: row.arguments[0])
 def test_cells_of_notebooks_draw_the_same(
     row: Row, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -290,11 +278,11 @@ def compare_weights(
     keys: NDArray[Any] = np.arange(len(stack.key_tokens))
     pair = re.search(r"([AB]) -> (?:Sentence )?([AB])", str(entry["name"]))
     if pair is not None:
-        queries = positions_of(pair[1], stack.query_tokens.sequence)
-        keys = positions_of(pair[2], stack.key_tokens.sequence)
+        queries = np.flatnonzero(np.array(stack.query_tokens.sequence) == "AB".index(pair[1]))
+        keys = np.flatnonzero(np.array(stack.key_tokens.sequence) == "AB".index(pair[2]))
     sides = {"left_text": (stack.query_tokens, queries), "right_text": (stack.key_tokens, keys)}
     for side, (tokens, positions) in sides.items():
-        expected_texts = [make_visible(text) for text in texts(entry, side, positions)]
+        expected_texts = [make_visible(text) for text in texts_of(entry, side, positions)]
         assert [tokens[position] for position in positions] == expected_texts
     for number, theirs in zip(stack.layers, entry["attn"], strict=True):
         ours = stack.weights(layer=number)[:, queries[:, None], keys]
@@ -304,33 +292,22 @@ def compare_weights(
         expected = np.asarray(theirs, dtype=np.float32)
         if pair is not None and None in stack.query_tokens.sequence:
             # BertViz counts special tokens to the texts. attnviz counts them to neither.
-            expected = expected[:, own(entry, "left_text")][:, :, own(entry, "right_text")]
+            left, right = (without_special(entry, side) for side in sides)
+            expected = expected[:, left][:, :, right]
         # attnviz's bound for float32. Logits of T5 have no scale, so rounding depends on their
         # size.
         np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
-def positions_of(text: str, sequence: tuple[int | None, ...]) -> NDArray[np.int64]:
-    return np.flatnonzero([number == "AB".index(text) for number in sequence])
-
-
-def texts(entry: Mapping[str, Any], side: str, positions: NDArray[Any]) -> list[str]:
+def texts_of(entry: Mapping[str, Any], side: str, positions: NDArray[Any]) -> list[str]:
     words = [str(text) for text in entry[side]]
     if len(words) == len(positions):
         return words
-    return [words[index] for index in own(entry, side)]
+    return [words[index] for index in without_special(entry, side)]
 
 
-def own(entry: Mapping[str, Any], side: str) -> list[int]:
+def without_special(entry: Mapping[str, Any], side: str) -> list[int]:
     return [index for index, text in enumerate(entry[side]) if text not in ("[CLS]", "[SEP]")]
-
-
-def compare_page(drawn: Mapping[str, Any], page: str) -> None:
-    (entry,) = drawn["attention"]
-    assert "https://cdnjs" not in page
-    data = data_of(page)
-    (stack,) = data["description"]["stacks"]
-    assert stack["query_tokens"]["text"] == [make_visible(text) for text in entry["left_text"]]
 
 
 def test_the_record_has_the_vectors_of_the_neuron_view(
@@ -351,7 +328,7 @@ def document_on_one_line() -> str:
     return " ".join(DOCUMENT.read_text(encoding="utf-8").split())
 
 
-@pytest.mark.parametrize("row", rows_of_notebooks("neuron"), ids=lambda row: row.arguments[0])
+@pytest.mark.parametrize("row", rows_of_notebooks(neuron=True), ids=lambda row: row.arguments[0])
 def test_cells_of_neuron_notebooks_draw_the_same(
     row: Row, models_for_neurons: dict[str, dict[str, Any]]
 ) -> None:

@@ -168,78 +168,80 @@ def assert_same_means(one: HeadStatistics, other: HeadStatistics) -> None:
         assert_allclose(mean, np.array(other.stack().mean(name)), atol=1e-6)
 
 
-class TestCheckpoint:
-    TEXTS: Sequence[Any] = [*SENTENCES, "", *SENTENCES[::-1], None, *SENTENCES]
+TEXTS: Sequence[Any] = [*SENTENCES, "", *SENTENCES[::-1], None, *SENTENCES]
 
-    def test_an_error_in_a_text_keeps_the_results_and_names_the_text(
-        self, tmp_path: Path, tiny_bert: tuple[Any, Any]
-    ) -> None:
-        model, tokenizer = tiny_bert
-        options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 2}
-        path = tmp_path / "checkpoint.safetensors"
-        whole = head_statistics(model, self.TEXTS, **options)
-        texts = list(self.TEXTS)
-        texts[8] = 3.5
-        with pytest.raises(TypeError, match=r"texts\[8\]: "):
-            head_statistics(model, texts, checkpoint=path, **options)
-        assert HeadStatistics.load(path).texts >= 1
-        again = head_statistics(model, self.TEXTS, checkpoint=path, resume=True, **options)
-        assert again.texts == whole.texts == 12
-        assert again.num_skipped == 2
-        assert_same_means(again, whole)
 
-    def test_an_interrupted_run_continues_with_its_checkpoint(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_bert: tuple[Any, Any]
-    ) -> None:
-        model, tokenizer = tiny_bert
-        path = tmp_path / "checkpoint.safetensors"
-        add = HeadStatistics.add
-        added: list[None] = []
+def test_an_error_in_a_text_keeps_the_results_and_names_the_text(
+    tmp_path: Path, tiny_bert: tuple[Any, Any]
+) -> None:
+    model, tokenizer = tiny_bert
+    options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 2}
+    path = tmp_path / "checkpoint.safetensors"
+    whole = head_statistics(model, TEXTS, **options)
+    texts = list(TEXTS)
+    texts[8] = 3.5
+    with pytest.raises(TypeError, match=r"texts\[8\]: "):
+        head_statistics(model, texts, checkpoint=path, **options)
+    assert HeadStatistics.load(path).texts >= 1
+    again = head_statistics(model, TEXTS, checkpoint=path, resume=True, **options)
+    assert again.texts == whole.texts == 12
+    assert again.num_skipped == 2
+    assert_same_means(again, whole)
 
-        def interrupted(self: HeadStatistics, *args: Any, **options: Any) -> None:
-            if len(added) == 5:
-                raise KeyboardInterrupt
-            add(self, *args, **options)
-            added.append(None)
 
-        options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
-        with monkeypatch.context() as patch:
-            patch.setattr(HeadStatistics, "add", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                head_statistics(model, self.TEXTS, **options)
-        assert HeadStatistics.load(path).texts == 5
-        with pytest.raises(FileExistsError, match="Pass resume=True to continue it"):
-            head_statistics(model, self.TEXTS, **options)
-        result = head_statistics(model, self.TEXTS, resume=True, **options)
-        whole = head_statistics(model, self.TEXTS, tokenizer=tokenizer, progress=False)
-        assert_same_means(result, whole)
-        # A complete result is not computed again.
-        assert head_statistics(model, self.TEXTS, resume=True, **options).texts == 12
+def test_an_interrupted_run_continues_with_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_bert: tuple[Any, Any]
+) -> None:
+    model, tokenizer = tiny_bert
+    path = tmp_path / "checkpoint.safetensors"
+    add = HeadStatistics.add
+    added: list[None] = []
 
-    def test_a_checkpoint_with_other_settings_is_refused(
-        self, tmp_path: Path, tiny_bert: tuple[Any, Any]
-    ) -> None:
-        model, tokenizer = tiny_bert
-        path = tmp_path / "checkpoint.safetensors"
-        options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
+    def interrupted(self: HeadStatistics, *args: Any, **options: Any) -> None:
+        if len(added) == 5:
+            raise KeyboardInterrupt
+        add(self, *args, **options)
+        added.append(None)
+
+    options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
+    with monkeypatch.context() as patch:
+        patch.setattr(HeadStatistics, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            head_statistics(model, TEXTS, **options)
+    assert HeadStatistics.load(path).texts == 5
+    with pytest.raises(FileExistsError, match="Pass resume=True to continue it"):
+        head_statistics(model, TEXTS, **options)
+    result = head_statistics(model, TEXTS, resume=True, **options)
+    whole = head_statistics(model, TEXTS, tokenizer=tokenizer, progress=False)
+    assert_same_means(result, whole)
+    # A complete result is not computed again.
+    assert head_statistics(model, TEXTS, resume=True, **options).texts == 12
+
+
+def test_a_checkpoint_with_other_settings_is_refused(
+    tmp_path: Path, tiny_bert: tuple[Any, Any]
+) -> None:
+    model, tokenizer = tiny_bert
+    path = tmp_path / "checkpoint.safetensors"
+    options: Any = {"tokenizer": tokenizer, "progress": False, "checkpoint": path}
+    head_statistics(model, SENTENCES, **options)
+    options["resume"] = True
+    other = make_model("bert")
+    with torch.no_grad():
+        next(iter(other.parameters())).mul_(2)
+    with pytest.raises(ValueError, match="model's weights is "):
+        head_statistics(other, SENTENCES, **options)
+    with pytest.raises(ValueError, match="made with different texts"):
+        head_statistics(model, SENTENCES[::-1], **options)
+    for argument, value in (("layers", [0]), ("edges", 5), ("seed", 1), ("truncation", True)):
+        with pytest.raises(ValueError, match=f"{argument} is .* in the file but"):
+            head_statistics(model, SENTENCES, **{**options, argument: value})
+    HeadStatistics().save(path)
+    with pytest.raises(ValueError, match="contains statistics that are not a checkpoint"):
         head_statistics(model, SENTENCES, **options)
-        options["resume"] = True
-        other = make_model("bert")
-        with torch.no_grad():
-            next(iter(other.parameters())).mul_(2)
-        with pytest.raises(ValueError, match="model's weights is "):
-            head_statistics(other, SENTENCES, **options)
-        with pytest.raises(ValueError, match="made with different texts"):
-            head_statistics(model, SENTENCES[::-1], **options)
-        for argument, value in (("layers", [0]), ("edges", 5), ("seed", 1), ("truncation", True)):
-            with pytest.raises(ValueError, match=f"{argument} is .* in the file but"):
-                head_statistics(model, SENTENCES, **{**options, argument: value})
-        HeadStatistics().save(path)
-        with pytest.raises(ValueError, match="contains statistics that are not a checkpoint"):
-            head_statistics(model, SENTENCES, **options)
-        path.write_text("nothing")
-        with pytest.raises(ValueError, match="is damaged or is not a saved record"):
-            head_statistics(model, SENTENCES, **options)
+    path.write_text("nothing")
+    with pytest.raises(ValueError, match="is damaged or is not a saved record"):
+        head_statistics(model, SENTENCES, **options)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2", "gpt_oss"])
