@@ -174,7 +174,7 @@ export interface ReplyProgress {
   seconds_left: number | null;
 }
 
-/** Header with the progress of an unfinished reply. Sending the request again continues it. */
+/** Header with the progress of a computation, which continues if the request is sent again. */
 export interface PendingHeader {
   pending: ReplyProgress;
 }
@@ -278,7 +278,7 @@ export interface DescribeRequest {
   part?: number;
 }
 
-/** Height and width in pixels of the image in a reply's buffer, with three bytes per pixel. */
+/** Height and width of an image in pixels. */
 export interface ImageHeader {
   height: number;
   width: number;
@@ -325,8 +325,8 @@ export type PageForm = "all" | "vectors" | "strongest";
 /** Form of the weights that are embedded in an exported page, and their share of all weights. */
 export interface EmbeddedShare {
   /**
-   * "all": the page has every weight. "vectors": it has queries and keys, from which it computes
-   * the weights. "strongest": it has only the largest weights of each query.
+   * "all": the page has every weight. "vectors": the page computes the weights from queries and
+   * keys. "strongest": the page has only the largest weights of each query.
    */
   form: PageForm;
   /**
@@ -407,7 +407,8 @@ export interface PieceHeader {
  * Request for maps of heads with at most `size` rows and columns.
  *
  * Each cell of a map has the largest of its weights. For signed numbers, it has the number with the
- * largest absolute value, including its sign.
+ * largest absolute value, including its sign. For long texts, only some queries are used
+ * (`MapsHeader.sampled`).
  */
 export interface MapsRequest {
   stack: string;
@@ -569,7 +570,7 @@ export interface VectorsHeader {
   weight_in_range: number;
 }
 
-/** Request for an image of the record. An image that exceeds a reply is reduced. */
+/** Request for an image of the record. An image that is too large for a reply is reduced. */
 export interface ImageRequest {
   index: number;
 }
@@ -647,7 +648,7 @@ export interface OutcomeHeader {
   candidates_after: AnswerToken[];
 }
 
-/** Request for the stacks of the run with the given changes. */
+/** Request for the stacks of the run of the model with `changes`. */
 export interface ChangedRequest {
   changes: RequestedChange[];
 }

@@ -19,15 +19,15 @@ from attnviz.utils.arguments import short_repr
 
 __all__ = ["check_same", "fingerprint", "weights_hash"]
 
-# Approximate number of entries of each parameter that `weights_hash` reads.
+# `weights_hash` reads fewer than twice this number of entries from each parameter.
 _NUMBERS_PER_PARAMETER = 1024
 
 
 def weights_hash(model: torch.nn.Module) -> str:
     """Return a hash of the weights of a model as a string of 16 hexadecimal digits.
 
-    The hash depends on the name, the shape and about a thousand evenly spaced entries of each
-    parameter. The entries of parameters on the meta device are not read.
+    The hash depends on the name, the shape and evenly spaced entries of each parameter. The entries
+    of parameters on the meta device are not read.
     """
     code = hashlib.blake2b(digest_size=8)
     for name, parameter in sorted(model.named_parameters()):
@@ -42,7 +42,7 @@ def weights_hash(model: torch.nn.Module) -> str:
 def fingerprint(value: Any) -> int:
     """Return a checksum (CRC-32) of a text, an image or another value.
 
-    Equal values have the same checksum in every Python process, unlike with `hash`.
+    Equal texts have the same checksum in every Python process, unlike with `hash`.
 
     >>> fingerprint("the cat") == fingerprint("the cat") != fingerprint("the dog")
     True
@@ -51,15 +51,15 @@ def fingerprint(value: Any) -> int:
 
 
 def _stable_repr(value: Any) -> str:
-    """Return a string that represents the content of `value`, equal in every Python process."""
+    """Return the content of containers, arrays and images as a string, or the repr of others."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{name}: {_stable_repr(item)}' for name, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"({', '.join(map(_stable_repr, value))})"
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
-    # Represent arrays, tensors and images by a checksum: their repr omits most values or contains a
-    # memory address.
+    # Use a checksum for arrays, tensors and images, because their repr omits most values or
+    # contains a memory address.
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):
         array = np.asarray(value)
         return f"{array.shape} {array.dtype} {zlib.crc32(np.ascontiguousarray(array).tobytes()):x}"
@@ -71,8 +71,7 @@ def check_same(
 ) -> None:
     """Raise ValueError if an argument of this call differs from the value in a checkpoint.
 
-    `saved_arguments` are those in the checkpoint at `path`, and `arguments` those of this call. The
-    error names the argument and states both values.
+    `saved_arguments` are stored in the checkpoint at `path`. `arguments` are passed in this call.
     """
     for argument, value in arguments.items():
         saved = saved_arguments.get(argument)

@@ -20,8 +20,8 @@ __all__ = [
 def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
     """Return `records` as a tuple.
 
-    Raise TypeError unless `records` contains only records. Raise ValueError if it is empty or if
-    the records have different model names.
+    Raise TypeError unless `records` is an iterable of records. Raise ValueError if `records` is
+    empty or if the records have different model names.
     """
     if isinstance(records, AttentionRecord):
         raise TypeError(
@@ -55,9 +55,8 @@ def stacks_with_vectors(
 ) -> tuple[tuple[str, ...], list[str]]:
     """Return the names of the stacks that have queries and keys in all records.
 
-    The second result has one note for each other stack, which says why it is left out. Raise
-    ValueError if no stack has queries and keys in all records. The error says whether the records
-    are merged into words, contain only weights, or have no such stack in common.
+    The second result has a note for each other stack, with the reason why the stack is left out.
+    Raise ValueError if no stack has queries and keys in all records.
     """
     names = list(dict.fromkeys(name for record in records for name in record.stacks))
     common, notes = [], []
@@ -125,7 +124,7 @@ def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
 
 
 def _shape(stack: AttentionStack) -> dict[int, tuple[int, int]]:
-    """Map each layer to its number of heads and its head_dim, which is 0 without queries."""
+    """Map each layer to its number of heads and its head_dim, or 0 if it has only weights."""
     shape = {}
     for layer in stack.layers:
         attention = stack.attention(layer)

@@ -70,11 +70,11 @@ class GivenColumn:
     def values_at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Return the value for each token, given its text and its position in the text.
+        """Return the value of each token, given the text of each token and its position.
 
-        `lengths` has the number of tokens of each text, as queries or as keys. In cross-attention,
-        queries and keys can be different numbers of tokens. If a text has a value for each key, its
-        queries get the value for unknown (NaN or -1), and vice versa.
+        All tokens are queries, or all are keys. `lengths` has the number of queries or keys of each
+        text. If a text has another number of values (in cross-attention, its values can be those of
+        the keys), its tokens get the value for unknown, NaN or -1.
         """
         unknown: float = np.nan if self.categories is None else -1
         result = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -137,10 +137,10 @@ def is_missing(value: Any) -> bool:
 
 
 def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) -> None:
-    """Raise unless `entry` is one value for the text, or a sequence with one value for each token.
+    """Raise unless `entry` is a valid value, or a sequence of valid values with a valid length.
 
     `name` and `text` are the column and the index of the text, for the error. `counts` has the
-    numbers of values that a sequence may have. If `counts` is empty, any number is valid.
+    valid lengths of a sequence. If `counts` is empty, any length is valid.
     """
     several = _is_sequence(entry)
     values = [_to_python(value) for value in entry] if several else [_to_python(entry)]
@@ -171,7 +171,7 @@ def _entries_by_text(
 ) -> list[Any]:
     """Return one entry for each text: a value, or a list with one value for each token.
 
-    If `entries_given` is a flat sequence for all tokens of all texts, divide it by text.
+    If `entries_given` is a flat sequence of the values of all tokens, divide the sequence by text.
     """
     if not _is_sequence(entries_given):
         raise TypeError(
@@ -220,7 +220,8 @@ def _check_kinds(name: str, values: Iterable[Any]) -> None:
 def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
     """Convert the values of a column to numbers.
 
-    If a value is a string or a boolean, the numbers are indices into the sorted distinct values.
+    If any value is a string or a boolean, convert all values to strings. The numbers are then
+    indices into the sorted distinct strings.
     """
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
     _check_kinds(name, flat)

@@ -1,8 +1,8 @@
 """A corpus: records of many texts of one model, for the joint embedding of queries and keys.
 
 The joint embedding is a plot of query and key vectors. Its points are the queries and keys of a
-sample of tokens (`attnviz.corpus.points`), and they are the same for all heads. A corpus copies the
-vectors of a layer when they are requested, and nothing else.
+sample of tokens (`attnviz.corpus.points`). All heads of a stack have the same points. A corpus
+copies the vectors of a layer only when they are requested.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ __all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
 
 @dataclass(frozen=True, eq=False)
 class LayerVectors:
-    """Query and key vectors of the points of a layer.
+    """Query and key vectors of the points in a layer.
 
-    The vectors are those that enter the attention of the model, for example after rotary positions
+    The vectors are those from which the model computes logits, for example after rotary positions
     are applied.
 
     Attributes
@@ -64,9 +64,9 @@ class LayerVectors:
 class Caveat:
     """Reason why the vectors on a plot do not determine the attention weights exactly.
 
-    A caveat of the kind ``"moving"`` applies only if the plot moves all keys by one vector, so that
-    they lie near the queries. A caveat of the kind ``"bias"`` always applies. `words` is a sentence
-    for readers of the plot.
+    A caveat of the kind ``"moving"`` applies only if the plot moves all keys by the same vector, to
+    place the keys near the queries. A caveat of the kind ``"bias"`` always applies. `words` is a
+    sentence for readers of the plot.
     """
 
     kind: Literal["moving", "bias"]
@@ -76,11 +76,10 @@ class Caveat:
 def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
     """Return the reasons why the joint embedding of a layer does not determine its attention.
 
-    The list is empty if the weights are a softmax of only ``q . k`` of allowed pairs. If a plot
-    moves all keys by a vector t, each logit of a query q increases by ``q . t``. This does not
-    change a softmax. But it changes the weights if the logits are soft-capped, or if a head has a
-    sink, because the logit of the sink does not increase. If the model adds a position bias to the
-    logits, the distances between points do not contain this bias.
+    The list is empty if the layer has no soft-cap, no sinks and no position bias. If a plot moves
+    all keys by a vector t, each logit of a query q changes by ``q . t``. A plain softmax stays the
+    same. The weights change if the logits are soft-capped, or if a head has a sink, because the
+    logit of the sink stays the same. A position bias is not part of the distances between points.
     """
     caveats = []
     if attention.softcap is not None:
@@ -155,8 +154,8 @@ class Corpus:
     TypeError
         If an argument has a wrong type.
     ValueError
-        If `records` is empty. If the records belong to different models, are merged into words, or
-        contain weights but no queries and keys. If a column has a wrong number of values.
+        If `records` is empty. If the records belong to different models, differ in layers or heads,
+        or have no stack with queries and keys in common. If another argument has a wrong value.
 
     Examples
     --------
@@ -217,7 +216,7 @@ class Corpus:
         self._points: dict[str, Points] = {}
 
     def stack(self, name: str | None = None) -> AttentionStack:
-        """Return a stack of the first record. All records have the same layers and heads.
+        """Return a stack of the first record. In all records, it has the same layers and heads.
 
         Parameters
         ----------
@@ -241,8 +240,8 @@ class Corpus:
         Parameters
         ----------
         layers : int or iterable of int
-            Numbers in the model of the layers to keep. Each stack keeps the layers that it has. A
-            negative number counts from the last layer of each stack.
+            Layers to keep, by their numbers in the model. Each stack keeps the layers that it has.
+            A negative number counts from the last layer of each stack.
 
         Returns
         -------
@@ -253,7 +252,7 @@ class Corpus:
         TypeError
             If `layers` contains a value that is not an integer.
         IndexError
-            If a layer exists in no stack.
+            If a layer exists in no stack, or if `layers` is empty.
         """
         requested = list(whole_numbers("layers", as_list(layers)))
         # Use only stacks in `stack_names`: records can have other stacks, without queries and keys.
@@ -317,7 +316,7 @@ class Corpus:
     def vectors(
         self, stack: str | None, layer: int, heads: int | Sequence[int] | None = None
     ) -> LayerVectors:
-        """Return copies of the query and key vectors of the points of a layer.
+        """Return copies of the query and key vectors of the points in a layer.
 
         Parameters
         ----------
@@ -338,7 +337,7 @@ class Corpus:
         TypeError
             If `heads` contains a value that is not an integer.
         IndexError
-            If the layer or a head does not exist.
+            If the layer or a head does not exist, or if `heads` is empty.
         """
         name = self._stack_name(stack)
         chosen = self._heads(name, layer, heads)
@@ -362,7 +361,7 @@ class Corpus:
                 ),
             ):
                 selected = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
-                # Indexing with a list copies the vectors. Avoid this copy if `rows` are all heads.
+                # Indexing with a list copies the vectors, so do not index if `rows` has all heads.
                 if rows != list(range(len(selected))):
                     selected = selected[rows]
                 side.append(selected.detach().float().cpu())
@@ -420,7 +419,7 @@ class Corpus:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names of the columns, which were passed as `columns`."""
+        """Names of the columns in the argument `columns`."""
         return tuple(self._columns)
 
     def column(self, stack: str | None, name: str) -> Column:
@@ -440,7 +439,7 @@ class Corpus:
         Raises
         ------
         KeyError
-            If the column does not exist. The error lists the valid values.
+            If the column or the stack does not exist. The error lists the valid values.
         """
         if name not in self._columns:
             names = ", ".join(map(repr, self._columns))

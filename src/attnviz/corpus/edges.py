@@ -53,7 +53,7 @@ class Edge:
         Tokens of the query and the key.
     window : list of (int, str)
         Position and token of each token near the query or the key, in ascending order of position.
-        In cross-attention, only of the tokens near the key.
+        In cross-attention, tokens near the key only.
     query_window : list of (int, str)
         In cross-attention, position and token of each token near the query. In self-attention, the
         same list as `window`.
@@ -84,7 +84,7 @@ class EdgeColumns:
     order : ndarray of uint64
         Rank of each edge. Edges with a larger rank are kept first.
     head : ndarray of int32
-        Index of the head, counted through all layers of the stack.
+        Index of the head among the heads of all layers of the stack.
     text : ndarray of int64
         Index of the text in the corpus.
     query, key : ndarray of int32
@@ -144,7 +144,7 @@ def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: in
     edges = EdgeColumns.joined(parts)
     if not len(edges):
         return edges
-    # Two edges almost never have the same `order`. If they do, text, query and key decide.
+    # Two edges of a head almost never have the same `order`. Then text, query and key decide.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
     heads = edges.head[ranked]
     starts = np.searchsorted(heads, np.arange(num_heads))

@@ -1,7 +1,7 @@
 """Extraction of a corpus of points from a model and many texts.
 
-A point is a query or a key of one token. Texts are read in random order, until the texts that were
-read have enough points.
+A point is a query or a key of one token. Texts are read in random order until enough points have
+been read.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ def extract_corpus(
         Maximum number of points, which are the queries and keys of the first stack. If the first
         text alone has more, a random sample of its tokens is used.
     seed : int, default 0
-        Seed of the random order. The same `texts`, `max_points` and `seed` give the same points.
+        Seed of the random order. Calls with equal arguments choose the same points.
     columns : mapping of str to sequence, or iterable of str, optional
-        Values by which points can be coloured. A mapping has a list for each column name. The entry
-        of the list for a text is one value, or a sequence with one value for each token. A sequence
-        of strings selects columns of the dataset or table. Unlike `attnviz.Corpus`, this function
-        does not accept a flat list with a value for each token of all texts, because the numbers of
-        tokens are not known before the texts are read.
+        Values by which points can be coloured. A mapping has a list for each column name, with an
+        entry for each text. An entry is one value, or a sequence with one value for each token. A
+        sequence of strings selects columns of the dataset or table. Unlike `attnviz.Corpus`, this
+        function does not accept a flat list with a value for each token of all texts, because the
+        numbers of tokens are not known before the texts are read.
     target : sequence of str, optional
         Output that the model is made to produce for each text, as for `attnviz.extract`.
     batch_size : int or "auto"
@@ -138,8 +138,8 @@ def read_corpus(
     model, texts, column, max_points, seed, columns, target, batch_size, progress, **options
         As for `extract_corpus`.
     check : callable, optional
-        Function that receives a corpus of only the first text. If it raises an error, reading stops
-        with this error.
+        Function that receives a corpus of only the first text that could be read. If the function
+        raises an error, `read_corpus` raises this error.
 
     Returns
     -------
@@ -219,9 +219,10 @@ def _corpus_of(
 class _Reading:
     """Records that were read so far, and counts of points and of texts that were left out.
 
-    `num_points` is the number of points of `records`. `smallest` is the number of points of the
-    text with the fewest points. `misfits` is the number of successive texts whose points exceeded
-    `max_points`. `advice` is a sentence for the error if all texts are left out.
+    Points are counted in the stack `stack`. `num_points` is the number of points of `records`.
+    `smallest` is the number of points of the text with the fewest points. `misfits` is the number
+    of texts that did not fit into `max_points` since the last text that did. `advice` is a sentence
+    for the error if all texts are left out.
     """
 
     max_points: int
@@ -236,7 +237,7 @@ class _Reading:
     stack: str = ""
 
     def take(self, index: int, record: AttentionRecord) -> int:
-        """Keep the record unless its points exceed the maximum. Return how many points it adds."""
+        """Keep the record if it is the first or fits. Return the number of points that it adds."""
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
         self.smallest = min(self.smallest or size, size)
@@ -272,15 +273,15 @@ class _Reading:
 
 
 def _advance_bar(bar: Any, points: float, reading: _Reading) -> None:
-    """Set the progress bar to `points`, unless it has already reached a larger number."""
+    """Advance the progress bar to `points`, but at most to `max_points`, and never move it back."""
     bar.update(max(0, min(points, reading.max_points) - bar.n))
 
 
 class _ReadAhead:
     """Estimate of whether the texts that are being read will have enough points.
 
-    Each token is expected to give a query and a key. When records arrive, the estimate starts again
-    from their actual number of points.
+    Each token is expected to give a query and a key. When a record has been read, the estimate
+    starts again from the counts in `reading`.
     """
 
     def __init__(self, reading: _Reading) -> None:

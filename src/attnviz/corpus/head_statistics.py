@@ -62,11 +62,11 @@ from attnviz.utils.arguments import (
 
 __all__ = ["head_statistics"]
 
-# Maximum number of texts whose tokens are counted. The counts determine the rarest token of a text.
+# Approximate maximum number of texts whose tokens are counted, to find the rarest token of a text.
 _MAX_COUNTED_TEXTS = 2_000
 # Minimum time in seconds between two writes of the checkpoint file.
 _SECONDS_BETWEEN_WRITES = 30.0
-# Number of texts whose fingerprints a checkpoint stores. A call with resume=True compares them.
+# Maximum number of texts whose fingerprints a checkpoint stores, for calls with resume=True.
 _NUM_FINGERPRINTS = 64
 
 
@@ -100,9 +100,9 @@ def head_statistics(
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, or list of AttentionRecord
-        Model, as for `attnviz.extract`. Or a list of existing records. In that case omit `texts`.
-        The arguments `columns`, `parse`, `name`, `layers`, `edges`, `seed` and `progress` also
-        apply to records.
+        Model, as for `attnviz.extract`. Or a list of existing records. In that case omit `texts`
+        and all arguments except `columns`, `parse`, `name`, `layers`, `edges`, `seed` and
+        `progress`.
     texts : sequence, datasets.Dataset, DataFrame or ray.data.Dataset
         Texts, as for `attnviz.extract_corpus`. All texts are read. A Ray dataset is first converted
         to a table in memory.
@@ -110,8 +110,8 @@ def head_statistics(
         Column of a dataset or table, or key of a dict, that contains the text.
     columns : mapping of str to sequence, or iterable of str, optional
         Classes of texts or of their tokens, such as parts of speech. A mapping has a list for each
-        column name. The entry of the list for a text is its class, or a sequence with the class of
-        each token. A sequence of strings selects columns of the dataset.
+        column name, with an entry for each text: the class of the text, or a sequence with the
+        class of each token. A sequence of strings selects columns of the dataset.
     parse : sequence or str, optional
         Dependency parse of each text: ``(heads, relations)`` or ``(words, heads, relations)``. Each
         of these lists has one entry for each word. The head of a word is the index of another word,
@@ -140,17 +140,17 @@ def head_statistics(
         texts into 16 parts, numbered from 0 to 15, and reads part 3. Pass all texts to every job.
         The sum (``+``) of the statistics of all parts is the statistics of all texts.
     checkpoint : path-like, optional
-        File to which the statistics are saved every 30 seconds, after the last text, and after an
-        error or interrupt. Without this file, an error or interrupt loses the statistics so far.
+        File to which the statistics are saved about every 30 seconds, after the last text, and
+        after an error or interrupt. Without this file, an error or interrupt loses all statistics.
     resume : bool, default False
         Whether to continue from the file `checkpoint` if it exists. If False, an existing file
         raises FileExistsError.
     engine : {None, "ray"} or RayEngine
         Where the model runs. None runs the model in this process, or on Ray if `texts` is a Ray
-        dataset. "ray" or a `attnviz.corpus.RayEngine` runs the model in Ray actors. (For the
-        requirements see ``docs/at-scale.md``.) The results are the same except for
-        rounding, which changes if texts form other batches. Each actor loads the model from a hub
-        id, a folder or a function, or receives a copy of a model that is on the CPU.
+        dataset. "ray" or an `attnviz.corpus.RayEngine` runs the model in Ray actors (see
+        ``docs/at-scale.md`` for the requirements). The results are the same except for rounding,
+        which depends on the batches. Each actor loads the model from a hub id, a folder or a
+        function, or receives a copy of a model that is on the CPU.
     progress : bool
         Whether to show a progress bar, which counts texts.
 
@@ -315,16 +315,16 @@ def _check_not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
 class _RemoteModel:
     """Placeholder for a model that only the Ray actors load.
 
-    `name_or_path` is the hub id or folder from which the tokenizer is loaded, or "".
+    `name_or_path` is the hub id or folder from which a tokenizer can be loaded, or "".
     """
 
     name_or_path: str
 
 
 def _unloaded_model(model: Any, tokenizer: Any, processor: Any) -> Loaded:
-    """Return `Loaded` with a placeholder for a model that the Ray actors load.
+    """Return `Loaded` with a `_RemoteModel`, or with the model if it is already in memory.
 
-    A model that is already in memory is returned itself.
+    Raise ValueError if a model in memory is not on the CPU.
     """
     check_model(model)
     if not isinstance(model, str | os.PathLike) and not is_loader(model):
@@ -339,7 +339,7 @@ def _unloaded_model(model: Any, tokenizer: Any, processor: Any) -> Loaded:
 class _Shared:
     """Arguments of `head_statistics` that every Ray actor receives.
 
-    `empty` has the settings and the token frequencies of the statistics.
+    Actors use only the settings and the token frequencies of `empty`.
     """
 
     model: Any
@@ -519,7 +519,8 @@ def _with_layers(
 ) -> AttentionRecord:
     """Return a record with only the layers in `capture`, and with `name` as the model's name.
 
-    If `name` is None, the model's name is not changed. Raise ValueError if a layer does not exist.
+    If `name` is None, the model's name is not changed. Raise ValueError if a layer of `capture`
+    exists in no stack.
     """
     if capture.layers is None and name is None:
         return record
@@ -650,7 +651,7 @@ class _Checkpoint:
     """File to which the statistics are saved while texts are read.
 
     `arguments` and `by_text` describe the call. `count` is the number of texts. `written` is the
-    time of the last write.
+    monotonic time of the last write, or of the start of the call.
     """
 
     path: Path
@@ -720,9 +721,10 @@ class _Checkpoint:
         return saved
 
     def _check_texts(self, saved: HeadStatistics, saved_arguments: Mapping[str, Any]) -> None:
-        """Raise ValueError if the fingerprint of a text that was read has changed.
+        """Raise ValueError if a stored fingerprint of a text that was read has changed.
 
-        Texts that were not read yet may change.
+        Also raise ValueError if this call has an argument of `by_text` that the file lacks, or the
+        reverse. Texts that were not read yet may change.
         """
         for argument, values in self.by_text.items():
             before = saved_arguments.get(argument) or {}
@@ -750,7 +752,7 @@ class _Checkpoint:
             self.write(statistics)
 
     def write(self, statistics: HeadStatistics) -> None:
-        """Write `statistics` to the file, with the arguments and fingerprints of the texts."""
+        """Write `statistics` to the file, with the arguments and fingerprints of some texts."""
         indices = sorted(
             {round(index) for index in np.linspace(0, self.count - 1, _NUM_FINGERPRINTS)}
         )

@@ -77,15 +77,15 @@ MAX_OFFSET = 64
 OFFSET_LABELS = (*map(str, range(-MAX_OFFSET, MAX_OFFSET + 1)), "first", "rest")
 _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 
-# Maximum number of entries of W and D of a block together: 16 MiB of float32.
+# Approximate maximum number of entries of W and D in one block: 16 MiB of float32.
 _MAX_ENTRIES = 1 << 22
 # Maximum number of strongest edges of a head from one text. Each of them belongs to a different
 # query. Without this limit, all edges could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
 # Maximum absolute offset for the baseline from position. Larger offsets are clipped to this value.
 _MAX_PAIR_OFFSET = 1024
-# If the variance of the weights is below this share of the sum of squared weights, it is only a
-# rounding error, and the score "positional share" is undefined.
+# If the sum of the squared deviations of the weights from their mean is below this share of the sum
+# of squared weights, it is only a rounding error, and the score "positional share" is undefined.
 _NO_VARIANCE = 1e-9
 
 _KIND = {name: code for code, name in enumerate(KINDS)}
@@ -106,8 +106,8 @@ class TokenFacts:
     names : mapping of str to tuple of str
         For each system of classes, the names of its classes.
     frequencies : mapping of int or str to int
-        Number of occurrences of each token in the corpus. The keys are token ids, or the texts of
-        tokens if the ids are not known.
+        Number of occurrences of each token in a sample of the corpus. The keys are token ids, or
+        the texts of tokens if the ids are not known.
     """
 
     tokens: Tokens
@@ -143,12 +143,11 @@ class TokenFacts:
         return flags
 
     def _rarest_tokens(self) -> Flags:
-        """Return flags of all occurrences of the rarest token, (tokens,).
+        """Return flags of all occurrences of the rarest tokens, (tokens,).
 
-        The rarest token has the smallest count in the corpus. Among equal counts, it has the
-        smallest count in the text. Several tokens can have the same two counts. If more than half
-        of the tokens are flagged in this way, no token is flagged. Special tokens and image patches
-        are ignored.
+        The rarest tokens have the smallest count in the corpus and, among equal counts, the
+        smallest count in the text. If they are more than half of the tokens, no token is flagged.
+        Special tokens and image patches are ignored.
         """
         counted = (self.kinds != _KIND["special"]) & (self.kinds != _KIND["patch"])
         flags = np.zeros(len(counted), np.bool_)
@@ -177,10 +176,10 @@ class StackNumbers:
     ----------
     scores : dict of str to ndarray, (3, heads)
         Rows: the score, its baseline with shuffled keys, and its baseline from position. Undefined
-        numbers are NaN. Only scores that the text defines are keys of the dict.
+        numbers are NaN. A score with pairs is left out if the text has none of these pairs.
     offsets : ndarray, (heads, offsets)
-        Sum of the weights for each of `OFFSET_LABELS`: for each offset, for the first key
-        ("first"), and for all other keys ("rest").
+        Sum of the weights for each of `OFFSET_LABELS`: for each offset without the first key, for
+        the first key ("first"), and for all other keys ("rest").
     offset_counts : ndarray, (heads, offsets)
         Number of pairs in each of these sums. For "first" and "rest", the number of queries.
     classes : dict of str to ndarray, (heads, classes, classes)
@@ -452,7 +451,7 @@ class _Measuring:
             self._offset_counts[heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the slice of all offsets that the columns of `_shift_rows` cover for `rows`."""
+        """Return the part of the offset axis that the columns of `_shift_rows` have for `rows`."""
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
 
@@ -467,7 +466,7 @@ class _Measuring:
         hashes = hashed(self._hashes[heads, None], queries.astype(np.uint64))
         keys = weights.argmax(axis=2)
         strongest = np.take_along_axis(weights, keys[:, :, None], axis=2)[:, :, 0]
-        # Ignore queries with only one allowed key, because its weight is always 1.
+        # Ignore queries with only one allowed key, because the weight of this key is always 1.
         strongest[:, block.allowed.sum(axis=1) < 2] = 0
         order = (strongest.view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
             hashes >> np.uint64(32)
@@ -585,7 +584,7 @@ class _Group:
     """Heads with the same mask, which can belong to several layers.
 
     `members` has the attention of each layer and its heads in the group. `heads` has the index of
-    each head, counted through all layers of the stack.
+    each head among the heads of all layers of the stack.
     """
 
     members: tuple[tuple[LayerAttention, tuple[int, ...]], ...]

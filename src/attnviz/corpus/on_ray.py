@@ -2,8 +2,8 @@
 
 An actor is a process of Ray. Each actor loads the model once, reads batches of texts, and returns
 one row for each batch. Ray Data stores rows as Arrow values, so the actors encode statistics as
-bytes. Large objects that all batches need are sent to the actors through Ray's object store. If a
-text raises an error, the actor returns the error as a row. Otherwise Ray would repeat the batch.
+bytes. Large objects that all batches need are sent to the actors through Ray's object store. Actors
+return errors as rows, because Ray repeats a batch if its actor raises an error.
 
 The module `ray` is imported only when it is needed.
 """
@@ -71,8 +71,8 @@ class RayEngine:
     """Settings for reading texts on Ray: the argument ``engine=`` of `head_statistics`.
 
     ``engine="ray"`` means ``engine=RayEngine()``. If Ray is already running (``ray.init``), it is
-    used. Otherwise Ray is started and stopped at the end. It then runs on the cluster in the
-    environment variable ``RAY_ADDRESS``, or on this machine.
+    used. If not, Ray is started on the cluster in the environment variable ``RAY_ADDRESS`` or on
+    this machine, and stopped at the end.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class RayEngine:
         Maximum number of processes that load the model. If the cluster has not enough CPUs or GPUs
         for all of them, fewer start.
     num_cpus : float, default 1
-        Number of CPU cores of each actor, and of its threads.
+        Number of CPU cores of each actor. Rounded down, but at least 1, it also limits the threads.
     num_gpus : float, default 0
         Number of GPUs of each actor, which can be a fraction. If it is above 0, the model is moved
         to the GPU.
@@ -91,7 +91,7 @@ class RayEngine:
     Raises
     ------
     TypeError, ValueError
-        If an argument is not a number or is too small.
+        If an argument is not a finite number or is too small.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def is_loader(model: Any) -> bool:
 
 
 def _module(model: Any) -> nn.Module | None:
-    """Return a model itself, and the model of a pipeline. Return None for a path or a function."""
+    """Return `model` or the model of a pipeline. Return None for a path or a function."""
     inside = model if isinstance(model, nn.Module) else getattr(model, "model", None)
     return inside if isinstance(inside, nn.Module) else None
 
@@ -166,7 +166,8 @@ def check_model(model: Any) -> None:
 def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
     """Prepare the argument `model` in an actor.
 
-    If it is a function, call it. If the actor has a GPU, load a path and move the model to the GPU.
+    If `model` is a function, call the function. If the actor has a GPU, also load the model from a
+    path, and move the model to the GPU.
     """
     if is_loader(model):
         model = model()
@@ -184,8 +185,8 @@ def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
 def to_table(dataset: Any) -> Any:
     """Convert a Ray dataset to a DataFrame. The rows have the order of the dataset's files."""
     with running_ray():
-        # Change the options of the dataset. It copied the global options when it was created, so a
-        # change of the global options has no effect.
+        # The dataset copied the global options when it was created, so a change of the global
+        # options would have no effect.
         options = dataset.context.execution_options
         before = options.preserve_order
         try:
@@ -222,11 +223,11 @@ def actor_results(
     Raises
     ------
     Exception
-        Error that a text raised in an actor.
+        Error that occurred in an actor.
     """
     with running_ray() as ray:
-        # Keep this reference while actors run. Otherwise Ray may delete the object, and a restarted
-        # actor could not read it again.
+        # Keep this reference while actors run. Without a reference, Ray may delete the object, and
+        # a restarted actor could not read it.
         reference = ray.put((make, shared))
         blocks = math.ceil(len(numbers) / engine.texts_per_batch)
         items = [{_INDEX: number} for number in numbers]
@@ -268,7 +269,7 @@ def merged_results(
 
     `batches` yields results with their numbers of texts. `merge` returns one result for a list of
     results. `report` is called with the number of texts of each result when it arrives. The last
-    results are yielded without merging.
+    results, which do not fill a group, are yielded unmerged.
     """
     ray: Any = importlib.import_module("ray")
     # Request 0 CPUs for the task, because the actors may have reserved all CPUs.
@@ -320,7 +321,7 @@ class _Actor:
         self._work: Work | None = None
 
     def __call__(self, table: Any) -> dict[str, list[Any]]:
-        """Return a row with the result of a batch, or with the error that a text raised."""
+        """Return a row with the result of a batch, or with the error that occurred."""
         data, kind, words = b"", "", ""
         try:
             if self._work is None:

@@ -32,9 +32,9 @@ _ROOT = -1
 def pairs_of_relations(parse: Any, tokens: Tokens) -> Relations:
     """Return the positions of queries and keys for each relation of a parse.
 
-    Each relation has two entries. In the first, the queries are the tokens of a dependent word and
-    the keys are the tokens of its head. The second, with the suffix `REVERSED`, swaps them. Raise
-    TypeError or ValueError if `parse` is invalid or its words do not match `tokens`.
+    Each relation has two entries. In the first, queries are tokens of the dependent word and keys
+    are tokens of its head. In the second, with the suffix `REVERSED`, queries and keys are swapped.
+    Raise TypeError or ValueError if `parse` is invalid or its words do not match `tokens`.
 
     >>> tokens = Tokens.of(["the", " cat", " sat"])
     >>> pairs = pairs_of_relations(([1, 2, -1], ["det", "nsubj", "root"]), tokens)
@@ -106,8 +106,8 @@ def _read(parse: Any) -> tuple[list[str] | None, list[int], list[str]]:
 def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) -> list[list[int]]:
     """Return the positions of the tokens of each word of a parse.
 
-    If the parse has no `words`, the tokenizer's words are used. Raise ValueError unless their
-    number is `count`.
+    If `words` is None, use the tokenizer's words, and raise ValueError unless there are `count`.
+    If not, raise ValueError if `words` do not match the tokens.
     """
     if words is not None:
         return _by_characters(words, tokens)
@@ -155,7 +155,7 @@ def _by_characters(words: Sequence[str], tokens: Tokens) -> list[list[int]]:
 
 
 def _normalize(text: str) -> str:
-    """Remove spaces and accents, and convert to lower case, as some tokenizers do."""
+    """Remove spaces (also "·") and accents, and convert to lower case, as some tokenizers do."""
     decomposed = unicodedata.normalize("NFD", text.replace("·", "").lower())
     return "".join(
         character

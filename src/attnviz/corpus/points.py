@@ -1,6 +1,6 @@
 """Points: a sample of the queries and keys of the tokens in a corpus, for a plot.
 
-If possible, all tokens of a text are chosen or none.
+Usually, all tokens of a text are chosen or none. `sampled_points` describes the exception.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class Points:
         return tuple(np.union1d(self.query_text, self.key_text).tolist())
 
     def queries_of(self, text: int) -> slice:
-        """Return the slice of a text among all queries. It is empty if the text has no queries."""
+        """Return the slice of all queries that belong to `text`. It is empty if there are none."""
         return _slice_of(self.query_text, text)
 
     def keys_of(self, text: int) -> slice:
-        """Return the slice of a text among all keys. It is empty if the text has no keys."""
+        """Return the slice of all keys that belong to `text`. It is empty if there are none."""
         return _slice_of(self.key_text, text)
 
 
@@ -102,7 +102,8 @@ def sampled_points(
     plot of a head needs the keys to which its queries attend. If the first text alone exceeds
     `max_points`, a random sample of its tokens is chosen, and other texts are ignored.
 
-    `same_tokens` says whether the queries and keys of a text are the same tokens.
+    `same_tokens` says whether the queries and keys of a text are the same tokens. Raise ValueError
+    if no text has tokens.
     """
     sizes = np.add(query_counts, key_counts)
     with_tokens = np.flatnonzero(sizes)
@@ -132,7 +133,7 @@ def sampled_points(
 
 
 def checked_points(max_points: Any) -> int:
-    """Return `max_points` if it is a whole number of at least `MIN_POINTS`, else raise."""
+    """Return `max_points`. Raise unless it is a whole number of at least `MIN_POINTS`."""
     hint = "the maximum number of queries and keys, such as 10_000"
     return whole_number("max_points", max_points, MIN_POINTS, hint=hint)
 
@@ -149,10 +150,10 @@ def _tokens_of_texts(texts: Sequence[int], counts: Sequence[int]) -> tuple[Posit
 def _sample_tokens(
     num_queries: int, num_keys: int, points: int, random: np.random.Generator, *, same_tokens: bool
 ) -> tuple[Positions, Positions]:
-    """Return sorted random positions of queries and of keys of one text, `points` in total.
+    """Return sorted random positions of queries and of keys of one text, at most `points` in total.
 
-    If `same_tokens`, they are the same positions. Otherwise the numbers of chosen queries and keys
-    are proportional to `num_queries` and `num_keys`.
+    If `same_tokens`, queries and keys get the same positions. Otherwise the numbers of chosen
+    queries and keys are about proportional to `num_queries` and `num_keys`.
     """
     if same_tokens:
         positions = _sample_positions(num_queries, points // 2, random)

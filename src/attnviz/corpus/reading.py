@@ -1,4 +1,4 @@
-"""Reading of many texts with a model: returns one record for each text.
+"""Reading of many texts with a model, which gives one record for each text.
 
 Several texts are read in one forward pass, as a batch. A window is a group of texts that are
 encoded together and divided into batches before the next window begins. The texts of a window are
@@ -6,8 +6,8 @@ sorted by length, so that a batch needs little padding. Padding follows the toke
 removed from its record.
 
 In some models the texts of a batch influence each other. To detect this, the text with the most
-padding is also read alone in some batches. If its weights differ from those in the batch, texts are
-read one by one from then on.
+padding is also read alone in some batches. If its weights differ from those in the batch, further
+texts are read one by one. If such a comparison succeeded before, an error is raised instead.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ BatchSize = int | Literal["auto"]
 # Arguments that do not belong to a single text. An error about one of them names no text. `target`
 # is such an argument only if it is None.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
-# Maximum number of tokens of a batch, including padding. On a CPU, larger batches are not faster,
-# because they exceed the caches. On a GPU, larger batches are faster.
+# Maximum number of tokens of a batch, including padding, if batch_size is "auto". On a CPU, larger
+# batches are not faster, because they exceed the caches. On a GPU, larger batches are faster.
 _MAX_TOKENS_CPU = 1_024
 _MAX_TOKENS_GPU = 16_384
 # Maximum share of padding among the tokens of a batch. Batches of up to `_MAX_TOKENS_ANY_PADDING`
@@ -132,9 +132,9 @@ def read_records(
         Whether records are yielded in the order of `indices`, which delays some records. If False,
         the records of a batch are yielded after its forward pass.
     ahead : callable, optional
-        Function that is called for each text with its number of input tokens. It returns whether to
-        add further texts to the window. When it is called, all texts of earlier windows have been
-        yielded.
+        Function that is called when a text is added to a window, with the text's number of input
+        tokens. It returns whether to add further texts to the window. When it is called, all texts
+        of earlier windows have been yielded.
     done : callable, optional
         Function that is called after each batch with its number of input tokens. The records of the
         batch may be yielded later.
@@ -191,9 +191,9 @@ def checked_target(target: Sequence[str] | None, texts: Texts) -> None:
 class _Entry:
     """Text of a window, with its encoded input and its result.
 
-    `batch` is the encoded input, or None if `extract` has to encode the text. `kind` says with
-    which texts this text can form a batch. It is None if the text must be read alone. The result is
-    one of `record`, `skip_reason` and `error`.
+    `batch` is the encoded input, or None if `extract` has to encode the text. Texts with the same
+    `kind` can form a batch. `kind` is None if the text must be read alone. The result is one of
+    `record`, `skip_reason` and `error`.
     """
 
     index: int
@@ -295,8 +295,8 @@ class _Reader:
             entry = self._make_entry(index)
             window.append(entry)
             num_tokens += entry.length
-            # End the window after a text of unknown length, because the memory that it needs is not
-            # known either.
+            # End the window after a text of unknown length, because the memory that the text needs
+            # is not known either.
             has_length = self._can_batch and (entry.num_tokens or entry.skip_reason)
             if entry.error or alone or not has_length:
                 break
@@ -339,8 +339,8 @@ class _Reader:
         If a text has an error, raise it after the results of all texts before this text.
         """
         order = {entry: number for number, entry in enumerate(window)}
-        # Index in the window of the first text with an error. It decreases if an earlier text has
-        # one.
+        # Index in the window of the first text with an error. The index decreases if reading an
+        # earlier text fails.
         first_failed = min(
             (order[failed] for failed in window if failed.error),
             default=len(window),
@@ -398,7 +398,7 @@ class _Reader:
             yield batch
 
     def _fits(self, batch: Sequence[_Entry], entry: _Entry, room: float) -> bool:
-        """Whether a text may be added to a batch. The texts of the batch are at least as long.
+        """Whether the text `entry` may be added to a batch of texts that are at least as long.
 
         `room` is the memory that the batch may need, in bytes.
         """
@@ -419,7 +419,7 @@ class _Reader:
         """Read a batch, and store the record or error of each text in its entry.
 
         Use one forward pass if possible. If memory is not sufficient, divide the batch into halves.
-        After another error or different weights, read each text alone.
+        After another error, or if `_read_together` returns False, read each text alone.
         """
         if len(batch) == 1 or not self._can_batch:
             for entry in batch:
@@ -433,7 +433,8 @@ class _Reader:
             same = False
             half = len(batch) // 2
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-            # Either one text or the batch caused the error. Reading each text alone shows which.
+            # One text or the combination of texts caused the error. Reading each text alone shows
+            # which.
             same, half = False, 0
         else:
             half = 0
@@ -448,15 +449,15 @@ class _Reader:
         for entry in batch:
             self._read_alone(entry)
         # If a text also raised an error alone, the text was the cause, and further batches are
-        # possible. Otherwise the batch was the cause, and all further texts are read alone.
+        # possible. If not, the batch was the cause, and all further texts are read alone.
         self._can_batch = any(entry.error for entry in batch)
 
     def _read_together(self, batch: Sequence[_Entry]) -> bool:
-        """Read a batch in one forward pass, and return whether its weights are correct.
+        """Read a batch in one forward pass. Return False if a comparison shows wrong weights.
 
-        In some batches, the shortest text is also read alone. If its weights differ from those in
-        the batch, return False. If earlier batches were compared and accepted, raise
-        _DifferentError instead, because some of their weights may be wrong.
+        In some batches, the shortest text is also read alone, and its weights are compared with
+        those in the batch. If they differ and an earlier comparison did not, raise _DifferentError,
+        because weights of earlier batches may be wrong, too.
         """
         singles = [entry.batch for entry in batch if entry.batch is not None]
         joined = joined_examples(singles, self._padding)
@@ -465,7 +466,7 @@ class _Reader:
         padded = len({entry.length for entry in batch}) > 1
         self._forwards[padded] += 1
         count = self._forwards[padded]
-        # Compare only in batches 1, 2, 4, 8 and so on.
+        # Compare only in batches 1, 2, 4, 8 and so on, counted separately with and without padding.
         if count & (count - 1):
             return True
         shortest = batch[-1]
@@ -527,15 +528,17 @@ class _Reader:
         )
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:
-        """Return an error like `error` whose message or note names the text (``texts[3]``)."""
+        """Return an error like `error` whose message or note usually names the text, ``texts[3]``.
+
+        Messages on arguments for all texts do not name a text.
+        """
         kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
         kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
         if kind is None or isinstance(error, torch.OutOfMemoryError):
             error.add_note(f"This was texts[{index}].")
             return error
         words = str(error)
-        # Create an error of a built-in class, because the class of `error` may need other arguments
-        # than a message.
+        # Use a built-in class, because the class of `error` may need arguments besides a message.
         named = kind(f"{self._text_prefix(index, words)}{words}")
         named.__cause__ = error
         return named

@@ -48,8 +48,8 @@ ROLES = {
     "delimiter": "delimiter",
     "rare token": "rarest token",
 }
-#: Prefix of the names of syntactic roles, such as "syntactic: nsubj". The names of roles that
-#: attend from the head of a relation to the dependent also have the suffix `REVERSED`.
+#: Prefix of the names of syntactic roles, such as "syntactic: nsubj", in which a dependent word
+#: attends to its head word. If the head word attends to the dependent, `REVERSED` is the suffix.
 SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
 # Roles of heads that attend to an attention sink: a token that gets the attention that a head does
@@ -90,8 +90,8 @@ class Role:
     low, high : float
         Bounds of the confidence interval of `difference`, with confidence ``1 - level``.
     baseline : float
-        Mean of the baseline over the same texts. If the role has two baselines, this and the
-        following fields refer to the baseline whose test has the larger p value.
+        Mean of the baseline over texts. If the role has two baselines, `low`, `high`, `baseline`,
+        `difference` and `p_value` belong to the baseline whose test has the larger p value.
     difference : float
         Mean over texts of the score minus the baseline.
     p_value : float
@@ -211,10 +211,9 @@ class Roles:
         ]
 
     def of(self, layer: int, head: int) -> list[Role]:
-        """Return the roles of a head.
+        """Return the roles of a head, sorted by the difference between score and baseline.
 
-        They are sorted by the difference between score and baseline, the largest first. "first
-        token" and "delimiter" are last.
+        The role with the largest difference is first. "first token" and "delimiter" are last.
 
         Parameters
         ----------
@@ -402,7 +401,7 @@ class _Test:
 
     `baseline` is the mean of the baseline, and `difference` the mean of the score minus the
     baseline. `half` is half the width of the confidence interval of the difference. `half` and
-    `p_value` are NaN if there are too few texts.
+    `p_value` are NaN if there are too few texts or no baseline.
     """
 
     baseline: float
@@ -446,7 +445,7 @@ def _strongest_first(test: tuple[Role, bool]) -> tuple[bool, float]:
 
 
 def benjamini_hochberg(p_values: Numbers) -> Numbers:
-    """Correct the p values of many tests for their number (Benjamini and Hochberg 1995).
+    """Correct p values for the number of tests (Benjamini and Hochberg 1995).
 
     A corrected value is the smallest false discovery rate at which the test is significant. NaN
     values are ignored and remain NaN.

@@ -93,13 +93,13 @@ class HeadStatistics:
     """Statistics of every head over many texts: scores, offsets, classes and strongest edges.
 
     Create the statistics with `attnviz.head_statistics`, or add records one by one with `add`. The
-    sum (``+``) of two objects is the statistics of the texts of both. It requires the same model
-    and settings, and different texts.
+    sum (``+``) of two objects is the statistics of the texts of both. Both objects must have the
+    same model and settings, and different texts.
 
     Parameters
     ----------
     model : str, optional
-        Name of the model. By default that of the first record.
+        Name of the model. By default the model's name in the first record.
     weights : str, optional
         Hash of the model's weights. `attnviz.head_statistics` computes it. Statistics with
         different hashes cannot be added.
@@ -145,7 +145,7 @@ class HeadStatistics:
             )
         self._columns = tuple(names)
         self._frequencies = dict(frequencies or {})
-        #: Sentences on layers that the records do not show. `notes` also has other sentences.
+        #: Sentences on layers that the records do not show, which `notes` also contains.
         self.remarks: tuple[str, ...] = ()
         self._state = _State((), 0, 0, 0, MappingProxyType({}), model)
         self._views: dict[str, tuple[StackTotals, StackStatistics]] = {}
@@ -224,7 +224,7 @@ class HeadStatistics:
         return self.stack().roles(margin, level)
 
     def stack(self, name: str | None = None) -> StackStatistics:
-        """Return the statistics of one stack. They do not change if further texts are added.
+        """Return the statistics of one stack. The result does not change if texts are added later.
 
         Parameters
         ----------
@@ -284,9 +284,9 @@ class HeadStatistics:
         TypeError
             If an argument has a wrong type.
         ValueError
-            If the text was added before. If the record belongs to another model or contains signed
-            numbers instead of weights. If the columns or the parse do not fit its tokens. After an
-            error the statistics are unchanged.
+            If the text was added before. If the record has another model, other layers or other
+            numbers of heads, or contains signed numbers instead of weights. If `columns` or `parse`
+            does not fit the tokens. After an error the statistics are unchanged.
         """
         if not isinstance(record, AttentionRecord):
             raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
@@ -708,8 +708,8 @@ class StackStatistics:
             The columns have the labels `offset_labels`. For an offset, the entry is the mean weight
             of all pairs with this offset, except pairs with the first key. For "first", it is the
             mean over queries of the weight on the first key. For "rest", it is the mean over
-            queries of the total weight on all other keys that have no column. An entry is NaN if no
-            such pair exists.
+            queries of the total weight on all keys that belong to no other column. An entry is NaN
+            if no such pair exists.
 
         Raises
         ------
@@ -1093,7 +1093,7 @@ class StackStatistics:
         return self.heads_per_layer[self.layers.index(self.layer_number(layer))]
 
     def _head_slice(self, layer: int) -> slice:
-        """Return the slice of the heads of a layer, counted through all layers of the stack."""
+        """Return the slice of the heads of a layer among the heads of all layers of the stack."""
         index = self.layers.index(self.layer_number(layer))
         start = sum(self.heads_per_layer[:index])
         return slice(start, start + self.heads_per_layer[index])
@@ -1110,7 +1110,10 @@ class StackStatistics:
 
 
 def _sum_of_states(first: _State, second: _State) -> _State:
-    """Return the sum of two states. Raise ValueError if they share a text or have other layers."""
+    """Return the sum of two states.
+
+    Raise ValueError if the states share a text, or have different models, layers or head numbers.
+    """
     if first.model is not None and second.model is not None and first.model != second.model:
         raise ValueError(
             f"the statistics belong to model {first.model!r}, and the other statistics or the "

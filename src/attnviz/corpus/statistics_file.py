@@ -47,9 +47,9 @@ def write_statistics(
     *,
     arguments: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write statistics to a file, and return its path.
+    """Write statistics to a file, and return the path of the file.
 
-    A checkpoint also has `arguments`, the arguments of `head_statistics`. The file is replaced
+    In a checkpoint, `arguments` describes the call of `head_statistics`. The file is replaced
     atomically, so an interrupt does not damage an existing file.
     """
     arrays: _Arrays = {}
@@ -170,7 +170,7 @@ def read_statistics(path: str | os.PathLike[str], kind: type[HeadStatistics]) ->
 def statistics_state(
     path: str | os.PathLike[str], kind: type[HeadStatistics]
 ) -> tuple[HeadStatistics, dict[str, Any] | None]:
-    """Read statistics from a file. If it is a checkpoint, also return its arguments, else None."""
+    """Read statistics from a file. Return them and the arguments of a checkpoint, or None."""
     header, arrays = read_arrays(saved_file(as_path("path", path, "file")), verify=True)
     if header.get("kind") != _KIND:
         raise ValueError(

@@ -21,8 +21,8 @@ _KINDS = (
 class Texts:
     """Sequence of texts, pairs of texts, or images. An item is loaded when it is accessed.
 
-    `column` is the name of the column of a dataset or table that contains the texts. If items of a
-    list are dicts, it is the key of the text.
+    `column` names the column with the texts in a dataset or table. If an item of a list is a dict,
+    `column` is the key of the text.
 
     Examples
     --------
@@ -72,10 +72,9 @@ class Texts:
         return text
 
     def values(self, name: str) -> tuple[Any, list[str] | None]:
-        """Return the values of a column of the dataset or table.
+        """Return the values of a column of the dataset or table, and the names of its classes.
 
-        If the values are class indices (``datasets.ClassLabel``), the second result has the names
-        of the classes. Otherwise it is None.
+        The names are None unless the values are class indices (``datasets.ClassLabel``).
         """
         if self._names is None:
             raise ValueError(
@@ -96,7 +95,7 @@ class TextColumns:
     """Columns of all texts. A column has an entry for each text.
 
     An entry is one value, or a sequence with a value for each token. `columns` maps names to lists
-    of entries, or is a list of names of columns of the dataset.
+    of entries, or has the names of columns of the dataset.
 
     Examples
     --------
@@ -144,7 +143,7 @@ class TextColumns:
         }
 
     def check(self, index: int, record: AttentionRecord) -> None:
-        """Raise if an entry of the text `index` does not fit the number of tokens of its record."""
+        """Raise if an entry of the text `index` does not fit the numbers of tokens in `record`."""
         counts = {
             len(side)
             for stack in record.stacks.values()

@@ -6,6 +6,7 @@ score x of one text is stored as round(x * 2**32), and a sum of weights x as rou
 
 Totals also have edges. An edge is a pair of a query and a key with its weight. Each head keeps a
 limited number of edges, those with the largest `order`. The tokens near these edges are kept, too.
+The edges of a new text are candidates until the edges to keep are selected.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ Whole = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
 #: Names of the sums of each score. The first line has the number of texts, the sum of the scores,
-#: and the sum of their squares. Each other line belongs to a baseline. It has the number of texts,
-#: the sum of the baselines, the sum of the differences (score minus baseline), and the sum of their
-#: squares.
+#: and the sum of the squared scores. Each other line belongs to a baseline. It has the number of
+#: texts, the sum of the baselines, the sum of the differences (score minus baseline), and the sum
+#: of the squared differences.
 FIELDS = (
     *("texts", "sum", "squares"),
     *("shuffled texts", "shuffled sum", "over shuffled", "squares over shuffled"),
@@ -48,7 +49,8 @@ _SCALE = 1 << 32
 _PAIR_SCALE = 1 << 28
 # Number of tokens that are kept before and after the query and the key of an edge.
 _WINDOW = 6
-# The best edges of each head are selected when there are more candidates than this number.
+# The edges to keep are selected when the candidates of all heads exceed this number plus twice the
+# number of kept edges.
 _MAX_CANDIDATES = 1 << 14
 
 
@@ -127,7 +129,7 @@ class Pool:
         return replace(self, candidates=tuple(candidates))
 
     def settled(self) -> Pool:
-        """Return a pool without candidates, which keeps the best of all edges."""
+        """Return a pool without candidates, which keeps the edges with the largest `order`."""
         if not self.candidates:
             return self
         best = largest_per_head([self.kept, *self.candidates], self.max_edges, self.num_heads)
@@ -153,7 +155,7 @@ class Tables:
     counts: Whole
 
     def plus(self, other: Tables) -> Tables:
-        """Return the sum of two tables. If their classes differ, it has all classes, sorted."""
+        """Return the sum of two tables. If the classes differ, the sum has all of them, sorted."""
         if self.names == other.names:
             return Tables(
                 self.names,
@@ -193,8 +195,7 @@ class StackTotals:
     scores : mapping of str to ndarray of int64, (fields, heads)
         Sums of each score. The rows are listed in `FIELDS`.
     offsets, offset_counts : ndarray of int64, (heads, offsets)
-        Sums of weights by offset, and numbers of pairs in each sum. The offset of a pair is the
-        position of its key minus the position of its query.
+        Sums of the `offsets` and the `offset_counts` of `StackNumbers`.
     tables : mapping of str to Tables
         For each system of classes, sums of weights by class.
     strongest, sampled : Pool
@@ -216,7 +217,7 @@ class StackTotals:
     strongest: Pool
     sampled: Pool
     tokens: tuple[tuple[Mapping[int, KeptTokens], ...], ...]
-    # Number of tokens in `tokens` when unneeded tokens were last dropped.
+    # Largest number of tokens that `settled` has kept so far.
     num_tokens: int = field(default=0, compare=False)
 
     @property
@@ -248,8 +249,8 @@ class StackTotals:
         )
         num_candidates = total.strongest.num_candidates + total.sampled.num_candidates
         max_candidates = _MAX_CANDIDATES + 2 * (len(self.strongest.kept) + len(self.sampled.kept))
-        # Select the best edges when there are many candidates. After that, `min_orders` rejects
-        # edges of later texts with a smaller order before they become candidates.
+        # Select the edges to keep when there are many candidates, or tokens of many texts. After
+        # that, edges of later texts with an `order` below `min_orders` do not become candidates.
         return (
             total.settled()
             if num_candidates > max_candidates or len(total.tokens[0]) > 64
@@ -259,8 +260,9 @@ class StackTotals:
     def settled(self) -> StackTotals:
         """Return totals without candidates.
 
-        Drop the tokens of texts that have no kept edge. If the number of tokens has more than
-        doubled since the last time, also drop all other tokens that are not near a kept edge.
+        Keep only the edges of each head with the largest `order`, and the tokens of texts with such
+        edges. If more than ``2 * num_tokens + 4096`` tokens remain, also drop the tokens that are
+        not near one of these edges.
         """
         if not (self.strongest.candidates or self.sampled.candidates) and len(self.tokens[0]) <= 1:
             return self
@@ -432,10 +434,10 @@ def positions_near(positions: Iterable[int], around: Sequence[int]) -> list[int]
 
 
 def tokens_near(tokens: Sequence[Mapping[int, KeptTokens]], edges: EdgeColumns) -> list[Any]:
-    """Return only those of `tokens` that are near an edge, as a mapping for each side.
+    """Return only those of `tokens` that are near an edge, in the same form.
 
     `tokens` has one mapping of text indices to tokens if queries and keys are the same tokens,
-    otherwise one for queries and one for keys. The texts are in ascending order.
+    otherwise one for queries and one for keys. The texts of the result are in ascending order.
     """
     if not len(edges):
         return [{} for _ in tokens]

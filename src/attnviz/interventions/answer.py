@@ -53,7 +53,7 @@ class Reading(NamedTuple):
     num_tokens: int
 
     def logits(self, answer: Any) -> int:
-        """Return how many of the last rows of logits the model must return for an answer.
+        """Return the number of last rows of logits that the model must return for `answer`.
 
         An answer that is a function needs all rows.
         """
@@ -299,8 +299,9 @@ def answer_of(
 
 
 def _without_logits(model: Any, outputs: Any, requested: Any) -> Answer:
-    """Return the answer for a model without logits: the similarity of its last hidden states.
+    """Return the answer for a model without logits.
 
+    The answer is the cosine similarity of the last hidden states to those of the unchanged run.
     Raise ValueError if the user requested a token or class, or if the output has no hidden states.
     """
     has_hidden = _hidden(outputs) is not None

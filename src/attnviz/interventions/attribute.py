@@ -131,9 +131,9 @@ def attribute(
         One example, as for `attnviz.extract`.
     method : {"gradient", "knockout gradient", "integrated gradients", "value norm", "direct", \
 "relevance", "rollout"}
-        - ``"gradient"``: the weight times the gradient of the answer with respect to it. This is
-          a first-order estimate of the loss of the answer if the weight is set to 0 after the
-          softmax.
+        - ``"gradient"``: the weight times the gradient of the answer with respect to the weight.
+          This is a first-order estimate of the loss of the answer if the weight is set to 0 after
+          the softmax.
         - ``"knockout gradient"``: a first-order estimate of the loss if the pair is removed before
           the softmax, so that the other keys of the query get its weight.
         - ``"integrated gradients"``: the weight times the mean gradient while all weights of a
@@ -151,8 +151,8 @@ def attribute(
           not depend on an answer. Each layer has one matrix for all heads.
     answer : int, str, pair of these, or callable, optional
         As for `attnviz.intervene`. A function must return a tensor. By default the logit of the
-        most likely token minus that of the second. It should not be a probability: the gradient of
-        a probability near 1 is almost 0.
+        most likely token minus that of the second. Do not pass a probability: the gradient of a
+        probability near 1 is almost 0.
     position : int or str, optional
         Token after which the answer is read, by position or text. The last token by default.
     target : str, optional
@@ -170,8 +170,9 @@ def attribute(
     AttentionRecord
         Record with attributions in place of weights. `AttentionStack.measure` has the name of the
         method. Attributions by gradients are signed: positive numbers support the answer. A block
-        of numbers is computed when it is read. Layers whose modules do not use the attention
-        dispatcher of transformers are missing, and a note of the record names them.
+        of numbers is computed when it is read. Layers that cannot be attributed, for example
+        because they do not use the attention dispatcher of transformers, are missing. A note of the
+        record names them.
 
     Raises
     ------
@@ -312,7 +313,7 @@ _Maker = Callable[[LayerAttention, Positions], LayerAttention]
 
 
 def _without_padding(vectors: torch.Tensor, unpadded: torch.Tensor | None) -> torch.Tensor:
-    """Return the vectors of the tokens at `unpadded`, or all if it is None.
+    """Return the vectors of the tokens at `unpadded`, or all vectors if `unpadded` is None.
 
     The tokens are the second axis of `vectors`.
     """
@@ -477,8 +478,8 @@ def _integrated(
     """Compute the vectors for integrated gradients, one layer after the other.
 
     For each layer, a batch runs the model with the layer's outputs scaled by several factors from 0
-    to 1. The returned gradients are means over these factors. The second result is the largest
-    relative deviation from completeness over all layers.
+    to 1. The returned gradients are weighted means over these factors. The second result is the
+    largest relative deviation from completeness over all layers.
     """
     nodes, shares = np.polynomial.legendre.leggauss(steps)
     # The factors are the nodes of the quadrature, mapped from [-1, 1] to [0, 1]. The additional

@@ -37,8 +37,8 @@ __all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_sha
 # Above this weight, the rounding error of 1 - weight is large. The quotient in the formula of
 # "knockout gradient" is then computed from the other weights of the row.
 _CERTAIN = 1 - 1e-3
-# To find the largest attribution of a head, at most this many rows are computed, and at most this
-# many numbers in these rows.
+# To find the largest attribution of a head, at most `_MAX_ROWS` rows with at most `_MAX_NUMBERS`
+# numbers in total, or one row, are computed.
 _MAX_ROWS = 64
 _MAX_NUMBERS = 1 << 20
 
@@ -56,8 +56,8 @@ class GradientAttribution(ScaledAttention):
         value_dim).
     at : {"weights", "logits"}
         ``"weights"`` for the method "gradient", ``"logits"`` for "knockout gradient". With
-        ``"logits"``, a key can have the weight 1 while all other keys have 0 in float32. Its
-        attribution is then 0, because it is unknown which keys would get its weight.
+        ``"logits"``, if a key has the weight 1 and all other allowed keys have 0 in float32, the
+        attribution is 0, because it is unknown which keys would get the weight.
     """
 
     values: torch.Tensor
@@ -67,7 +67,7 @@ class GradientAttribution(ScaledAttention):
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the absolute attributions. It is usually equal to the largest of them."""
+        """Upper bound of the absolute attributions, or None if the weights have no bound."""
         bound = self.base.bound
         return None if bound is None else bound * max(map(self._most, range(self.num_heads)))
 
@@ -146,7 +146,7 @@ class NormAttribution(ScaledAttention):
 
     @property
     def bound(self) -> float | None:
-        """Upper bound of the attributions: the largest norm times the bound of the weights."""
+        """Largest norm times the bound of the weights, or None if the weights have no bound."""
         bound = self.base.bound
         return None if bound is None else bound * float(self.norms.max())
 

@@ -100,7 +100,7 @@ class Change(ABC):
 
     @property
     def _keeps_row_sums(self) -> bool:
-        """Whether each row of weights sums to 1 after the change."""
+        """Whether rows of weights that sum to 1 still sum to 1 after the change."""
         return True
 
     def _check(self, stack: AttentionStack) -> None:
@@ -221,7 +221,7 @@ def _named(flags: Flags, tokens: Tokens) -> str:
 
 @dataclass(frozen=True)
 class Ablate(Change):
-    """Multiply the output of heads by a factor, usually 0, or replace it by its mean.
+    """Ablation: the output of heads is multiplied by a factor, usually 0, or replaced by its mean.
 
     The weights of the head do not change. With ``factor=0`` this is the head mask of Michel et al.
     (2019, arXiv 1905.10650). With `mean_of` it is mean ablation (Wang et al. 2022, arXiv
@@ -321,7 +321,7 @@ def with_means(change: Change, means: Mapping[tuple[str, int], torch.Tensor]) ->
 
 @dataclass(frozen=True)
 class Knockout(Change):
-    """Remove query-key pairs: the query does not attend to the key.
+    """Removal of query-key pairs: the query does not attend to the key.
 
     Parameters
     ----------
@@ -331,10 +331,10 @@ class Knockout(Change):
     layers, heads : int or iterable of int, optional
         Numbers of layers and heads, from 0. Negative numbers count from the end. All by default.
     renormalize : bool, default True
-        If True, the pairs are removed before the softmax, and the other keys of the query get their
-        weight (attention knockout, Geva et al. 2023, arXiv 2304.14767). If False, the weights are
-        set to 0 after the softmax, and the row sums to less than 1. The effects differ, so notes
-        and captions state which of the two was used.
+        If True, the pairs are removed before the softmax, and the weight of the pairs goes to the
+        other keys of the query (attention knockout, Geva et al. 2023, arXiv 2304.14767). If False,
+        the weights are set to 0 after the softmax, and the row sums to less than 1. Notes and
+        captions state whether pairs were removed before or after the softmax.
     stack : str, optional
         Name of the stack. Required if the model has several stacks.
 
@@ -397,7 +397,7 @@ class Knockout(Change):
 
 @dataclass(frozen=True)
 class HideTokens(Change):
-    """Hide tokens: no other token attends to them.
+    """Hiding of tokens: no other token attends to the hidden tokens.
 
     With one token, this is leave-one-out by masking. In self-attention, a hidden token can attend
     to itself.
@@ -461,7 +461,7 @@ class HideTokens(Change):
 
 @dataclass(frozen=True, eq=False)
 class SetWeights(Change):
-    """Replace the weights of heads.
+    """Replacement of the weights of heads.
 
     Parameters
     ----------
@@ -641,7 +641,7 @@ def for_generation(change: Change, stack: AttentionStack, most: tuple[int, int])
 
 
 def keeps_row_sums(change: Change) -> bool:
-    """Return whether each row of weights sums to 1 after the change."""
+    """Return whether rows of weights that sum to 1 still sum to 1 after the change."""
     return change._keeps_row_sums
 
 

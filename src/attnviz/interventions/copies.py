@@ -171,7 +171,7 @@ def watch(
     """Call `at` after each attention computation in this thread.
 
     The calls end with the ``with`` block of `undo`. `trace_all` is as for `Copies`. `turns` has the
-    number of runs of each module that were skipped before the model starts.
+    number of runs of each module that stored outputs replace.
     """
     names = {id(module): name for name, module in model.named_modules()}
     turns = Counter() if turns is None else turns

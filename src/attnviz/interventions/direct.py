@@ -42,9 +42,9 @@ def direct_gradients(
 ) -> DirectGradients:
     """Return the direct gradient of the answer with respect to the outputs of attention modules.
 
-    This gradient passes only the output projection, the residual stream, the last norm, and the
-    modules after this norm. Raise NotImplementedError if the answer is not a linear function of the
-    residual stream.
+    This gradient passes only through the output projection, the residual stream, the last norm, and
+    the modules after this norm. Raise NotImplementedError if heads do not add their outputs to one
+    residual stream, or if its last norm is missing or unknown.
     """
     model = runner.loaded.model
     projections = {

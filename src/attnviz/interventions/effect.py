@@ -37,8 +37,8 @@ class Effect:
         the sum of p log(p / q), where p is the unchanged distribution and q the changed one. None
         if the model has no logits.
     candidates_before, candidates_after : tuple of Candidate
-        The five most likely tokens or classes of the unchanged and of the changed run. Empty if the
-        model has no logits.
+        Up to five most likely tokens or classes of the unchanged and of the changed run. Empty if
+        the model has no logits.
     text_before, text_after : str or None
         Texts that the unchanged and the changed model generate. None without ``generate=``.
 

@@ -161,7 +161,8 @@ def erasure_curve(
 def _order(ranking: Any, text: TokenRemover) -> list[int]:
     """Return the positions of the tokens to erase, in the order of a ranking.
 
-    If the model cannot read an empty text, the last token of the ranking is left out.
+    If the order has all tokens of the text and the model cannot read an empty text, the last token
+    of the order is left out.
     """
     scores = -ranking.values if isinstance(ranking, TokenEffects) else ranking
     try:
@@ -208,7 +209,7 @@ def _flips_after(values: NDArray[np.float64]) -> int | None:
 
 @dataclass(frozen=True)
 class SufficientTokens:
-    """Smallest set of tokens that suffices for an answer.
+    """Smallest set of tokens that was found to suffice for an answer.
 
     The set suffices if the answer is positive after all other tokens are removed.
 

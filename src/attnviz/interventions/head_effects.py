@@ -26,8 +26,8 @@ __all__ = ["HeadEffects", "head_effects"]
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
 
-# Maximum number of tokens in one batch, over all copies of a text. Larger batches are not faster on
-# a CPU.
+# Maximum number of tokens in one batch, over all copies of a text, if the batch has more than two
+# copies. Larger batches are not faster on a CPU.
 _TOKENS_AT_ONCE = 4096
 
 
@@ -45,8 +45,8 @@ class HeadEffects(Sequence[Values]):
     standard_errors : tuple of ndarray of float64 or None
         Standard errors of these means. None if there is only one text.
     noise : float
-        Rounding error of the measurement: the largest change of the answer in a batch without an
-        ablation. Smaller effects are not significant.
+        Rounding error of the measurement: the largest change of the answer for an unchanged copy in
+        a batch. Smaller effects are not significant.
     measure : str
         Description of the answer.
     stack : str
@@ -113,8 +113,8 @@ def head_effects(
     """Ablate every head separately, and measure the change of the model's answer.
 
     The effects are measured, not estimated from gradients. The model runs on batches of copies of
-    the text, and each copy has another ablated head. Layers before the ablated head do not run
-    again.
+    the text, and each copy has another ablated head. In most models, layers before the ablated head
+    do not run again.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _effects(
         layers, stack = text.layers, text.stack
         measures.add(text.answer.measure)
         noise = max(noise, text.noise)
-        # The iterator creates the next text. Without this, the memory of two texts would be in use.
+        # Free the memory of this text before the iterator creates the next text.
         del text
     by_layer = [np.stack(effects) for effects in zip(*effects_of_texts, strict=True)]
     standard_errors = None
@@ -306,7 +306,7 @@ class _Text:
         return bool((row - own).abs().max() <= most)
 
     def sums(self) -> Sums:
-        """Return the sums of the outputs of all heads over all tokens, and the number of tokens."""
+        """Return the sum of each head's outputs over all tokens, and the number of tokens."""
         return sums_of(self._model, self._batch, trace_all=self._trace_all)
 
     def effects_of(self, layer: int, mean: Mapping[ModuleRun, torch.Tensor] | None) -> Values:
@@ -319,9 +319,9 @@ class _Text:
         values = np.empty(heads)
         start = 0
         while start < heads:
-            # In the first and the last layer, the batch has an additional unchanged copy. Its
-            # answer must be equal to that of the text alone. Otherwise the model does not compute
-            # each copy separately.
+            # In the first and the last layer, and without stored outputs, the batch has an
+            # additional unchanged copy. If the answer of this copy differs from that of the text
+            # alone, the model does not compute each copy separately.
             check = layer in (self.layers[0], self.layers[-1]) or not self.reuses
             chunk = list(range(start, min(heads, start + self._most - check)))
             outputs = self._ablated(module_run, chunk, mean, check=check)
@@ -343,8 +343,8 @@ class _Text:
         """Return the model's outputs for a batch in which each copy lacks one of `heads`.
 
         With `check`, the batch starts with an unchanged copy. If its answer differs from that of
-        the text alone, return None, and do not use stored outputs of layers in later calls. If they
-        were not used in this call, raise NotImplementedError.
+        the text alone, return None, and do not use stored outputs of layers in later calls. Raise
+        NotImplementedError instead if this call did not use stored outputs.
         """
         copies = [*([None] if check else []), *heads]
         reached: list[ModuleRun] = []

@@ -140,9 +140,9 @@ def intervene(
 
     The attention functions of the model run without modification. Then the outputs of the changed
     heads at the changed queries are overwritten. In the changed layer, all other outputs stay
-    bit-identical. The model runs three times: unchanged, changed, and in a run that overwrites the
-    same outputs with values computed from the unchanged weights. This third run measures the
-    rounding error of the method (`Effect.noise`).
+    bit-identical. The model also runs without changes, and in a third run that overwrites the same
+    outputs with values computed from the unchanged weights. This third run measures the rounding
+    error of the method (`Effect.noise`).
 
     Parameters
     ----------
@@ -377,8 +377,7 @@ def _in_steps(
 ) -> dict[StackLayer, StepChange]:
     """Return the changes of each attention module during a generation.
 
-    At each step, the number of queries and keys is larger, so a `LayerChange` is made for each
-    step.
+    The numbers of queries and keys can grow, so a `LayerChange` is made for each step.
     """
     # Cache with one entry. At each step, all layers of a stack have the same size, and run one
     # after the other.

@@ -36,8 +36,8 @@ class ProjectedValues:
     """Values of one attention module, and its output projection.
 
     To project a value of one head, the projection is called with zeros for all other heads. The
-    result for zeros alone (the bias) is subtracted. So any module that computes a linear map can be
-    the projection.
+    result for zeros alone (the bias) is subtracted. So any module that computes a linear map plus a
+    bias can be the projection.
 
     Attributes
     ----------

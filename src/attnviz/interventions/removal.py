@@ -28,8 +28,8 @@ __all__ = ["Removal", "TokenRemover", "read_removal"]
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 Arguments = dict[str, Any]
 
-# Maximum number of tokens in one batch, over all copies of a text. Larger batches are not faster on
-# a CPU.
+# Approximate maximum number of tokens in one batch, over all copies of a text. Larger batches are
+# not faster on a CPU.
 _TOKENS_AT_ONCE = 4096
 
 
@@ -152,8 +152,8 @@ class TokenRemover:
         """Return one answer for each set. All remaining texts must have the same length."""
         beside = self._length(sets[0]) == 0
         if beside:
-            # The batch starts with a copy without a removal. Its answer must be equal to that of
-            # the text alone. Otherwise the model does not compute each copy separately.
+            # The batch starts with a copy without a removal. If the answer of this copy differs
+            # from that of the text alone, the model does not compute each copy separately.
             sets = [(), *sets]
         elif not self._noise_measured:
             # A copy with all tokens is longer than the others, so it needs a separate batch.
@@ -181,9 +181,9 @@ class TokenRemover:
         return abs(self.answer.value(outputs, copy) - self.before)
 
     def _check(self, off: float) -> None:
-        """Update `noise` with `off`, the difference between a copy with all tokens and `before`.
+        """Set `noise` to at least `off`: how far the answer of a copy with all tokens is off.
 
-        Raise NotImplementedError if the difference is larger than a rounding error.
+        Raise NotImplementedError if `off` is NaN or larger than a rounding error.
         """
         # Comparisons with NaN are False, so this also rejects NaN.
         if not off <= rounding_of(self._model, self.before):

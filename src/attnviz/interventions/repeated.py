@@ -92,7 +92,7 @@ class _UnchangedRun:
 
 @dataclass(frozen=True)
 class _ChangedRun:
-    """Results of the last changed run. Other answers can be measured in it without a new run."""
+    """Results of the last changed run. If `record` is stored, other answers need no new run."""
 
     changes: tuple[Change, ...]
     outputs: Any
@@ -103,8 +103,9 @@ class _ChangedRun:
 class RepeatedInterventions:
     """Interventions on one example of a model.
 
-    The model runs once without changes and once to measure the noise, and the results are stored.
-    After that, new changes need one forward. Another answer for the same changes needs no forward.
+    The model runs without changes and to measure the noise, and the results are stored. After that,
+    new changes need one forward. Another answer for the same changes needs no forward if the record
+    of the changed run is stored.
 
     The noise is the rounding error of overwritten outputs. To measure it, the outputs of all heads
     are computed again from the unchanged weights, at up to 256 queries. If a module does not

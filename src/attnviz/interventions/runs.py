@@ -172,8 +172,8 @@ class ExampleRunner:
     ) -> Forward:
         """Run the model once on the example, with the changes `change`.
 
-        `logits` is the number of last tokens for which the model returns logits. None is its
-        default. Raise RuntimeError if a layer that should be changed ran without its change.
+        `logits` is the number of last tokens for which the model returns logits. None is the
+        model's default. Raise RuntimeError if a module in `change` ran without its change.
         """
         # A run writes predictions and notes into its batch, so each run needs a new batch.
         self.batch = self._encoded()

@@ -28,8 +28,8 @@ class TokenEffects:
         for the token after which the answer is read. With ``"mean color"``, also NaN for tokens
         that are not patches of an image.
     noise : float
-        Rounding error of the measurement: the largest change of the answer in a batch without a
-        removal. Smaller effects are not significant.
+        Rounding error of the measurement: the largest change of the answer for a copy in a batch
+        without a removal. Smaller effects are not significant.
     measure : str
         Description of the answer.
     removal : {"mask", "mean embedding", "delete", "mean color"}

@@ -38,17 +38,17 @@ TOP_CODE = 255
 TOP_SIGNED_CODE = 127
 # Factor by which weights may exceed the maximum because of rounding in the softmax or in bfloat16.
 _ROUNDING = 1.005
-# Float32 weights are deflated only if at least this share of them is zero. Otherwise deflating
-# hardly reduces their size. Weights with a causal mask have about 50 % zeros.
+# Float32 weights are deflated only if at least this share of them is zero. If fewer are zero,
+# deflating hardly reduces their size. Weights with a causal mask have about 50 % zeros.
 _DEFLATED_ZEROS = 0.25
 # Float32 weights are deflated only if they have at least this size in bytes.
 _DEFLATED_FROM = 4096
-# Maximum number of entries of a cell for which a loop computes the maxima. For longer cells,
-# numpy's `reduceat` is faster.
+# `_max_of_cells` uses a loop if no cell has more entries than this. For longer cells, numpy's
+# `reduceat` is faster.
 _SHORT_CELL = 8
 
-# Largest error of a code, as a share of the largest weight. The code is proportional to the square
-# root of the weight. Therefore small weights, which are the most frequent, have the smallest
+# Largest error of a decoded weight, as a share of the maximum. The code is proportional to the
+# square root of the weight. Therefore small weights, which are the most frequent, have the smallest
 # errors. The error is largest halfway between the two highest codes: (255^2 - 254.5^2) / 255^2.
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
@@ -128,7 +128,7 @@ def not_finite_error(label: str, which: str) -> ValueError:
 def check_weights(
     weights: NDArray[np.float32], maximum: float = 1.0, *, signed: bool = False, label: str
 ) -> None:
-    """Raise ValueError if a weight is NaN, infinite, negative or too large.
+    """Raise ValueError if a weight is NaN, infinite, too large, or negative without `signed`.
 
     Parameters
     ----------
@@ -316,8 +316,7 @@ def _max_of_cells(
     if longest > _SHORT_CELL:
         return np.maximum.reduceat(weights, starts, axis=axis)
     # Compare the first entries of all cells with their second entries, then with their third
-    # entries, and so on. This is faster than `reduceat`, whose time hardly depends on the length of
-    # cells.
+    # entries, and so on. For short cells, this is faster than `reduceat`.
     maxima = np.take(weights, starts, axis)
     for offset in range(1, longest):
         np.maximum(maxima, np.take(weights, np.minimum(starts + offset, last), axis), out=maxima)

@@ -1,8 +1,8 @@
 """Description of a record for a view: tokens and properties of the stacks, without weights.
 
 The description of a long text is compressed and sent in several messages, because some hosts close
-the connection after a message of this size. ``Source.describe`` in ``js/src/client/source.ts``
-requests and decompresses the description.
+the connection after a message that is too large. ``Source.describe`` in
+``js/src/client/source.ts`` requests and decompresses the description.
 
 Functions that return `Steps` are generators. They yield their progress after each step of the
 computation, and return the result at the end. Between two steps other requests can be answered.
@@ -67,8 +67,8 @@ class EmbeddedShare(TypedDict):
     Attributes
     ----------
     form : {"all", "vectors", "strongest"}
-        "all": the page has every weight. "vectors": it has queries and keys, from which it computes
-        the weights. "strongest": it has only the largest weights of each query.
+        "all": the page has every weight. "vectors": the page computes the weights from queries and
+        keys. "strongest": the page has only the largest weights of each query.
     covered : float
         Sum of the embedded weights divided by the sum of all weights. For signed numbers, the sums
         are of absolute values.

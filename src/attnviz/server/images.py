@@ -21,7 +21,7 @@ __all__ = ["ImageHeader", "average_image", "encode_image"]
 
 
 class ImageHeader(TypedDict):
-    """Height and width in pixels of the image in a reply's buffer, with three bytes per pixel."""
+    """Height and width of an image in pixels."""
 
     height: int
     width: int

@@ -23,8 +23,8 @@ __all__ = ["KernelChannel", "Server"]
 
 _logger = logging.getLogger(__name__)
 
-# Maximum number of ids of cancelled requests that are stored, and of requests with unfinished
-# replies. A browser has far fewer requests at the same time.
+# Maximum number of stored ids of cancelled requests. Also the maximum number of stored requests
+# with unfinished replies. A browser has far fewer requests at the same time.
 _MAX_IDS = 256
 # Maximum length of an error message. The message may quote long arguments of the request.
 _MAX_CHARACTERS = 2_000
@@ -34,9 +34,9 @@ class Server(Protocol):
     """Interface of an object that answers requests about a record or a corpus."""
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Return the answer. If it is not finished, return its progress.
+        """Return the answer, or the progress of an unfinished answer.
 
-        In that case the browser must send the request again.
+        After a reply with the progress, the browser must send the request again.
         """
         ...
 

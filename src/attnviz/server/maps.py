@@ -1,4 +1,4 @@
-"""Maps of complete heads with a limited size.
+"""Maps of the weights of heads, with a limited number of cells.
 
 A cell of a map covers several queries and keys. It shows their largest weight (max pooling), so
 that single large weights remain visible.

@@ -47,7 +47,7 @@ class ReplyProgress(TypedDict):
 
 
 class PendingHeader(TypedDict):
-    """Header with the progress of an unfinished reply. Sending the request again continues it."""
+    """Header with the progress of a computation, which continues if the request is sent again."""
 
     pending: ReplyProgress
 
@@ -87,8 +87,9 @@ class PendingReplies:
     def reply(self, request: object, steps: Steps[Reply], seconds: float | None = None) -> Reply:
         """Compute the reply to `request` for up to `seconds`, by default `REPLY_SECONDS`.
 
-        If the reply is pending, continue it, and ignore `steps`. Otherwise begin it with the
-        generator `steps`. Return the reply, or its progress if it is not finished.
+        If the reply is pending, continue its computation, and ignore `steps`. If it is not, begin
+        with the generator `steps`, unless too many other replies are pending. Return the reply, or
+        its progress if it is not finished.
         """
         pending = self._find_or_begin(request, steps)
         if pending is None:

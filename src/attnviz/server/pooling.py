@@ -18,9 +18,9 @@ _Number = TypeVar("_Number", np.float32, np.float64)
 __all__ = ["join_signs", "split_signs"]
 
 # A cell shows the result of its negative numbers only if its absolute value exceeds the result of
-# the positive numbers by this fraction. Each row of a difference sums to 0. Therefore both results
-# are equal in a cell with complete rows. Without this margin, rounding errors would determine the
-# sign.
+# the positive numbers by this fraction. Each row of a difference sums to 0. Therefore both means
+# have the same absolute value in a cell with complete rows. Without this margin, rounding errors
+# would determine the sign.
 _TIE = 1e-3
 
 

@@ -107,9 +107,9 @@ class RowNormalizers:
     def _part(
         self, stack: AttentionStack, layer: int, head: int, rows: Rows, columns: slice
     ) -> tuple[NDArray[np.float32], int]:
-        """Return the weights of `rows` and `columns`, and the number of computed logits.
+        """Return the weights of `rows` and `columns`, and the number of logits or weights computed.
 
-        More logits than weights are computed if normalizers are not cached.
+        This number is larger than the number of returned weights if normalizers are not cached.
         """
         attention, num_keys = stack.attention(layer), len(stack.key_tokens)
         head = stack.head_number(layer, head)
@@ -138,12 +138,14 @@ class RowNormalizers:
     def whole_rows(
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice
     ) -> torch.Tensor:
-        """Compute the weights of the queries `rows` on all keys, and cache their normalizers.
+        """Compute the weights of the queries `rows` on all keys.
+
+        The normalizers are cached, except for short texts and layers without queries and keys.
 
         Returns
         -------
         Tensor
-            Weights, float32, (rows, keys), on the device of the queries.
+            Weights, float32, (rows, keys), on the device of the layer's queries or on the CPU.
         """
         attention = stack.attention(layer)
         head = stack.head_number(layer, head)
@@ -185,7 +187,8 @@ class RowNormalizers:
     ) -> torch.Tensor:
         """Return the cached normalizers of a head. The caller may fill in missing values.
 
-        `side` is the index of the attention in the result of `softmax_sides`.
+        `side` is an index into `softmax_sides`. For a difference ``b - a``, 0 selects the
+        normalizers of `a` and 1 those of `b`. Other layers have only index 0.
 
         Returns
         -------

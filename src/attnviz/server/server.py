@@ -242,7 +242,8 @@ class MapsRequest:
     """Request for maps of heads with at most `size` rows and columns.
 
     Each cell of a map has the largest of its weights. For signed numbers, it has the number with
-    the largest absolute value, including its sign.
+    the largest absolute value, including its sign. For long texts, only some queries are used
+    (`MapsHeader.sampled`).
 
     Attributes
     ----------
@@ -429,7 +430,7 @@ class VectorsRequest:
 @RECORD_REQUESTS.add("image", ImageHeader)
 @dataclass(frozen=True)
 class ImageRequest:
-    """Request for an image of the record. An image that exceeds a reply is reduced."""
+    """Request for an image of the record. An image that is too large for a reply is reduced."""
 
     index: int
 
@@ -639,7 +640,7 @@ class InterveneRequest:
 @RECORD_REQUESTS.add("changed", ChangedHeader)
 @dataclass(frozen=True)
 class ChangedRequest:
-    """Request for the stacks of the run with the given changes."""
+    """Request for the stacks of the run of the model with `changes`."""
 
     changes: tuple[RequestedChange, ...]
 

@@ -1,8 +1,8 @@
 """Strongest keys of queries: the keys with the largest weights among all keys of a text.
 
-They show to which tokens a query attends outside the part of the text that a view shows.
-``js/src/client/requests/strongest.ts`` reads the replies. In exported pages, it computes the same
-results.
+With these keys, a view shows the strongest weights of a query even if it does not draw all keys.
+``js/src/client/requests/strongest.ts`` reads the replies. In exported pages, this file computes the
+same results.
 
 Functions that return `Steps` are generators. They yield their progress after each step of the
 computation, and return the result at the end. Between two steps other requests can be answered.
@@ -66,8 +66,8 @@ class Strongest:
     Attributes
     ----------
     keys : ndarray
-        Positions of the keys, int32, (matrices, rows, k). The strongest key of a row is first. If a
-        row has fewer than k keys, the remaining entries are -1.
+        Positions of the keys, int32, (matrices, rows, k). The strongest key of a row is first. Keys
+        with weight 0 are replaced by -1.
     weights : ndarray
         Weights of `keys`, float32, (matrices, rows, k). 0 if the key is -1.
     sums : ndarray
@@ -97,7 +97,7 @@ def find_strongest_keys(
 ) -> Steps[Strongest]:
     """Find the k strongest keys of each query, and compute sums of the weights of each query.
 
-    The arguments are those of `attnviz.server.server.StrongestRequest`. Raise ValueError before the
+    See `attnviz.server.server.StrongestRequest` for the arguments. Raise ValueError before the
     computation if the result would exceed `max_bytes`.
 
     Examples
@@ -236,8 +236,8 @@ def _left_out_keys(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
 def _keys_of_pair(tokens: Tokens, pair: str) -> NDArray[np.bool_]:
     """Return flags of the keys that `pair` includes, (keys,).
 
-    They are all keys for "all", and otherwise the keys in the second text of `pair`, such as the
-    keys in text b for "a-b". Special tokens belong to neither text.
+    "all" includes all keys. Other values include the keys in one text, such as text b for "a-b".
+    Special tokens belong to neither text.
     """
     if pair == "all":
         return np.ones(len(tokens), np.bool_)

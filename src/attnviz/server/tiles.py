@@ -36,7 +36,8 @@ __all__ = ["TILE", "Pooled", "TileHeader", "encode_tile"]
 TILE = 256
 # Maximum zoom level. A matrix that needs a higher level does not fit into memory.
 _MAX_LEVEL = 24
-# If a matrix or a tile has at most this many weights, all queries of the tile are used.
+# If the matrices or the tiles of all requested heads have at most this many weights in total, all
+# queries of the tile are used.
 MAX_EXACT_PAIRS = 1 << 24
 # Approximate maximum number of weights that are computed for a tile with sampled queries.
 _MAX_SAMPLED_PAIRS = 1 << 26
@@ -102,8 +103,7 @@ def encode_tile(
         Cells of the tile, (1, rows of cells, columns of cells).
     interval : int or None
         Sampling interval: one of `interval` successive queries is used, with all keys of the tile.
-        None if all queries are used. The interval depends only on the level and on the numbers of
-        tokens and heads, so it is the same for all tiles of a level.
+        None if all queries are used. The interval is the same for all tiles of a level.
     """
     layer, heads = check_heads(stack, layer, heads)
     rows, columns = _check_tile(stack, level, position, pooled)
@@ -195,7 +195,7 @@ def _sample_queries(rows: slice, interval: int) -> NDArray[np.int64]:
 def _check_tile(
     stack: AttentionStack, level: int, position: tuple[int, int], pooled: str
 ) -> tuple[slice, slice]:
-    """Return the ranges of queries and keys of a tile. Raise ValueError if it does not exist."""
+    """Return the ranges of queries and keys of a tile. Raise ValueError for invalid arguments."""
     if pooled not in {"mean", "max"}:
         raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
     if not 0 <= level <= _MAX_LEVEL:

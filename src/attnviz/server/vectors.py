@@ -19,7 +19,7 @@ from attnviz.record.stack import AttentionStack
 
 __all__ = ["NUM_STRONGEST", "RowHeader", "VectorsHeader", "encode_vectors", "require_vectors"]
 
-#: Number of strongest keys in a reply. They are chosen from all keys of the row.
+#: Maximum number of strongest keys in a reply, which are chosen from all keys of the row.
 NUM_STRONGEST = 5
 
 _FLOAT_BYTES = 4
@@ -111,7 +111,7 @@ def encode_vectors(
     """Return the header and the buffer of a reply about one query and the requested keys.
 
     `token` is the position of the query. The arrays of the buffer are float32 in little endian.
-    Raise ValueError if the buffer would exceed `max_bytes`.
+    Raise ValueError if the buffer would exceed `max_bytes`, or if a number is NaN or infinite.
     """
     attention = require_vectors(stack, layer)
     for name, index, count in (
