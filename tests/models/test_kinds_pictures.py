@@ -148,7 +148,7 @@ def test_an_image_padded_to_a_number_of_patches() -> None:
     assert np.abs(record.images[0].astype(int) - image).max() <= 1
     weights = record.stacks["vision"].weights(layer=1)
     assert not weights[:, :, 12:].any()
-    assert_own(record, own_modules(model, inputs, {"vision": ""}), peak=0.25)
+    assert_own(record, own_modules(model, inputs, {"vision": "encoder"}), peak=0.25)
     for row, column in [(0, 0), (1, 3), (2, 2)]:
         other = with_patch(image, (8 * row, 8 * column), 8)
         changed = changed_queries(model, processor, (image, other), "vision", 0)

@@ -7,12 +7,9 @@ until rows have clear maxima, and each comparison checks this.
 from __future__ import annotations
 
 import copy
-import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -21,6 +18,7 @@ from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, extract
 from attnviz.record.attention import QueryKeyAttention
+from model_types.reference import module_calls
 
 __all__ = [
     "IDS",
@@ -54,9 +52,6 @@ _SHARPENED = set(
     "q k query key q_proj k_proj qkv qkv_proj query_key_value Wqkv in_proj query_proj key_proj "
     "q_b_proj kv_b_proj c_attn".split()
 )
-
-
-_EAGER_FUNCTION = "eager_attention_forward"
 
 
 def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | None = None) -> Any:
@@ -127,34 +122,16 @@ def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weight
 def own_modules(
     model: Any, arguments: Mapping[str, Any], parts: Mapping[str, str]
 ) -> dict[str, list[Weights]]:
-    """Return the weights that the eager function of a model computes, by stack.
+    """Return the weights that the attention modules of an eager copy of a model compute, by stack.
 
     The result is like that of `reference`, but contains also towers that are not in the output.
     `parts` maps each stack to a text that only the paths of its attention modules contain.
     """
-    eager = _eager(model)
-    paths = {id(module): path for path, module in eager.named_modules()}
-    by_stack: dict[str, list[Weights]] = {stack: [] for stack in parts}
-    files = {sys.modules[type(module).__module__] for module in eager.modules()}
-    functions = [
-        (file, name) for file in files for name in vars(file) if name.endswith(_EAGER_FUNCTION)
-    ]
-
-    def recording(eager_function: Callable[..., Any]) -> Callable[..., Any]:
-        def recorded(module: Any, *args: Any, **kwargs: Any) -> Any:
-            output, weights = eager_function(module, *args, **kwargs)
-            for stack, part in parts.items():
-                if part in paths[id(module)]:
-                    by_stack[stack].append(weights.float().numpy())
-            return output, weights
-
-        return recorded
-
-    with ExitStack() as stack:
-        for file, name in functions:
-            stack.enter_context(mock.patch.object(file, name, recording(getattr(file, name))))
-        _run(eager, arguments)
-    return by_stack
+    calls = module_calls(_eager(model), arguments)
+    return {
+        stack: [weights[0].float().numpy() for path, weights in calls.items() if part in path]
+        for stack, part in parts.items()
+    }
 
 
 def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
