@@ -22,8 +22,8 @@ interface Case {
   }[];
 }
 
-// Inputs, and attention weights that PyTorch and transformers computed from them. Tests in Python
-// read the same file.
+// Layers as Python writes them into a page, and their logits and weights by the formulas of the tests
+// in Python.
 const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
 
@@ -40,7 +40,7 @@ describe("attention of a page", () => {
     expect(cases.length).toBeGreaterThan(10);
   });
 
-  it.each(cases)("equals the model's: $name", async ({ layer, arrays, rows }) => {
+  it.each(cases)("equals the formulas: $name", async ({ layer, arrays, rows }) => {
     const source = sourceOf(layer, arrays);
     expect(rows).toHaveLength(layer.num_heads * layer.num_queries);
     for (const { head, token, logits, weights, sink_weight } of rows) {

@@ -11,75 +11,40 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.pages import vectors as embedded
 from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import (
-    BandMask,
-    Bias,
-    DistanceBias,
-    InsertedBias,
-    InsertedMask,
-    Mask,
-    compact_bias,
-    compact_mask,
-)
+from attnviz.record.masks import BandMask, DistanceBias
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import run_steps
+from fixtures.make_vectors import OPTIONS, case
+from rounding import logit_error, weights_error
+from unit.formulas import logits_of, weights_of
+from unit.layers import HEADS, LAYER, counts, ranges, softmaxes, stack_of
 from unit.records import vectors, words
 
-# A script writes this file without attnviz. The TypeScript tests read the same file.
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "vectors.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
-each_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 
 
 def inflated(text: str, kind: str = "<f4") -> NDArray[Any]:
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), kind).copy()
+    return np.frombuffer(inflated_bytes(text), kind)
 
 
-def layer_of(case: dict[str, Any]) -> QueryKeyAttention:
-    """Return the layer of a case, from its dense mask and bias."""
-    layer = case["layer"]
-
-    def side(name: str, heads: int, tokens: int) -> torch.Tensor:
-        flat = inflated(case["arrays"][layer[name]])
-        return torch.from_numpy(flat.reshape(heads, tokens, layer["head_dim"]))
-
-    allowed, bias = case["allowed"], case["bias"]
-    inserted = layer["mask"] is not None and layer["mask"]["kind"] == "inserted"
-    mask: Mask | None = None if allowed is None or inserted else compact_mask(torch.tensor(allowed))
-    added: Bias | None = None if bias is None or inserted else compact_bias(torch.tensor(bias))
-    if inserted:
-        # Nothing is known about tokens that see nothing and that no query sees.
-        flags = torch.tensor(allowed)
-        units = torch.nonzero(flags[0].any(0)).flatten()
-        sizes = flags.shape[1], flags.shape[2]
-        mask = InsertedMask(compact_mask(flags[:, units][:, :, units]), units, units, *sizes)
-        base = compact_bias(torch.tensor(bias)[:, units][:, :, units])
-        assert base is not None
-        added = InsertedBias(base, units, units, *sizes)
-    return QueryKeyAttention(
-        side("queries", layer["num_heads"], layer["num_queries"]),
-        side("keys", layer["num_key_heads"], layer["num_keys"]),
-        layer["scale"],
-        mask,
-        added,
-        layer["softcap"],
-        None if layer["sinks"] is None else torch.tensor(layer["sinks"]),
-    )
+def inflated_bytes(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text))
 
 
-def record_of(attention: QueryKeyAttention, layer: int = 3) -> AttentionRecord:
-    queries = Tokens.of(words(attention.num_queries))
-    same = attention.num_queries == attention.num_keys
-    keys = None if same else Tokens.of(words(attention.num_keys, "k"))
-    return AttentionRecord({"self": AttentionStack("self", {layer: attention}, queries, keys)})
+def record_of(attention: QueryKeyAttention) -> AttentionRecord:
+    return AttentionRecord({"self": stack_of(attention)})
 
 
 def requested(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -98,65 +63,45 @@ def requested(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any]
     return dict(reply.header), parts
 
 
-@each_case
-def test_weights_and_logits_are_those_of_other_attentions(case: dict[str, Any]) -> None:
-    record = record_of(layer_of(case))
-    num_keys = case["layer"]["num_keys"]
-    for row in case["rows"]:
-        request = {"layer": 3, "head": row["head"], "token": row["token"]}
-        header, parts = requested(record, **request, keys=[0, num_keys])
-        logits = [-np.inf if logit is None else logit for logit in row["logits"]]
-        np.testing.assert_allclose(parts["logits"], logits, atol=1e-4)
-        np.testing.assert_array_equal(parts["allowed"], np.isfinite(logits))
-        np.testing.assert_allclose(parts["weights"], row["weights"], atol=2e-6)
-        if row["sink_weight"] is None:
-            assert header["sink"] is None
-        else:
-            assert header["sink"]["weight"] == pytest.approx(row["sink_weight"], abs=1e-5)
-        assert header["num_allowed"] == np.isfinite(logits).sum()
-        assert header["weight_in_range"] == pytest.approx(sum(row["weights"]), abs=1e-5)
-        # Cells add up to the logit, and the logit gives the weight. The normalizer also counts keys
-        # outside the requested range.
-        header, parts = requested(record, **request, keys=[1, num_keys])
-        sums = (parts["query"] * parts["keys"] * header["scale"]).sum(1)
-        cap = header["softcap"]
-        capped = sums if cap is None else cap * np.tanh(sums / cap)
-        visible = parts["allowed"] == 1
-        actual = (capped + parts["bias"])[visible]
-        np.testing.assert_allclose(actual, parts["logits"][visible], atol=1e-4)
-        assert not parts["weights"][~visible].any()
-        weights = np.exp(parts["logits"][visible] - (header["log_sum_exp"] if visible.any() else 0))
-        np.testing.assert_allclose(weights, parts["weights"][visible], atol=1e-5)
+@given(st.data(), st.integers(0, HEADS - 1))
+def test_logits_and_weights_equal_the_formulas(data: st.DataObject, head: int) -> None:
+    attention = data.draw(softmaxes(data.draw(counts), data.draw(counts)))
+    token = data.draw(st.integers(0, attention.num_queries - 1))
+    keys = data.draw(ranges(attention.num_keys))
+    header, parts = requested(
+        record_of(attention), layer=LAYER, head=head, token=token, keys=[keys.start, keys.stop]
+    )
+    logits, weights = logits_of(attention)[head, token], weights_of(attention)[head, token]
+    tolerance = logit_error(attention)
+    assert_allclose(parts["logits"], logits[keys], atol=tolerance)
+    assert_array_equal(parts["allowed"], np.isfinite(logits[keys]))
+    assert_allclose(parts["weights"], weights[keys], atol=weights_error(attention))
+    assert header["num_allowed"] == np.isfinite(logits).sum()
+    assert header["weight_in_range"] == pytest.approx(weights[keys].sum(), abs=1e-5)
+    assert (header["sink"] is None) == (attention.sinks is None)
+    if header["sink"] is not None:
+        assert header["sink"]["weight"] == pytest.approx(1 - weights.sum(), abs=1e-5)
+    # The cells of a key add up to its logit, and the logit gives its weight.
+    sums = (parts["query"] * parts["keys"] * header["scale"]).sum(axis=1)
+    cap = header["softcap"]
+    capped = sums if cap is None else cap * np.tanh(sums / cap)
+    visible = parts["allowed"] == 1
+    assert_allclose((capped + parts["bias"])[visible], logits[keys][visible], atol=2 * tolerance)
+    if visible.any():
+        powers = np.exp(logits[keys][visible] - header["log_sum_exp"])
+        assert_allclose(powers, weights[keys][visible], atol=weights_error(attention))
 
 
-@each_case
-def test_a_page_contains_the_smallest_form(case: dict[str, Any]) -> None:
-    data = run_steps(encode_vectors_in_steps(record_of(layer_of(case)).stacks.values()))
-    (layer,) = data["layers"]
-    expected = case["layer"]
-    fields = ["queries", "keys", "mask", "bias"]
-    assert {name: value for name, value in layer.items() if name not in fields} == {
-        name: pytest.approx(value) if isinstance(value, float) else value
-        for name, value in expected.items()
-        if name not in fields
-    }
-    for name in fields[:2]:
-        actual = inflated(data["arrays"][layer[name]])
-        np.testing.assert_array_equal(actual, inflated(case["arrays"][expected[name]]))
-    kinds = {"bits": "u1", "values": "<f4", "query_places": "<i4", "key_places": "<i4"}
+@pytest.mark.parametrize("stored", CASES, ids=[stored["name"] for stored in CASES])
+def test_the_fixture_of_typescript_is_what_pages_contain(stored: dict[str, Any]) -> None:
+    """If this fails, write the fixture again as make_vectors.py says, and run the tests of js."""
+    written = case(stored["name"])
+    assert written["layer"] == stored["layer"]
+    assert [*map(inflated_bytes, written["arrays"])] == [*map(inflated_bytes, stored["arrays"])]
 
-    def written_out(part: dict[str, Any] | None, arrays: list[str]) -> dict[str, Any] | None:
-        if part is None:
-            return None
-        return {
-            name: inflated(arrays[value], kinds[name]).tolist() if name in kinds else value
-            for name, value in part.items()
-            if name != "base"
-        } | ({"base": written_out(part["base"], arrays)} if "base" in part else {})
 
-    for name in fields[2:]:
-        expected_form = written_out(expected[name], case["arrays"])
-        assert written_out(layer[name], data["arrays"]) == expected_form
+def test_the_fixture_of_typescript_has_every_case() -> None:
+    assert [stored["name"] for stored in CASES] == [*OPTIONS]
 
 
 def random_layer(
@@ -187,7 +132,7 @@ def test_short_texts_and_half_precision_are_embedded_exactly(
     actual = inflated(data["arrays"][layer["keys"]], "<f4" if encoding == "float32" else "<u2")
     bits = torch.int32 if dtype == torch.float32 else torch.int16
     original = attention.keys.view(bits).numpy().ravel()
-    np.testing.assert_array_equal(actual.view(original.dtype), original)
+    assert_array_equal(actual.view(original.dtype), original)
 
 
 def test_numbers_beyond_half_precision_are_embedded_exactly(
