@@ -13,15 +13,11 @@ import attnviz
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_citation_has_the_version() -> None:
+def test_the_citation_and_the_changelog_have_the_version() -> None:
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.findall(r"^version: (.*)$", citation, re.MULTILINE) == [attnviz.__version__]
-
-
-def test_the_changelog_begins_with_the_version() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^## (\S+)", changelog, re.MULTILINE)
-    assert headings[0] == attnviz.__version__
+    assert re.findall(r"^## (\S+)", changelog, re.MULTILINE)[0] == attnviz.__version__
 
 
 def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> None:

@@ -80,13 +80,6 @@ def test_odd_values_of_a_trait_name_it(view: type[HeadView]) -> None:
             assert len(message) < 1500
 
 
-def test_a_number_alone_in_an_array_is_a_number() -> None:
-    view = HeadView(given_record(), layer=torch.tensor(0), token=np.array(1))
-    assert (view.layer, view.token) == (0, 1)
-    view.set_trait("heads", torch.tensor([1, 0]))
-    assert view.heads == [1, 0]
-
-
 def record_with(**options: Any) -> AttentionRecord:
     vector = vectors(2, 5, 4)
     return AttentionRecord.from_qk([vector, vector], [vector, vector], words(5), **options)

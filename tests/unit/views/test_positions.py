@@ -1,12 +1,16 @@
-"""Positions as users write them: texts of tokens, negative numbers, one head or all."""
+"""Positions of a view: as users write them, where a view opens, and in produced tokens."""
 
 from __future__ import annotations
 
 import json
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import traitlets
+from traitlets import TraitError
 
 from attnviz import (
     AttentionRecord,
@@ -18,8 +22,12 @@ from attnviz import (
     NeuronView,
     Tokens,
 )
+from attnviz.analysis import distinct_head
+from attnviz.record.tokens import Candidate, Prediction
+from attnviz.views.generated_token import Cursor, settled
 from attnviz.views.record_view import RecordView
-from unit.records import captured_record, shares
+from unit.page_data import data_of
+from unit.records import captured_record, encoder_decoder_record, shares, words
 
 WORDS = ["[CLS]", "the", "animal", "crossed", "the", "street", ",", "it", "was", "[SEP]"]
 
@@ -61,22 +69,20 @@ def test_a_text_of_two_tokens_is_refused() -> None:
         r"token='the': 2 tokens have this text, at positions 1 \(\[CLS\] \[the\] animal crossed\), "
         r"4 \(animal crossed \[the\] street ,\)\. Pass one of these positions"
     )
-    with pytest.raises(traitlets.TraitError, match=message):
+    with pytest.raises(TraitError, match=message):
         view.token = "the"
     assert view.token is None
 
 
 def test_a_missing_text_is_refused() -> None:
-    with pytest.raises(
-        traitlets.TraitError, match=r"key='anmial': .*Similar texts are 'animal'\. Pass"
-    ):
+    with pytest.raises(TraitError, match=r"key='anmial': .*Similar texts are 'animal'\. Pass"):
         HeadView(spoken_record(), key="anmial")
 
 
 def test_a_word_is_chosen_by_its_text() -> None:
     tokens = Tokens.of(["un", "##do", "it", "."])
     record = AttentionRecord.from_weights([shares(2, 4, 4)], tokens)
-    with pytest.raises(traitlets.TraitError, match=r"consists of 2 tokens, 0 to 1 .*words=True"):
+    with pytest.raises(TraitError, match=r"consists of 2 tokens, 0 to 1 .*words=True"):
         HeadView(record, token="undo")
     assert HeadView(record.merge_words(), token="undo").token == 0
     assert HeadView(record.merge_words(), token="it").token == 1
@@ -87,7 +93,7 @@ def test_keys_are_excluded_by_text() -> None:
     assert view.leave_out == [1, 4, 0, "special", 9]
     view.leave_out = "first"  # type: ignore[assignment]
     assert view.leave_out == ["first"]
-    with pytest.raises(traitlets.TraitError, match=r"leave_out='\[PAD\]': no token has this text"):
+    with pytest.raises(TraitError, match=r"leave_out='\[PAD\]': no token has this text"):
         view.leave_out = ["[PAD]"]
     assert view.leave_out == ["first"]
 
@@ -97,5 +103,156 @@ def test_the_tokens_of_a_corpus_are_those_of_the_text() -> None:
     names = records[0].stack().query_tokens
     view = EmbeddingView(records, token=names[2], text=1, layer=-1, heads=1)
     assert (view.token, view.layer, view.heads) == (2, 12, [1])
-    with pytest.raises(traitlets.TraitError, match="token='none'"):
+    with pytest.raises(TraitError, match="token='none'"):
         view.token = "none"
+
+
+N, PLANTED = 12, (2, 3)
+NUMBERED = words(N, "w")
+
+
+def record_with_one_pattern() -> AttentionRecord:
+    """Return three layers of five uniform heads, except for one previous-token head."""
+    weights = np.full((3, 5, N, N), 1 / N, np.float32)
+    weights[PLANTED] = np.eye(N, k=-1)
+    weights[PLANTED][0, 0] = 1
+    return AttentionRecord.from_weights(list(weights), NUMBERED)
+
+
+RECORD = record_with_one_pattern()
+
+
+@pytest.mark.parametrize("view", [HeadView, MatrixView, Dashboard])
+def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
+    opened = view(RECORD)
+    assert (opened.layer, opened.heads) == (2, [3])
+    distinct = distinct_head(RECORD.stack())
+    assert distinct is not None
+    assert opened.opening == {
+        "stack": "self",
+        "layer": 2,
+        "head": 3,
+        "pattern": "previous token",
+        "score": distinct.score,
+        "baseline": pytest.approx(1 / N),
+        "num_queries": None,
+    }
+    # The page also reports the opening.
+    state = data_of(opened.to_html())["state"]
+    assert (state["opening"]["layer"], state["opening"]["head"]) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"layer": 0},
+        {"heads": [1]},
+        {"heads": []},
+        {"token": 3},
+        {"order": "previous token"},
+        {"scores": np.zeros((3, 5))},
+    ],
+)
+def test_a_position_from_the_caller_is_kept(arguments: dict[str, Any]) -> None:
+    view = HeadView(RECORD, **arguments)
+    assert (view.layer, view.opening) == (0, None)
+    assert view.heads == arguments.get("heads", [])
+
+
+def test_a_view_without_a_distinct_head_opens_at_the_first_layer() -> None:
+    view = HeadView(encoder_decoder_record(), stack="cross")
+    assert (view.layer, view.opening) == (0, None)
+    one_head = RECORD.stack().weights(layer=2)[3:4]
+    view = HeadView(AttentionRecord.from_weights([one_head], NUMBERED))
+    assert (view.heads, view.opening) == ([0], None)
+    # The distinct head is in layer 2.
+    view = HeadView(RECORD, include_layers=[0, 1])
+    assert (view.layer, view.heads, view.opening) == (0, [], None)
+
+
+def test_another_layer_keeps_the_head_and_one_without_it_shows_its_default() -> None:
+    view = HeadView(RECORD)
+    view.layer = 1
+    assert view.heads == [3]
+    weights = [
+        np.asarray(RECORD.stack().weights(layer=2)),
+        np.full((2, N, N), 1 / N, np.float32),
+    ]
+    view = HeadView(AttentionRecord.from_weights(weights, NUMBERED))
+    assert (view.layer, view.heads) == (0, [3])
+    with warnings.catch_warnings():
+        # The user did not choose this head, so dropping it causes no warning.
+        warnings.simplefilter("error")
+        view.layer = 1
+    assert view.heads == [0, 1]
+
+
+def test_the_opening_cannot_be_set() -> None:
+    with pytest.raises(TypeError, match="opening"):
+        HeadView(RECORD, opening={"layer": 1})
+    with pytest.raises(TraitError, match="read-only"):
+        HeadView(RECORD).opening = {"layer": 1}
+
+
+def prediction(query: int, row: int | None) -> Prediction:
+    token = Candidate(f"t{query + 1}", query, 0.5)
+    return Prediction(query, token, (token,), row)
+
+
+# Two tokens of the prompt, two produced tokens, and a last prediction that was not read as a token.
+# js/test/ui/generated-token/cursor.test.ts reads the same cases.
+FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "generated_token.json").read_text())
+PREDICTIONS = tuple(prediction(query, row) for query, row in FIXTURE["predictions"])
+TOKENS = replace(Tokens.of(words(4)), predictions=PREDICTIONS)
+
+
+def predicted_record() -> AttentionRecord:
+    return AttentionRecord.from_weights([shares(2, 4, 4)], TOKENS)
+
+
+@pytest.mark.parametrize("case", FIXTURE["cases"], ids=lambda case: case["why"])
+def test_other_traits_follow_the_changed_one(case: dict[str, Any]) -> None:
+    before, now, after = (Cursor(*case[name]) for name in ("before", "now", "after"))
+    cursor = settled(PREDICTIONS, before, now)
+    assert cursor == after
+    # A consistent cursor does not change.
+    assert settled(PREDICTIONS, cursor, cursor) == cursor
+    assert settled(PREDICTIONS, before, cursor) == cursor
+
+
+def cursor_of(view: RecordView) -> tuple[int | None, int | None, bool]:
+    return view.token, view.prediction, view.as_query
+
+
+def test_the_first_cursor_is_complete() -> None:
+    assert cursor_of(HeadView(predicted_record(), prediction=1)) == (2, 1, False)
+    assert cursor_of(HeadView(predicted_record(), prediction=1, as_query=True)) == (3, 1, True)
+    assert cursor_of(HeadView(predicted_record(), token=2)) == (2, 1, False)
+    assert cursor_of(HeadView(predicted_record(), token=2, as_query=True)) == (2, 0, True)
+    assert cursor_of(HeadView(predicted_record(), token=0, prediction=1)) == (0, None, False)
+
+
+def test_another_stack_has_its_own_predictions() -> None:
+    record = AttentionRecord.from_weights(
+        encoder_attentions=[shares(2, 6, 6)],
+        decoder_attentions=[shares(2, 4, 4)],
+        cross_attentions=[shares(2, 4, 6)],
+        encoder_tokens=words(6, "e"),
+        decoder_tokens=TOKENS,
+    )
+    view = HeadView(record, stack="cross", prediction=1)
+    view.stack = "decoder"
+    assert cursor_of(view) == (2, 1, False)
+    view.stack = "encoder"
+    assert view.prediction is None
+
+
+def test_negative_predictions_count_from_the_end_and_missing_ones_are_refused() -> None:
+    view = HeadView(predicted_record(), prediction=-1)
+    assert view.prediction == len(PREDICTIONS) - 1
+    for value in (-4, 3):
+        with pytest.raises(TraitError, match=f"prediction={value}: .* has predictions 0 to"):
+            view.prediction = value
+    with pytest.raises(TraitError):
+        view.prediction = 1.5
+    assert view.prediction == len(PREDICTIONS) - 1

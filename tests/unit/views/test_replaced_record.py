@@ -20,7 +20,7 @@ from attnviz import (
 )
 from attnviz.views.record_view import RecordView
 from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
-from unit.views.test_generated_token import predicted_record
+from unit.views.test_positions import predicted_record
 
 VIEWS = [HeadView, ModelView, MatrixView, NeuronView, Dashboard]
 
