@@ -60,13 +60,23 @@ def corpus(
     return Corpus(records, max_points=max_points, seed=order, columns=columns)
 
 
-def cross_record(num_queries: int, num_keys: int, seed: int = 0) -> AttentionRecord:
-    """Return a record whose queries and keys belong to different tokens."""
-    layer = attention(num_queries, num_keys=num_keys, mask=None, seed=seed)
-    stack = AttentionStack(
-        "cross", {0: layer}, Tokens.of(words(num_queries, "d")), Tokens.of(words(num_keys, "e"))
-    )
-    return AttentionRecord({"cross": stack}, model="made")
+def cross_record(
+    num_queries: int, num_keys: int, seed: int = 0, *, decoder: bool = False
+) -> AttentionRecord:
+    """Return a record of two layers whose queries and keys belong to different tokens.
+
+    With `decoder`, the record also has three layers of self-attention of the queries' tokens.
+    """
+    queries, keys = Tokens.of(words(num_queries, "d")), Tokens.of(words(num_keys, "e"))
+    cross = {
+        layer: attention(num_queries, num_keys=num_keys, mask=None, seed=seed + 100 * layer)
+        for layer in (0, 1)
+    }
+    stacks = {"cross": AttentionStack("cross", cross, queries, keys)}
+    if decoder:
+        layers = {layer: attention(num_queries, seed=seed + 7 * layer) for layer in (0, 1, 2)}
+        stacks = {"decoder": AttentionStack("decoder", layers, queries), **stacks}
+    return AttentionRecord(stacks, model="made")
 
 
 def with_vectors(queries: torch.Tensor, keys: torch.Tensor, lengths: Sequence[int]) -> Corpus:

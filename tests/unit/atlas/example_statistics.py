@@ -11,9 +11,9 @@ import numpy as np
 from attnviz.corpus.edges import EdgeColumns
 from attnviz.corpus.roles import Role
 from attnviz.corpus.statistics import HeadStatistics
-from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
+from unit.random_corpora import cross_record
 from unit.records import vectors
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "atlas.json"
@@ -148,23 +148,6 @@ def causal_record(number: int, length: int = 9, layers: int = 2, heads: int = 3)
     return AttentionRecord.from_qk(queries, keys, tokens, causal=True, model="made")
 
 
-def cross_record(number: int, queries: int = 4, keys: int = 6) -> AttentionRecord:
-    """Return a record of self-attention and of cross-attention to other tokens."""
-    query_tokens = Tokens.of([f"·d{position}" for position in range(queries)])
-    key_tokens = Tokens.of([f"·e{position}" for position in range(keys)])
-    cross = QueryKeyAttention(
-        vectors(2, queries, 4, seed=number), vectors(2, keys, 4, seed=number + 9), 1.0
-    )
-    self_attention = QueryKeyAttention(
-        vectors(2, queries, 4, seed=number + 20), vectors(2, queries, 4, seed=number + 30), 1.0
-    )
-    stacks = {
-        "decoder": AttentionStack("decoder", {0: self_attention}, query_tokens),
-        "cross": AttentionStack("cross", {0: cross}, query_tokens, key_tokens),
-    }
-    return AttentionRecord(stacks, model="made")
-
-
 def made_statistics(texts: int = 8, **shape: int) -> HeadStatistics:
     """Return statistics of causal records."""
     statistics = HeadStatistics(edges=20)
@@ -176,5 +159,5 @@ def made_statistics(texts: int = 8, **shape: int) -> HeadStatistics:
 def cross_statistics(texts: int = 6) -> HeadStatistics:
     statistics = HeadStatistics(edges=5)
     for number in range(texts):
-        statistics.add(cross_record(number))
+        statistics.add(cross_record(4, 6, seed=number, decoder=True))
     return statistics

@@ -13,24 +13,9 @@ import traitlets
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.plots import PlotOptions
 from attnviz.embedding.view import COLORINGS, EmbeddingView
-from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.tokens import Tokens
-from unit.random_corpora import attention, corpus
-from unit.records import words
+from unit.random_corpora import corpus, cross_record
 
 MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
-
-
-def two_stacks(queries: int, keys: int) -> AttentionRecord:
-    query_tokens, key_tokens = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
-    cross = {layer: attention(queries, num_keys=keys, mask=None, heads=2) for layer in (1, 2)}
-    stacks = {
-        "decoder": AttentionStack(
-            "decoder", {0: attention(queries), 1: attention(queries)}, query_tokens
-        ),
-        "cross": AttentionStack("cross", cross, query_tokens, key_tokens),
-    }
-    return AttentionRecord(stacks)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +84,8 @@ def test_a_token_belongs_to_its_text() -> None:
 
 
 def test_another_stack_has_other_points() -> None:
-    view = EmbeddingView([two_stacks(3, 8), two_stacks(4, 5)], selected=[1, 2], text=1, key=3)
+    records = [cross_record(3, 8, decoder=True), cross_record(4, 5, decoder=True)]
+    view = EmbeddingView(records, layer=2, selected=[1, 2], text=1, key=3)
     view.stack = "cross"
     assert (view.layer, view.selected, view.key) == (1, [], 3)
     view.selected = [0, 19]
