@@ -210,6 +210,8 @@ def test_weights_are_changed_after_the_softmax(
     target = torch.from_numpy(own.copy())[None]
     edit(target)
     assert np.abs(record.stack().weights(layer=0) - target[0].numpy()).max() < 1e-6
+    # The passed weights reach later keys, so the mask is no longer causal.
+    assert record.stack().causal == (edit is not set_other)
 
 
 @pytest.mark.parametrize("kind", ["gpt_oss", *TRACED])

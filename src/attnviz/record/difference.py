@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention
+from attnviz.record.attention import DerivedAttention, LayerAttention
 from attnviz.record.masks import Rows
 
 __all__ = ["DifferenceAttention"]
@@ -76,8 +76,8 @@ class DifferenceAttention(LayerAttention):
         if bound_a is None or bound_b is None:
             return None
         # The difference of two numbers that are not negative is at most the larger one in size. If
-        # `a` or `b` is a difference, its values may be negative, so the bounds are added.
-        signed = isinstance(self.a, DifferenceAttention) or isinstance(self.b, DifferenceAttention)
+        # the numbers of `a` or `b` may be negative, the bounds are added.
+        signed = _is_difference(self.a) or _is_difference(self.b)
         return bound_a + bound_b if signed else max(bound_a, bound_b)
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
@@ -115,3 +115,10 @@ class DifferenceAttention(LayerAttention):
         return np.where(has_keys[:, None], weights_b - weights_a, np.float32(0)), (
             allowed_a | allowed_b
         ) & has_keys[:, None]
+
+
+def _is_difference(attention: LayerAttention) -> bool:
+    """Return whether an attention is a difference, possibly with merged or inserted tokens."""
+    while isinstance(attention, DerivedAttention):
+        attention = attention.base
+    return isinstance(attention, DifferenceAttention)

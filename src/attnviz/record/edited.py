@@ -124,11 +124,16 @@ class ReplacedWeights(ReweightedAttention):
     replacements : mapping of int to (LayerAttention, int)
         For each head with replaced rows, the attention and the head that provide these rows.
     rows : ndarray of bool
-        (queries,): whether each row is replaced. Replaced rows allow all keys.
+        (queries,): whether each row is replaced. A replaced row allows the keys that it allows in
+        the attention that provides it.
     """
 
     replacements: Mapping[int, tuple[LayerAttention, int]]
     rows: NDArray[np.bool_]
+
+    @property
+    def causal(self) -> bool:
+        return self.base.causal and all(source.causal for source, _ in self.replacements.values())
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         weights = self.base.weights(head, rows, columns)
@@ -139,12 +144,12 @@ class ReplacedWeights(ReweightedAttention):
         return weights
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        if head not in self.replacements:
-            return self.base.allowed(head, rows, columns)
-        flags = np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
-        unchanged = ~self.rows[rows]
-        flags[unchanged] = self.base.allowed(head, rows, columns)[unchanged]
-        return flags
+        allowed = self.base.allowed(head, rows, columns)
+        if head in self.replacements:
+            attention, source_head = self.replacements[head]
+            replaced = self.rows[rows]
+            allowed[replaced] = attention.allowed(source_head, rows, columns)[replaced]
+        return allowed
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,19 @@ def test_words_cannot_be_merged_twice() -> None:
     assert_allclose(words.weights(layer=0, head=0)[0, 0], expected[:2, :2].sum() / 2, atol=1e-6)
 
 
+def test_the_bound_of_differences_of_differences_is_2() -> None:
+    sharp = 50 * torch.eye(2)[None]
+    a, b = QueryKeyAttention(sharp, sharp, 1.0), QueryKeyAttention(sharp, sharp.flip(1), 1.0)
+    each_token = np.arange(2), np.arange(2)
+    one, other = (
+        MergedWeights(DifferenceAttention(*sides), *each_token) for sides in [(a, b), (b, a)]
+    )
+    difference = DifferenceAttention(one, other)
+    weights = difference.weights(0, slice(0, 2), slice(0, 2))
+    assert_allclose(np.abs(weights), 2, rtol=1e-6)
+    assert difference.bound == 2
+
+
 def test_sides_of_different_shapes_are_refused() -> None:
     a = side(0)
     with pytest.raises(ValueError, match=r"a has 7 queries and 9 keys, b 7 and 8; both must"):
