@@ -101,9 +101,9 @@ oldest: test-environment
 		"$(OLDEST_TORCH)" 2>/dev/null \
 		|| echo "$(OLDEST_TORCH) is not in this package index: the torch of .venv takes its place"
 	PYTHONPATH=.oldest $(VENV_PYTHON) -m pytest --junitxml=test-results/oldest.xml \
-		tests/models/test_traced.py tests/models/test_extract_weights.py \
-		tests/models/test_extract_state.py tests/models/test_extract_inputs.py \
-		tests/models/test_generation.py tests/model_types/test_sample.py
+		tests/models/test_traced.py tests/models/test_extract_state.py \
+		tests/models/test_extract_inputs.py tests/models/test_generation.py \
+		tests/model_types/test_sample.py
 
 # A separate folder with packages that some model types need, such as torchvision for timm.
 .kinds: constraints-coverage.txt | test-environment

@@ -6,12 +6,10 @@ Heads are found by their scores. Weights are the models' own.
 from __future__ import annotations
 
 import datetime as dt
-import doctest
 import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,13 +21,6 @@ from safetensors import safe_open
 
 from attnviz import demos, extract
 from attnviz.analysis import patterns
-from train_demos import dates as dates_module
-from train_demos import encoder_decoder as encoder_decoder_module
-from train_demos import scenes as scenes_module
-from train_demos import scores
-from train_demos import sentences as sentences_module
-from train_demos import shapes as shapes_module
-from train_demos import tokenizers as tokenizers_module
 from train_demos.__main__ import main as train
 from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out
 from train_demos.scenes import Scene, draw_scene
@@ -370,26 +361,6 @@ def test_the_shipped_sentences_are_held_out() -> None:
     generator = np.random.default_rng(0)
     drawn = [antecedent_sentence(generator, held_out=True).words for _ in range(60)]
     assert demos.sentences() == [" ".join(words) for words in drawn]
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        demos,
-        scores,
-        dates_module,
-        scenes_module,
-        sentences_module,
-        shapes_module,
-        tokenizers_module,
-        encoder_decoder_module,
-    ],
-    ids=lambda module: module.__name__,
-)
-def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
-    failures, tried = doctest.testmod(module)
-    assert failures == 0
-    assert tried >= 2
 
 
 @pytest.mark.slow

@@ -26,11 +26,6 @@ def gpt2() -> Any:
     return make_model("gpt2")
 
 
-@pytest.fixture(scope="module")
-def bart() -> Any:
-    return make_model("bart")
-
-
 def same(one: AttentionRecord, other: AttentionRecord) -> bool:
     return one.stacks.keys() == other.stacks.keys() and all(
         one.stacks[name].query_tokens == other.stacks[name].query_tokens
@@ -166,18 +161,21 @@ def test_the_decoder_of_a_classifier_reads_the_text(piece_tokenizer: Any) -> Non
     assert any("makes by default" in note for note in record.notes)
 
 
-def test_each_text_of_a_list_has_its_target(bart: Any, piece_tokenizer: Any) -> None:
+@pytest.mark.parametrize("kind", ["bart", "t5"])
+def test_each_text_of_a_list_has_its_target(kind: str, piece_tokenizer: Any) -> None:
+    model, options = make_model(kind), {"tokenizer": piece_tokenizer, "progress": False}
     texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
-    records = extract(bart, texts, tokenizer=piece_tokenizer, target=targets, progress=False)
+    records = extract(model, texts, target=targets, **options)
+    # Both sides of cross-attention have padding.
     batch = piece_tokenizer(texts, return_tensors="pt", padding=True)
-    padded = extract(bart, batch, tokenizer=piece_tokenizer, target=targets)
+    padded = extract(model, batch, target=targets, **options)
     for one, other in zip(records, padded, strict=True):
         for name in one.stacks:
             assert one.stacks[name].query_tokens.ids == other.stacks[name].query_tokens.ids
             weights = other.stacks[name].weights(layer=1)
             assert np.abs(one.stacks[name].weights(layer=1) - weights).max() < 1e-5
     with pytest.raises(ValueError, match="target must be a list with one entry for each of the 2"):
-        extract(bart, texts, tokenizer=piece_tokenizer, target="it")
+        extract(model, texts, target="it", **options)
 
 
 def test_text_for_a_folder_without_a_tokenizer(gpt2: Any, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import attnviz
+import train_demos
 from attnviz import analysis, comparison, corpus, integrations, interventions, record
 
 PUBLIC_MODULES = (attnviz, analysis, comparison, corpus, integrations, interventions, record)
@@ -36,10 +37,10 @@ def public_objects() -> Iterator[tuple[str, Any]]:
 
 
 OBJECTS = dict(public_objects())
-PACKAGE = Path(attnviz.__file__).parent
 WITH_EXAMPLES = [
-    path.relative_to(PACKAGE)
-    for path in sorted(PACKAGE.rglob("*.py"))
+    ".".join(path.relative_to(folder.parent).with_suffix("").parts)
+    for folder in (Path(attnviz.__file__).parent, Path(train_demos.__file__).parent)
+    for path in sorted(folder.rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
 
@@ -49,9 +50,9 @@ def documented(item: Any) -> docstring_parser.Docstring:
     return docstring_parser.parse(inspect.getdoc(item) or "", style)
 
 
-@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=str)
-def test_examples_run(path: Path) -> None:
-    module = importlib.import_module(".".join(("attnviz", *path.with_suffix("").parts)))
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_run(name: str) -> None:
+    module = importlib.import_module(name)
     output: list[str] = []
     runner = doctest.DocTestRunner()
     for example in doctest.DocTestFinder().find(module, extraglobs={"np": np}):
