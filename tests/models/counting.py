@@ -1,4 +1,4 @@
-"""Counts of the bytes of tensors alive inside a block. They do not depend on the machine."""
+"""Count of the memory of tensors inside a block. It does not depend on the machine."""
 
 from __future__ import annotations
 

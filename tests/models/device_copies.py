@@ -21,7 +21,8 @@ class Copies(TorchDispatchMode):
     Attributes
     ----------
     count, bytes : int
-        Counts of tensors with more than one element. Single numbers are read for decisions.
+        Number and size of the copied tensors. Tensors with one element do not count, because code
+        reads them for decisions.
     """
 
     _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)

@@ -1,4 +1,4 @@
-"""Attention functions for transformers that compute all weights, which a test can edit."""
+"""Attention function for transformers that computes all weights, so that a test can edit them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def attention_function(
     causal: bool = True,
     window: int | None = None,
 ) -> Callable[..., Any]:
-    """Return an attention function with weights that a test computes.
+    """Return an attention function for transformers whose weights `weights_of` computes.
 
     `weights_of` gets a module and its logits (batch, heads, queries, keys). Logits of masked keys
     are -inf. A module with its own sliding window uses it instead of `window`.

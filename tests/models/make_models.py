@@ -94,7 +94,8 @@ _CLASSES = {
     "mamba": "MambaForCausalLM",
 }
 
-# Factors that give rows a mean largest weight of about one half. T5 does not scale its products.
+# Factors of queries and keys that make the largest weight of a row about one half in the mean. T5
+# does not divide its logits by the square root of the head size, so it needs a smaller factor.
 _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2.5, "vit": 13.0}
 
 
@@ -122,7 +123,7 @@ def largest_error(
 ) -> float:
     """Return the largest difference of a record from a model's own weights over layers and heads.
 
-    `keep` has the positions of the example that are not padding, for each side.
+    `keep` has the positions of the example that are not padding, for "input" and "decoder".
     """
     assert record is not None
     assert list(record.stacks) == list(own)
@@ -147,8 +148,8 @@ def extract_own(
 ) -> Any:
     """Extract one record or one per example, and check that all weights equal the model's own.
 
-    `keep` has the positions of each example that are not padding (see `largest_error`). `own`
-    replaces the model's own weights unless they are those of a plain forward of these arguments.
+    `keep` has an entry for each example (see `largest_error`). The default of `own` is
+    `reference(model, arguments)`.
     """
     own = reference(model, arguments) if own is None else own
     extracted: Any = extract(model, arguments, **options)

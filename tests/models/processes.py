@@ -1,6 +1,6 @@
-"""The script of both processes of `test_parallel.py`. torchrun starts it, and it writes files.
+"""Script that torchrun starts in two processes for `test_parallel.py`.
 
-A case is either the error that `extract` raised, or the weights of its record.
+Each process writes the weights of the record of each case, or the error that `extract` raised.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
 
 
 def by_torch(model: Any, mesh: DeviceMesh) -> Any:
-    """Split a model by tensor parallelism of torch alone."""
+    """Split the heads of a model with torch, not with transformers."""
     plan: dict[str, ParallelStyle] = {
         "q_proj": ColwiseParallel(),
         "k_proj": ColwiseParallel(),
@@ -46,9 +46,7 @@ def by_torch(model: Any, mesh: DeviceMesh) -> Any:
 
 
 def sharded(model: Any, mesh: DeviceMesh) -> Any:
-    """Shard a model with FSDP: every process has all heads and gathers parameters when it needs
-    them.
-    """
+    """Shard a model with FSDP. Every process computes all heads."""
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)
@@ -57,7 +55,7 @@ def sharded(model: Any, mesh: DeviceMesh) -> Any:
 @contextmanager
 def in_context_parallel(ids: torch.Tensor, mesh: DeviceMesh) -> Iterator[None]:
     with context_parallel(mesh, buffers=[ids], buffer_seq_dims=[1]):
-        # Premise: this process has half of the tokens.
+        # This process has half of the tokens, otherwise the case would test nothing.
         assert ids.shape == (1, 4)
         yield
 
@@ -81,7 +79,7 @@ def main(folder: str, out: Path) -> None:
         return transformers.LlamaForCausalLM.from_pretrained(folder, **options)
 
     split = load(tp_plan="auto")
-    # Premise: this process has half of the heads.
+    # This process has half of the heads, otherwise the case would test nothing.
     assert split.model.layers[0].self_attn.q_proj.weight.to_local().shape == (32, 64)
     case("tensor_parallel", lambda: extract(split, IDS))
     case("tensor_parallel_by_torch", lambda: extract(by_torch(load(), mesh), IDS))

@@ -1,4 +1,4 @@
-"""Steps of the model's own generation, with the weights and the logits of each."""
+"""Generation by the model itself, with the weights and the logits of each step."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **optio
 def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> NDArray[np.float64]:
     """Return the rows of all steps, one below the other, as the model's own weights of a layer.
 
-    The cache of a sliding window drops the first keys. The last weight of a row belongs to the last
-    key.
+    If a sliding window drops the first keys from the cache, rows of later steps are shorter. The
+    last weight of each row is that of the last key.
     """
     blocks = [step[layer][0].double().numpy() for step in steps]
     rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))

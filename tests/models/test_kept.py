@@ -33,7 +33,7 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
 
 
 def record_bytes(record: AttentionRecord) -> int:
-    """Return the bytes of the storage of these tensors, including parts outside of views."""
+    """Return the size of the storages of `tensors_of(record)`, including parts outside of views."""
     storages = {
         tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(record)
     }
@@ -145,7 +145,7 @@ def test_padding_is_removed_from_stored_layers() -> None:
         weights = record.stack().weights(layer=2, head=1)
         assert weights.shape == (length, length)
         assert np.abs(weights - own[2][example, 1, :length, :length]).max() < 1e-4
-    # Layers are counted if one module runs several times, also with padding.
+    # ALBERT has one module for all layers, so layers are counted.
     shared = make_model("albert")
     whole = extract(shared, batch)
     for record, full in zip(extract(shared, batch, layers=[1]), whole, strict=True):
@@ -173,7 +173,7 @@ def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
             rows = [len(own[0]) * part // 4 - 1 for part in range(1, 5)]
             sampled = max(sampled, float(np.abs(own - weights)[:, rows].max()))
     assert sampled * 0.999 <= stated <= sampled * 1.11
-    # A dtype that is at least as wide does not change queries and keys.
+    # float32 and float64 hold the exact queries and keys.
     for same in (None, "float32", torch.float64):
         record = extract(model, arguments, dtype=same)
         assert not any("were kept in" in note for note in record.notes)
@@ -194,7 +194,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
     with torch.no_grad():
         projection = model.transformer.h[1].attn.c_attn
         for factor, side in ((1e-6, slice(0, 48)), (1e6, slice(48, 96))):
-            # The products do not change.
+            # Queries get smaller and keys larger, so their products stay the same.
             projection.weight[:, side] *= factor
             projection.bias[side] *= factor
     with pytest.raises(
@@ -257,7 +257,7 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error() 
                 )
                 sums = np.abs(weights.sum(axis=1) - own.sum(axis=1)).max()
                 worst = max(worst, float(np.abs(weights - own).max()), float(sums))
-                # Positive weights stay positive, because a zero means that there was none.
+                # A small weight must not become 0: 0 means that a query cannot attend to a key.
                 np.testing.assert_array_equal(weights > 0, own > 0)
         assert worst * 0.999 <= stated <= worst * 1.11
         assert stated < 0.01
@@ -267,7 +267,7 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error() 
 
 
 class Turns(Pooled):
-    """Two blocks, the third and sixth of a list, that alternate."""
+    """A model whose two blocks run in turn, twice each. They are the third and sixth of a list."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -292,7 +292,8 @@ def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int)
     assert len(expected) == 1
     runs: list[Any] = []
     model.embedding.register_forward_pre_hook(lambda *_: runs.append(1))
-    # By name the first two runs are layers 2 and 5. Only later runs show that layers are counted.
+    # The names of the blocks say layers 2 and 5. Only the third run, of the first block again,
+    # shows that the runs are layers 0 to 3.
     record = extract(model, IDS, layers=[layer])
     assert_keeps(record, expected)
     assert len(runs) == times

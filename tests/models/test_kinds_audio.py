@@ -93,7 +93,7 @@ def test_speech_encoders(name: str, more: dict[str, Any]) -> None:
 
 def test_a_frame_depends_on_the_samples_of_its_time() -> None:
     model = built("Wav2Vec2Model", {**_WAV2VEC2, "feat_extract_norm": "layer"})
-    # Without the convolution over many frames, and before attention mixes them.
+    # This convolution reads many frames. Without it, a query depends on one frame only.
     model.encoder.pos_conv_embed.forward = torch.zeros_like
     extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False)
     before, after = sound(0.8), sound(0.8)
@@ -162,7 +162,8 @@ class TestSoundAndText:
         )
         record = extracted(model, inputs, processor=processor)
         assert list(record.stacks) == ["self", "audio"]
-        # The encoder has 2 s in frames of 0.02 s. Two frames are a token, and 1.2 s are 30 tokens.
+        # The encoder reads 2 s in frames of 0.02 s. Two frames become one token, so 1.2 s are 30
+        # tokens.
         frames = record.stacks["audio"].query_tokens
         assert frames.text == tuple(f"{index / 50:.2f}s" for index in range(100))
         tokens = record.stacks["self"].query_tokens

@@ -1,4 +1,4 @@
-"""Images and sound that a model cannot read raise an error that says what works."""
+"""Errors for images and sounds that a model cannot read, and forms of images that it can read."""
 
 from __future__ import annotations
 

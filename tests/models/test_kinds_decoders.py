@@ -49,7 +49,7 @@ def test_a_prompt_that_the_model_removes_from_its_output() -> None:
 
 
 def test_missing_rows_are_an_error() -> None:
-    """A Gemma 4 that drops all queries but the last in the layers with shared keys."""
+    """Gemma 4 with ``logits_to_keep=1`` computes only the last query in its last layers."""
     settings = {
         "num_hidden_layers": 5,
         "num_kv_shared_layers": 2,

@@ -1,4 +1,4 @@
-"""Other arguments of a forward: padding on any side, positions, packed texts, caches, dropout."""
+"""Arguments of a forward besides ids: padding, masks, positions, packed texts and caches."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None
     as_flags = arguments | {"attention_mask": allowed[None, None]}
     as_numbers = arguments | {"attention_mask": allowed[None, None].long()}
     if implementation == "sdpa":
-        # Eager attention adds the mask. Only torch's own function converts flags.
+        # Only the function of torch accepts booleans. Eager attention would add them to the logits.
         record = extract_own(model, as_flags, own=reference(model, arguments))
         assert record.stack().weights(layer=0)[:, 4:, :4].max() == 0
     else:
@@ -103,13 +103,13 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
     with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
         extract(model, arguments)
-    # The error does not use up the cache, and None disables the cache.
+    # The cache is unchanged. The value None is no cache, so it is accepted.
     assert cache.get_seq_length() == 4
     record = extract(model, {"input_ids": IDS[:1], "past_key_values": None})
     with torch.no_grad():
         model.set_attn_implementation("eager")
         attentions = model(**arguments, output_attentions=True).attentions
-    # Rows of the whole text equal those of the steps, as the error says.
+    # The error advises to pass the whole text: its rows equal those of a forward with the cache.
     for layer, own in enumerate(attentions):
         assert np.abs(record.stack().weights(layer=layer)[:, 4:] - own[0].numpy()).max() < TOLERANCE
 
@@ -138,7 +138,7 @@ def test_dropout_in_training_mode_is_disabled_and_noted(kind: str, names: list[s
     if kind == "bart":
         arguments["decoder_input_ids"] = IDS[:1, :5]
     with torch.no_grad():
-        # Premise: the model itself applies dropout.
+        # The model applies dropout, otherwise this test would not notice it.
         assert not torch.equal(model(**arguments).logits, model.eval()(**arguments).logits)
     record = extract_own(model.train(), arguments)
     assert model.training

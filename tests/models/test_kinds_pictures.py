@@ -1,4 +1,4 @@
-"""Images in parts: tiles, pages, rows of patches, and queries that read them."""
+"""Tokens of images that a model divides into tiles, pads, joins, or compresses into queries."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
     alone = mixing_nothing(model)
     starts = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
     read = [grid.start for grid in tokens.grids]
-    # The second patch in the third row of the second tile is in the second row of its tokens.
+    # The patch in row 2, column 1 of the second tile. Two by two patches become one token, so its
+    # token in the text is in row 1, column 0.
     other = with_patch(image, (16, 32 + 8), 8)
     pair = (chat(image, "The cat"), chat(other, "The cat"))
     changed = changed_queries(model, processor, pair, "vision", 0)
@@ -229,7 +230,7 @@ def test_one_attention_over_a_text_and_an_image() -> None:
         ("Glm4vImageProcessorPil", "glm4v", 2),
         ("Ernie4_5_VLMoeImageProcessorPil", "ernie4_5_vl_moe", 2),
         ("CohereCompassImageProcessorPil", "cohere_compass", 2),
-        # Processors with patches in row-major order, and with all channels of a pixel together.
+        # Patches are ordered row by row, and the channels of a pixel follow each other.
         ("HunYuanVLImageProcessorPil", "hunyuan_vl", 1),
         ("PaddleOCRVLImageProcessorPil", "paddleocr_vl", 1),
         ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge", 2),

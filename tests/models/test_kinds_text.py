@@ -1,4 +1,4 @@
-"""T5's relative bias, and proteins as text."""
+"""The relative position bias of T5, and proteins as texts."""
 
 from __future__ import annotations
 
@@ -50,9 +50,7 @@ def bucket(distance: int, *, both_ways: bool, buckets: int, furthest: int) -> in
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
-    """The record stores a bias per distance, and not n x n numbers. The model's table is the
-    reference.
-    """
+    """The stored bias has one number per distance, and equals the model's table."""
     model = built("T5ForConditionalGeneration", T5, factor=2.5)
     count = 30
     ids = torch.arange(5, 5 + count)[None]

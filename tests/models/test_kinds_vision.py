@@ -167,7 +167,7 @@ def test_stages_of_a_pyramid(kind: str) -> None:
         tokens = (stack.query_tokens, stack.key_tokens)
         shapes = [[(grid.rows, grid.columns) for grid in side.grids] for side in tokens]
         assert shapes == [[grids[0]], [grids[1]]]
-    # Only the last stage has a class token.
+    # The last stage of PVT adds a class token.
     assert record.stacks["vision stage 4"].query_tokens.text[0] == (
         "[CLS]" if kind == "pvt" else "0,0"
     )
@@ -237,7 +237,7 @@ def test_patches_of_a_video_cover_several_frames() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "pixels"),
     [
-        # The model keeps some or all patches in a random order.
+        # ViT-MAE shuffles its patches, and drops 3/4 of them in the first case.
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.75, "image_size": 64}, (3, 64, 64)),
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.0}, (3, 32, 32)),
         ("HieraModel", _HIERA, (3, 64, 64)),

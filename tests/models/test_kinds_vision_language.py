@@ -15,7 +15,8 @@ from models.image_models import MODELS, chat, mixing_nothing
 from models.tiny import assert_own, changed_queries, picture, reference, with_patch
 
 TEXT = "The cat sat"
-# Size of an image that no processor changes, pixels per patch side, patches per token side.
+# Height and width of an image that the processor does not resize, pixels per side of a patch, and
+# patches per side of the block that becomes one token.
 SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
     "llava": ((32, 32), 8, 1),
     "gemma 3": ((32, 32), 8, 2),
@@ -76,7 +77,10 @@ def test_names_grids_and_the_picture(
 def test_a_patch_of_other_pixels_is_the_token_of_its_name(
     kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
 ) -> None:
-    """The change affects one patch in the tower's first layer, and one token without mixing."""
+    """Changed pixels affect one token in the first layer of the tower.
+
+    If the tower does not mix patches, they affect also only one token of the text.
+    """
     (height, width), patch, block = SIZES[kind]
     model, processor = model_and_processor(kind)
     alone = mixing_nothing(model)
@@ -92,7 +96,7 @@ def test_a_patch_of_other_pixels_is_the_token_of_its_name(
         token = first["self"] + row // block * (columns // block) + column // block
         assert changed_queries(alone, processor, pair, "self", 0) == {token}
         if kind == "qwen 2.5":
-            # After one layer of windows it affects its window.
+            # The first layer attends in windows, so the second layer shows the whole window.
             second = changed_queries(model, processor, pair, "vision", 1)
             assert {divmod(token, columns) for token in second} == {
                 (r, c)
@@ -204,7 +208,7 @@ def test_text_generated_after_an_image(
 def test_a_padded_batch_of_images_with_texts(
     model_and_processor: Callable[[str], tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of padding tokens equals that of patches for Gemma 3."""
+    """The shorter text of Gemma 3 has as many padding tokens as an image has patches."""
     model, processor = model_and_processor("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]

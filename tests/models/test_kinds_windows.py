@@ -65,8 +65,9 @@ def pixels(height: int, width: int) -> dict[str, torch.Tensor]:
 
 
 def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.int64]:
-    """Return the patch at each position of each window by the layer's own functions, -1 for
-    padding.
+    """Return the number of the patch at each position of each window, or -1 for padding.
+
+    The layer's own functions divide the patches into windows.
     """
     numbers = torch.arange(1, rows * columns + 1).reshape(1, rows, columns, 1).float()
     padded, _ = layer.maybe_pad(numbers, rows, columns)
@@ -120,7 +121,10 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
     [("SwinModel", "whole windows"), ("SwinModel", "padded"), ("Swinv2Model", "whole windows")],
 )
 def test_swin_patches_have_the_positions_in_their_names(kind: str, size: str) -> None:
-    """The change affects one token, then its window, then windows that overlap it."""
+    """Changed pixels affect one token in the first layer, its window in the second.
+
+    In the second stage they affect all windows that overlap this window.
+    """
     height, width = SIZES[size]
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2
@@ -201,7 +205,7 @@ def hooked(model: Any, inputs: Mapping[str, Any], layers: Any) -> list[Weights]:
 
 
 def test_windows_of_sam_and_its_global_layer() -> None:
-    """Windows of five patches over twelve, padded to fifteen. One layer is global."""
+    """Twelve by twelve patches are padded to fifteen by fifteen, in windows of five by five."""
     settings = {
         "hidden_size": 48,
         "num_hidden_layers": 3,
@@ -249,7 +253,7 @@ def test_windows_of_sam_and_its_global_layer() -> None:
 
 
 def test_the_encoder_of_donut_attends_in_windows() -> None:
-    """A Swin is the encoder of a text model: its stages, and the keys of the decoder."""
+    """The last stage of a Swin has the keys of a text decoder."""
     decoder = transformers.MBartConfig(
         vocab_size=60,
         d_model=32,

@@ -1,4 +1,4 @@
-"""A live generation: its text so far is extracted repeatedly, and a view follows it."""
+"""Live generation: the text so far is extracted again and again, and a view shows it."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_several_prompts_are_refused() -> None:
 
 
 class Steps:
-    """An extraction whose records are sent on request."""
+    """A live extraction that reports its next record when a test releases `turns`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")

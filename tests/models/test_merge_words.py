@@ -33,7 +33,7 @@ def checkpoint(checkpoint_folder: Path) -> tuple[Any, Any]:
 
 
 def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
-    """Number words as BERT splits them: adjacent letters and digits belong together."""
+    """Return the number of the word of each token. Adjacent letters and digits are one word."""
     number, numbers = 0, [0]
     for (_, stop), (start, end) in pairwise(offsets):
         inside = start == stop and text[start - 1].isalnum() and text[start:end].isalnum()
@@ -43,7 +43,7 @@ def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
 
 
 def merging(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a matrix with a row for each word and a column for each token."""
+    """Return a matrix (words, tokens) that is 1 where the token belongs to the word."""
     flags: NDArray[np.bool_] = np.unique(numbers)[:, None] == numbers
     return flags.astype(np.float64)
 
@@ -78,7 +78,8 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     for layer, weights in enumerate(own):
         expected = (matrix / matrix.sum(1, keepdims=True)) @ weights[0].numpy() @ matrix.T
         computed = merged.stack().weights(layer=layer)
-        # A weight of words sums up to as many weights as the longest word has tokens.
+        # A weight between words is a sum over the tokens of one word. The longest word has the most
+        # terms.
         off = matrix.sum(1).max() * forwards_error(record)
         np.testing.assert_allclose(computed, expected, atol=off)
         np.testing.assert_allclose(computed.sum(-1), 1, atol=1e-5)
@@ -125,7 +126,7 @@ def test_the_stacks_of_an_encoder_decoder_have_words(piece_tokenizer: Any) -> No
         model, "The cat undone.", target="user sat", tokenizer=piece_tokenizer
     ).merge_words()
     source = ("·The", "·cat", "·undone.", "</s>")
-    # Shifted to the right: with the start token, and without the end token.
+    # The decoder's text begins with a start token and has no end token.
     encoder, decoder, cross = record.stacks.values()
     assert encoder.query_tokens.text == encoder.key_tokens.text == source
     assert decoder.query_tokens.text[1:] == ("·user", "·sat")
@@ -134,7 +135,7 @@ def test_the_stacks_of_an_encoder_decoder_have_words(piece_tokenizer: Any) -> No
 
 @pytest.fixture(scope="module")
 def unsplit_tokenizer() -> Any:
-    """A tokenizer like those of Llama 2 and Gemma, where a space is a symbol."""
+    """A tokenizer like that of Llama 2: a space becomes a symbol, and texts are not split at it."""
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
     backend.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]

@@ -1,4 +1,4 @@
-"""Custom attention functions: shown if they follow the formula, otherwise an error."""
+"""Attention functions of users: their weights are shown if they follow the softmax formula."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[torch.Tensor], None]
 
 
 class Own:
-    """The weights of an attention function, with a change in one of its calls."""
+    """Computation of weights that keeps them, and changes the logits in one of its calls."""
 
     def __init__(self) -> None:
         self.change: Change | None = None

@@ -48,7 +48,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(model_folder: Path) -> None:
-    """Run the two processes."""
+    """Run `processes.py` in two processes until both end."""
     script = Path(__file__).parent / "processes.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     ran = subprocess.run(

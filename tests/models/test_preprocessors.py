@@ -1,4 +1,4 @@
-"""Tokenizers and processors beside a model: loaded once, and used by one thread at a time."""
+"""Tokenizers and processors that attnviz loads for a model: once, and again if files changed."""
 
 from __future__ import annotations
 

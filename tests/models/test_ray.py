@@ -50,7 +50,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
                 break
             except Exception:
-                # On a busy machine Ray may exceed its limit of half a minute.
+                # Ray fails if it takes longer than 30 s to start, as on a busy machine.
                 ray.shutdown()
                 if not tries_left:
                     raise
@@ -142,7 +142,7 @@ def test_a_lost_actor_changes_nothing(
 
 
 def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
-    """The numbers of texts are those of the rows in JSONL and Parquet."""
+    """Texts in JSONL and Parquet are numbered like the rows."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})

@@ -79,7 +79,7 @@ def test_texts_read_in_a_batch_have_their_own_weights(
     target = TARGETS if kind in ("bart", "t5") else None
     with Forwards(model) as sizes:
         examples = read(model, TEXTS, tokenizer=tokenizer, target=target, batch_size=6)
-    # The first text alone, the others together, and their shortest one alone as a check.
+    # The first text alone, the other six in a batch, and the shortest of them alone as a check.
     assert sizes == [1, 6, 1]
     assert [example.index for example in examples] == list(range(7))
     for example in examples:
@@ -288,7 +288,7 @@ def test_a_model_whose_modules_were_inspected_can_be_deleted() -> None:
 
 
 class OwnAttention(torch.nn.Module):
-    """Attention with a module for the softmax."""
+    """An attention module whose `last` may be a softmax."""
 
     def __init__(self, last: torch.nn.Module) -> None:
         super().__init__()

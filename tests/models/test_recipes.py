@@ -115,7 +115,7 @@ def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> 
     everything = av.extract(names["model"], ids, progress=False).stack()
     assert names["row"].shape == (1, 512)
     assert np.array_equal(names["row"], everything.weights(layer=5, head=3, rows=slice(511, 512)))
-    # The section "To stop after layer 5": the first layers attend as before.
+    # Section "To stop after layer 5": the first layers do not depend on the later ones.
     model = names["model"]
     model.model.layers = model.model.layers[:6]
     config.num_hidden_layers = 6
@@ -139,7 +139,7 @@ def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     base, _ = av.demos.load("decoder")
     assert largest_error(names["before"], reference(base, inputs)) < 1e-4
     assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
-    # The mistake that the page warns about.
+    # The page warns of this mistake: both names are the same adapted model.
     trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)
     assert max(distances.max() for distances in trapped.distance()) == 0
     assert "disable_adapter" in trapped.notes[0]
@@ -155,7 +155,7 @@ def test_training(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     assert best[-1] > 0.7
     path = Path("record.safetensors")
     names["records"][60].save(path)
-    # "16 kB", plus tokens and checksums.
+    # The page says 16 kB. The file has tokens and checksums, too.
     assert 16_384 <= path.stat().st_size < 24_000
 
 
@@ -269,7 +269,7 @@ def test_diffusion(
         for weights, (value, output) in zip(record.to_numpy(), outputs.calls, strict=True):
             assert weights.shape == (2, 41, 41)
             assert weights.max(-1).mean() > 0.2
-            # softmax(q k) v of the second example, the module's own output.
+            # The output of the second example is softmax(q k) v.
             expected = output[-1].numpy()
             assert np.abs(weights @ value[-1].numpy() - expected).max() < 1e-4
     vectors = torch.zeros(1, 1, 2, 4)
@@ -287,7 +287,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
 
     from transformers.models.mamba.modeling_mamba import mamba_selective_scan
 
-    # The recurrence is computed step by step, for a model with strong states and no skip or gate.
+    # The reference is transformers' scan, which computes the states step by step.
     config = transformers.MambaConfig(
         vocab_size=50, hidden_size=16, num_hidden_layers=2, state_size=4, initializer_range=0.5
     )

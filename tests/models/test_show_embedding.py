@@ -82,7 +82,7 @@ def test_a_corpus_and_records_are_shown_unchanged(decoder: tuple[Any, Any]) -> N
     assert view.corpus.points() is extracted.points()
     records = [record(6), record(5, seed=1)]
     view = av.show_embedding_view(records, max_points=12, seed=1, columns={"kind": ["a", "b"]})
-    # Queries and keys of one text with six tokens. Those of the second would exceed the limit.
+    # Six queries and six keys of one text. A second text would exceed the limit.
     assert len(view.corpus.points()) == 12
     assert len(set(view.corpus.points().query_text)) == 1
     assert view.corpus.column_names == ("kind",)

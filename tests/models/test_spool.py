@@ -143,7 +143,7 @@ def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
     runs: list[Any] = []
     model.register_forward_pre_hook(lambda *_: runs.append(1))
     expected = extract(model, arguments)
-    # The first run shows no encoder, so a second one reads it.
+    # The encoder's modules are replaced in the first run, so a second run captures it.
     assert len(runs) == 2
     record = extract(model, arguments, spool=tmp_path / "x")
     assert_same(expected, record)

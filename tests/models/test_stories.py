@@ -1,4 +1,4 @@
-"""The documented behaviour of the demo models under changed attention, on held-out data."""
+"""Demo models with changed attention answer as docs say, on data that no training used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ LENGTH = 40
 
 
 def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> float:
-    """Return the share of words in a second half that are predicted without one head."""
+    """Return the share of repeated words that are predicted right, optionally without a head.
+
+    The second half of `ids` repeats the first half.
+    """
     copies = Copies(
         model, ExampleRunner.one(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH
     )
@@ -33,7 +36,7 @@ def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> 
         if head is not None and key[0] == f"transformer.h.{head[0]}.attn":
             call.output[:, :, head[1]] = 0
 
-    # A word is predictable after the first repeated word.
+    # The first word of the second half cannot be predicted.
     predicted = copies.run(1, ablate).logits[0, LENGTH:-1].argmax(dim=-1)
     return float((predicted == ids[0, LENGTH + 1 :]).float().mean())
 
@@ -98,7 +101,7 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
     assert neither >= 7
 
 
-# The answers need no captured attention.
+# An outline captures no queries and keys, which the answers do not need.
 OUTLINE = CaptureOptions(outline=True)
 
 
@@ -150,7 +153,7 @@ def test_a_part_of_a_date_needs_its_letters_and_no_single_head() -> None:
 
     assert (shares["nothing"] == 1).all()
     for cut, other in (("month", "day"), ("day", "month")):
-        # The second digit has ten possible values. The first has two or four.
+        # A guess of the first digit is right more often: it has only two or four possible values.
         first, second = shares[cut][DIGITS[cut]]
         assert second < 0.5
         assert second < first < 0.9

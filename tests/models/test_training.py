@@ -1,4 +1,4 @@
-"""Attention during a real training with transformers' Trainer."""
+"""`AttentionCallback` in a training with transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_an_error_at_the_first_step_ends_the_training_and_later_ones_warn(tmp_pa
 
 
 def _then_blocked(look: Any, folder: Path) -> Any:
-    """Return a callback that replaces the folder with a file."""
+    """Return a method that calls `look` and then replaces the folder with a file."""
 
     def looked(*arguments: Any, **options: Any) -> None:
         look(*arguments, **options)

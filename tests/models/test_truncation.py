@@ -107,7 +107,7 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
     )
     model = transformers.LlamaModel(config).eval()
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=100).tokens) == 100
-    # The limit of the tokenizer.
+    # Llama has no table of positions, so the limit is that of the tokenizer.
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=True).tokens) == 512
     without: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer)
     assert len(extract(model, LONG, tokenizer=without, truncation=True).tokens) == 96

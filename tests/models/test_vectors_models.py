@@ -1,4 +1,4 @@
-"""Terms add up to logits, and logits give weights that equal the model's own."""
+"""Rows of `vectors` replies: products of queries and keys add up to the model's own weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.make_models import make_model, reference
 from models.tiny import arguments_of
 
 TOLERANCE = 1e-4
-# Features of a layer besides queries and keys, and whether heads share key heads.
+# Parts of the attention formula that a kind of model has besides plain queries and keys.
 KINDS = {
     "bert": set(),
     "gpt2": set(),

@@ -1,4 +1,4 @@
-"""Changes by a reader of a view, compared with `intervene`, and the number of forwards."""
+"""Changes that a reader makes in a view: answers equal `intervene`, and few forwards run."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_an_answer_is_measured_as_by_hand_and_in_the_bars(
     assert [reply["before"], reply["after"]] == pytest.approx(expected, abs=1e-4)
     [old, new] = (f"{number:.1f}".replace("-", "−") for number in expected)
     assert f"{measure.capitalize()}: {old} to {new}, noise" in reply["sentence"]
-    # The answer without changes has it, too.
+    # The sentence without changes contains the measure, too.
     assert ask(view)["sentence"].endswith(f"{measure.capitalize()}: {old}.")
     bars = av.head_effects(model, TEXT, answer=answer_argument, tokenizer=tokenizer, progress=False)
     assert bars.measure == reply["measure"]
@@ -376,7 +376,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
 
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
-    """Return the view's description of the run with its changes."""
+    """Return the stacks of the run with the view's changes, as its browser receives them."""
     header = reply_of(view, "changed", {"changes": view.changes}).header
     stacks: list[dict[str, Any]] = json.loads(json.dumps(header))["stacks"]
     return stacks
@@ -453,7 +453,7 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     assert run["changes"] == data["state"]["changes"] == view.changes
     assert data["state"]["run"] == "difference"
     assert data["state"]["stack"] == "self"
-    # The page from a browser, which is made in steps, is the same.
+    # A page that the browser requests has the changed run, too.
     request = {"part": 0, "state": {**view.state, "run": "after"}}
     assert reply_of(view, "page", request).header["parts"] == 1
 

@@ -1,4 +1,4 @@
-"""Precisions, implementations and wrappers of a model on a CPU."""
+"""Models in half precision, int8, compiled, spread over devices, or in a wrapper, on a CPU."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_half_precision(kind: str, dtype: torch.dtype) -> None:
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
     (note,) = (note for note in records[0].notes if "float32 softmax" in note)
     stated = float(re.findall(r"up to ([\d.e-]*\d)", note)[0])
-    # Eager weights in half precision equal these up to several roundings.
+    # Eager attention computes the softmax in half precision, so its weights are rounded.
     model.set_attn_implementation("eager")
     with torch.no_grad():
         own = model(input_ids=IDS, output_attentions=True).attentions
@@ -170,7 +170,7 @@ def test_data_parallel() -> None:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_device_map(tmp_path: Path, *, offloaded: bool) -> None:
-    """Weights of some layers stay on disk until they are used, as with several devices."""
+    """Some parameters stay on disk until their layer runs."""
     pytest.importorskip("accelerate", reason="pip install accelerate")
     model = make_model("llama")
     model.save_pretrained(tmp_path / "model")

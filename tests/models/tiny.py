@@ -125,7 +125,8 @@ def own_modules(
     """Return the weights that the attention modules of an eager copy of a model compute, by stack.
 
     The result is like that of `reference`, but contains also towers that are not in the output.
-    `parts` maps each stack to a text that only the paths of its attention modules contain.
+    `parts` maps each stack to a part of the names of its attention modules, such as
+    ``vision_tower``. No other attention module may have this part in its name.
     """
     calls = module_calls(_eager(model), arguments)
     return {
@@ -187,12 +188,12 @@ def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> 
 def changed_queries(
     model: Any, processor: Any, pictures: tuple[Any, Any], stack: str, layer: int
 ) -> set[int]:
-    """Return the tokens whose query vectors differ between two images."""
+    """Return the positions of tokens whose query vectors differ between two inputs."""
     queries = []
     for inputs in pictures:
         changed_stack = extract(model, inputs, processor=processor, progress=False).stacks[stack]
         attention = changed_stack.attention(layer)
         assert isinstance(attention, QueryKeyAttention)
         queries.append(attention.queries.numpy())
-    # Results of the same numbers are equal to the last bit.
+    # Tokens that the change does not reach are computed from the same numbers, so they are equal.
     return set(np.flatnonzero((queries[0] != queries[1]).any(axis=(0, 2))).tolist())

@@ -1,4 +1,4 @@
-"""The script of both processes of `test_training.py`. torchrun starts it, and it writes files."""
+"""Script that torchrun starts in two processes for `test_training.py`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def main() -> None:
         log = folder / kind / "log"
         callback = AttentionCallback(TEXT, every=1, to=log, tokenizer=tokenizer())
         trained, watched = trained_by(folder / kind, callback)
-        # Compare with the model's own eager weights. A sharded model needs all processes for them.
+        # Every process must run the eager model: each has only a part of a sharded model.
         trained.set_attn_implementation("eager")
         ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
         with torch.no_grad():
