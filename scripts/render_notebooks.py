@@ -102,7 +102,7 @@ def tidy(notebook: Any, folder: str) -> None:
         if cell.cell_type != "code":
             continue
         number += 1
-        # The kernel counted from 2, because the cell that is not stored was the first.
+        # The kernel counted from 2, because it ran the code `SHOW_PICTURES` first.
         cell.execution_count = number
         cell.outputs = [
             output

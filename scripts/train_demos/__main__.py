@@ -27,8 +27,8 @@ from train_demos.scores import scores
 
 __all__ = ["checkpoint_steps", "main", "recipe"]
 
-# Models that can be trained. The package contains the trained models `demos.NAMES`. It contains
-# only checkpoints of "induction".
+# Models that can be trained. The package contains the models `demos.NAMES` after their training,
+# and the model "induction" as checkpoints from its training.
 MODELS = (*demos.NAMES, "induction")
 
 

@@ -18,7 +18,7 @@ export interface RowInputs {
   numKeys: number;
   scale: number;
   softcap: number | null;
-  /** Return the number that is added to the logit of a key after the soft cap. */
+  /** Return the bias of a key, which is added after the soft cap. */
   bias: (key: number) => number;
   allowed: (key: number) => boolean;
   /** Learned logit that takes a share of the row's weight, or null if the head has no sink. */

@@ -15,7 +15,7 @@ export function bytesPerValue(encoding: Encoding): number {
   return isCoded(encoding) ? 1 : 4;
 }
 
-/** Largest code of numbers without a sign, and of numbers with a sign. */
+/** Largest code of the encoding "uint8-sqrt", and of the signed encoding "int8-sqrt". */
 export const TOP_CODE = 255;
 export const TOP_SIGNED_CODE = 127;
 
@@ -25,8 +25,9 @@ function signedCode(byte: number): number {
 }
 
 /**
- * Return the value of each of the 256 bytes: maximum * (byte / 255)^2 for "uint8-sqrt". For
- * "int8-sqrt", the byte is a signed code with the value sign(code) * maximum * (code / 127)^2.
+ * Return the values of the bytes 0 to 255. In "uint8-sqrt", a byte has the value maximum * (byte /
+ * 255)^2. In "int8-sqrt" (`signed`), the byte is a signed code and has the value sign(code) *
+ * maximum * (code / 127)^2.
  */
 export function codeValues(maximum: number, signed = false): Float32Array {
   const values = new Float32Array(256);

@@ -2,10 +2,10 @@
  * Requests to the running kernel, sent as custom messages of the widget.
  *
  * anywidget's own `invoke` is not used, because it fails after three seconds and cannot return an
- * error. Here every request has an id, can be cancelled, and may be answered late. At most
- * `MAX_IN_FLIGHT` requests are sent at once. The kernel computes a request for a moment. If the
- * request needs longer, the kernel replies with its progress, and continues when the request is
- * sent again (`attnviz/server/pending_replies.py`).
+ * error. In this module every request has an id, can be cancelled, and may be answered late. At
+ * most `MAX_IN_FLIGHT` requests are sent at once. If an answer needs long, the kernel replies with
+ * the progress of its computation, and continues when the request is sent again
+ * (`attnviz/server/pending_replies.py`).
  */
 
 import { type Signal, signal } from "@preact/signals";
@@ -38,8 +38,8 @@ interface Pending {
   name: string;
   args: object;
   /**
-   * All ids under which the request was sent. After a retry, an answer to an earlier id is also
-   * valid.
+   * Ids of the sent messages whose answers are accepted. After a retry, an answer to an earlier
+   * message is still accepted.
    */
   ids: string[];
   resolve: (reply: Reply) => void;
@@ -215,8 +215,8 @@ export class KernelChannel implements Transport {
   }
 
   /**
-   * Return the arguments with the stack name that the kernel uses. Return null if the stack belongs
-   * to a previous record.
+   * Return the arguments as the kernel expects them: with the name of the stack but without the
+   * number of its record. Return null if the stack belongs to a previous record.
    */
   #kernelArgs(args: object): object | null {
     const { stack } = args as { stack?: unknown };
@@ -295,7 +295,7 @@ export class KernelChannel implements Transport {
 
   #receive(message: Message, buffers: DataView[]): void {
     if (message?.attnviz !== "reply" && message?.attnviz !== "error") return;
-    // Unknown ids belong to another tab or to a cancelled request.
+    // An unknown id belongs to another tab or to a request that has ended.
     const pending = this.#byId.get(String(message.id));
     if (!pending) return;
     const { pending: progress = null } = (message.header ?? {}) as Partial<PendingHeader>;
@@ -345,8 +345,8 @@ export class KernelChannel implements Transport {
 }
 
 /**
- * Return whether the view shows the progress of a request. This needs progress for at least
- * `WAITING_AFTER_MS` and no `report` callback.
+ * Return whether the view shows the progress of a request. It does if the kernel first replied with
+ * progress at least `WAITING_AFTER_MS` ago, and the request has no `report` callback.
  */
 function isLong({ progress, firstProgressAt, report }: Pending): boolean {
   return (

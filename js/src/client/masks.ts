@@ -4,8 +4,8 @@
  */
 
 /**
- * Function of a head and a query token that returns a function of the key. The value for a key is
- * whether the mask allows it, or its bias.
+ * Function of a head and a query token that returns a function of the key. The second function
+ * returns whether the mask allows the key, or the bias of the key.
  */
 export type RowFunction<T> = (head: number, token: number) => (key: number) => T;
 
@@ -27,8 +27,9 @@ export function bandMask(
 }
 
 /**
- * Return a mask that is stored as one bit per key. The lowest bit of a byte belongs to its first
- * key, and every row starts with a new byte.
+ * Return a mask that is stored as one bit per pair of query and key. The lowest bit of a byte
+ * belongs to its first key, and every row starts with a new byte. If `heads` is 1, all heads have
+ * the same mask.
  */
 export function packedMask(
   bits: Uint8Array,

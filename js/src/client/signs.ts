@@ -13,9 +13,9 @@ export function largestOf(values: ArrayLike<number>): number {
 }
 
 /**
- * A cell shows its pooled negative numbers only if they exceed the positive ones by this share.
- * Each row of a difference sums to 0, so both are equal in a cell of complete rows. Without this
- * margin, rounding would decide the sign.
+ * A cell shows its pooled negative numbers only if they exceed the positive ones in absolute value
+ * by this share. Each row of a difference sums to 0, so both have the same absolute value in a cell
+ * of complete rows. Without this margin, rounding would decide the sign.
  */
 const TIE_MARGIN = 1e-3;
 

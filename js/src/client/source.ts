@@ -37,7 +37,7 @@ import {
 /** Scores of one pattern, by layer and head of a stack. A score is null if it is undefined. */
 export type Scores = ScoresHeader["scores"];
 
-/** Return the numbers of the heads in a layer. */
+/** Return the indices of the heads in a layer: 0, 1, and so on. */
 export function headsOf(
   stack: Pick<StackDescription, "layers" | "heads_per_layer">,
   layer: number,
@@ -80,13 +80,13 @@ export interface ExportedFile {
 }
 
 /**
- * Default size of the caches in bytes. It is enough for more than 20 layers of 12 heads at 256
- * tokens.
+ * Default maximum size of each cache in bytes. It is enough for more than 20 layers of 12 heads at
+ * 256 tokens.
  */
 const CACHE_BYTES = 64_000_000;
 
 /**
- * Maximum number of row ranges that are remembered for the blocks of a head with the same columns.
+ * Maximum number of cached row ranges that are remembered for one head and one range of columns.
  */
 const MAX_RANGES = 8;
 
@@ -151,9 +151,7 @@ export class Source {
   /** Number of the record, which changes when another record replaces it. */
   readonly record: ReadonlySignal<number>;
   readonly #blocks: LruCache<CachedWeights>;
-  /**
-   * Row ranges of the cached blocks. The key contains the other fields of the request and the head.
-   */
+  /** Row ranges of the cached blocks, by the key of a request without rows (see `keyOf`). */
   readonly #rows = new Map<string, Range[]>();
   /**
    * Pending answers, by the key of the request. A second caller with the same request waits for the
@@ -320,12 +318,18 @@ export class Source {
     else this.#rows.delete(key);
   }
 
-  /** Return the maps of some heads of a layer. A cell of a map shows its largest weight. */
+  /**
+   * Return the maps of heads of a layer. A map is an attention matrix that is pooled to few cells.
+   * The value of a cell is the largest weight in it.
+   */
   async maps(request: MapsRequest, signal?: AbortSignal): Promise<WeightBlock> {
     return this.fetch("maps", request, readBlock, bytesOfBlock, signal);
   }
 
-  /** Return one tile of a matrix. Its cells may be computed from a sample of the queries. */
+  /**
+   * Return one tile of a matrix: a square of pooled cells. They may be computed from a sample of
+   * the queries.
+   */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<WeightBlock> {
     return this.fetch("tile", request, readBlock, bytesOfBlock, signal);
   }

@@ -55,7 +55,7 @@ export interface TextMark {
   /** Rotation about (x, y), in degrees clockwise. */
   rotate?: number;
   opacity?: number;
-  /** Whether a line crosses out the text, because the token is left out. */
+  /** Whether a line crosses out the text, as for keys that are left out of a plot. */
   struck?: boolean;
 }
 

@@ -1,6 +1,7 @@
 /**
  * Transport that answers requests from the data of an exported page. Its replies have the same form
- * as those of a kernel.
+ * as those of a kernel. A small map is the attention matrix of a head, pooled to few cells at the
+ * export.
  */
 
 import type {
@@ -44,7 +45,7 @@ export interface PageData {
   blocks: EmbeddedBlock[];
   /** Form of the embedded weights, and the share of all weights that they cover. */
   embedded?: EmbeddedShare;
-  /** Small maps of all heads, if pooling the weights would take long. */
+  /** Small maps of all heads. Empty if the page has few weights, because pooling these is fast. */
   maps: EmbeddedWeights[];
   /** Scores of all heads of a stack, with one entry for each pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
@@ -167,7 +168,9 @@ export class PageTransport implements Transport {
   }
 }
 
-/** Add to each stack the form and the share of its weights that the page contains. */
+/**
+ * Add to each stack the form of the embedded weights, and the share of all weights that they cover.
+ */
 function withEmbeddedShare(description: Description, embedded?: EmbeddedShare): Description {
   if (!embedded) return description;
   const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));

@@ -1,4 +1,7 @@
-/** The layers of an exported page. A layer is inflated when it is first requested. */
+/**
+ * The layers of an exported page. A layer is inflated when it is first requested. A small map is
+ * the attention matrix of a head, pooled to few cells at the export.
+ */
 
 import { LruCache, once } from "../lru-cache";
 import { completeRows, type EmbeddedWeights, type WeightRows } from "./rows";
@@ -14,7 +17,7 @@ const CACHE_BYTES = 64_000_000;
  */
 export type EmbeddedBlock = EmbeddedWeights | EmbeddedKeys;
 
-/** Stack and layer. The layer number is the model's own. */
+/** Stack and layer. The layer has the number that it has in the model. */
 export interface LayerKey {
   stack: string;
   layer: number;
@@ -63,7 +66,7 @@ export class EmbeddedLayers {
     return heads * rows * columns;
   }
 
-  /** Return the small maps of a layer, or null if the page contains none. */
+  /** Return the embedded small maps of a layer, or null if the page does not contain them. */
   async maps(key: LayerKey): Promise<WeightRows | null> {
     const maps = this.#maps.find((entry) => isSameLayer(entry, key));
     return maps ? this.#cached("maps", key, () => completeRows(maps)) : null;

@@ -1,6 +1,6 @@
 /**
  * Rows of a layer's weights. The interface is the same for all forms in which an exported page
- * embeds weights.
+ * embeds weights. A small map is the attention matrix of a head, pooled to few cells at the export.
  */
 
 import { codeValues } from "../codec";

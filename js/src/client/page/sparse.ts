@@ -1,9 +1,10 @@
 /**
  * Weights of a layer for which a page contains only the strongest keys of each query.
  *
- * The remaining weight of a row is spread evenly over its other keys. Nothing is spread for signed
- * numbers, because their rows do not sum to 1. `attnviz/pages/strongest.py` describes the format
- * and writes it. The tests of both modules read `tests/fixtures/sparse.json`.
+ * The remaining weight of a row is spread evenly over the other keys in the row's range of keys.
+ * Nothing is spread for signed numbers, because their rows do not sum to 1.
+ * `attnviz/pages/strongest.py` describes the format and writes it. The tests of both modules read
+ * `tests/fixtures/sparse.json`.
  */
 
 import { byteWeights, type WeightRows } from "./rows";

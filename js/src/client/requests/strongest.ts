@@ -46,8 +46,9 @@ export interface TokenFilter {
 const MAX_ENTRIES = 1 << 23;
 
 /**
- * Split a request by heads, and then by rows, so that each part searches at most `MAX_ENTRIES`
- * weights and each reply has at most `MAX_REPLY_BYTES` bytes.
+ * Split a request by heads if they are not combined, and then by rows. A part searches at most
+ * `MAX_ENTRIES` weights and its reply has at most `MAX_REPLY_BYTES` bytes, unless it is a single
+ * row.
  */
 export function splitStrongest(request: StrongestRequest, numKeys: number): StrongestRequest[] {
   const { heads, rows } = request;
@@ -187,8 +188,9 @@ export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number
 }
 
 /**
- * Return 1 for each token of the text on one side of a pair such as "a-b", and 0 for the others.
- * For the pair "all", return 1 for all tokens.
+ * Return 1 for each token of a text, and 0 for the others. A pair such as "a-b" names the text of
+ * the queries and the text of the keys, and `side` chooses one of these texts. The pair "all"
+ * returns 1 for all tokens.
  */
 export function pairMembers(tokens: TokenList, pair: string, side: "query" | "key"): Uint8Array {
   const members = new Uint8Array(tokens.text.length).fill(1);

@@ -1,6 +1,4 @@
-/**
- * Requests for a query vector and key vectors, with the logits and weights that follow from them.
- */
+/** Requests for a query vector and key vectors, with the query's logits and weights. */
 
 import { asBytes } from "../codec";
 import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";

@@ -82,7 +82,8 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
     store.head.value,
   ];
   const all = context.width.value;
-  // The column is as wide as its grid, or wider if the legend needs it. The head has the rest.
+  // The column of the grid is as wide as the grid, or wider if the legend needs it. The column of
+  // the chosen head has the remaining width.
   const mainWidth = beside.value
     ? Math.max(MIN_MAIN, store.layout.value?.boxWidth ?? gridWidth.value)
     : all;

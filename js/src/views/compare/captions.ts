@@ -1,6 +1,6 @@
 /**
- * Captions of the compare view. Its members are the compared records. The first member is the
- * reference, from which the distances of the others are measured.
+ * Captions of the compare view. Members are the compared records, of which the first is the
+ * reference. The distance of a head is measured from the same head of the reference.
  */
 
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
@@ -37,10 +37,7 @@ export function subtitleOf(selection: CompareSelection): string {
   ].join(" · ");
 }
 
-/**
- * Return a head's distance between the two members in words, for the tooltip and for screen
- * readers.
- */
+/** Return in words the distance of a head, and the distance that rounding alone may cause. */
 export function distanceInWords(selection: CompareSelection, cell: HeadIndex): string {
   const at = distanceOf(selection, cell.layer, cell.head);
   if (at.distance === null) return "nothing to compare";
@@ -53,7 +50,7 @@ export function distanceInWords(selection: CompareSelection, cell: HeadIndex): s
   return `distance ${formatSmall(at.distance)}${floor ? `; ${floor}` : ""}`;
 }
 
-/** Return the query of a row in words, as a part of a sentence. */
+/** Return the words for the query of `moved`: its token, and whether it changed most. */
 function rowOf(selection: CompareSelection, moved: Moved): string {
   const query = quotedAt(selection.queries.text, moved.query);
   return moved.most ? `${query}, the query that changed most in this head` : query;
@@ -64,14 +61,15 @@ function changeOf(selection: CompareSelection, { key, change }: Change): string 
 }
 
 /**
- * If one key lost at least this share of the moved attention and another key gained it, the caption
- * states that attention moved from one to the other.
+ * If one key lost and another key gained at least this share of the moved attention, the caption
+ * states that attention moved from the first to the second.
  */
 const NEARLY_ALL = 0.95;
 
 /**
- * Return the main caption: the attention that moved in the chosen head. Until this is loaded,
- * return the head's distance instead.
+ * Return the main caption. It states the attention that moved in the chosen head, or the distance
+ * of the head if `moved` is null. A head that cannot be compared or does not differ has a separate
+ * sentence.
  */
 export function sentenceOf(selection: CompareSelection, moved: Moved | null): string {
   const { layer, head, names, member, token } = selection;
@@ -103,7 +101,7 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
   const left = from ? `from ${changeOf(selection, from)}` : "from the attention sink";
   const went = to ? `to ${changeOf(selection, to)}` : "to the attention sink";
   const changes = [from, to].flatMap((change) => (change ? [Math.abs(change.change)] : []));
-  // Whether one key lost and one key gained nearly all of the moved attention.
+  // Whether each of these changes is nearly all of the moved attention.
   const whole = Math.min(...changes) >= NEARLY_ALL * moved.total;
   return (
     `${name} moved ${formatSmall(moved.total)} of the attention of ${row}` +
@@ -112,8 +110,8 @@ export function sentenceOf(selection: CompareSelection, moved: Moved | null): st
 }
 
 /**
- * Return the detail caption: the definition and precision of distances, and the number of heads
- * that do not differ.
+ * Return the detail caption: the definition and precision of distances, the number of heads that do
+ * not differ by more than rounding, and `notes`.
  */
 export function coverageOf(
   selection: CompareSelection,
@@ -147,8 +145,8 @@ export function coverageOf(
 }
 
 /**
- * Return a sentence that states why the view opened at the shown head. Return "" if the caller
- * chose the head, or if another head is shown.
+ * Return a sentence that states why the view opened at the selected head. Return "" if `opening` is
+ * null or is another head, stack or member.
  */
 export function openingInWords(
   opening: CompareOpening | null,

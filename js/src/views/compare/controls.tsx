@@ -1,6 +1,6 @@
 /**
  * Controls of the compare view: the compared member, the picture of a head (lines or matrix), and
- * the order of heads.
+ * the order of heads. Members are the compared records.
  */
 
 import { Choice, StepSlider } from "../../ui/controls/fields";

@@ -1,4 +1,7 @@
-/** Export of the compare view as a figure, and of the chosen head as a CSV table. */
+/**
+ * Export of the compare view as a figure, and of the chosen head as a CSV table. Members are the
+ * compared records. Each pane below the grid shows a member or a difference.
+ */
 
 import type { Source } from "../../client/source";
 import { type Box, type Captions, composeFigure, rampBox, textMark } from "../../draw/figure";
@@ -16,7 +19,7 @@ export interface GridFigure {
   layout: GridLayout;
   selection: CompareSelection;
   style: CellStyle;
-  /** Distance of the chosen head from the first member, for each member. */
+  /** Distances of the chosen head from the same head of the first member, one for each member. */
   trend: readonly (number | null)[];
   captions: Captions;
   /** Width of the panes below the grid. Captions may be as wide as the panes. */
@@ -67,8 +70,8 @@ function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
 }
 
 /**
- * Return the chart of the chosen head's distance for each member, with its labels. Return null with
- * fewer than three members.
+ * Return the labelled chart that shows the distance of the chosen head for each member. Return null
+ * for fewer than three members.
  */
 function trendBox({ selection, style, trend }: GridFigure): Box | null {
   if (trend.length < 3) return null;
@@ -145,12 +148,15 @@ const COLUMNS = [
   "a_name",
   "b_name",
 ];
-/** Maximum number of query-key pairs in a table. For a larger head, the table has fewer queries. */
+/**
+ * Maximum number of query-key pairs in a table. If there are more, the table contains only the
+ * pinned query, or the first queries.
+ */
 const MAX_PAIRS = 1 << 20;
 
 /**
- * Return the chosen head's weights in both members and their differences as CSV, one row per
- * query-key pair. Pairs with a weight of 0 in both members are omitted.
+ * Return a CSV table of the chosen head, with one row per query-key pair: the weights in the first
+ * and in the compared member, and their difference. Pairs with two weights of 0 are omitted.
  */
 export async function pairsCsv(
   source: Source,

@@ -1,4 +1,8 @@
-/** Grid of all heads, with a description of the chosen head beside it. */
+/**
+ * Grid of all heads, coloured by distance, with a description of the chosen head beside it. Members
+ * are the compared records. The distance of a head is measured from the same head of the first
+ * member.
+ */
 
 import { type Signal, useComputed } from "@preact/signals";
 import type { RefObject } from "preact";
@@ -128,7 +132,7 @@ export function ChosenHead({ context, store }: Pick<GridProps, "context" | "stor
   );
 }
 
-/** Chart of the chosen head's distance from the first member, for each member. */
+/** Chart of the distance of the chosen head for each member. */
 function Trend({ context, store }: Pick<GridProps, "context" | "store">) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const selection = store.selection.value;

@@ -1,6 +1,6 @@
 /**
  * The compare view: a grid of all heads, coloured by their distance between two members, which are
- * two of the compared records. Below the grid it shows the chosen head of both members and their
+ * two of the compared records. Panes below the grid show the chosen head of both members and their
  * difference.
  */
 
@@ -52,8 +52,8 @@ function paneRequest(
 }
 
 /**
- * Return the form of the panes' controls. By default they are behind buttons, so that the pictures
- * of the panes are aligned.
+ * Return the form of the controls of a pane. By default a button opens the controls, so that the
+ * pictures of all panes are aligned.
  */
 function paneControls(context: ViewContext<CompareState>): ReadonlySignal<ControlsForm> {
   const { state, controls } = context;
@@ -157,7 +157,8 @@ export function CompareView({ context }: { context: ViewContext<CompareState> })
       <div class={`av-compare-panes av-${arrangement.value}`}>
         {store.panes.value.map((name) => (
           <OnePane
-            // Another form has another picture and another colour scale, so a new pane is created.
+            // Another form (lines or matrix) needs another view and another colour scale, so create
+            // a new pane.
             key={`${name} ${form}`}
             store={store}
             name={name}

@@ -1,4 +1,7 @@
-/** Positions and sizes of the grid's cells, and the arrangement of the panes. Pure functions. */
+/**
+ * Positions and sizes of the grid's cells, and the arrangement of the panes. A gallery is a grid of
+ * all heads ordered by distance. In other grids each layer has a row. Pure functions.
+ */
 
 import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../ui/head-grid/grid";
 
@@ -43,7 +46,7 @@ export function cellsInRow(width: number): number {
 export function layOut(options: {
   columns: number;
   rows: number;
-  /** Whether all heads are in one list, ordered by distance. Otherwise each layer has a row. */
+  /** Whether the grid is a gallery. */
   gallery: boolean;
   width: number;
   mostHeight: number;

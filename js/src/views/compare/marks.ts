@@ -1,4 +1,7 @@
-/** Marks of the grid's cells, and of the chart that shows a head's distance for each member. */
+/**
+ * Marks of the grid's cells, and of the chart of one head's distances. Members are the compared
+ * records. The distance of a head is measured from the same head of the first member.
+ */
 
 import type { Mark } from "../../draw/marks";
 import { colorAt } from "../../ui/colors/color-scales";
@@ -50,8 +53,8 @@ function hatch(x: number, y: number, side: number, color: string): Mark[] {
 
 /**
  * Return the cell of a head with its colour, and with its distance as a number if the cell is wide
- * enough. The cell is hatched if the head does not differ, and shows "–" if its distance is
- * unknown.
+ * enough. The cell is hatched if rounding alone may cause the distance, and shows "–" if the
+ * distance is unknown.
  */
 export function cellMarks(
   at: HeadDistance,
@@ -89,8 +92,8 @@ export function trendX(member: number, count: number): number {
 }
 
 /**
- * Return the chart of a head's distance from the first member, for each member. The compared member
- * is highlighted.
+ * Return the chart of a head, with one point for each known distance. The point of the compared
+ * `member` is highlighted.
  */
 export function trendMarks(
   distances: readonly (number | null)[],

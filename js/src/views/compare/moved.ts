@@ -1,6 +1,7 @@
 /**
- * Attention that moved between two members in one head: for one query, the keys that lost and
- * gained the most weight.
+ * Changes of one head's attention from the first member to the compared member. Members are the
+ * compared records. For one query, weight moved from keys that lost weight to keys that gained
+ * weight.
  */
 
 import type { Range } from "../../client/protocol";
@@ -14,7 +15,7 @@ import type { Source } from "../../client/source";
 const MAX_VALUES = 1 << 18;
 /**
  * If a head has at most this many weights, the kernel finds the query that changed most in some
- * tenths of a second. In a larger head the query is not searched for.
+ * tenths of a second. In a larger head no query is searched for.
  */
 const MAX_COMPUTED = 1 << 24;
 
@@ -29,11 +30,13 @@ export interface Moved {
   query: number;
   /** Whether `query` was chosen because it changed most. False if it is pinned. */
   most: boolean;
-  /** Half the sum of the absolute changes, including that of the sink: the weight that moved. */
+  /**
+   * Weight that moved: half the sum of the absolute changes of all keys and of the attention sink.
+   */
   total: number;
   /**
-   * Key that lost the most weight, and key that gained the most. Null if no key lost or gained
-   * weight.
+   * Key that lost the most weight (null if no key lost weight), and key that gained the most (null
+   * if no key gained weight).
    */
   from: Change | null;
   to: Change | null;
@@ -58,7 +61,7 @@ export interface MovedQuestion {
  * Return the weight that moved in one row, and the keys with the largest decrease and increase.
  *
  * A row has the same sum in both members if the sink is included. The change of the sink is
- * therefore the negative sum of the other changes. It counts in the total.
+ * therefore the negative sum of the other changes. It is included in `total`.
  */
 export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "to"> {
   let size = 0;
@@ -76,7 +79,8 @@ export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "
 
 /**
  * Load the attention that moved for the pinned query. Without a pinned query, load it for the query
- * that changed most, or return null if finding this query would take too long.
+ * that changed most. Return null if this query cannot be found quickly, or if one of the members
+ * does not have the pinned query.
  */
 export async function loadMoved(
   source: Source,
@@ -109,8 +113,8 @@ export async function loadMoved(
 }
 
 /**
- * Load the changes of weights. They come from the stack of the difference if the record contains
- * it, else from subtracting both members.
+ * Load the changes of weights. They are read from the stack of the difference if the record
+ * contains it. Otherwise they are computed from the weights of both members.
  */
 async function loadChanges(
   source: Source,
@@ -132,8 +136,8 @@ async function loadChanges(
 }
 
 /**
- * Return the query with the largest sum of absolute changes. Return null if the text is too long to
- * search, or the record does not contain the difference.
+ * Return the query with the largest sum of absolute changes. Return null if the head has more than
+ * `MAX_COMPUTED` weights, or if the record does not contain the difference.
  */
 async function mostChanged(
   source: Source,

@@ -1,6 +1,6 @@
 /**
- * State of the compare view. Its record contains a compared stack several times, once for each
- * member.
+ * State of the compare view. Members are the compared records, of which member 0 is the reference.
+ * The record of the view contains each compared stack once for every member.
  */
 
 import type { Description, StackDescription } from "../../client/protocol";
@@ -9,22 +9,23 @@ import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import type { Selection } from "../../ui/view/record";
 import { HEAD_DEFAULTS, type HeadState } from "../head";
 
-/** A compared stack. Entry i of each list belongs to member i, and member 0 is the reference. */
+/** A compared stack. Entry i of each list belongs to member i. */
 export interface ComparedStack {
   /** Names of the members' stacks in the record. */
   members: string[];
   /**
-   * Names of the stacks of the differences from member 0. Null if the record does not contain the
-   * difference.
+   * Name of the stack of each difference from member 0, or null if the record does not contain it.
    */
   differences: (string | null)[];
-  /** Total variation distance of each head from the same head of member 0. */
+  /**
+   * Total variation distance of each head from the same head of member 0, as the mean over queries.
+   */
   distances: (Scores | null)[];
   /** Upper bound of the distance that rounding alone causes, or null if unknown. */
   rounding: (Scores | null)[];
   /** Number of queries from which distances are estimated, or null if all queries were used. */
   sampled: number | null;
-  /** Queries and keys that a member does not have. */
+  /** Indices of the queries and keys that a member does not have. */
   missing: { queries: number[]; keys: number[] }[];
 }
 
@@ -62,7 +63,8 @@ export const COMPARE_DEFAULTS: CompareState = {
 /**
  * Return the description with each compared stack once, instead of once for each member.
  *
- * The stack has the tokens of the difference, which describe the tokens of both members.
+ * The stack has the tokens of the compared member's difference, if the record contains a
+ * difference.
  */
 export function describedOnce(
   description: Description,
@@ -118,8 +120,8 @@ export function isSame({ distance, rounding }: HeadDistance): boolean {
 }
 
 /**
- * Return the selection that the traits describe, with valid values in place of invalid ones. Return
- * null if the stack is not compared.
+ * Return the selection with its compared member and chosen head. An invalid member is replaced by a
+ * valid one. Return null if the stack is not compared.
  */
 export function compareSelection(
   selection: Selection,
@@ -135,8 +137,8 @@ export function compareSelection(
 }
 
 /**
- * Return the head of the layer with the largest distance, or the first head if no distance is
- * known.
+ * Return the head that has the largest distance in the selected layer, or the first head if no
+ * distance is known.
  */
 function farthestHead(
   selection: Selection & Pick<CompareSelection, "compared" | "member">,

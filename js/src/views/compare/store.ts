@@ -1,4 +1,7 @@
-/** Signals of the compare view: grid, panes and captions, which depend on its traits. */
+/**
+ * Signals of the compare view. Members are the compared records. A pane shows the chosen head of
+ * one member, or the difference of two members.
+ */
 
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { isPrinted } from "../../draw/figure-request";
@@ -67,7 +70,8 @@ export function createCompareStore(context: ViewContext<CompareState>) {
   const frame: ViewContext<CompareState> = {
     ...context,
     record: frameRecord,
-    // Omit the frame's sentence about the opening, because this view shows another one.
+    // With null, the frame does not state why the view opened at a head. This view states it in its
+    // own footer.
     common: { ...context.common, opening: signal(null) },
   };
 
@@ -157,7 +161,8 @@ export function createCompareStore(context: ViewContext<CompareState>) {
       common: { ...context.common, ...own },
       record: { ...record, description: named, selection: paneSelection },
       paneTitle: title,
-      // The difference has a separate colour scale for positive and negative numbers.
+      // The panes of the members share a colour scale. The pane of the difference has its own
+      // scale, which also has colours for negative numbers.
       ...(name !== "difference" && { scale: scales[state.form.peek()](name) }),
     };
   };
@@ -172,13 +177,13 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     /** Distance that has the last colour of the grid's scale. It is the same for all members. */
     end,
     /**
-     * Attention that moved for the pinned query, or for the query that changed most. Null until
-     * loaded.
+     * Attention that moved for the pinned query, or for the query that changed most. Null if it is
+     * not loaded or not available.
      */
     moved: computed(() => (settled.value ? (answered.value?.answer ?? null) : null)),
-    /** Whether `moved` belongs to the current selection. */
+    /** Whether the request for `moved` was answered for the current selection. */
     settled,
-    /** Distance of the chosen head from the first member, for each member. */
+    /** Distances of the chosen head from the same head of the first member, one for each member. */
     trend: computed<(number | null)[]>(() => {
       const now = selection.value;
       if (!now) return [];
@@ -190,8 +195,8 @@ export function createCompareStore(context: ViewContext<CompareState>) {
     panes,
     pane,
     /**
-     * Whether panes are drawn as parts of one figure. The title of the figure contains the model's
-     * name, so their titles do not.
+     * Whether the panes are exported as parts of one figure. The titles of the panes then omit the
+     * model's name, which is in the title of the figure.
      */
     inOneFigure,
     opening: computed(() => state.opening.value as unknown as CompareOpening | null),
@@ -217,8 +222,8 @@ function titleOf(selection: CompareSelection | null, name: PaneName): string {
 }
 
 /**
- * Return the selection of a pane in which the tokens that its member does not have are marked as
- * special, so that they are drawn faint.
+ * Return the selection of a pane. Tokens that its member does not have are marked as special
+ * tokens, which are drawn faint.
  */
 export function withGaps(
   paneSelection: Selection,

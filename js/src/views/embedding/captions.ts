@@ -565,7 +565,8 @@ export interface CorpusFacts {
   numQueries: number;
   numKeys: number;
   /**
-   * Number of queries and keys of all texts that were read. Only a sample of these may be points.
+   * Total number of queries and keys in all texts that were read. It exceeds the number of points
+   * if the points are a sample.
    */
   inAll: number;
   /** Number of texts with points, and number of all texts. */

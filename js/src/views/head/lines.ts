@@ -338,8 +338,8 @@ export function computeLines(
         const share = row[key - left] as number;
         const value = share * factor;
         const size = Math.abs(value);
-        // A weight of 0 has no line. The comparison with `faintest` would not exclude it if the
-        // maximum is 0, too.
+        // A weight of 0 has no line. If the largest weight is 0, `faintest` is 0 as well and would
+        // not exclude it.
         if (value === 0 || size < options.threshold) return;
         if (size < faintest) sums.faint += Math.abs(share);
         else strongest.add(seriesIndex, query, key, value, share);

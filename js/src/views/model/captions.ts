@@ -114,8 +114,7 @@ export function orderName(grid: HeadGrid, effects: HeadEffects | null, byRole = 
  * Return the two lines below a thumbnail of a gallery: the head, and its score, effect or role.
  *
  * @param words whether to write "layer 3, head 1" instead of "3.1".
- * @param role role of the head if heads are ordered by role, null if it has none. Otherwise
- * omitted.
+ * @param role role of the head, or null if it has none. Pass it only if heads are ordered by role.
  */
 export function captionLines(
   cell: ScoredHead,

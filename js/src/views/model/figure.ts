@@ -1,7 +1,8 @@
 /**
  * Exports of the model view: a figure of the complete grid, and a CSV table of all heads.
  *
- * The map of a head is its attention matrix, pooled to few cells.
+ * The map of a head is its attention matrix, pooled to few cells. The effect of a head is a signed
+ * number that is drawn as a bar. The role of a head names what it does, as found over a corpus.
  */
 
 import type { StackDescription } from "../../client/protocol";

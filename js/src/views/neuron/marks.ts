@@ -233,7 +233,10 @@ function keyMarks(
   return marks;
 }
 
-/** Pixels between a key and the rule above it in a stacked layout. */
+/**
+ * Pixels between a key and the rule above it in a stacked layout, in which the cells are below the
+ * tokens.
+ */
 const STACKED_RULE = 6;
 
 /** Draw a rule and the word "answer" above the first key that the model generated. */

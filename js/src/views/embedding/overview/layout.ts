@@ -1,4 +1,7 @@
-/** Order, positions and sizes of the overview's small plots. Pure functions. */
+/**
+ * Order, positions and sizes of the overview's tiles. A tile is the small plot of one head. A role
+ * names what a head does, as found over a corpus. Pure functions.
+ */
 
 import type { StackDescription } from "../../../client/protocol";
 import {
@@ -110,7 +113,7 @@ export function layOutTiles(options: {
    * Whether this is an exported figure with a given width or text size. A figure does not scroll.
    */
   printed?: boolean;
-  /** Whether heads have roles. */
+  /** Whether a line below each tile is reserved for the role of its head. */
   roles?: boolean;
 }): TileLayout {
   const { columns, rows, named, width, mostHeight, printed, roles = false } = options;
