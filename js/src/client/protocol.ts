@@ -1131,7 +1131,7 @@ export interface EdgesRequest {
   part?: number;
 }
 
-/** Request for one part of the exported page, with `state` as the traits of the view. */
+/** Request for one part of the exported page of a view whose traits are `state`. */
 export interface AtlasPageRequest {
   part: number;
   state: object;

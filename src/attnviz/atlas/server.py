@@ -223,7 +223,7 @@ class EdgesRequest:
 @ATLAS_REQUESTS.add("page", PageHeader)
 @dataclass(frozen=True)
 class AtlasPageRequest:
-    """Request for one part of the exported page, with `state` as the traits of the view."""
+    """Request for one part of the exported page of a view whose traits are `state`."""
 
     part: int
     state: Mapping[str, Any]

@@ -51,7 +51,7 @@ def show_atlas_view(
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline or HeadStatistics
         A transformers model, hub id, folder or pipeline that reads `texts`. Or the result of
-        `attnviz.head_statistics`. Then `texts` must not be passed.
+        `attnviz.head_statistics`. In that case omit all other arguments except traits.
     texts : sequence, datasets.Dataset or DataFrame, optional
         Texts that the model reads, as for `attnviz.head_statistics`.
     column, columns, parse, target, truncation, tokenizer, processor, name, layers, batch_size,

@@ -28,9 +28,9 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     The callback extracts the attention of the model to each text at step 0, at each evaluation (or
     every `every` steps), and at the last step. To each active run of an experiment tracker it logs
     one page per text, which shows all heads. It also logs one metric per pattern, such as
-    ``attention/previous token``. The metric is the score of the head with the largest score,
-    averaged over the texts. After the last step, it logs one additional page per text, which has a
-    slider to choose the step.
+    ``attention/previous token``. The metric is the largest score of all heads in a text, averaged
+    over the texts. After the last step, it logs one additional page per text, which has a slider to
+    choose the step.
 
     Parameters
     ----------
@@ -110,9 +110,9 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Log the attention before the first step.
+        """Log the attention before the training starts.
 
-        If the training resumes from a checkpoint, this is the step of the checkpoint.
+        The step is 0, or the step of the checkpoint from which the training resumes.
 
         Parameters
         ----------
@@ -209,9 +209,10 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
 
 
 def _largest_scores(records: Sequence[AttentionRecord]) -> dict[str, float]:
-    """Return the score of the best head for each pattern, averaged over the texts.
+    """Return the largest score of each pattern over all heads, averaged over the texts.
 
-    If a record has several stacks, the keys are names such as "cross previous token".
+    The head with the largest score can differ between texts. If a record has several stacks, the
+    keys are names such as "cross previous token".
     """
     scores_by_name: dict[str, list[float]] = {}
     for record in records:

@@ -3,7 +3,7 @@
 A page contains the weights in one of three forms:
 
 ``"all"``
-    Every weight in one byte, with an error of at most 0.004.
+    Every weight in one byte, with an error of at most 0.004 of the largest possible weight.
 ``"vectors"``
     Queries and keys, from which the page computes the weights.
 ``"strongest"``
@@ -64,7 +64,8 @@ _POOLED_WEIGHTS = 1_000_000
 _WEIGHTS_PER_BYTE = 25
 # Maximum number of weights in a layer for the form "vectors". A browser computes them in a second.
 _COMPUTED_PAIRS = 16_000_000
-# Number of weights from which the size of the form "all" is estimated before the form is computed.
+# If a record has at least this many weights, the size of the form "all" is estimated from sampled
+# queries before the form is computed.
 _ESTIMATED = 4_000_000
 # Number of sampled queries per head for the estimate.
 _ROWS_TRIED = 16
@@ -613,7 +614,7 @@ class MapCells(NamedTuple):
     """Maximum weights of some cells of small maps.
 
     `maxima` has the shape (parts, heads, rows, columns). For signed numbers, the two parts are
-    positive and negative numbers.
+    maxima of the positive numbers, and of the absolute values of the negative numbers.
     """
 
     rows: slice

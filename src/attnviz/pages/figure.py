@@ -156,9 +156,10 @@ def parse_figure_options(arguments: Mapping[str, Any], theme: str = "auto") -> F
 def _parse_length(
     name: str, value: Any, unit: str, bounds: tuple[float, float], example: str
 ) -> float | None:
-    """Convert a length to CSS pixels. Raise an error if it is not between `bounds`.
+    """Convert a length to CSS pixels. Return None for None.
 
-    `value` is a string with a unit, or a number in `unit`.
+    `value` is a string with a unit, or a number in `unit`. `bounds` are the smallest and largest
+    allowed length in CSS pixels. The error for an invalid length quotes `example`.
     """
     if value is None:
         return None

@@ -25,8 +25,7 @@ _FOLLOW = (
 )
 
 # Sizes in pixels for `estimate_height`: the controls above and below a picture, one token, the
-# width of a column, and the maximum height of a view. `_MAX_TOKENS` is the number of tokens that
-# are counted.
+# width of a column, and the maximum height of a view. At most `_MAX_TOKENS` tokens are counted.
 _CONTROLS_HEIGHT = 480
 _TOKEN, _MAX_TOKENS = 26, 64
 _COLUMN = 780
@@ -34,9 +33,9 @@ _MAX_HEIGHT = 1600
 
 
 def check_height(height: object) -> float | Literal["auto"]:
-    """Check that `height` is "auto" or a positive number of pixels, and return it.
+    """Check that `height` is "auto" or a positive number of pixels, and return `height`.
 
-    Otherwise raise TypeError or ValueError.
+    Raise TypeError or ValueError for other values.
     """
     if isinstance(height, str) and height == "auto":
         return "auto"

@@ -148,10 +148,9 @@ def draw_for_notebook(page: str) -> Picture:
     def draw_and_measure(tab: Page) -> Picture:
         png = _draw_in_tab(tab, "png", FigureOptions())
         title = str(tab.evaluate(_TITLE))
-        # Use at least 600 pixels of height, because the controls are compact in a lower window.
+        # Use a height of at least 600 pixels. In a lower window, the controls are compact.
         tab.set_viewport_size({"width": _CELL_WIDTH, "height": 800})
-        # Wait until the view has been drawn again with the new width, because its height depends on
-        # it.
+        # Wait until the view has been drawn again with the new width, which determines its height.
         tab.evaluate("() => new Promise((done) => setTimeout(done, 300))")
         tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
         return Picture(png, title, int(tab.evaluate(_HEIGHT)))
@@ -199,9 +198,9 @@ def _pdf(tab: Page, svg: str) -> bytes:
 
 
 def _set_density(png: bytes, dpi: float) -> bytes:
-    """Add a pHYs chunk with the number of dots per inch to a PNG.
+    """Add a pHYs chunk with the resolution to a PNG.
 
-    Other programs compute the physical size of the picture from it.
+    Other programs compute the physical size of the picture from the resolution.
     """
     per_metre = max(1, round(dpi / 0.0254))
     body = b"pHYs" + struct.pack(">IIB", per_metre, per_metre, 1)

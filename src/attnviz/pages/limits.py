@@ -39,10 +39,11 @@ __all__ = [
 
 PagePrecision = Literal["auto", "exact"]
 
-#: Maximum size in bytes of a page with all weights, unless `max_mb` allows more. A page of this
-#: size opens at once and can be sent by email.
+#: Maximum size in bytes of a page with all weights, unless `max_mb` is passed. A page of this size
+#: opens at once and can be sent by email.
 FULL_BYTES = 6_000_000
-#: Maximum number of weights in a page with all weights. More weights slow down the browser.
+#: Maximum number of weights in a page with `precision="exact"` that contains all weights. More
+#: weights slow down the browser.
 MAX_WEIGHTS = 200_000_000
 #: Maximum number of weights of a record whose strongest keys are collected. This takes minutes on
 #: two cores.
@@ -152,7 +153,7 @@ def default_limit(record: AttentionRecord, causal: Iterable[AttentionStack]) -> 
 
 
 def format_megabytes(count: int) -> str:
-    """Format a number of bytes as megabytes with four digits.
+    """Format a number of bytes as megabytes with at most four significant digits.
 
     The number is rounded up, so that a limit of this size suffices for `count` bytes.
 

@@ -39,8 +39,8 @@ __all__ = ["MAX_WEIGHTS", "draw_heads_still", "make_saved_still"]
 MAX_WEIGHTS = 1 << 23
 # Maximum number of queries and of keys for which a map has token labels and one cell per weight.
 _MAX_LABELLED = 40
-# Maximum number of rows and columns of a map with more queries or keys. Its rows are sampled
-# queries, and each of its cells shows the maximum of several keys.
+# Maximum number of rows and columns of a map with more than `_MAX_LABELLED` queries or keys. The
+# rows are sampled queries. A cell can show the maximum of several keys.
 _MAX_CELLS = 48
 _MAX_HEADS = 4
 # Maximum width of the picture in pixels. The column of a notebook is usually wider.
@@ -110,10 +110,10 @@ def draw_heads_still(
     layer : int
         Number of the layer, as the model counts it.
     heads : sequence of int
-        Heads to draw, or all heads of the layer if empty. If not all fit into the width, only the
-        first heads are drawn, at most four.
+        Heads to draw, or all heads of the layer if empty. Only the first heads that fit into the
+        width are drawn, at most four.
     token : int, optional
-        Index of the pinned query. Its label is bold.
+        Index of the pinned query, whose label is bold if the map has labels.
     """
     queries, keys = stack.query_tokens, stack.key_tokens
     longest = max(len(queries), len(keys))

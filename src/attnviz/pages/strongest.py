@@ -1,10 +1,11 @@
 """Encoding of the strongest keys of each query, for pages that are too small for all weights.
 
 A row contains the weights of one query in one head. A page contains all weights of at least a
-threshold, and in each row at least the `MIN_KEYS` largest weights. These keys are called embedded.
-The rest of a row's weight is spread evenly over the other keys between the first and the last key
-of the row with a weight above 0. ``js/src/client/page/sparse.ts`` decodes the bytes. The tests of
-both languages read ``tests/fixtures/sparse.json``.
+threshold, and in each row at least the `MIN_KEYS` largest weights (unless they are 0). The keys
+with these weights are called embedded. The rest of a row's weight is spread evenly over the other
+keys between the first and the last key of the row with a weight above 0.
+``js/src/client/page/sparse.ts`` decodes the bytes. The tests of both languages read
+``tests/fixtures/sparse.json``.
 
 The bytes of a layer consist of six sequences, called runs. Each run has one number per row or per
 embedded key, head by head. The integers in the first three runs and in gaps have variable length:
@@ -22,7 +23,8 @@ gaps       key       number of keys between this and the previous embedded key, 
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
 
-For signed numbers (``signed`` in the header), the strongest keys have the largest absolute values.
+`reach` in the header is the largest distance from a query to a later key with weight. For signed
+numbers (``signed`` in the header), the strongest keys have the largest absolute values.
 Their codes are signed bytes, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. All rests
 are 0, so keys that are not embedded have the value 0.
 """
@@ -77,7 +79,7 @@ _TEXT = 4 / 3
 # When there are this many times more collected keys than fit into the page, the weakest are
 # dropped.
 _COLLECTED = 1.5
-# Maximum number of thresholds with which a page is encoded.
+# Maximum number of times that a page is encoded, each time with another threshold.
 _TRIES = 8
 # Maximum number of queries for which all keys are collected. With more queries, a threshold is
 # estimated first.
@@ -86,7 +88,7 @@ _SHORT = 256
 # inexact.
 _AIMED = 1.25
 # If a page uses less than this share of the available bytes, it is encoded again with a lower
-# threshold.
+# threshold, once and if a lower threshold is possible.
 _FULL = 0.97
 # Number of consecutive keys in a bin. The maximum of each bin is computed first, and most bins need
 # no further search.
@@ -147,7 +149,7 @@ class SparseRows:
 
     @property
     def spread(self) -> NDArray[np.float64]:
-        """Weight of each key in a row's range that is not embedded, (heads * rows,).
+        """Weight that each key of a row's range has if it is not embedded, (heads * rows,).
 
         0 if all keys in the range are embedded.
         """
@@ -245,9 +247,8 @@ def _encode_integers(numbers: NDArray[np.int64]) -> bytes:
 
 @dataclass(frozen=True)
 class StrongestRows:
-    """Largest weights of some rows, and statistics of their other weights.
+    """Largest weights of some rows, called the collected weights, and statistics of the rows.
 
-    The largest weights are called the collected weights.
     For signed numbers, `sums`, `largest` and `smallest` are about absolute values.
 
     Attributes
@@ -398,7 +399,7 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
     binned[bin_row, bin_index], largest[bin_row, bin_index] = bin_weights, bin_weights.amax(dim=1)
 
     counts = torch.bincount(bin_row[entry], minlength=count)
-    # If the smallest weight of a row may have been collected, search the weights that were not.
+    # If the smallest weight of a row may have been collected, search the weights that remain.
     unsure = torch.nonzero((smallest_weights >= minimum) | (smallest_weights >= strong)).flatten()
     unsure_rows = remaining[unsure]
     smallest = unsure_rows.masked_fill(unsure_rows == 0, torch.inf).amin(dim=1)
@@ -485,7 +486,7 @@ def sparse_rows(
 
 
 def _other_weights(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
-    """Return the rest of each row: the total weight of the keys that are not collected."""
+    """Return the total weight of the keys of each row that are not collected. 0 if signed."""
     row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
     others = strongest.ends - strongest.firsts - strongest.counts
     embedded = np.bincount(row, strongest.sizes, minlength=len(strongest.counts))
@@ -609,7 +610,8 @@ class Sweep:
     room : float
         Maximum size of the encoded keys in a page, in bytes.
     level : int
-        Keys with weights below this level are not collected. Use `first_level` to choose it.
+        Weights below the threshold of this level are not collected, except the `MIN_KEYS` largest
+        of each row. Use `first_level` to choose the level.
     """
 
     def __init__(self, room: float, level: int = 0) -> None:
@@ -661,7 +663,7 @@ class Sweep:
             yield from self._drop_weakest(max_keys)
 
     def suffices(self, room: float) -> bool:
-        """Whether enough keys are collected to fill a page with `room` bytes for them."""
+        """Whether enough keys are collected to fill `room` bytes of a page."""
         return self._level == 0 or room <= self._room
 
     def finish(self) -> Iterator[None]:
@@ -759,8 +761,8 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
     """Estimate the level with which `Sweep` collects a few more keys than a page needs, in steps.
 
     A page needs the keys that cover `share` of the total weight, or as many keys as fit into `room`
-    bytes. The estimate uses sampled queries. For a short text, return 0, so that all keys are
-    collected.
+    bytes. The estimate uses sampled queries. If a stack has at most `_SHORT` queries, return 0, so
+    that all keys are collected.
     """
     histogram = _Histogram(np.finfo(float).tiny)
     stacks = list(record.stacks.values())

@@ -51,9 +51,10 @@ def encode_vectors_in_steps(
 ) -> Steps[dict[str, Any]]:
     """Encode the queries, keys, masks and biases of every layer, in steps.
 
-    Vectors in half precision are not rounded. Other vectors are not rounded if all vectors together
-    take at most `MAX_EXACT_BYTES` in float32. Otherwise they are rounded to float16, and the errors
-    of logits and weights are measured.
+    Vectors in half precision are not rounded. Other vectors are rounded to float16 if all vectors
+    together take more than `MAX_EXACT_BYTES` in float32, unless a number exceeds the range of
+    float16. The errors of logits and weights are measured. Raise ValueError if the vectors have
+    more than `MAX_VECTOR_BYTES`.
 
     Parameters
     ----------
@@ -274,10 +275,7 @@ def _embed_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
 
 
 def _unit_indices(units: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the inverse of `units`: the index at which each number below `count` occurs in it.
-
-    The index is -1 for numbers that do not occur.
-    """
+    """Return the index in `units` of each number below `count`, or -1 for missing numbers."""
     indices = torch.full((count,), -1, dtype=torch.int32)
     indices[units] = torch.arange(len(units), dtype=torch.int32)
     return indices

@@ -159,10 +159,10 @@ def _as_int(value: Any) -> int | None:
 
 
 def resolve_slice(argument: str, value: slice | None, size: int) -> slice:
-    """Return a slice of `size` rows or columns with a start and a stop that are not negative.
+    """Convert a slice of an axis of length `size` to one with non-negative start and stop.
 
-    None selects all rows or columns. Raise TypeError if `value` is not a slice, or ValueError if it
-    has a step.
+    None selects the whole axis. Raise TypeError if `value` is not a slice, or ValueError if it has
+    a step other than 1.
     """
     if value is None:
         return slice(0, size)

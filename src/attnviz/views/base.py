@@ -1,4 +1,4 @@
-"""Base class of all views. A view is a widget in a browser that can be exported to files."""
+"""Base class of all views. A view is a widget for a browser, and can be exported to files."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ class View(anywidget.AnyWidget):
         end_with_cell(self)
 
     def _page(self, state: Mapping[str, Any]) -> str:
-        """Return the page for a state, as the browser requests it. This must be fast."""
+        """Return the page for a state that the browser sent. This method must be fast."""
         raise NotImplementedError
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:

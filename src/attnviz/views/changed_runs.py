@@ -122,8 +122,9 @@ class ChangedRuns:
     ) -> Steps[OutcomeHeader]:
         """Compute the effect that all `changes` together have on an answer, in steps.
 
-        `measured` is the answer. None is the answer of the view, and an empty tuple is the default
-        of `attnviz.intervene`.
+        `measured` determines the answer: a function of the model's output, or tokens whose logits
+        are measured. None selects the answer of the view, and an empty tuple the default of
+        `attnviz.intervene`.
         """
         measured = self.measured if measured is None else measured
         outcome = yield from self._compute_outcome(changes, measured)

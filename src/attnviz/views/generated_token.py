@@ -91,7 +91,8 @@ class GeneratedToken(PositionedView):
         predictions = self._stack_named(self.stack).query_tokens.predictions
         now = Cursor(self.token, self.prediction, self.as_query)
         self._cursor = settled(predictions, self._cursor, now)
-        # Set all three before observers are notified, because they are inconsistent in between.
+        # Set all three traits before observers are notified, because in between, the values are
+        # inconsistent.
         with self.hold_trait_notifications():
             self.as_query = self._cursor.as_query
             self.prediction = self._cursor.prediction

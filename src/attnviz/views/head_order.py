@@ -171,7 +171,7 @@ def _notes(scores: Any) -> dict[str, str]:
 def _errors(
     scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> _ScoresByName:
-    """Return the standard errors of the entries of `scores` that are effects, by name and stack."""
+    """Return the standard errors of each `HeadEffects` in `scores`, by name and stack."""
     by_name = scores if isinstance(scores, Mapping) else {"score": scores}
     errors: _ScoresByName = {}
     for name, value in by_name.items():
@@ -208,10 +208,10 @@ def _checked_scores(
     stacks: Mapping[str, AttentionStack],
     trait: str = "scores",
 ) -> _ScoresByName:
-    """Convert scores to lists for JSON.
+    """Check scores, and convert them to lists by name and stack. Raise TraitError if invalid.
 
-    Scores without a stack name belong to `stack`, except effects, which contain the name of their
-    stack. `trait` is the name of the trait in error messages.
+    Scores without a stack name belong to `stack`, except results of `attnviz.head_effects`, which
+    contain the name of one of `stacks`. `trait` is the name of the trait in error messages.
     """
     if isinstance(scores, str):
         instead = f", or order={short_repr(scores)} for a pattern" if trait == "scores" else ""
@@ -238,7 +238,7 @@ def _checked_scores(
 def _own_stack(
     name: str, value: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> AttentionStack:
-    """Return the stack to which scores belong: for effects their own, otherwise `stack`."""
+    """Return the stack to which scores belong: for `HeadEffects` their own, otherwise `stack`."""
     if note_of(value, "head") is None:
         return stack
     own = getattr(value, "stack", stack.name)
@@ -250,10 +250,10 @@ def _own_stack(
 
 
 def _select_layers(effects: Any, stack: AttentionStack, rows: Any) -> Any:
-    """Select the rows of the layers that the view offers.
+    """Select the rows of the layers in `stack`.
 
-    `rows` are the effects or their standard errors, with one row per layer of `effects`. If
-    `effects` are plain numbers, `rows` are returned unchanged.
+    `rows` are the effects or their standard errors, with one row per layer of `effects`. `rows` are
+    returned unchanged if `effects` are plain numbers or lack a layer.
     """
     layers = getattr(effects, "layers", None)
     if note_of(effects, "head") is None or layers is None or not set(stack.layers) <= set(layers):

@@ -1,4 +1,4 @@
-"""Close the views of a cell when it runs again, unless a variable refers to them.
+"""Closing of the views of a cell when the cell runs again, unless a variable refers to them.
 
 Views, with their records, would remain in memory for two reasons. ipywidgets refers to every widget
 until `close()` is called. IPython's history (`_`, `Out[3]`) refers to every result. Therefore, when

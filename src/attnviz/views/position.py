@@ -58,7 +58,7 @@ class HeadGrid(Protocol):
         ...
 
     def num_heads(self, layer: int) -> int:
-        """Number of heads of a layer."""
+        """Return the number of heads of a layer."""
         ...
 
     def layer_number(self, layer: int) -> int:
@@ -176,7 +176,7 @@ class HeadsView(View):
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
-        """Show the nearest layer of the new stack, and remove heads that it does not have."""
+        """Show the new stack's layer nearest to the current layer, and remove heads it lacks."""
         self.layer = self._nearest_layer(self._stack_named(change["new"]))
         self._clip_heads()
 

@@ -211,7 +211,8 @@ class RecordView(PositionedView):
         precision : {"auto", "exact"}, default "auto"
             Precision of the weights. ``"auto"`` makes the most exact page that fits into the limit.
             If a page with every weight has at most 6 MB (or `max_mb`), it contains every weight,
-            with an error of at most 0.004. Otherwise the page contains the smaller of two forms:
+            with an error of at most 0.4% of the largest possible weight (0.8% for signed numbers).
+            Otherwise the page contains the smaller of two forms:
             the strongest keys of each query, which cover at least 95% of the weight, or queries and
             keys, from which the page computes the weights. If neither fits, the page contains as
             many of the strongest keys as fit. The page states its form, the share of the weight

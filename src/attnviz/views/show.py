@@ -346,7 +346,7 @@ _DISPLAYS = ContextVar("_DISPLAYS", default=True)
 
 @contextmanager
 def nothing_displayed() -> Iterator[None]:
-    """Prevent `show_*` functions from displaying their views. They only return them.
+    """Prevent `show_*` functions from displaying their views. They only return the views.
 
     The command line uses this context manager.
     """

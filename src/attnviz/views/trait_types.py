@@ -1,7 +1,7 @@
-"""Trait types for views, which accept more kinds of values than those of traitlets.
+"""Trait types for views, which accept more kinds of values than the types of traitlets.
 
-They accept numpy numbers as numbers and any sequence as a list. Some also accept values such as
-``token="it"`` or ``layer=-1``. The view converts these to non-negative numbers
+They accept numpy numbers as numbers, and ranges, sets and arrays as lists. Some also accept values
+such as ``token="it"`` or ``layer=-1``. The view converts these values to non-negative numbers
 (`attnviz.views.position.PositionedView`), and the trait contains the result.
 """
 
@@ -44,7 +44,7 @@ def _plain(number: Any) -> Any:
 
 
 def _entries(name: str | None, value: Any, max_entries: int = MAX_NUMBERS) -> Any:
-    """Convert a sequence to a list. Return other values unchanged.
+    """Convert a tuple, set, range or array to a list. Return other values unchanged.
 
     Raise TraitError if the sequence has too many entries. For example, a range can have more
     entries than fit into memory.
@@ -130,7 +130,7 @@ def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict
 
 
 class Numbers(traitlets.List):  # type: ignore[type-arg]
-    """List trait for numbers of heads or points, which accepts any sequence of integers."""
+    """List trait for numbers of heads or points. It also accepts ranges, sets and arrays."""
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Convert the value to a list."""
@@ -161,7 +161,7 @@ class Heads(Numbers):
     def validate(self, obj: Any, value: Any) -> Any:
         """Convert the value to a list of non-negative numbers."""
         value = _entries(self.name, value)
-        # Undo what traitlets does to a string before it calls this method: it puts it into a list.
+        # traitlets puts a string into a list before it calls this method. Undo this.
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
             value = value[0]
         return super().validate(obj, obj.resolve_heads(value))
