@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
@@ -42,6 +42,7 @@ def stack_of(*layers: Any, tokens: Tokens) -> AttentionStack:
     return AttentionRecord.from_weights([np.asarray(layer) for layer in layers], tokens).stack()
 
 
+@settings(max_examples=50)
 @given(st.integers(0, 99), st.integers(1, 7), st.integers(1, 40), st.data())
 def test_scores_equal_the_functions_of_arrays(
     seed: int, size: int, entries: int, data: st.DataObject

@@ -15,10 +15,13 @@ from attnviz.embedding.projection import Frame, Method, ProjectionSettings, proj
 from attnviz.utils.threads import torch_threads
 from unit.clusters import clusters, purity
 
-# A limit for tests that hang. UMAP is compiled on first use, which takes minutes on a busy machine.
+# A limit for tests that hang.
 pytestmark = pytest.mark.timeout(900)
 
 POINTS, GROUPS = clusters(25)
+# UMAP is compiled on first use, which takes ten seconds.
+UMAP = pytest.param("umap", marks=pytest.mark.slow)
+METHODS = ["pca", "tsne", UMAP]
 
 
 def settings(method: Method = "tsne", **options: Any) -> ProjectionSettings:
@@ -33,7 +36,7 @@ def frames_of(points: Any, projection_settings: ProjectionSettings) -> list[Fram
 
 
 @pytest.mark.parametrize(("dimensions", "metric"), [(2, "cosine"), (3, "euclidean")])
-@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("method", METHODS)
 def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) -> None:
     how = settings(method, dimensions=dimensions, metric=metric)
     coordinates = project(POINTS, how)
@@ -80,7 +83,7 @@ def test_neighbours_are_the_nearest_points(metric: Any) -> None:
     assert np.allclose(np.take_along_axis(exact_distances, indices, axis=1), distances, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["tsne", "umap"])
+@pytest.mark.parametrize("method", ["tsne", UMAP])
 def test_the_seed_determines_the_layout(method: Method) -> None:
     first, repeated = (project(POINTS, settings(method)) for _ in range(2))
     of_other_seed = project(POINTS, settings(method, seed=1))
@@ -115,6 +118,7 @@ def test_frames_of_tsne_count_iterations_and_end_with_the_result() -> None:
     assert not np.array_equal(frames[30].coordinates, frames[60].coordinates)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_umap_keeps_the_number_of_torch_threads(count: int) -> None:
     # numba sets the number of threads of everything that uses OpenMP.
@@ -123,6 +127,7 @@ def test_umap_keeps_the_number_of_torch_threads(count: int) -> None:
         assert torch.get_num_threads() == count
 
 
+@pytest.mark.slow
 def test_frames_of_umap_count_its_epochs() -> None:
     frames = frames_of(clusters(150)[0], settings("umap"))
     done = [frame.done for frame in frames]
@@ -137,7 +142,7 @@ def test_frames_of_umap_count_its_epochs() -> None:
     assert frames[-1].final
 
 
-@pytest.mark.parametrize("method", ["tsne", "umap"])
+@pytest.mark.parametrize("method", ["tsne", UMAP])
 @pytest.mark.parametrize(("count", "dimensions"), [(1, 2), (4, 3), (5, 2), (8, 3)])
 def test_few_points_have_finite_layouts_and_a_note(
     count: int, method: Method, dimensions: int
@@ -158,7 +163,7 @@ def test_few_points_have_finite_layouts_and_a_note(
         assert f"with {count} points, {count - 1} neighbours" in final.words.lower()
 
 
-@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("method", METHODS)
 def test_equal_points_lie_together(method: Method) -> None:
     """Keys of the same token are equal before a position is added."""
     points = np.repeat(POINTS[:: len(POINTS) // 5], 20, axis=0)
@@ -168,7 +173,7 @@ def test_equal_points_lie_together(method: Method) -> None:
     assert purity(coordinates, groups) > 0.99
 
 
-@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("method", METHODS)
 def test_points_of_length_zero_are_noted(method: Method) -> None:
     points = POINTS.copy()
     points[[4, 7]] = 0

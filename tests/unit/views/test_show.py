@@ -76,6 +76,7 @@ def test_missing_and_superfluous_arguments_are_named(
     assert opened == []
 
 
+@pytest.mark.slow
 def test_a_script_writes_the_page_and_prints_its_path(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
