@@ -23,9 +23,9 @@ SCRIPTS = {
 def serve_scripts(route: Route) -> None:
     """Answer a request with a local file, or abort it. No request reaches the network."""
     url = route.request.url
-    found = next((path for part, path in SCRIPTS.items() if part in url), None)
-    if found is None:
+    script = next((path for part, path in SCRIPTS.items() if part in url), None)
+    if script is None:
         route.abort()
         return
     headers = {"Access-Control-Allow-Origin": "*"}
-    route.fulfill(path=found, content_type="text/javascript", headers=headers)
+    route.fulfill(path=script, content_type="text/javascript", headers=headers)

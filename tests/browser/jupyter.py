@@ -65,6 +65,29 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+def private_environment(folder: Path) -> dict[str, str]:
+    """Return an environment in which Jupyter keeps all of its files in `folder`."""
+    return {
+        **os.environ,
+        "HOME": str(folder),
+        "IPYTHONDIR": str(folder / "ipython"),
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+    }
+
+
+def notebook_of(cells: Sequence[str]) -> nbformat.NotebookNode:
+    """Return a notebook with these code cells."""
+    notebook: nbformat.NotebookNode = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(source) for source in cells],
+        metadata={
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+        },
+    )
+    return notebook
+
+
 @dataclass
 class JupyterServer:
     """A JupyterLab server on a free port of this machine.
@@ -92,12 +115,7 @@ class JupyterServer:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(values), encoding="utf-8")
         environment = {
-            **os.environ,
-            "HOME": str(folder),
-            "IPYTHONDIR": str(folder / "ipython"),
-            "JUPYTER_CONFIG_DIR": str(folder / "config"),
-            "JUPYTER_DATA_DIR": str(folder / "data"),
-            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+            **private_environment(folder),
             "JUPYTERLAB_SETTINGS_DIR": str(settings),
             "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
             "JUPYTER_PREFER_ENV_PATH": "1",
@@ -195,8 +213,8 @@ class JupyterLab:
     def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
         """Run a command of JupyterLab and wait until it has finished."""
         self._evaluate(
-            "async ({ name, given }) => { await window.jupyterapp.commands.execute(name, given); }",
-            {"name": name, "given": arguments or {}},
+            "async ({ name, args }) => { await window.jupyterapp.commands.execute(name, args); }",
+            {"name": name, "args": arguments or {}},
             what=f"the command {name}",
         )
 
@@ -216,21 +234,11 @@ class JupyterLab:
         """
         self.made += 1
         name = name or f"{id(self)}-{self.made}.ipynb"
-        notebook = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(source) for source in cells],
-            metadata={
-                "kernelspec": {
-                    "name": "python3",
-                    "display_name": "Python 3 (ipykernel)",
-                    "language": "python",
-                }
-            },
-        )
-        nbformat.write(notebook, self.server.notebooks / name)
+        nbformat.write(notebook_of(cells), self.server.notebooks / name)
         if own_kernel:
             return self.open_file(name)
-        others = [each for each in self.opened if each.shares_kernel]
-        assert not others, "another notebook uses the shared kernel: ask for one of your own"
+        is_shared = any(notebook.shares_kernel for notebook in self.opened)
+        assert not is_shared, "another notebook uses the shared kernel: ask for one of your own"
         opened = self.open_file(name, kernel_id=self.shared_kernel)
         opened.shares_kernel = True
         self.shared_kernel = opened.kernel_id()

@@ -59,8 +59,7 @@ def table(root: Locator) -> list[dict[str, str]]:
 
 def svg(root: Locator) -> str:
     """Return the SVG that a view exports."""
-    found: str = root.evaluate("root => root.attnviz.svg()")
-    return found
+    return str(root.evaluate("root => root.attnviz.svg()"))
 
 
 def figure(root: Locator) -> ET.Element:
@@ -75,7 +74,7 @@ def texts(figure: ET.Element) -> list[str]:
 
 def overflow(root: Locator) -> int:
     """Return the number of pixels by which a page is wider than its window."""
-    found: int = root.page.evaluate(
+    pixels: int = root.page.evaluate(
         "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
-    return found
+    return pixels

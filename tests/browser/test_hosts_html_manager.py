@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page, Route
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 # Expected errors: the manager first looks for a widget's script in the folder of the page.
 KNOWN = (r"ERR_FILE_NOT_FOUND \(file:.*/anywidget\.js\)", r"request to https://")
@@ -68,22 +68,25 @@ def open_page(tab: Page, html: str, folder: Path) -> None:
     tab.goto(file.as_uri(), wait_until="domcontentloaded")
 
 
+def embed(tab: Page, folder: Path, widgets: list[Any]) -> None:
+    """Open a page with embedded widgets."""
+    file = folder / "embedded.html"
+    embed_minimal_html(file, widgets, state=dependency_state(widgets, drop_defaults=False))
+    open_page(tab, file.read_text(encoding="utf-8"), folder)
+
+
 def test_every_view_is_drawn_in_an_embedded_page(
     tab: Page, requested: list[str], tmp_path: Path
 ) -> None:
-    shown = record(TOKENS)
-    made = [each.widget(shown, layer=0) for each in VIEWS]
+    views = [view.widget(record(TOKENS), layer=0) for view in VIEWS]
     # A view inside a box is embedded only if its state is included.
-    box = ipywidgets.VBox(made)
-    file = tmp_path / "embedded.html"
-    embed_minimal_html(file, [box], state=dependency_state([box]))
-    open_page(tab, file.read_text(encoding="utf-8"), tmp_path)
+    embed(tab, tmp_path, [ipywidgets.VBox(views)])
     frames = tab.locator("iframe")
     expect(frames).to_have_count(len(VIEWS))
-    for number, each in enumerate(VIEWS):
+    for number, view in enumerate(VIEWS):
         frames.nth(number).scroll_into_view_if_needed()
         root = tab.frame_locator("iframe").nth(number).locator(".attnviz")
-        drawn = re.compile(f"^{each.name}:")
+        drawn = re.compile(f"^{view.name}:")
         expect(root).to_have_attribute("data-attnviz-drawn", drawn, timeout=FIRST_PICTURE)
     # The embedded page works as it does alone, and the frame takes its height.
     root = tab.frame_locator("iframe").nth(0).locator(".attnviz")
@@ -100,21 +103,8 @@ def test_every_view_is_drawn_in_an_embedded_page(
     hosts = {url.split("/npm/")[-1] for url in requested if "/npm/" in url}
     assert hosts == {
         "@jupyter-widgets/html-manager@%5E1.0.1/dist/embed-amd.js",
-        f"anywidget@{made[0]._model_module_version}/dist/index.js",
+        f"anywidget@{views[0]._model_module_version}/dist/index.js",
     }
-
-
-def test_what_is_embedded_is_the_page_as_python_shows_it_now(tab: Page, tmp_path: Path) -> None:
-    view = av.HeadView(record(TOKENS), layer=0, theme="dark", controls="compact")
-    view.layer = 1
-    file = tmp_path / "embedded.html"
-    embed_minimal_html(file, [view], state=dependency_state([view], drop_defaults=False))
-    open_page(tab, file.read_text(encoding="utf-8"), tmp_path)
-    root = tab.frame_locator("iframe").locator(".attnviz")
-    root.wait_for(timeout=FIRST_PICTURE)
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:1")
-    expect(root).to_have_attribute("data-theme", "dark")
-    expect(root).to_have_attribute("data-controls", "compact")
 
 
 class Refused(av.HeadView):
@@ -124,21 +114,23 @@ class Refused(av.HeadView):
         raise ValueError("max_mb=1: the page would have <b>2 MB</b>")
 
 
-def test_a_view_that_makes_no_page_says_so_and_keeps_no_other_from_it(
+def test_an_embedded_view_has_its_current_state_and_a_refused_one_a_reason(
     tab: Page, tmp_path: Path
 ) -> None:
-    refused, view = Refused(record(TOKENS)), av.HeadView(record(TOKENS), layer=0)
-    file = tmp_path / "embedded.html"
+    refused = Refused(record(TOKENS))
+    view = av.HeadView(record(TOKENS), layer=0, theme="dark", controls="compact")
+    view.layer = 1
     with pytest.warns(UserWarning, match="a view is not embedded: max_mb=1: the page would have"):
-        embed_minimal_html(file, [refused, view], state=dependency_state([refused, view]))
-    open_page(tab, file.read_text(encoding="utf-8"), tmp_path)
+        embed(tab, tmp_path, [refused, view])
     root = tab.frame_locator("iframe").locator(".attnviz")
     root.wait_for(timeout=FIRST_PICTURE)
     expect(tab.get_by_text("was not embedded: max_mb=1: the page would have <b>2")).to_be_visible()
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:1")
+    expect(root).to_have_attribute("data-theme", "dark")
+    expect(root).to_have_attribute("data-controls", "compact")
 
 
-def test_a_live_view_stays_as_it_is_and_weights_are_embedded_once() -> None:
+def test_embedding_leaves_the_live_view_unchanged_and_contains_its_weights_once() -> None:
     view = av.HeadView(record(TOKENS), layer=0)
     before = view.get_state()
     state = embed_data([view], state=dependency_state([view]))["manager_state"]["state"]
@@ -158,30 +150,27 @@ av.HeadView(record, layer=1)
 """
 
 
-def test_a_saved_picture_takes_the_place_of_a_view_that_a_notebook_stored(
-    tab: Page, tmp_path: Path
-) -> None:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+def open_converted(tab: Page, folder: Path, cell: str) -> Locator:
+    """Run a cell, convert its notebook to a page without a kernel, and return the view."""
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
     NotebookClient(notebook, kernel_name="python3", timeout=100).execute()
     html, _ = HTMLExporter(mathjax_url="data:,").from_notebook_node(notebook)
-    open_page(tab, html, tmp_path)
+    open_page(tab, html, folder)
     root = tab.locator(".attnviz")
     root.wait_for(state="attached", timeout=FIRST_PICTURE)
     expect(root).to_have_attribute("data-attnviz-state", "detached")
+    return root
+
+
+def test_a_saved_picture_replaces_a_view_without_its_kernel(tab: Page, tmp_path: Path) -> None:
+    root = open_converted(tab, tmp_path, CELL)
     expect(root).to_be_hidden()
     expect(tab.locator(".attnviz-saved img")).to_be_visible()
 
 
-def test_a_view_that_a_notebook_stored_says_what_it_lacks(tab: Page, tmp_path: Path) -> None:
-    """Check the output of nbconvert, nbsphinx and Jupyter Book without a saved picture."""
+def test_a_view_without_its_kernel_and_picture_shows_what_to_do(tab: Page, tmp_path: Path) -> None:
     cell = CELL.replace("av.HeadView", "av.options.snapshot = False\nav.HeadView")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
-    NotebookClient(notebook, kernel_name="python3", timeout=100).execute()
-    html, _ = HTMLExporter(mathjax_url="data:,").from_notebook_node(notebook)
-    open_page(tab, html, tmp_path)
-    root = tab.locator(".attnviz")
-    root.wait_for(timeout=FIRST_PICTURE)
-    expect(root).to_have_attribute("data-attnviz-state", "detached")
+    root = open_converted(tab, tmp_path, cell)
     expect(root).to_contain_text("stored without its kernel")
     expect(root).to_contain_text("view.snapshot()")
     expect(root.get_by_role("button", name="Try again")).to_have_count(0)

@@ -21,16 +21,14 @@ if TYPE_CHECKING:
 
     from browser.hosts import HostedView
 
-each_view = pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
-
 
 def cells_of(view: HostedView) -> list[Cell]:
     """Return a cell with the wrapped view, a cell that reads it and a button that changes it."""
     name = view.class_name
-    said = f"f\"{name} is at layer {{{name}.value['layer']}}.\""
+    sentence = f"f\"{name} is at layer {{{name}.value['layer']}}.\""
     return [
         Cell(f"{name} = mo.ui.anywidget({view.make})\n{name}", ("av", "mo", *MADE), (name,)),
-        Cell(f"mo.md({said})", ("mo", name)),
+        Cell(f"mo.md({sentence})", ("mo", name)),
         Cell(
             f"def _move(_):\n    {name}.layer = 1\n\n"
             f'mo.ui.button(label="{name} to layer 1", on_click=_move)',
@@ -58,18 +56,16 @@ def root_of(marimo: Marimo, view: HostedView) -> Locator:
     return root
 
 
-@each_view
-def test_what_is_drawn_comes_through_the_request_channel(marimo: Marimo, view: HostedView) -> None:
-    view.drawn(root_of(marimo, view), 0, FIRST_PICTURE)
-
-
-@each_view
-def test_the_view_moves_cells_and_cells_move_the_view(marimo: Marimo, view: HostedView) -> None:
+@pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
+def test_a_live_view_is_drawn_and_cells_and_view_change_its_layer(
+    marimo: Marimo, view: HostedView
+) -> None:
     page = marimo.page
     root = root_of(marimo, view)
+    expect(root).to_have_attribute("data-theme", "dark")
     name = view.class_name
     page.get_by_role("button", name=f"{name} to layer 1").click()
-    view.drawn(root, 1)
+    view.drawn(root, 1, FIRST_PICTURE)
     view.press(page, root, view.previous_layer)
     view.drawn(root, 0)
     expect(page.get_by_text(f"{name} is at layer 0.")).to_be_visible()
@@ -77,19 +73,14 @@ def test_the_view_moves_cells_and_cells_move_the_view(marimo: Marimo, view: Host
     expect(page.get_by_text(f"{name} is at layer 1.")).to_be_visible()
 
 
-@each_view
-def test_the_theme_follows_marimo(marimo: Marimo, view: HostedView) -> None:
-    expect(root_of(marimo, view)).to_have_attribute("data-theme", "dark")
-
-
-def test_a_view_that_is_not_wrapped_shows_once(marimo: Marimo) -> None:
+def test_a_view_that_is_not_wrapped_is_shown_once(marimo: Marimo) -> None:
     roots = marimo.page.locator(".attnviz[data-attnviz-drawn]")
     expect(roots).to_have_count(len(VIEWS) + 1, timeout=FIRST_PICTURE)
     # Earlier tests, and earlier attempts of this one, may have changed the layer.
     expect(roots.last).to_have_attribute("data-attnviz-drawn", re.compile(r"^head:self:[01]$"))
 
 
-def test_the_editor_shows_it_too(chromium: Browser, tmp_path: Path) -> None:
+def test_a_view_works_in_the_editor(chromium: Browser, tmp_path: Path) -> None:
     view = VIEWS[0]
     cells = [
         Cell(f"import marimo as mo\n{RECORD}", (), ("av", "mo", *MADE)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,8 @@ from playwright.sync_api import expect
 
 from browser import servers
 from browser.chromium import TIMEOUT, Watch
-from browser.hosts import FIRST_PICTURE, RECORD, VIEWS
+from browser.hosts import FIRST_PICTURE, RECORD, VIEW_IDS, VIEWS
+from browser.jupyter import notebook_of, private_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.slow
 BESIDE = """
 import ipywidgets
 def beside(name, view):
-    said = ipywidgets.Label(f"{name}: {view.layer}")
-    view.observe(lambda change: setattr(said, "value", f"{name}: {change.new}"), "layer")
+    label = ipywidgets.Label(f"{name}: {view.layer}")
+    view.observe(lambda change: setattr(label, "value", f"{name}: {change.new}"), "layer")
     button = ipywidgets.Button(description=f"{name} to 1")
     button.on_click(lambda _: setattr(view, "layer", 1))
-    return ipywidgets.HBox([said, button])
+    return ipywidgets.HBox([label, button])
 """
 # Errors that Voila causes in every notebook.
 KNOWN = (
@@ -61,29 +61,15 @@ def voila(
     for view in VIEWS:
         name = view.class_name
         cells += [f"{name} = {view.make}\n{name}", f"beside({name!r}, {name})"]
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(cell) for cell in cells],
-        metadata={
-            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
-        },
-    )
-    nbformat.write(notebook, folder / "views.ipynb")
+    nbformat.write(notebook_of(cells), folder / "views.ipynb")
     port = servers.free_port()
     log = folder / "server.log"
     watch.origin = f"http://127.0.0.1:{port}"
-    environment = {
-        **os.environ,
-        "HOME": str(folder),
-        "IPYTHONDIR": str(folder / "ipython"),
-        "JUPYTER_CONFIG_DIR": str(folder / "config"),
-        "JUPYTER_DATA_DIR": str(folder / "data"),
-        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
-    }
     command = [
         *(sys.executable, "-m", "voila", "views.ipynb", "--no-browser", "--theme=dark"),
         *(f"--port={port}", "--Voila.ip=127.0.0.1"),
     ]
-    process = servers.start(command, folder, environment, log)
+    process = servers.start(command, folder, private_environment(folder), log)
     context = chromium.new_context(viewport={"width": 1000, "height": 900})
     context.set_default_timeout(TIMEOUT)
     try:
@@ -98,8 +84,8 @@ def voila(
         servers.stop(process)
 
 
-@pytest.mark.parametrize("view", VIEWS, ids=[view.class_name for view in VIEWS])
-def test_a_live_view_is_drawn_and_both_sides_move_it(
+@pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
+def test_a_live_view_is_drawn_and_traits_change_in_both_directions(
     voila: Page, watch: Watch, view: HostedView
 ) -> None:
     root = voila.locator(f".attnviz[data-attnviz-drawn^='{view.name}:']").first

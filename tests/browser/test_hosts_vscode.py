@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.hosts import record
+from browser.hosts import VIEWS, record
 from browser.vscode import THEMES, VSCode
 
 pytestmark = pytest.mark.slow
@@ -18,21 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, Page
 
     from browser.vscode import Theme
 
 # Minimum contrast of WCAG 2 (level AA) for text of this size.
 MIN_CONTRAST = 4.5
-
-
-def view_of(name: str) -> Any:
-    if name == "AtlasView":
-        statistics = av.HeadStatistics()
-        for _ in range(6):
-            statistics.add(record())
-        return av.AtlasView(statistics, layer=0)
-    return getattr(av, name)(record(), layer=0)
 
 
 def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
@@ -41,7 +32,7 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
     def luminance(color: tuple[float, ...]) -> float:
         linear = [
             c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-            for c in (each / 255 for each in color)
+            for c in (channel / 255 for channel in color)
         ]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
@@ -55,7 +46,7 @@ def vscode(page: Page, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         yield vscode
 
 
-def test_a_live_view_is_drawn_and_both_sides_move_it(vscode: VSCode) -> None:
+def test_a_live_view_is_drawn_and_traits_change_in_both_directions(vscode: VSCode) -> None:
     view = vscode.show(lambda: av.HeadView(record(), layer=0))
     root = vscode.root
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
@@ -80,14 +71,14 @@ COLOURS = r"""(root) => {
     return [red, green, blue].map((value, i) => value * opacity + below[i] * (1 - opacity));
   };
   const words = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
-  const found = [];
+  const texts = [];
   for (let node = words.nextNode(); node; node = words.nextNode()) {
     const element = node.parentElement;
     if (!node.data.trim() || element.closest("style, option, .av-unseen, :disabled")) continue;
     if (!element.checkVisibility()) continue;
-    found.push([node.data.trim(), getComputedStyle(element).color, `rgb(${behind(element)})`]);
+    texts.push([node.data.trim(), getComputedStyle(element).color, `rgb(${behind(element)})`]);
   }
-  return found;
+  return texts;
 }"""
 
 # The 40 most frequent opaque colours of a canvas.
@@ -105,10 +96,18 @@ PIXELS = """(canvas) => {
 
 
 def rgb(text: str) -> tuple[float, ...]:
-    return tuple(float(each) for each in re.findall(r"[\d.]+", text)[:3])
+    return tuple(float(channel) for channel in re.findall(r"[\d.]+", text)[:3])
 
 
-# One view in every theme, and every view in the theme with the most demanding colours.
+def pale_texts(root: Locator) -> list[str]:
+    """Return the texts of a view whose contrast with their background is too low."""
+    colours = root.evaluate(COLOURS)
+    assert len(colours) > 10
+    return [text for text, ink, ground in colours if contrast(rgb(ink), rgb(ground)) < MIN_CONTRAST]
+
+
+BY_NAME = {view.class_name: view for view in VIEWS}
+# One view in every theme, and other views in the theme with the most demanding colours.
 CASES = [("HeadView", theme) for theme in THEMES] + [
     (name, THEMES[0]) for name in ("MatrixView", "ModelView", "NeuronView", "AtlasView")
 ]
@@ -120,41 +119,31 @@ CASES = [("HeadView", theme) for theme in THEMES] + [
     indirect=["vscode"],
     ids=[f"{name} {theme.kind}" for name, theme in CASES],
 )
-def test_text_can_be_read_in_every_theme(vscode: VSCode, name: str) -> None:
+def test_texts_are_legible_in_every_theme(vscode: VSCode, name: str) -> None:
     theme: Theme = vscode.theme
-    vscode.show(lambda: view_of(name))
+    vscode.show(lambda: BY_NAME[name].widget(record(), layer=0))
     root = vscode.root
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("self:0"))
     expect(root).to_have_attribute("data-theme", "dark" if theme.is_dark else "light")
-    found = root.evaluate(COLOURS)
-    assert len(found) > 10
-    pale = {
-        text: (ink, ground)
-        for text, ink, ground in found
-        if contrast(rgb(ink), rgb(ground)) < MIN_CONTRAST
-    }
-    assert not pale
+    assert not pale_texts(root)
     # The background is that of the editor, not the white of the extension.
-    ground = root.evaluate("(root) => getComputedStyle(root).backgroundColor")
-    wanted = tuple(int(theme.background[i : i + 2], 16) for i in (1, 3, 5))
-    assert rgb(ground) == wanted
+    ground = rgb(root.evaluate("(root) => getComputedStyle(root).backgroundColor"))
+    assert ground == tuple(int(theme.background[i : i + 2], 16) for i in (1, 3, 5))
     # The strongest painted colour, such as that of the tokens, contrasts with the background.
     painted = root.locator("canvas.av-back, canvas").first.evaluate(PIXELS)
-    assert max(contrast(rgb(color), wanted) for color in painted) >= MIN_CONTRAST
+    assert max(contrast(rgb(color), ground) for color in painted) >= MIN_CONTRAST
 
 
 @pytest.mark.parametrize(
-    "vscode", THEMES[:2], indirect=True, ids=[each.kind for each in THEMES[:2]]
+    ("vscode", "theme", "background"),
+    [(THEMES[0], "light", "rgb(255, 255, 255)"), (THEMES[1], "dark", "rgb(23, 25, 30)")],
+    indirect=["vscode"],
+    ids=["light", "dark"],
 )
-def test_a_theme_that_was_asked_for_wins(vscode: VSCode) -> None:
-    other = "light" if vscode.theme.is_dark else "dark"
-    vscode.show(lambda: av.HeadView(record(), layer=0, theme=other))
+def test_the_theme_of_the_view_overrides_that_of_the_host(
+    vscode: VSCode, theme: str, background: str
+) -> None:
+    vscode.show(lambda: av.HeadView(record(), layer=0, theme=theme))
     expect(vscode.root).to_have_attribute("data-attnviz-drawn", "head:self:0")
-    pale = [
-        text
-        for text, ink, ground in vscode.root.evaluate(COLOURS)
-        if contrast(rgb(ink), rgb(ground)) < MIN_CONTRAST
-    ]
-    assert not pale
-    ground = vscode.root.evaluate("(root) => getComputedStyle(root).backgroundColor")
-    assert ground == ("rgb(255, 255, 255)" if other == "light" else "rgb(23, 25, 30)")
+    assert not pale_texts(vscode.root)
+    expect(vscode.root).to_have_css("background-color", background)

@@ -75,7 +75,7 @@ OPEN = """async ({ manager, comms, root }) => {
   const signal = () => ({ connect() {}, disconnect() {}, emit() {} });
   const targets = new Map();
   const opened = new Map();
-  const bytes = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0)).buffer;
+  const bytes = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0)).buffer;
   window.fromKernel = async (messages) => {
     for (const message of messages) {
       const read = { ...message, buffers: message.buffers.map(bytes) };
@@ -151,7 +151,7 @@ class PageComm(BaseComm):
             "content": {"comm_id": self.comm_id, "data": data or {}, **keys},
             "metadata": metadata or {},
             "parent_header": {},
-            "buffers": [base64.b64encode(bytes(each)).decode() for each in buffers or []],
+            "buffers": [base64.b64encode(bytes(buffer)).decode() for buffer in buffers or []],
         }
         # A kernel sends JSON as well.
         self.sent.append(json.loads(json.dumps(message)))
@@ -230,9 +230,9 @@ class VSCode:
         content = message["data"].get("content", {})
         if content.get("attnviz") == "request":
             self.requested.append(content["name"])
-        found = comm.get_comm_manager().get_comm(message["comm_id"])
-        assert found is not None
-        found.handle_msg({"content": {"data": message["data"]}, "buffers": []})
+        connection = comm.get_comm_manager().get_comm(message["comm_id"])
+        assert connection is not None
+        connection.handle_msg({"content": {"data": message["data"]}, "buffers": []})
         return self._taken()
 
     def _taken(self) -> list[dict[str, Any]]:
