@@ -49,12 +49,12 @@ class Watch:
     origin : str
         The only origin that the page may send requests to, such as
         ``"http://127.0.0.1:8888"``, or ``""`` for a page that must work without a network.
-    known : tuple of str
+    ignored : tuple of str
         Regular expressions of problems that the host causes. They are ignored.
     """
 
     origin: str = ""
-    known: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     problems: list[str] = field(default_factory=list)
 
     def follow(self, page: Page) -> None:
@@ -72,7 +72,7 @@ class Watch:
             pytest.fail("The page did wrong:\n" + "\n".join(problems), pytrace=False)
 
     def _add(self, problem: str) -> None:
-        if not any(re.search(known, problem) for known in self.known):
+        if not any(re.search(pattern, problem) for pattern in self.ignored):
             self.problems.append(problem)
 
     def _on_console(self, message: ConsoleMessage) -> None:

@@ -66,7 +66,7 @@ class HostedView:
         Keys that open the next and the previous layer.
     pin : tuple of str
         Keys that pin a token while a picture has the focus. Empty if the view has no tokens.
-    given : str
+    arguments : str
         Further arguments of the constructor, as Python code.
     several : bool
         Whether the view shows several records of a model.
@@ -82,7 +82,7 @@ class HostedView:
     next_layer: str = "]"
     previous_layer: str = "["
     pin: tuple[str, ...] = ("ArrowDown", "Enter")
-    given: str = "layer=0"
+    arguments: str = "layer=0"
     several: bool = False
     compared: bool = False
     measured: bool = False
@@ -95,7 +95,7 @@ class HostedView:
             shown = "av.compare(record, record)"
         if self.measured:
             shown = "statistics"
-        return f"av.{self.class_name}({shown}, {self.given})"
+        return f"av.{self.class_name}({shown}, {self.arguments})"
 
     def widget(self, record: AttentionRecord, **traits: Any) -> Any:
         """Return the widget of a record."""
@@ -109,8 +109,8 @@ class HostedView:
 
     def drawn(self, root: Locator, layer: int, timeout: int = 20_000) -> None:
         """Wait until a layer is drawn, which needs the weights from the kernel."""
-        place = f"{self.name}:self:{layer}"
-        expect(root).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
+        picture = f"{self.name}:self:{layer}"
+        expect(root).to_have_attribute("data-attnviz-drawn", picture, timeout=timeout)
         expect(root).to_have_attribute("data-attnviz-state", "ready")
 
     def press(self, page: Page, root: Locator, key: str) -> None:
@@ -128,7 +128,7 @@ VIEWS = [
         next_layer="ArrowDown",
         previous_layer="ArrowUp",
         # The arrow keys change the layer only while a head is open.
-        given="layer=0, heads=[0]",
+        arguments="layer=0, heads=[0]",
     ),
     HostedView("NeuronView", "neuron", pin=("ArrowLeft",)),
     HostedView("MatrixView", "matrix"),
@@ -139,7 +139,7 @@ VIEWS = [
         focus=".av-grid-box",
         next_layer="ArrowDown",
         previous_layer="ArrowUp",
-        given="layer=0, heads=[0]",
+        arguments="layer=0, heads=[0]",
         compared=True,
     ),
     # The picture of all heads has no layer.
@@ -147,7 +147,7 @@ VIEWS = [
         "EmbeddingView",
         "embedding",
         pin=("ArrowRight",),
-        given="layer=0, enlarged=True",
+        arguments="layer=0, enlarged=True",
         several=True,
     ),
     HostedView(
@@ -157,7 +157,7 @@ VIEWS = [
         next_layer="ArrowDown",
         previous_layer="ArrowUp",
         pin=(),
-        given="layer=0, heads=[0]",
+        arguments="layer=0, heads=[0]",
         measured=True,
     ),
 ]
@@ -170,9 +170,9 @@ def view_in(notebook: Notebook, cell: int) -> Locator:
     return notebook.output(cell).locator(".attnviz").first
 
 
-def drawn(view: Locator, place: str, timeout: int = FIRST_PICTURE) -> None:
-    """Wait until `data-attnviz-drawn` of a view is `place`, such as "head:self:3"."""
-    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
+def drawn(view: Locator, picture: str, timeout: int = FIRST_PICTURE) -> None:
+    """Wait until `data-attnviz-drawn` of a view is `picture`, such as "head:self:3"."""
+    expect(view).to_have_attribute("data-attnviz-drawn", picture, timeout=timeout)
 
 
 def has_ink(view: Locator) -> bool:

@@ -172,7 +172,7 @@ class JupyterLab:
         """Open a tab with an empty JupyterLab."""
         context = browser.new_context(viewport=LAB_VIEWPORT)
         context.set_default_timeout(TIMEOUT)
-        watch = Watch(origin=server.url, known=KNOWN_PROBLEMS)
+        watch = Watch(origin=server.url, ignored=KNOWN_PROBLEMS)
         page = context.new_page()
         watch.follow(page)
         lab = cls(server, context, page, watch)

@@ -30,7 +30,7 @@ class JupyterNotebook(JupyterLab):
         """Open an empty tab."""
         context = browser.new_context(viewport={"width": 1300, "height": 1000})
         context.set_default_timeout(TIMEOUT)
-        watch = Watch(origin=server.url, known=KNOWN_PROBLEMS + KNOWN_IN_NOTEBOOK)
+        watch = Watch(origin=server.url, ignored=KNOWN_PROBLEMS + KNOWN_IN_NOTEBOOK)
         page = context.new_page()
         watch.follow(page)
         return cls(server, context, page, watch)

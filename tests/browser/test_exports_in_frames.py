@@ -35,7 +35,7 @@ def exported() -> str:
 def tab(chromium: Browser) -> Iterator[Page]:
     context = chromium.new_context(offline=True, accept_downloads=True)
     page = context.new_page()
-    watch = Watch(known=(REFUSED,))
+    watch = Watch(ignored=(REFUSED,))
     watch.follow(page)
     yield page
     context.close()

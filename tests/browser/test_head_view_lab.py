@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.hosts import drawn
+from browser.hosts import drawn, view_in
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from playwright.sync_api import Locator
 
     from browser.jupyter import JupyterLab, Notebook
 
@@ -66,14 +64,10 @@ def notebook(lab: JupyterLab, checkpoint_folder: Path) -> Notebook:
     return notebook
 
 
-def view_in(notebook: Notebook, cell: int) -> Locator:
-    return notebook.output(cell).locator(".attnviz")
-
-
 def test_a_returned_view_that_is_also_the_last_expression_is_shown_once(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     drawn(view, "head:self:3")
-    assert view.count() == 1
+    expect(notebook.output(1).locator(".attnviz")).to_have_count(1)
     expect(view).to_contain_text("16 tokens")
 
 
@@ -101,7 +95,6 @@ def test_traits_change_in_both_directions(notebook: Notebook) -> None:
 
 def test_an_error_in_the_kernel_is_shown_in_the_view(notebook: Notebook) -> None:
     broken = view_in(notebook, 2)
-    broken.scroll_into_view_if_needed()
     expect(broken).to_have_attribute("data-attnviz-state", "error")
     expect(broken).to_contain_text("NaN or infinite")
 
@@ -114,7 +107,6 @@ def test_long_work_shows_its_progress_and_can_be_cancelled(
     notebook: Notebook, width: str, pattern: str
 ) -> None:
     slow = view_in(notebook, 3)
-    slow.scroll_into_view_if_needed()
     drawn(slow, "head:self:0")
     notebook.execute(f"slow.layout.width = {width!r}")
     notebook.execute("pending_replies.REPLY_SECONDS, progress.STEP = 0.0, 1")

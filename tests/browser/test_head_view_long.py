@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from browser.hosts import drawn
+from browser.hosts import drawn, view_in
 from browser.pages import table
-from browser.test_head_view_lab import view_in
 from unit.long_records import NEEDLE, long_record
 
 if TYPE_CHECKING:
@@ -79,7 +78,6 @@ def view(notebook: Notebook) -> Locator:
         f"view.query_window = view.key_window = {list(WINDOW)}\n"
     )
     view = view_in(notebook, 1)
-    view.scroll_into_view_if_needed()
     drawn(view, "head:self:0")
     expect(view).to_contain_text(f"{WINDOW[0]:,}–{WINDOW[1] - 1:,} of {TOKENS:,}")
     return view
@@ -167,7 +165,6 @@ def test_the_keyboard_moves_the_window(notebook: Notebook, view: Locator) -> Non
 def test_a_picture_of_131072_tokens_needs_few_requests_and_nodes(notebook: Notebook) -> None:
     """Check the numbers of requests, bytes, lines and DOM nodes."""
     view = view_in(notebook, 2)
-    view.scroll_into_view_if_needed()
     drawn(view, "head:self:0", timeout=120_000)
     expect(view).to_contain_text("131,072 tokens")
     expect(view).to_contain_text("mean of 8 heads")
@@ -211,7 +208,6 @@ def test_a_long_export_shows_its_progress_and_can_be_cancelled(
 ) -> None:
     page = notebook.lab.page
     view = view_in(notebook, 3)
-    view.scroll_into_view_if_needed()
     drawn(view, "head:self:0")
     held = "'pages' in paged.record.computed, len(paged._channel._server.pending_replies)"
 

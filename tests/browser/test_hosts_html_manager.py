@@ -50,7 +50,7 @@ def tab(chromium: Browser, requested: list[str]) -> Iterator[Page]:
         requested.append(route.request.url)
         serve_scripts(route)
 
-    watch = Watch(known=KNOWN)
+    watch = Watch(ignored=KNOWN)
     context = chromium.new_context(viewport={"width": 1000, "height": 900})
     context.set_default_timeout(TIMEOUT)
     context.route(lambda url: not url.startswith("file:"), serve)

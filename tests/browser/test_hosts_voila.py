@@ -48,7 +48,7 @@ KNOWN = (
 
 @pytest.fixture(scope="module")
 def watch() -> Watch:
-    return Watch(known=KNOWN)
+    return Watch(ignored=KNOWN)
 
 
 @pytest.fixture(scope="module")
