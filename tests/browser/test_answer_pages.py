@@ -127,32 +127,6 @@ def test_thumbnails_outline_the_row_of_the_prediction(show: Show, page: Page, re
     page.wait_for_function(f"(outlined) => {pixels} !== outlined", arg=outlined)
 
 
-def test_a_pin_shows_the_prediction_of_its_query_and_the_address_keeps_it(
-    show: Show, page: Page, record: Any
-) -> None:
-    answer = answer_of(show(av.MatrixView(record, layer=1, prediction=3, as_query=True)))
-    expect(answer).to_contain_text("4 of 8")
-    expect(answer).to_contain_text(". as query")
-    answer.get_by_role("checkbox", name="as query").uncheck()
-    expect(answer).to_contain_text("“quiet” predicting .")
-    page.reload()
-    expect(answer).to_contain_text("“quiet” predicting .")
-    root = show(av.HeadView(record, layer=2, prediction=2))
-    root.locator(".av-plot").focus()
-    page.keyboard.press("Escape")
-    expect(answer).to_contain_text("8 tokens")
-    # Pinning the last query of the prompt shows its prediction.
-    for _ in range(14):
-        page.keyboard.press("ArrowDown")
-    page.keyboard.press("Enter")
-    expect(answer).to_contain_text("1 of 8")
-    # Earlier queries of the prompt have no recorded prediction.
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press("Enter")
-    expect(root).to_contain_text("Pinned: query “so”")
-    expect(answer).to_contain_text("8 tokens")
-
-
 def test_the_last_token_of_an_encoder_decoder_is_never_a_query(show: Show) -> None:
     model, tokenizer = av.demos.load("encoder-decoder")
     dates = av.extract(model, "Sunday, 17 November 2019", tokenizer=tokenizer, generate=20)
@@ -195,13 +169,3 @@ def test_the_window_follows_a_long_answer(show: Show, page: Page, long_record: A
     expect(root).to_contain_text("Pinned: query")
     expect(root).not_to_contain_text(", outside the window")
     expect(root).not_to_contain_text("out of sight")
-
-
-def test_a_page_without_generated_tokens_has_no_answer(show: Show, record: Any) -> None:
-    plain = av.extract(av.demos.load("decoder")[0], list(record.tokens.ids))
-    root = show(av.HeadView(plain))
-    expect(answer_of(root)).to_have_count(0)
-    assert "answer" not in texts(figure(root))
-    root = show(av.HeadView(record))
-    root.get_by_label("Texts").select_option("b-a")
-    expect(root.locator(".av-footer")).to_contain_text("To tokens outside the prompt")

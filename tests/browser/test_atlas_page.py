@@ -165,23 +165,6 @@ def test_a_search_counts_the_edges_of_all_heads(show: Show, statistics: av.HeadS
     expect(root).to_contain_text("No pos is “NOPE”. Choose one of")
 
 
-def test_an_edge_opens_the_tokens_of_its_text_that_the_page_contains(
-    show: Show, page: Page, statistics: av.HeadStatistics
-) -> None:
-    root = show(av.AtlasView(statistics, layer=0, heads=[1]))
-    edge = root.locator(".av-atlas-edges > ol > li > button").nth(3)
-    number = int(edge.locator(".av-unseen").inner_text().strip(": ").rsplit(" ", 1)[1])
-    edge.click()
-    pane = root.locator(".av-atlas-text")
-    expect(pane).to_contain_text("Only the tokens around stored edges")
-    expect(pane).to_contain_text(f"Text {number}, layer 0, head 1")
-    stored = statistics.stack().text_tokens(number)[1]
-    text = re.sub(r"[…\s]+", "", pane.locator(".av-atlas-kept").inner_text())
-    assert text == "".join(stored)
-    page.keyboard.press("Escape")
-    expect(pane).to_have_count(0)
-
-
 def test_the_address_keeps_the_colour_and_the_order_of_heads(
     show: Show, page: Page, statistics: av.HeadStatistics
 ) -> None:

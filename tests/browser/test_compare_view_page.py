@@ -146,12 +146,7 @@ def test_a_slider_chooses_one_of_several_members(show: Show, page: Page) -> None
     expect(root.get_by_role("img", name="Distance from start by member")).to_be_visible()
     assert "member=2" in page.evaluate("() => location.hash")
     first, _, third = weights()
-    rows = table(root)
-    check_table(rows, ("start", "middle"), first[MOVED], third[MOVED])
-    changes = {(int(row["query"]), int(row["key"])): float(row["difference"]) for row in rows}
-    lost, gained = (f"{changes[QUERY, key]:+.2f}".replace("-", "−") for key in (4, 1))
-    expect(sentence).to_contain_text(f"from “nurse” ({lost}) to “doctor” ({gained})")
-    expect(root.locator(".av-pane-difference .av-sentence")).to_contain_text(gained)
+    check_table(table(root), ("start", "middle"), first[MOVED], third[MOVED])
 
 
 @pytest.mark.parametrize(("width", "columns"), [(360, 1), (1000, 3)])

@@ -1,20 +1,16 @@
-"""Tests of exported embedding views with unusual corpora: odd, tiny, of two sides, of images."""
+"""Tests of exported embedding views of cross-attention and of images."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 from playwright.sync_api import expect
 
 import attnviz as av
 from browser.embedding_pages import drawn, pixels
-from browser.pages import says, table
-from unit.random_corpora import attention, corpus
-from unit.records import words
+from browser.pages import says
 
 pytestmark = pytest.mark.slow
 
@@ -23,68 +19,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from browser.pages import Show
-
-
-def with_odd_heads() -> av.Corpus:
-    """Return a corpus whose head 1 has a NaN in a query, and head 2 has equal keys."""
-    records = []
-    for seed in range(2):
-        layer = attention(6, heads=4, seed=seed)
-        queries, keys = layer.queries.clone(), layer.keys.clone()
-        queries[1, 3, 0] = torch.nan
-        keys[2] = 1.0
-        made = type(layer)(queries, keys, layer.scale, mask=layer.mask)
-        stack = av.AttentionStack("self", {0: made}, av.Tokens.of(words(6)))
-        records.append(av.AttentionRecord({"self": stack}, model="odd"))
-    return av.Corpus(records)
-
-
-def test_a_head_without_a_plot_shows_the_reason(show: Show, page: Page) -> None:
-    root = show(av.EmbeddingView(with_odd_heads()), top_keys=2)
-    for head, reason in ((1, "not finite numbers"), (2, "all keys are the same")):
-        tile = root.get_by_role("gridcell", name=f"layer 0, head {head},")
-        expect(tile).to_have_attribute("aria-label", re.compile(reason))
-        tile.click()
-        drawn(root, 0)
-        says(root, reason)
-        # The keyboard works in a head without a plot, too.
-        page.keyboard.press("Escape")
-        drawn(root, "all")
-    root.get_by_role("gridcell", name="layer 0, head 0,").click()
-    page.keyboard.press(".")
-    expect(root.locator(".av-embedding-problem")).to_be_focused()
-    page.keyboard.press(",")
-    expect(root.locator(".av-plot")).to_be_focused()
-    drawn(root, 0)
-    assert len(table(root)) == 24
-    root.get_by_role("combobox", name="Show").select_option("aggregate")
-    says(root, "Largest, query")
-    page.get_by_role("button", name="layer 0, head 1").click()
-    says(root, "Layer 0, head 1: queries or keys are not finite numbers")
-    says(root, ", so there is no mean weight.")
-    # Equal keys share the weight equally.
-    page.get_by_role("button", name="layer 0, head 2").click()
-    says(root, "Largest, query 0 → key 0: 1.00.")
-
-
-@pytest.mark.parametrize("texts", [1, 3])
-def test_a_corpus_of_single_tokens_is_drawn(show: Show, page: Page, texts: int) -> None:
-    root = show(av.EmbeddingView(corpus([1] * texts)), top_keys=2)
-    says(root, f"{texts} text{'s' * (texts > 1)} · {2 * texts} points")
-    root.get_by_role("gridcell").first.click()
-    drawn(root, 0)
-    if texts == 1:
-        # A single query and its key are shifted to the same point.
-        says(root, "all points are the same")
-        root.get_by_role("button", name="t0 0").click()
-    else:
-        root.locator(".av-plot").focus()
-        page.keyboard.press("ArrowRight")
-        assert len(table(root)) == 2 * texts
-    says(root, "Query “t0”, position 0")
-    root.get_by_role("combobox", name="Show").select_option("aggregate")
-    expect(root.locator(".av-aggregate .av-plot")).to_be_visible()
-    assert "NaN" not in (root.text_content() or "")
 
 
 def test_cross_attention_has_queries_of_one_text_and_keys_of_another(

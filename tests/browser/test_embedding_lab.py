@@ -1,4 +1,4 @@
-"""Tests of the embedding view in JupyterLab: traits in both directions, links, long work."""
+"""Tests of the embedding view in JupyterLab: chosen points and projections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SETUP = """
 import time
-import attnviz as av, ipywidgets, torch
+import attnviz as av, torch
 torch.set_num_threads(1)
 texts = [
     "The cat sat on the mat. The cat",
@@ -28,11 +28,6 @@ model, tokenizer = av.demos.load("decoder")
 corpus = av.extract_corpus(model, texts, tokenizer=tokenizer)
 """
 SHOW = "view = av.show_embedding_view(corpus, layer=1)"
-LINKED = """
-head = av.HeadView(corpus.records[1], layer=1)
-links = [ipywidgets.jslink((view, name), (head, name)) for name in ("layer", "heads", "token")]
-head
-"""
 # Enough points that a t-SNE runs longer than the test watches it.
 LARGE = """
 def vectors(seed):
@@ -55,23 +50,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
-    notebook = lab.open([SETUP, SHOW, LINKED, LARGE])
+    notebook = lab.open([SETUP, SHOW, LARGE])
     notebook.run_all()
     return notebook
-
-
-def test_a_click_and_python_open_a_head(notebook: Notebook) -> None:
-    view = view_in(notebook, 1)
-    drawn(view, "embedding:self:all")
-    assert view.get_by_role("gridcell").count() == 12
-    view.get_by_role("gridcell", name="layer 2, head 1,").click()
-    drawn(view, "embedding:self:2")
-    notebook.becomes("(view.enlarged, view.layer, view.heads)", (True, 2, [1]))
-    notebook.execute("view.enlarged = False")
-    drawn(view, "embedding:self:all")
-    notebook.execute("view.layer, view.heads, view.enlarged = 1, [2], True")
-    drawn(view, "embedding:self:1")
-    expect(view).to_contain_text("Layer 1, head 2: 28 queries and 28 keys")
 
 
 def test_a_chosen_point_reaches_python_and_shows_its_strongest_weight(notebook: Notebook) -> None:
@@ -97,22 +78,6 @@ def test_a_chosen_point_reaches_python_and_shows_its_strongest_weight(notebook: 
     expect(view).to_contain_text(f"({query}):")
 
 
-def test_links_with_a_head_view_work_in_both_directions(notebook: Notebook) -> None:
-    view, head = view_in(notebook, 1), view_in(notebook, 2)
-    notebook.execute("view.layer, view.heads, view.enlarged = 1, [2], True")
-    drawn(head, "head:self:1")
-    notebook.execute("view.text, view.token, view.key = 1, 4, None")
-    expect(head).to_contain_text("Pinned: query “cross”")
-    head.get_by_role("button", name="Layer 2").click()
-    drawn(head, "head:self:2")
-    drawn(view, "embedding:self:2")
-    expect(view).to_contain_text("Layer 2, head 2")
-    head.locator(".av-plot").focus()
-    notebook.lab.page.keyboard.press("Escape")
-    expect(view).not_to_contain_text("Query “cross”")
-    notebook.becomes("view.token", None)
-
-
 def test_the_last_of_quickly_changing_texts_is_shown(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     notebook.execute("view.layer, view.heads, view.enlarged = 1, [2], True")
@@ -126,7 +91,7 @@ def test_the_last_of_quickly_changing_texts_is_shown(notebook: Notebook) -> None
 
 
 def test_a_projection_runs_in_another_process_and_can_be_cancelled(notebook: Notebook) -> None:
-    view = view_in(notebook, 3)
+    view = view_in(notebook, 2)
     drawn(view, "embedding:self:0")
     notebook.execute("large.method = 'tsne'")
     progress = view.get_by_role("progressbar", name="Projection")

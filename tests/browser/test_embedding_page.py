@@ -64,15 +64,6 @@ def test_all_heads_are_drawn_with_their_trust(show: Show, corpus: av.Corpus) -> 
         assert inked(thumbnails, "key").any()
 
 
-def test_points_add_no_elements_to_the_page(show: Show, page: Page) -> None:
-    counts = []
-    for texts in (1, 12):
-        root = show(av.EmbeddingView(prose().records * texts))
-        drawn(root, "all")
-        counts.append(page.evaluate("() => document.querySelectorAll('*').length"))
-    assert counts[0] == counts[1] < 200
-
-
 def test_a_click_opens_a_head_and_escape_closes_it(
     show: Show, page: Page, corpus: av.Corpus
 ) -> None:
@@ -107,34 +98,6 @@ def test_the_wheel_opens_a_head_and_closes_it(show: Show, page: Page, corpus: av
         page.mouse.wheel(0, 60)
     page.keyboard.up("Control")
     drawn(root, "all")
-
-
-def test_keys_step_from_head_to_head_and_stop_at_the_last(
-    show: Show, page: Page, corpus: av.Corpus
-) -> None:
-    root = show(av.EmbeddingView(corpus))
-    grid = root.get_by_role("grid")
-    grid.focus()
-    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp"):
-        page.keyboard.press(key)
-    cursor = page.locator(f"#{grid.get_attribute('aria-activedescendant')}")
-    name = re.match(r"layer (\d), head (\d),", cursor.get_attribute("aria-label") or "")
-    assert name is not None
-    layer, head = int(name[1]), int(name[2])
-    page.keyboard.press("Enter")
-    drawn(root, layer)
-    title = root.locator(".av-embedding-name")
-    expect(title).to_contain_text(f"Layer {layer}, head {head}")
-    moves = {"[": (-1, 0), "]": (1, 0), ",": (0, -1), ".": (0, 1)}
-    for key in "[[[..,]]]].......,":
-        page.keyboard.press(key)
-        down, across = moves[key]
-        layer = min(max(layer + down, 0), LAYERS - 1)
-        head = min(max(head + across, 0), HEADS - 1)
-        expect(title).to_contain_text(f"Layer {layer}, head {head}")
-    drawn(root, layer)
-    root.get_by_role("button", name=f"layer {layer - 1}, head {head}").click()
-    drawn(root, layer - 1)
 
 
 def test_points_are_drawn_at_the_principal_components(show: Show, corpus: av.Corpus) -> None:

@@ -207,16 +207,12 @@ def test_a_figure_has_the_points_and_the_words(show: Show, corpus: av.Corpus) ->
     assert names <= set(texts(svg))
 
 
-def check_coordinates(rows: list[dict[str, str]], expected: Any) -> None:
-    """Check the coordinates of a table, which a page stores as 16-bit steps of the larger side."""
-    axes = "xyz"[: expected.shape[1]]
-    exported = np.array([[float(row[axis]) for axis in axes] for row in rows])
-    assert np.abs(exported - expected).max() <= np.ptp(expected, axis=0).max() / 65535 + 1e-4
-
-
 def test_keys_rotate_a_plot_of_three_dimensions(show: Show, page: Page, corpus: av.Corpus) -> None:
     root = show(one_head(corpus, dimensions=3))
-    check_coordinates(table(root), coordinates(corpus, dimensions=3))
+    expected = coordinates(corpus, dimensions=3)
+    exported = np.array([[float(row[axis]) for axis in "xyz"] for row in table(root)])
+    # A page stores coordinates as 16-bit steps of the larger side.
+    assert np.abs(exported - expected).max() <= np.ptp(expected, axis=0).max() / 65535 + 1e-4
     before = pixels(root)
     root.locator(".av-plot").focus()
     page.keyboard.press("Shift+ArrowRight")
@@ -226,21 +222,3 @@ def test_keys_rotate_a_plot_of_three_dimensions(show: Show, page: Page, corpus: 
     root.get_by_role("combobox", name="Method").select_option("pca")
     drawn(root, 1)
     assert "z" not in table(root)[0]
-
-
-def test_a_page_contains_tsne_of_the_enlarged_head_only(
-    show: Show, page: Page, corpus: av.Corpus
-) -> None:
-    root = show(one_head(corpus, method="tsne", perplexity=3, seed=7))
-    says(root, "24 queries and 24 keys by t-SNE")
-    assert {row["method"] for row in table(root)} == {"tsne"}
-    root.locator(".av-plot").focus()
-    page.keyboard.press(".")
-    says(root, "This page does not contain this plot (only that of layer 1, head 2)")
-    says(root, "Layer 1, head 3: 24 queries and 24 keys by principal components.")
-    drawn(root, 1)
-    rows = table(root)
-    assert {row["method"] for row in rows} == {"pca"}
-    check_coordinates(rows, coordinates(corpus, 1, 3))
-    page.keyboard.press(",")
-    says(root, "24 queries and 24 keys by t-SNE")

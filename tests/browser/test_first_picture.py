@@ -59,11 +59,6 @@ def test_the_first_picture_needs_one_request(page: Page, view: Any, requests: li
         assert "±" not in page.locator("body").inner_text()
 
 
-def test_a_missing_description_is_requested(page: Page) -> None:
-    live = LiveView(page, av.HeadView(record(60)))
-    assert requests_before(live) == ["describe", "block"]
-
-
 def test_a_trait_that_changes_while_the_view_opens_applies_to_the_first_picture(page: Page) -> None:
     view = av.HeadView(record(24, layers=4), layer=0, heads=[0])
     LiveView(page, view, described=lambda: setattr(view, "layer", 2))
@@ -80,11 +75,3 @@ def test_a_new_layer_needs_one_request_and_an_earlier_layer_none(page: Page) -> 
         live.rest()
         requests = requests_before(live, f"head:self:{layer}")
         assert len(requests) == count, requests
-
-
-def test_another_window_needs_one_request(page: Page) -> None:
-    live = LiveView(page, av.HeadView(record(200), layer=0, heads=[1]), described=True)
-    live.asked.clear()
-    live.set("query_window", [64, 128])
-    live.rest()
-    assert [name for name, *_ in live.asked if name == "block"] == ["block"]

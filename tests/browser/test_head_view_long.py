@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,17 +54,12 @@ LONG = f"""
 longest = av.HeadView(long_record({LONGEST}, heads=8))
 longest
 """
-# Long enough that exporting its page takes a few seconds.
-PAGED = f"""
-paged = av.HeadView(long_record({TOKENS // 2}), heads=[0])
-paged
-"""
 
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
     lab.page.set_viewport_size({"width": 1300, "height": 2000})
-    notebook = lab.open([SETUP, SHOW, LONG, PAGED], own_kernel=True)
+    notebook = lab.open([SETUP, SHOW, LONG], own_kernel=True)
     notebook.run_all()
     return notebook
 
@@ -199,43 +193,3 @@ def test_a_picture_of_131072_tokens_needs_few_requests_and_nodes(notebook: Noteb
     for step in range(20):
         notebook.lab.page.mouse.move(box["x"] + 150, box["y"] + 150 + 13 * step)
     assert notebook.evaluate("requests") == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_long_export_shows_its_progress_and_can_be_cancelled(
-    notebook: Notebook, tmp_path: Path
-) -> None:
-    page = notebook.lab.page
-    view = view_in(notebook, 3)
-    drawn(view, "head:self:0")
-    held = "'pages' in paged.record.computed, len(paged._channel._server.pending_replies)"
-
-    def export() -> None:
-        view.get_by_role("button", name="Export").click()
-        view.get_by_role("menuitem", name="Page, HTML").click()
-
-    export()
-    job = view.locator(".av-job")
-    expect(job).to_contain_text(
-        re.compile(r"Making the page: strongest keys, \d+%, about \d+ (s|min) left\.")
-    )
-    job.get_by_role("button", name="Cancel").click()
-    expect(job).to_have_count(0)
-    expect(view.get_by_role("button", name="Export")).to_be_focused()
-    # After the pending request, no further ones are sent and no reply is pending.
-    notebook.becomes(held, (False, 0))
-    replies = notebook.evaluate("replies.count('page')")
-    page.wait_for_timeout(1000)
-    assert notebook.evaluate("replies.count('page')") == replies
-    assert notebook.evaluate(held) == (False, 0)
-    with page.expect_download(timeout=500_000) as download:
-        export()
-        expect(job).to_contain_text("strongest keys")
-        # The view and the kernel respond during the export.
-        notebook.execute("paged.heads = [1]")
-        expect(view).to_contain_text("Layer 0, head 1.")
-    expect(job).to_have_count(0)
-    download.value.save_as(tmp_path / "x.html")
-    text = (tmp_path / "x.html").read_text(encoding="utf-8")
-    assert '"form": "strongest"' in text
