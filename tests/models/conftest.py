@@ -182,7 +182,7 @@ class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @pytest.fixture(scope="session")
 def timm() -> Any:
-    """The package timm."""
+    """The package timm, imported without torchvision."""
     finder = NoTorchvision()
     sys.meta_path.insert(0, finder)
     try:

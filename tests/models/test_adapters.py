@@ -17,7 +17,7 @@ from models.tiny import SIZE, built
 
 peft = pytest.importorskip("peft")
 pytestmark = [
-    # peft uses the former name of a property of transformers, and warns about what it ignores.
+    # peft uses an old name of a property of transformers, and warns about ignored arguments.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning"),
 ]
@@ -45,7 +45,7 @@ def _classifier() -> Any:
 
 @pytest.fixture
 def tuned() -> Callable[..., Any]:
-    """Return a function that makes a model with an adapter of vectors as large as tokens'."""
+    """Return a function that makes a model with an adapter. Its vectors are as long as tokens'."""
 
     def make(base: str, kind: str) -> Any:
         task = "SEQ_CLS" if base == "bert" else "CAUSAL_LM"
@@ -138,7 +138,7 @@ def test_changes_are_made_in_the_tuned_model(tuned: Callable[..., Any], kind: st
     best, second = logits.topk(2).indices.tolist()
     change = av.Ablate(layers=1, heads=0)
     effect = av.intervene(model, IDS, change, answer=(best, second)).effect
-    # Float32 logits of a few units, summed in another order.
+    # Logits are sums in float32, whose terms may have another order.
     assert effect.before == pytest.approx(float(logits[best] - logits[second]), abs=1e-5)
     # The reference sets the head's part of the projection's input to zero.
     changed = copy.deepcopy(model)

@@ -29,9 +29,7 @@ def widest(output: Any) -> float:
 
 
 def early_logit(output: Any) -> torch.Tensor:
-    """Return the logit of a token before the last one. Elsewhere a language head gets only the
-    last.
-    """
+    """Return a logit of the third token. Other answers read only logits of the last token."""
     logit: torch.Tensor = output.logits[0, 2, 7]
     return logit
 
@@ -96,7 +94,7 @@ def test_effects_of_heads_equal_ablation_by_hand(question: tuple[Any, str, Any])
         [before, before + effects[1][2]], abs=1e-5
     )
     assert str(effect).startswith(f"value of {function.__name__}: ")
-    # Several texts have a mean and its error.
+    # The effect over several texts is a mean with a standard error.
     several = av.head_effects(
         model, [IDS[0, :8], IDS[0]], answer=[function, function], progress=False
     )
@@ -137,7 +135,7 @@ def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
     curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
     assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
-    # One token is kept where the text would be empty.
+    # The last token is not deleted, because the text would be empty.
     assert len(curve.order) == COUNT - (removal == "delete")
     assert "value of widest" in repr(curve)
 
@@ -166,7 +164,7 @@ def test_a_view_measures_a_function() -> None:
     # The browser and an exported page contain only the name of the function.
     assert view.get_state("answer")["answer"]["function"] == "start_of_span"
     assert "the value of start_of_span goes from" in view.to_html()
-    # Another function is measured in the same forwards.
+    # The answer may be replaced by another function.
     view.answer = lambda output: 2 * start_of_span(output)
     assert answer_to(ABLATE)["after"] == pytest.approx(2 * after, abs=1e-5)
     with pytest.raises(traitlets.TraitError, match="must return one number"):

@@ -39,7 +39,7 @@ PAIR = (7, 8)
 def slopes(model: Any, register: Callable[..., str]) -> list[tuple[Any, Any, Any]]:
     """Return the weights of each layer, and the gradients of a logit difference by autograd.
 
-    Gradients are those by the weights and by the logits.
+    The gradients are by the weights, then by the logits.
     """
     calls: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -94,14 +94,14 @@ def test_gradients_are_those_of_autograd(
 
 @pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
 def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) -> None:
-    """Here 1 - weight is 5e-5, 8e-7, 2e-8 and 4e-18. Float32 has no digits of the last two."""
+    """1 - weight is 5e-5, 8e-7, 2e-8 and 4e-18. In float32 the last two are 0."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 6, generator=generator).double()
     logits[:, 2] += sharp
     values, gradients = (torch.randn(n, 4, generator=generator) for n in (6, 5))
     weights = logits.softmax(dim=-1)
     outputs = weights @ values.double()
-    # Queries and keys with these logits.
+    # With an identity matrix as keys, the queries are the logits.
     base = QueryKeyAttention(logits.float()[None], torch.eye(6)[None], scale=1.0)
     computed = GradientAttribution(
         base, values[None], outputs.float()[None], gradients[None], "logits"
@@ -110,7 +110,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
         for column, key in enumerate(range(1, 4)):
             cut_logits = logits[query].clone()
             cut_logits[key] = -torch.inf
-            # The effect of the cut, to first order in the other weights.
+            # The change of the output without the key, times the gradient by the output.
             lost = (values[key].double() - cut_logits.softmax(dim=-1) @ values.double()) @ (
                 gradients[query].double()
             )

@@ -194,7 +194,7 @@ def test_impossible_pictures_raise_before_a_model_runs(
 
 
 def test_every_argument_in_python_is_an_option() -> None:
-    """The functions have the arguments of the view and of `save`, too."""
+    """Options include the arguments of the view and of its `save`."""
     for name, function in _commands().items():
         view = _view_of(function)
         options = _view_options(function) | _saving_options(view)

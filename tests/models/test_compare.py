@@ -42,14 +42,14 @@ def test_two_texts_differ_as_the_models_own_weights(
 
 
 def test_models_with_shared_parameters_give_a_note(minilm: tuple[Any, Any]) -> None:
-    """Examples are a model and the PEFT model around it."""
+    """An example is a model and the PEFT model that wraps it."""
     model, tokenizer = minilm
     comparison = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
     (note,) = comparison.notes
     assert note.startswith("base and tuned have the same parameters in memory")
     other = av.compare((model, copy.deepcopy(model)), HE, tokenizer=tokenizer)
     assert other.notes == ()
-    # Weights of several steps that are loaded into one model in turn are different models.
+    # A generator may load other weights into the same model for each step of a training.
     steps = av.compare((model for _ in range(2)), HE, tokenizer=tokenizer)
     assert steps.notes == ()
 

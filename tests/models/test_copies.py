@@ -1,4 +1,4 @@
-"""Copies of one input in a batch, on models whose layers cannot continue from earlier outputs."""
+"""Interventions on models whose last layers read keys and values of earlier layers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ TEXT = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-#: In Gemma 3n the second axis of hidden states is the batch. The last layers of both models read
-#: keys and values of earlier layers, which are passed in addition to the hidden states.
+#: The batch is the second axis of Gemma 3n's hidden states. In both models, a layer cannot run from
+#: the hidden states alone, because the last layers read keys and values of earlier layers.
 MODELS = {
     "gemma3n": (
         "Gemma3nForCausalLM",
@@ -69,7 +69,7 @@ def test_effects_of_heads_equal_columns_of_zeros(model: Any) -> None:
 
 
 def test_integrated_gradients_equal_slopes_of_autograd(model: Any) -> None:
-    """The sum of a layer is the integral of the slope along the factor of its outputs."""
+    """A layer's numbers sum to the integral of the answer's slope by a factor of its outputs."""
     steps = 4
     record = av.attribute(
         model, IDS, answer=PAIR, method="integrated gradients", steps=steps, dtype=torch.float64

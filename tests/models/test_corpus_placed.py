@@ -24,7 +24,7 @@ Make = Callable[..., Any]
 
 
 def placed_weights(corpus: Corpus, layer: int, placing: Placing, text: int) -> NDArray[np.float32]:
-    """Return the weights of a text from its moved points. All other parts are computed here."""
+    """Compute the weights of a text from its moved points and the layer's mask, bias and sinks."""
     attention = corpus.attention(None, layer, text)
     points, placed = corpus.points(), place(corpus, None, layer, placing)
     queries = placed.queries[:, points.queries_of(text)]
@@ -89,7 +89,7 @@ def test_soft_caps_and_sinks_make_moving_the_keys_inexact(
     kind: str, caveat: str, make_corpus: Make
 ) -> None:
     corpus, own = make_corpus(kind)
-    # Scaling is exact even then, and the formula of this test equals the model's.
+    # Without translation the weights stay exact.
     assert worst(corpus, own, Placing("none", translate=False)) < 1e-4
     assert worst(corpus, own, Placing("norms", translate=False)) < 2e-4
     assert worst(corpus, own, Placing("norms")) > 0.01

@@ -110,7 +110,7 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
             for layer in record.stacks["self"].layers
             for part in _parts(record.stacks["self"].attention(layer))
         )
-    # The comparison with the model's output reads a few limits of each layer.
+    # The check against the model's output copies a few numbers of each layer.
     assert copied[None] < 0.02 * num_bytes
     assert num_bytes <= copied["cpu"] < 1.02 * num_bytes
 
@@ -133,7 +133,7 @@ def test_implementations_in_half_precision(
         expected = extract(model, IDS)
         model.set_attn_implementation(implementation)
         record = extract(model, IDS)
-    # The first layer gets the same bits. Later ones differ by the implementation's rounding.
+    # The input of the first layer is equal. Inputs of later layers differ by rounding.
     first, again = (item.stacks["self"].weights(layer=0) for item in (expected, record))
     assert np.abs(first - again).max() < 1e-4
     tolerance = {torch.float16: 0.02, torch.bfloat16: 0.15}[dtype]

@@ -1,4 +1,4 @@
-"""Checkpoints of the demo models during their training."""
+"""The shipped checkpoints of the demo models, and the script that trains and saves them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_shipped_checkpoint_0_is_the_start_of_the_training(name: str) -> Non
     state, expected = models[0].state_dict(), start.models[0].state_dict()
     assert state.keys() == expected.keys()
     for key, weights in expected.items():
-        # Rounded to float16.
+        # The shipped weights are rounded to float16.
         assert torch.allclose(state[key], weights, rtol=2**-10, atol=2**-24), key
     assert not models[0].training
     assert next(models[0].parameters()).dtype == torch.float32
@@ -120,7 +120,7 @@ def test_early_checkpoints_have_smaller_distances() -> None:
         assert (chosen[0], chosen[-1]) == (0, steps)
         gaps = np.diff(chosen)
         assert (gaps > 0).all()
-        # Except for rounding.
+        # Rounding to whole steps may shorten a gap by 1.
         assert (np.diff(gaps) >= -1).all()
 
 

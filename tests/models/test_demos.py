@@ -40,7 +40,7 @@ CLASSES = {
     "vision": transformers.ViTForImageClassification,
     "vision-language": transformers.LlavaForConditionalGeneration,
 }
-# Names of attentions in a model's output, by the names of stacks.
+# Fields of a model's output that have the weights of a stack.
 STACKS = {
     "decoder": {"self": "attentions"},
     "encoder-decoder": {name: f"{name}_attentions" for name in ("encoder", "decoder", "cross")},
@@ -104,8 +104,9 @@ def test_the_decoder_repeats_random_words(length: int) -> None:
 def completions(
     sentences: list[Sentence],
 ) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
-    """Return whether each prediction is right, and the weights on both candidates, (layers, n,
-    heads).
+    """Return whether each prediction is right, and the weights on the source and the distractor.
+
+    Weights have the shape (layers, sentences, heads).
     """
     model, tokenizer = loaded("decoder")
     right, on_source, on_distractor = [], [], []
@@ -153,7 +154,7 @@ def test_the_word_tokenizer_returns_the_offsets_of_words() -> None:
 @pytest.fixture(scope="module")
 def dates() -> list[WrittenDate]:
     generator = np.random.default_rng(SEED)
-    # Equal numbers of each form, so that each form counts.
+    # Each form of a date occurs equally often.
     return [draw_date(generator, held_out=True, form=form) for form in FORMS for _ in range(15)]
 
 

@@ -69,7 +69,7 @@ def check_command(line: str) -> None:
 def parse(arguments: list[str]) -> None:
     """Parse arguments with the command line, but run no model."""
     if not any(argument.startswith("-") for argument in arguments):
-        # A command in a sentence, without its model.
+        # A sentence mentions the command without its arguments.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_write", lambda *_: Path("x.html"))
@@ -105,7 +105,7 @@ def reader(
 ) -> Callable[[str], dict[str, Any]]:
     """Return a function that runs a page in an empty folder, with local models for hub ids."""
     monkeypatch.chdir(tmp_path)
-    # In a script a view is written to a file in this folder.
+    # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def read(page: str) -> dict[str, Any]:

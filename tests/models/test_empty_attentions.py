@@ -32,7 +32,7 @@ def outputs(model: Any) -> Any:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         returned = model(torch.tensor([[1, 2, 3]]), output_attentions=True)
-    # Premise: the attentions are empty.
+    # The tests are about an output without weights.
     assert not any(layer is not None for layer in returned.attentions or ())
     return returned
 

@@ -42,7 +42,7 @@ def arguments_of(tokens: int) -> dict[str, torch.Tensor]:
 
 
 def forward(model: Any, tokens: int) -> LiveTensors:
-    # The options are those of the extraction.
+    # `extract` passes the same options to the model.
     options: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1}
     if type(model).__name__ == "BertModel":
         options = {}
@@ -72,7 +72,7 @@ def test_memory_added_to_a_forward_is_linear() -> None:
     model = model_of("llama", "sdpa")
     short, long = added(model, 2048), added(model, 8192)
     assert long <= 4.5 * short
-    # The count includes at least the record, and not much more.
+    # The added memory is that of the record, and at most half more.
     record = extract(model, arguments_of(8192), progress=False)
     assert record_bytes(record) == 2 * (4 + 2) * 8 * 8192 * 4
     assert record_bytes(record) <= long <= 1.5 * record_bytes(record)

@@ -70,7 +70,7 @@ def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: lis
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # Extraction may read a few texts that do not fit, and one text alone.
+    # A few texts may be read that do not fit, and one text is read in a batch and alone.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40
@@ -252,7 +252,7 @@ def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
 
 
 def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
-    """A table is also a sequence of its column names, which must not be used."""
+    """Iteration over a table gives the names of its columns, which are not the texts."""
     reviews = pd.DataFrame(
         {"review": TEXTS[:4], "label": ["a", "b", "a", "b"], "text": ["the dog"] * 4},
         index=list("wxyz"),
@@ -343,7 +343,7 @@ def test_a_wrong_number_of_values_is_refused_at_the_first_text(
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        # An error in an argument that all texts share names no text.
+        # An error in an argument for all texts does not name a text.
         ("decoder", {"layers": [99]}, "^layers: layer 99 does not exist"),
         ("decoder", {"dtype": "foo"}, "^dtype='foo' cannot hold"),
         ("decoder", {"generate": -1}, "^generate must be at least 1"),

@@ -73,7 +73,7 @@ def test_the_texts_of_a_pair_have_numbers_and_types(word_tokenizer: Any) -> None
     assert set(record.tokens.sequence) == {None, 0, 1}
     encoded = word_tokenizer("The cat", "the dog", return_tensors="pt")
     assert record.tokens.ids == tuple(encoded["input_ids"][0].tolist())
-    # The second text has another token type, which BERT received, too.
+    # BERT receives the token types of both texts: without them the weights differ.
     untyped = extract(model, {"input_ids": encoded["input_ids"]})
     assert not np.array_equal(
         record.stacks["self"].weights(layer=0), untyped.stacks["self"].weights(layer=0)
@@ -108,7 +108,7 @@ def test_chat_messages_contain_the_first_token_once(gpt2: Any, byte_tokenizer: A
     assert record.tokens.special[:2] == (True, True)
     several = extract(gpt2, [messages, messages[:1]], tokenizer=byte_tokenizer, progress=False)
     assert same(several[0], record)
-    # A target is the answer.
+    # A target continues the chat as the answer.
     answer = extract(gpt2, messages[:1], tokenizer=byte_tokenizer, target="The dog")
     assert "".join(answer.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
 

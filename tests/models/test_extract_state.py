@@ -28,7 +28,7 @@ KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
 
 @contextmanager
 def capturing(sink: Sink) -> Iterator[None]:
-    """Report attention inside the context."""
+    """Pass each attention call inside the context to `sink`."""
     with Cleanup() as undo:
         report(sink, undo)
         yield
@@ -38,12 +38,12 @@ def capturing(sink: Sink) -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_state_is_the_same_after_as_before(kind: str, training: bool) -> None:
     model = make_model(kind).train(training)
-    # A frozen part in another mode keeps its mode.
+    # One part has another mode, like a frozen part of a model in training.
     next(model.children()).eval()
     before, numbers = state_of([model]), torch.get_rng_state()
     record = extract(model, arguments_of(kind))
     assert state_of([model]) == before
-    # Later sampling and training use the same random numbers.
+    # An extraction draws no random numbers, which would change later sampling.
     assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
     assert any("training mode" in note for note in record.notes) == any(before["mode"])
@@ -80,7 +80,7 @@ def test_nested_captures_restore_the_state() -> None:
 def test_the_last_capture_restores_the_mode_of_a_module(
     parts: tuple[str, str], order: tuple[int, int]
 ) -> None:
-    """This includes an extraction from a model and one from a part of it."""
+    """Two extractions overlap, from a model or from a part of it."""
     model = make_model("llama").train()
     model.model.layers[1].eval()
     before = state_of([model])
@@ -138,7 +138,7 @@ def test_forwards_in_other_threads_change_nothing(way: str) -> None:
 
 
 def test_removing_a_hook_during_a_forward_raises_no_error() -> None:
-    """torch lists the hooks of a module before it asks which of them take kwargs."""
+    """torch copies the list of hooks before it looks up whether each hook takes kwargs."""
     model = make_model("gpt2")
     own = threading.get_ident()
     inside, began, ended = threading.Event(), threading.Event(), threading.Event()

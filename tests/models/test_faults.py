@@ -1,4 +1,4 @@
-"""Faults that must raise an error or a warning: NaN, other precisions, packed texts."""
+"""NaN raises an error. Autocast is noted and does not change a record."""
 
 from __future__ import annotations
 

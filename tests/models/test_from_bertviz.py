@@ -39,7 +39,7 @@ VIEWS: dict[str, type[RecordView]] = {
 }
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
-# A kind of model and the fixture of its tokenizer, by the first notebook of a row.
+# The model and the fixture of its tokenizer for a row, by the first notebook that the row names.
 NOTEBOOKS = {
     "gpt2": ("gpt2", "byte_tokenizer"),
     "bert": ("bert", "word_tokenizer"),
@@ -102,7 +102,7 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
-    """The names that the tables about weights use: attention, tokens, ..."""
+    """Variables of the code in the tables about weights: attention, tokens, ..."""
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
         # Other implementations return no weights, so BertViz could draw nothing.
@@ -139,8 +139,8 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[Row], dict[str, dict[str, Any]]]:
-    """Return a function with the names that each column of a row may use."""
-    # In a script a view is written to a file in this folder.
+    """Return a function that returns the variables for the code of both columns of a row."""
+    # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     imported: dict[str, Any] = {}
     block = re.search(r"```python\n(.+?)\n\n", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
@@ -228,7 +228,7 @@ def test_cells_of_notebooks_draw_the_same(
             np.max(part, -1).mean() for entry in drawn["attention"] for part in entry["attn"]
         ]
         assert np.mean(largest) > 0.3
-        # A cell of attnviz may use names of BertViz's cell, such as the hidden weights.
+        # A cell of attnviz may use variables of BertViz's cell, such as the hidden weights.
         view_shown = run(row.attnviz.replace("head_view", view), theirs | ours)
         assert isinstance(view_shown, VIEWS[view])
         compare_attention(drawn, view_shown)
@@ -240,7 +240,7 @@ def parameters_of(html: str) -> dict[str, Any]:
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view has them in another form.
+        # The neuron view stores attention by the name of a part.
         titles = {"all": "All", "aa": "A -> A", "ab": "A -> B", "ba": "B -> A", "bb": "B -> B"}
         parameters["attention"] = [
             {"name": titles[name], **entry} for name, entry in parameters["attention"].items()
@@ -294,8 +294,7 @@ def compare_weights(
             # BertViz counts special tokens to the texts. attnviz counts them to neither.
             left, right = (without_special(entry, side) for side in sides)
             expected = expected[:, left][:, :, right]
-        # attnviz's bound for float32. Logits of T5 have no scale, so rounding depends on their
-        # size.
+        # Rounding in float32 depends on the size of the logits, which T5 does not scale.
         np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
@@ -333,7 +332,7 @@ def test_cells_of_neuron_notebooks_draw_the_same(
     row: Row, models_for_neurons: dict[str, dict[str, Any]]
 ) -> None:
     show = functools.partial(function_of_bertviz("neuron_view.show"), html_action="return")
-    # One checkpoint stands for the three models. All classes of BertViz store the same numbers.
+    # The BERT checkpoint replaces GPT-2 and RoBERTa of two notebooks.
     bertviz = re.sub('"(gpt2|roberta)"', '"bert"', row.bertviz)
     drawn = parameters_of(run(bertviz, TEXTS | models_for_neurons["bertviz"] | {"show": show}).data)
     ours = TEXTS | models_for_neurons["attnviz"] | {"show_neuron_view": show_neuron_view}

@@ -58,7 +58,7 @@ def test_every_section_with_code_is_run_here() -> None:
 
 
 def test_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # In a script a view is written to a file in this folder.
+    # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     weights = [shares(heads, 5, 5, seed=heads) for heads in (2, 3)]
     (record,), _ = run("Weights", {"weights": weights, "tokens": list("abcde")})
@@ -78,7 +78,7 @@ def test_signed_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
 
 def rows_of_axes() -> list[tuple[str, str]]:
-    """Return the axes and the arguments in the table of the document."""
+    """Return the axes and the code of each row in the table of the page."""
     text = DOCUMENT.read_text(encoding="utf-8")
     return re.findall(r"^\| (\(.+?\).*?) \| `(.+?)` \|$", text, re.MULTILINE)
 
@@ -140,7 +140,7 @@ class Lens:
             logits = torch.einsum("bqhd,bkhd->bhqk", queries, keys) / 8**0.5
             pattern = logits.masked_fill(ahead, -torch.inf).softmax(dim=-1)
             vectors = {"rot_q": queries, "rot_k": keys} if rotary else {"q": queries, "k": keys}
-            # Queries and keys before the rotation do not give the weights.
+            # A rotary model also stores vectors before the rotation, which give other weights.
             stored = {"q": keys, "k": queries.flip(1), "pattern": pattern, **vectors}
             for name, tensor in stored.items():
                 self.cache[f"blocks.{layer}.attn.hook_{name}"] = tensor
@@ -264,7 +264,7 @@ def test_timm(timm: Any, name: str, options: dict[str, Any], *, whole: bool) -> 
         for weights, own in zip(record.to_numpy(), expected, strict=True):
             assert own.max() > 0.3
             assert_allclose(weights, own[0], atol=1e-5)
-    # The case that needs the second way.
+    # The first way of the page fails exactly for the models that need the second.
     same = np.allclose(computed.to_numpy()[0], expected[0][0], atol=1e-3)
     assert bool(same) is whole
 

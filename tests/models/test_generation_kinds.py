@@ -113,7 +113,7 @@ def test_a_text_after_an_image_has_the_models_own_weights(make: Any, bidirection
         expected = stitched(own.attentions, layer, 16, None)
         weights = stack.weights(layer=layer)[:, :16, :16]
         assert np.abs(weights - expected).max() < 1e-4
-    # A query attends to a later token.
+    # The mask of the prompt is bidirectional: a query attends to a later token.
     assert stitched(own.attentions, 1, 16, None)[0, 2, 3] > 0
     assert_predictions(stack.query_tokens, own, 8)
     assert not any("differ" in note for note in record.notes)
@@ -142,7 +142,7 @@ def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
         begin_suppress_tokens=None,
     )
     model = sharpened(transformers.WhisperForConditionalGeneration(config))
-    # With a temperature the model's own method samples. A number of tokens alone must not sample.
+    # With a temperature Whisper's own `generate` samples. `generate=6` must not.
     model.generation_config.temperature = 1.0
     sound = torch.randn(1, 16, 100)
     whole = {"input_features": sound, "force_unique_generate_call": True}

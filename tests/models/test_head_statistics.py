@@ -110,7 +110,7 @@ def sentences_of_docs(count: int) -> list[str]:
 
 
 def test_the_known_heads_of_a_trained_checkpoint_have_roles(checkpoint_folder: Path) -> None:
-    """The roles were measured with other code on other texts."""
+    """The expected numbers were measured with other code on other texts."""
     model = transformers.AutoModel.from_pretrained(checkpoint_folder)
     result = head_statistics(
         model,

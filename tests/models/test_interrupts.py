@@ -39,7 +39,7 @@ def interrupted() -> dict[str, Subject]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Each kind tests a few random lines."""
+    """Each case interrupts six random lines."""
     subject = interrupted[kind]
     (tmp_path / "whole").mkdir()
     lines = positions(subject, tmp_path / "whole", CHANGING)
@@ -94,7 +94,7 @@ def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
 
 
 class StoppedError(Exception):
-    """An exception that another thread raises in this one."""
+    """Exception that the test raises in a running thread."""
 
 
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
@@ -111,7 +111,7 @@ def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     def work() -> None:
         linear = (module for module in subject.models[0].modules() if isinstance(module, nn.Linear))
         for module in linear:
-            # State of this thread: hooks and the like belong to a thread.
+            # Some of the state belongs to a thread, so this thread reads it.
             before = state_of(subject.models)
             handle = module.register_forward_hook(send)
             try:

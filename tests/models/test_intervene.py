@@ -24,7 +24,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 #: Two other texts.
 OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
-#: The output projection of a layer, and the stack of the change.
+#: Path of the output projection of layer 1, and the stack that the change names.
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
     "gpt2": ("transformer.h.1.attn.c_proj", None),
     "llama": ("model.layers.1.self_attn.o_proj", None),
@@ -38,7 +38,7 @@ PROJECTIONS: dict[str, tuple[str, str | None]] = {
 
 _TEXT = {"vocab_size": 400, "max_position_embeddings": 64, "intermediate_size": 64}
 _SIZE = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-#: Models whose attention bypasses the dispatcher, and the output projection of a layer.
+#: Models whose attention bypasses the dispatcher: class, configuration, path of the projection.
 TRACED: dict[str, tuple[Any, Any, str]] = {
     "bloom": (
         transformers.BloomForCausalLM,
@@ -66,14 +66,13 @@ def model_of(kind: str) -> Any:
 
 
 def inputs_of(kind: str) -> dict[str, torch.Tensor]:
-    """Return the inputs of a model of a kind."""
     more = {"decoder_input_ids": IDS[:, :5]} if kind in ("bart", "t5") else {}
     return {"input_ids": IDS, **more}
 
 
 def difference(model: Any, arguments: Any, pair: tuple[int, int]) -> float:
     """Return the difference of two logits of the model at the last token."""
-    # A product with more rows may be rounded differently.
+    # The interventions compute only this row. A product with more rows may round differently.
     accepted = inspect.signature(model.forward).parameters
     last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
     with torch.no_grad():
@@ -152,7 +151,7 @@ def test_hiding_a_token_equals_masking_it(kind: str) -> None:
     weights = record.stack().weights(layer=2)
     others = np.arange(9) != 3
     assert not weights[:, others, 3].any()
-    # The token keeps itself in its own row.
+    # A hidden token still attends to itself.
     assert weights[:, 3, 3].any()
 
 
@@ -276,7 +275,7 @@ def test_a_language_head_computes_only_the_requested_logits(position: int) -> No
     handle = decoder.register_forward_hook(lambda *args: shapes.append(tuple(args[2].shape[:2])))
     effects = av.head_effects(model, {"input_ids": IDS}, answer=(7, 8), position=position)
     handle.remove()
-    # First the model's own logits, for the comparison, then those of each layer's copies.
+    # The first call computes the model's own logits. Later calls compute those of copies.
     assert shapes[0] == (1, 9)
     assert {rows for _, rows in shapes[1:]} == {9 - position}
     for layer, head in ((0, 1), (2, 3)):
@@ -373,7 +372,7 @@ def test_effects_of_means_are_those_of_each_text_with_the_others(kind: str) -> N
 
 
 def with_mean(model: Any, name: str) -> Any:
-    """Return a copy whose projection gets a head's mean input over other texts at every token."""
+    """Return a copy of a model with a head whose output is its mean over `OTHERS` everywhere."""
     changed = copy.deepcopy(model)
     mine = slice(HEAD * 12, (HEAD + 1) * 12)
     outputs: list[torch.Tensor] = []

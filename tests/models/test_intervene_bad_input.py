@@ -1,4 +1,4 @@
-"""Every way to measure an answer raises an error for bad input that names the problem."""
+"""Each function that measures an answer refuses bad input with an error that names the problem."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_model_without_logits_needs_a_function_that_returns_one_number(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_gradients_of_quantised_modules_are_refused() -> None:
-    """Gradients through the other modules would look like the whole slope, but miss a part."""
+    """Gradients of the other modules alone would be incomplete but look valid."""
     model = make_model("llama")
     quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
     answer = (7, 8)

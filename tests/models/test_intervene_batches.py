@@ -46,7 +46,7 @@ def assert_same(record: Any, alone: Any) -> None:
 def test_each_text_of_a_batch_is_changed_at_its_own_tokens(
     kind: str, side: str, byte_tokenizer: Any
 ) -> None:
-    """The word has another position in each text, both with and without padding."""
+    """The word “the” has another position in each text."""
     model = make_model(kind)
     changes = [av.Knockout(queries=-1, keys="the", layers=1), av.Ablate(0, 1)]
     options = {"tokenizer": byte_tokenizer}
@@ -121,7 +121,7 @@ def test_each_text_of_a_list_has_its_target(kind: str, byte_tokenizer: Any) -> N
 
 
 def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
-    """The answer of a classifier is a class."""
+    """The answer is a difference of the logits of two classes."""
     config = transformers.ViTConfig(**SIZE, image_size=32, patch_size=8, num_labels=5)
     torch.manual_seed(0)
     model = transformers.ViTForImageClassification(config).eval()
@@ -145,7 +145,7 @@ def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
 
 
 def test_several_changes_keep_their_order() -> None:
-    """Weights that are set after a cut are not cut."""
+    """A cut does not change weights that a later change sets."""
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])
     cut = av.Knockout(4, 1, layers=0, heads=0)
@@ -164,7 +164,7 @@ def test_several_changes_keep_their_order() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
-    """Both models count positions from the first padding token if the input has padding."""
+    """Both models count positions from the first padding token."""
     model = make_model(kind)
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
     before, behind = (3, 0) if side == "left" else (0, 3)

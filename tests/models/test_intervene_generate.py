@@ -21,7 +21,7 @@ from models.make_models import make_model
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 COUNT = 6
 CACHES: list[dict[str, Any]] = [{}, {"cache_implementation": "static"}, {"use_cache": False}]
-#: One change of each kind: for tokens of the prompt, all generated tokens, and two of them.
+#: One change of each kind, for tokens of the prompt, two generated tokens, or all tokens.
 CHANGES = [
     av.Knockout(keys=[1, 7], layers=0),
     av.HideTokens(5, layers=1),
@@ -76,7 +76,7 @@ def test_each_step_equals_a_forward_without_a_cache_by_hand(
     edited = copy.deepcopy(model)
     by_hand = attention_function(changed_weights, window=5 if kind == "mistral" else None)
     edited.set_attn_implementation(register("by_hand", by_hand))
-    # Counted from the end of the prompt, it is the same token.
+    # Counted from the end of the prompt, token 5 is token -4.
     named = [CHANGES[0], av.HideTokens(-4, layers=1), *CHANGES[2:]]
     record, rows = produced(model, {"input_ids": IDS}, named, **cache)
     ids = IDS
@@ -95,7 +95,7 @@ def test_each_step_equals_a_forward_without_a_cache_by_hand(
         ours, theirs = (item.stack().weights(layer=layer) for item in (record, own))
         assert np.abs(ours - theirs).max() < 1e-6
     assert not record.stack().weights(layer=0)[:, :, [1, 7]].any()
-    # The effect is measured after the prompt.
+    # The effect is measured at the last token of the prompt.
     first = av.intervene(model, {"input_ids": IDS}, CHANGES[:2] + CHANGES[3:], position=8)
     assert record.effect.before == pytest.approx(first.effect.before, abs=1e-5)
     assert record.effect.after == pytest.approx(first.effect.after, abs=1e-5)
@@ -125,8 +125,8 @@ EACH_STACK = [
 def test_each_step_equals_an_intervention_on_the_text_so_far(
     kind: str, changes: list[Any], cache: dict[str, Any]
 ) -> None:
-    """The models have soft caps, sinks, windows, biases, traced attention, or two kinds of text."""
-    # The cache gets as many layers as the encoder.
+    """The models have soft caps, sinks, windows, biases, traced attention, or two stacks."""
+    # transformers makes a cache with as many layers as the encoder.
     model = make_model(kind, **({"num_decoder_layers": 2} if kind == "t5" else {}))
     record, rows = produced(model, {"input_ids": IDS}, changes, **cache)
     several = "decoder" in record.stacks
@@ -196,7 +196,7 @@ def test_weights_from_the_caller_are_those_of_the_prompt() -> None:
         computed = record.stack().weights(layer=1, head=2)
         expected = even if weights is even else other.stack().weights(layer=1, head=2)
         assert np.abs(computed[:9, :9] - expected).max() < 1e-6
-        # Generated tokens keep their own attention.
+        # The rows of generated tokens keep the model's own weights.
         assert not computed[:9, 9:].any()
         assert np.abs(computed[9:].sum(axis=1) - 1).max() < 1e-6
         assert computed[9:].max() > 0.3

@@ -31,10 +31,10 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
     """Return a function that sets the number of free bytes."""
 
-    def say(count: int | None) -> None:
+    def set_free(count: int | None) -> None:
         monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: count)
 
-    return say
+    return set_free
 
 
 @pytest.mark.parametrize("doing", RUNS)
@@ -43,7 +43,6 @@ def test_too_little_memory_raises_before_the_model_runs(
 ) -> None:
     model = make_model("gpt2")
     run, begun = RUNS[doing], []
-    # Do not count the memory of attention over 60 tokens.
     handle = model.register_forward_pre_hook(lambda *_: begun.append(0))
     free(300_000)
     with pytest.raises(MemoryError) as raised:
