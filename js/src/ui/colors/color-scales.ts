@@ -272,7 +272,7 @@ const MIN_END_SHARE = 0.02;
 /**
  * Return the weight at which the scale ends.
  *
- * With "auto", a signed scale always ends at about the largest visible number. The largest possible
+ * With "auto", the end of a signed scale follows the largest visible number. The largest possible
  * weight is usually 1, but readers do not know the largest possible signed number.
  */
 export function scaleEnd(

@@ -1,6 +1,7 @@
 /**
  * Strip of the heads of a layer. Each head is a toggle button with a small heat map of its weights,
- * which is called its map here.
+ * which this file calls a map. An effect is a signed number of a head. A role names what a head
+ * does, as found over a corpus.
  */
 
 import { useEffect, useRef } from "preact/hooks";
@@ -147,7 +148,7 @@ export function HeadTools(props: {
 
 export function HeadStrip(props: HeadStripProps) {
   const { chosen, palette, order, effects, roles } = props;
-  // Show chosen heads even if the smallest score of `order` excludes them.
+  // Show chosen heads even if `order` lacks them because their scores are below the minimum.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
   const size = props.compact ? COMPACT_SIZE : mapSize(heads.length, props.width);
   const strip = useRef<HTMLDivElement>(null);

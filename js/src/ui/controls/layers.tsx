@@ -16,7 +16,7 @@ const MAX_BUTTONS = 24;
 const LAYER_KEYS: Record<string, number> = { PageUp: -1, "[": -1, PageDown: 1, "]": 1 };
 
 /**
- * Return the layer that a key selects, or null for other keys. Before the first and after the last
+ * Return the layer that a key selects, or null for other keys. If there is no previous or next
  * layer, return the current layer.
  */
 export function layerForKey(

@@ -24,7 +24,10 @@ export interface EffectScale {
   name: string;
   /** Description of the measured quantity, or "" if it is unknown. */
   note: string;
-  /** Value of a full bar: the largest sum of an absolute value and its standard error. */
+  /**
+   * Value of a full bar: the largest absolute value after adding standard errors, if they are
+   * known.
+   */
   end: number;
   /** Whether at least one standard error is known and not 0. */
   spread?: boolean;
@@ -43,8 +46,8 @@ export interface TokenEffects extends EffectScale {
 }
 
 /**
- * Return the number by which a head is ordered: its score, or the absolute value if `bySize`. Heads
- * without a score come last.
+ * Return the number by which a head is ordered: its score or, if `bySize`, the absolute value of
+ * its score. Return minus infinity without a score.
  */
 export function rankOf(score: number | null, bySize: boolean): number {
   if (score === null) return Number.NEGATIVE_INFINITY;
@@ -106,8 +109,8 @@ export function tokenScoreNames(
 }
 
 /**
- * Return the chosen scores of keys as effects. Without a choice, return the first ones, or null if
- * the stack has none.
+ * Return the chosen scores of keys as effects. Without a valid choice, return the first scores of
+ * the stack, or null if it has none.
  */
 export function tokenEffectsOf(
   stack: StackDescription,
@@ -264,7 +267,7 @@ export interface BarBox {
 
 /**
  * Return the marks of one bar: a rectangle, its zero line and, if the bar is horizontal, the line
- * of its standard error. Return none without a value.
+ * of its standard error. Return no marks if `value` is null.
  */
 export function effectMarks(
   box: BarBox,

@@ -9,7 +9,7 @@ function cell(value: string | number | null): string {
   if (value === null) return "";
   if (typeof value === "number") return String(value);
   // A leading apostrophe makes a spreadsheet read the cell as text, so data never runs as a
-  // formula. Readers can find the original text, because tables also have the number of the token.
+  // formula. Readers can find the original text, because tables also have the index of the token.
   const text = BEGINS_FORMULA.test(value) ? `'${value}` : value;
   return `"${printable(text).replaceAll('"', '""')}"`;
 }
@@ -46,7 +46,8 @@ export function roundedTo(value: number, error: number): number {
 }
 
 /**
- * Return an upper bound of the error of a weight after `roundedTo`. `error` is the bound before.
+ * Return an upper bound of the error of a weight after `roundedTo`. `error` is the bound before the
+ * rounding.
  */
 export function writtenError(error: number): number {
   return error > 0 ? roundedUp(error + 0.5 * 10 ** -decimalsOf(error)) : 0;

@@ -16,8 +16,8 @@ export function download(name: string, content: Blob): void {
  * null if the answer is unknown.
  *
  * A blocked download fires no event, so this function reads the attributes of all frames around the
- * page. A page from another origin than its parent cannot read them. This includes every sandbox
- * without `allow-same-origin`.
+ * page. A page from another origin than its parent cannot read these attributes. A page in a
+ * sandbox without `allow-same-origin` has another origin.
  */
 export function downloadsAllowed(from: Window = window): boolean | null {
   for (let view = from; view !== view.parent; view = view.parent) {

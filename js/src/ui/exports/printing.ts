@@ -6,8 +6,8 @@ import { options } from "preact";
  * Run `change` and render everything that depends on it before returning.
  *
  * Preact renders in microtasks and runs effects after an animation frame. Between `beforeprint` and
- * `afterprint`, Firefox runs neither of them. This function collects these callbacks and calls them
- * itself.
+ * `afterprint`, Firefox runs neither microtasks nor animation frames. This function collects the
+ * callbacks of Preact and calls them itself.
  */
 export function renderAtOnce(change: () => void): void {
   const { debounceRendering, requestAnimationFrame } = options;

@@ -1,4 +1,7 @@
-/** Frame of all views: header, connection status, controls, plot, captions and keyboard help. */
+/**
+ * Frame of all views: header, connection status, controls, plot, captions and keyboard help. A pane
+ * is a view inside the frame of another view. Its own frame has fewer parts.
+ */
 
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment } from "preact";
@@ -40,7 +43,7 @@ declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
-  /** Name of the view. It is the title of the view if several views share a frame. */
+  /** Name of the view. It is the title of a pane without a `paneTitle`. */
   name: string;
   /** Description of the stack, its tokens and the precision. */
   subtitle: string;
@@ -230,7 +233,10 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { selecti
   );
 }
 
-/** Render the buttons that choose all heads or none. The compact form has them in its menu. */
+/**
+ * Render the buttons that choose all heads or none. The compact form has these buttons in the box
+ * that a button opens.
+ */
 function AllOrNone<S extends RecordState>(props: {
   context: ViewContext<S>;
   selection: Selection;
@@ -344,7 +350,7 @@ function SelectionControls<S extends RecordState>(
 export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const { pair } = context.common;
   const selection = context.record.selection.value;
-  // If several views share a frame, only the frame has this control.
+  // A pane does not have this control. The frame around the panes has it.
   if (!selection || context.embedded || !hasPair(selection)) return null;
   return (
     <Choice<Pair>
@@ -407,8 +413,8 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
 }
 
 /**
- * Render the field that chooses which scores are drawn as bars of keys. Render nothing if the stack
- * has fewer than two scores.
+ * Render the field that chooses the token scores, which are drawn as one bar for each key. Render
+ * nothing in a pane, or if the stack has fewer than two kinds of token scores.
  */
 export function TokenScoreControl<S extends RecordState>(props: { context: ViewContext<S> }) {
   const { common, embedded, record } = props.context;
@@ -479,7 +485,7 @@ const STANDS: { [connection in Connection & string]?: string } = {
     'again. For readers without a kernel, use view.snapshot() or view.save("view.html").',
 };
 
-/** Render an error or a lost connection. The message stays until the reader acts. */
+/** Render an error or a lost connection. The message stays while the problem lasts. */
 function Standing({
   connection,
   error,
@@ -701,7 +707,7 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
   );
 }
 
-/** Render a view that shares a frame with other views. */
+/** Render the frame of a pane. */
 function PaneFrame(
   props: Pick<
     FrameProps,

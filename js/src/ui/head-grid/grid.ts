@@ -1,5 +1,6 @@
 /**
- * Grid of heads: order and positions of its cells, and its visible part. All functions are pure.
+ * Grid of heads: order and positions of its cells, and its visible part. In a gallery, the heads of
+ * all layers are ordered by a score. In other grids, each layer has a row. All functions are pure.
  */
 
 import type { StackDescription } from "../../client/protocol";
@@ -82,7 +83,7 @@ export function layerGrid(stack: StackDescription, offered: number[][]): HeadGri
 
 /**
  * Order heads by decreasing score or, if `bySize`, by decreasing absolute value. Heads without a
- * score come last. Heads below `minScore` are dropped.
+ * score come last. Heads whose score or absolute value is below `minScore` are dropped.
  */
 export function rankedCells(
   stack: StackDescription,

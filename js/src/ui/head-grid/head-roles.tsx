@@ -1,5 +1,5 @@
 /**
- * Roles of heads, in views of one text.
+ * Roles of heads, in views of one text. A role names what a head does, for example "induction".
  *
  * `attnviz.head_statistics` finds roles over a corpus, so they do not describe the shown text. The
  * captions say this.

@@ -23,7 +23,8 @@ export function orderLabel(order: string): string {
 
 /**
  * Return the weight of every head of a stack from the pinned query to the pinned key, by layer.
- * Without a pinned key, return the weight of the query with the largest absolute value.
+ * Without a pinned key, return for every head the weight with the largest absolute value in the row
+ * of the pinned query.
  */
 export async function pinnedWeights(
   source: Source,

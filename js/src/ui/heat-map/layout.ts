@@ -1,4 +1,7 @@
-/** Positions of the cells, labels and bars of a heat map. All functions are pure. */
+/**
+ * Positions of the cells, labels and bars of a heat map. The effect of a key is a signed number
+ * that is drawn as a bar above its column. All functions are pure.
+ */
 
 import type { Range, TokenList } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
@@ -68,8 +71,8 @@ export interface LayoutInput {
   mostHeight: number;
   ratio: number;
   /**
-   * Whether a query is pinned, which has bars below the cells, and whether a key is pinned, which
-   * has bars beside the cells.
+   * Whether a query is pinned, whose weights are bars below the cells, and whether a key is pinned,
+   * whose weights are bars beside the cells.
    */
   below: boolean;
   beside: boolean;
@@ -141,8 +144,8 @@ function longestOf(texts: readonly string[]): readonly number[] {
 }
 
 /**
- * Return the width of the widest label among all tokens of a side, in pixels. The result is cached.
- * It does not change while panning.
+ * Return the width of the widest label among all queries or all keys, in pixels. The result is
+ * cached. It does not change while panning.
  */
 function widest(
   tokens: TokenList,

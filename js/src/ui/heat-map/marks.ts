@@ -1,4 +1,7 @@
-/** Marks of a heat map: cells, labels, bars of pinned tokens, and highlights. */
+/**
+ * Marks of a heat map: cells, labels, bars and highlights. A pinned query or key has bars for its
+ * weights. The effect of a key is a signed number that is drawn as a bar above its column.
+ */
 
 import type { Range, TokenList } from "../../client/protocol";
 import { pool as pooledOf } from "../../client/signs";
@@ -603,7 +606,9 @@ function leastNumber(heatMap: HeatMap, end: number): number {
   return signsOf(heatMap) ? end / 100 : MIN_NUMBER;
 }
 
-/** Number of pixels that the number of a thin first column extends to the left of the cells. */
+/**
+ * Pixels by which the number below a thin first column extends beyond the left edge of the cells.
+ */
 const BEFORE_FIRST_NUMBER = 16;
 /** Space for numbers on both sides of the zero line of signed bars, in pixels. */
 const NUMBER_HIGH = 13;

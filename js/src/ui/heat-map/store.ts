@@ -56,8 +56,8 @@ const PRINT_RATIO = 16;
 const MAX_HEIGHT = 640;
 const MAX_HEIGHT_EMBEDDED = 520;
 /**
- * Maximum number of weights that are requested for the bars of a pinned token, and number up to
- * which the weights on all tokens are requested instead of the visible ones.
+ * Maximum number of weights that are requested for the bars of a pinned token. If there are at most
+ * `WHOLE_LINE_VALUES`, the weights for hidden tokens are requested, too.
  */
 const MAX_LINE_VALUES = 1_000_000;
 const WHOLE_LINE_VALUES = 50_000;
@@ -179,12 +179,13 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
       const now = viewport.value;
       const token = side === "query" ? now?.token : now?.key;
       if (!now || token === null || token === undefined) return null;
-      // The weights on a pinned key need the normalizers of all visible queries. In a large matrix,
-      // they are known only after the finest tiles.
+      // The weights on a pinned key need the softmax normalizers of all visible queries. For a
+      // large matrix, wait until the finest tiles have arrived, because the kernel then has these
+      // normalizers.
       if (!lineable(now, side)) return null;
       const axis = side === "query" ? now.columns : now.rows;
       const valuesOf = ([start, stop]: Range): number => (stop - start) * now.heads.length;
-      // If the weights on all tokens are few, request all of them, so panning needs no request.
+      // If a pinned token has few weights, request all of them, so panning needs no request.
       const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
       const window = whole ? axis.extent : axis.window;
       if (valuesOf(window) > MAX_LINE_VALUES) return null;

@@ -1,6 +1,6 @@
 /**
- * Loading of tiles, and the grid of cells that is computed from them. A tile of level n has cells
- * of 2^n × 2^n tokens.
+ * Loading of tiles, and the grid of cells that is computed from them. A tile is a square part of an
+ * attention matrix. At level n, each of its cells covers 2^n × 2^n tokens.
  */
 
 import { LruCache } from "../../client/lru-cache";

@@ -1,4 +1,7 @@
-/** Captions for weights over an image. All functions are pure. */
+/**
+ * Captions for weights over an image. A patch grid has the patches of an image, which are tokens,
+ * in rows and columns. All functions are pure.
+ */
 
 import type { PatchGrid, TokenList } from "../../client/protocol";
 import { largestOf } from "../../client/signs";

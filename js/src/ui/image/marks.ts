@@ -1,4 +1,7 @@
-/** Marks of the weights over an image. All functions are pure. */
+/**
+ * Marks of the weights over an image. A patch grid has the patches of an image, which are tokens,
+ * in rows and columns. All functions are pure.
+ */
 
 import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
@@ -79,8 +82,8 @@ export function heatPixels(
 }
 
 /**
- * Return the frame of a highlighted patch. A second line in the background colour makes it visible
- * on every image.
+ * Return the frame of a highlighted patch. A second frame in the background colour makes the first
+ * visible on every image.
  */
 function frameMarks(
   content: PanelContent,

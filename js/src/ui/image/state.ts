@@ -1,4 +1,7 @@
-/** Images of a record, and the request for the weights over one image. */
+/**
+ * Images of a record, and the request for the weights over one image. A grid has the patches of an
+ * image, which are tokens, in rows and columns.
+ */
 
 import type { ReadonlySignal, Signal } from "@preact/signals";
 import type { PatchGrid } from "../../client/protocol";
@@ -16,7 +19,7 @@ export interface ImageRoom {
   images: ReadonlySignal<Images>;
   /** Whether all images among the selected tokens are loaded. */
   ready: ReadonlySignal<boolean>;
-  /** Whether the panel is shown, because the keys are patches of an image. */
+  /** Whether the panel is shown. It is shown if keys are patches of an image. */
   shown: ReadonlySignal<boolean>;
   beside: ReadonlySignal<boolean>;
   plotWidth: ReadonlySignal<number>;
@@ -67,8 +70,8 @@ const MAX_VALUES = 4_000_000;
 const MAX_HEAT_MAPS = 16;
 
 /**
- * Return the grid of queries with the same patches as a grid of keys, or null if the queries lack
- * them.
+ * Return the grid of queries that has the same image, rows and columns as a grid of keys, or null
+ * if there is none.
  */
 export function queryGridOf(
   selection: Pick<Selection, "queries">,
@@ -85,7 +88,10 @@ export function queryGridOf(
   );
 }
 
-/** Return `series`, or the mean of all their heads if they are more than `MAX_HEAT_MAPS`. */
+/**
+ * Return `series` or, if there are more than `MAX_HEAT_MAPS`, one series with the mean of all their
+ * heads.
+ */
 export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
   const first = series[0];
   if (!first || series.length <= MAX_HEAT_MAPS) return [...series];

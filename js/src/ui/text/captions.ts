@@ -137,7 +137,10 @@ export function withMinus(number: string): string {
   return number.replace("-", "−");
 }
 
-/** Format a weight with two significant digits: "0.13", "0.0004", "1.3e−6". */
+/**
+ * Format a weight with two decimals or, below 0.01, with two significant digits: "0.13", "0.0004",
+ * "1.3e−6".
+ */
 export function formatSmall(weight: number): string {
   const short = Number(weight.toPrecision(2));
   if (short >= 0.01) return formatWeight(weight);

@@ -45,8 +45,7 @@ export function isDotted(vocabulary: readonly string[]): boolean {
  *
  * @param tokens tokens in order, with their names as in lists. Tokens may be omitted.
  * @param dotted result of `isDotted`.
- * @param first smallest possible position. Tokens that are omitted before the first one are counted
- *   from here.
+ * @param first position from which omitted tokens before the first entry of `tokens` are counted.
  */
 export function runningText(
   tokens: readonly { name: string; position: number; special: boolean; patch?: boolean }[],

@@ -1,5 +1,6 @@
 /**
- * Definition of views: root element, theme, width, connection and state.
+ * Definition of views: root element, theme, width, connection and state. A pane is one of several
+ * views that share a frame.
  *
  * The file of a view passes its name, the defaults of its state and a component to `defineView`.
  */
@@ -51,18 +52,13 @@ export interface ViewContext<S extends RecordState> {
   figure?: FigureRequest | undefined;
   /** Current form of the controls. */
   controls: ReadonlySignal<ControlsForm>;
-  /**
-   * Whether the view shares a frame with other views. The frame then shows the title and the
-   * controls for layers and heads.
-   */
+  /** Whether the view is a pane. The shared frame then has the controls for layers and heads. */
   embedded: boolean;
-  /** Title of the view in a shared frame. Default: the name of the view. */
+  /** Title of a pane. Default: the name of the view. */
   paneTitle?: ReadonlySignal<string>;
   /** Colour scale that several views of a frame share. */
   scale?: SharedScale;
-  /**
-   * Whether a view in a shared frame draws the image panel because no other view of the frame does.
-   */
+  /** Whether a pane draws the image panel, because no other pane draws it. */
   ownImage?: boolean;
   /** Images and division of the width, if the view has an image panel. */
   image?: ImageRoom;
@@ -128,11 +124,11 @@ declare const BUNDLE_FOR: "widget" | "page" | undefined;
  */
 const PADDING = 48;
 /**
- * Height of a window or frame, in pixels, below which a page has compact controls. The plot is then
- * visible without scrolling.
+ * Height of a window or iframe, in pixels, below which a page has compact controls. The plot is
+ * then visible without scrolling.
  */
 const LOW_FRAME = 600;
-/** Width of a window or frame, in pixels, below which a page has compact controls. */
+/** Width of a window or iframe, in pixels, below which a page has compact controls. */
 const NARROW_FRAME = 480;
 
 /**
@@ -165,8 +161,8 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
 }
 
 /**
- * Return whether the window or frame of a page is low, or narrow like a phone. This is always false
- * in a notebook, where the height of a view is not limited.
+ * Return whether the window or iframe of a page is low, or narrow like a phone. This is always
+ * false in a notebook, where the height of a view is not limited.
  */
 function smallFrame(live: boolean, ended: AbortSignal): ReadonlySignal<boolean> {
   const small = signal(false);

@@ -84,7 +84,7 @@ export interface RecordState extends ChangedRunState {
   scores: Record<string, Record<string, Scores>>;
   /** Descriptions of the scores, by the name of the score. */
   score_notes: Record<string, string>;
-  /** Roles of heads over a corpus, by stack. */
+  /** Roles of heads, by stack. A role names what a head does, as found over a corpus. */
   roles: Record<string, NamedHeads>;
   /** Standard errors of `scores`, by the name of the score and then by stack. */
   score_errors: Record<string, Record<string, Scores>>;
@@ -155,7 +155,7 @@ export interface Selection {
   queries: TokenList;
   keys: TokenList;
   layer: number;
-  /** Numbers of all heads of the layer, and of the chosen heads. */
+  /** Indices of all heads of the layer, and indices of the chosen heads. */
   allHeads: number[];
   chosen: number[];
   /** Heads that are shown: the chosen heads, or all heads if none is chosen. */
@@ -213,7 +213,7 @@ export interface HeadOrder {
 
 /**
  * Order heads by decreasing score or, if `bySize`, by decreasing absolute value. Heads without a
- * score come last. Heads below `minScore` are dropped.
+ * score come last. Heads whose score or absolute value is below `minScore` are dropped.
  */
 export function orderHeads(
   heads: readonly number[],
@@ -234,7 +234,10 @@ export interface Answer<Q, A> {
   answer: A;
 }
 
-/** Small maps of heads, in the order of `heads`. */
+/**
+ * Small maps of heads, in the order of `heads`. A small map is an attention matrix that is pooled
+ * to few cells.
+ */
 export interface HeadMaps extends WeightBlock {
   heads: number[];
 }
@@ -548,8 +551,8 @@ export function createRecordStore(
      */
     scores,
     /**
-     * Weights of all heads of the stack from the pinned query to the pinned key. null unless both
-     * are pinned.
+     * Weights of all heads of the stack from the pinned query to the pinned key. null until both
+     * are pinned and the weights are loaded.
      */
     pinnedScores,
     /** Effects of the heads of the stack, which are drawn as bars, or null without effects. */

@@ -1,6 +1,6 @@
 /**
- * Changed run: the model runs again with changed attention. This file requests its answers and its
- * weights. The view can show these weights instead of those of the unchanged run.
+ * A changed run is a run of the model with changed attention. This file requests the answer and the
+ * weights of a changed run. The view can show these weights instead of those of the unchanged run.
  */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
@@ -26,7 +26,7 @@ import { assign, type Signals, same } from "../view/state";
  */
 export type ShownRun = "before" | "after" | "difference";
 
-/** Result of changes that a page stores. */
+/** Result of a list of changes, as a page stores it. */
 export interface CarriedOutcome {
   changes: RequestedChange[];
   described: string[];
@@ -125,7 +125,9 @@ export const readShownRun = Object.assign(
   { off: "before" as const },
 );
 
-/** Latest answer of the kernel, with the changes and the measured answer to which it belongs. */
+/**
+ * Latest reply of the kernel, with the changes and the measured answer for which it was requested.
+ */
 export interface ChangeResult {
   changes: RequestedChange[];
   measured: AnswerToken[] | null;
@@ -233,8 +235,8 @@ export function createChangedRun(
     signal?: AbortSignal,
   ): Promise<OutcomeHeader> => {
     const read = ({ header }: Reply): OutcomeHeader => header as OutcomeHeader;
-    // A request does not contain the function, so replies for different functions must not be
-    // cached.
+    // A request does not contain the measured function. A cached reply could belong to another
+    // function, so do not use the cache.
     if (measured === null)
       return source.transport.request("intervene", { changes }, signal).then(read);
     const bytesOf = (outcome: OutcomeHeader): number => 2 * JSON.stringify(outcome).length;
@@ -315,7 +317,7 @@ export function createChangedRun(
 
   /**
    * Changed run for the current changes. Until it arrives, this is the previous changed run. null
-   * without changes or after an error.
+   * without changes, after an error, or if a page has no run with these changes.
    */
   const run = computed<{ changes: RequestedChange[]; stacks: Stacks } | null>(() => {
     const carried = state.changed_run.value;

@@ -1,6 +1,6 @@
 /**
- * Line with the numbers of the pinned query and key, in a fixed order: weight, share of the value
- * norm, effect and noise.
+ * Line with the numbers of the pinned edge, in a fixed order: weight, share of the value norm,
+ * effect of cutting the edge, and noise. An edge is a query and a key in one head.
  */
 
 import { useSignal } from "@preact/signals";
@@ -73,8 +73,8 @@ export function edgeInWords(header: EdgeHeader | null, live: boolean, named = ""
 }
 
 /**
- * Render the changes of the shown run, the heads with the most weight and the line of the pinned
- * edge.
+ * Render the changes of the shown run, the heads with the most weight at the pinned tokens, and the
+ * line of the pinned edge.
  *
  * All of these are below the captions, so they move nothing when they appear. A page has the line
  * only if it contains results of changes.

@@ -28,7 +28,7 @@ export interface Offered {
 export function offeredAt(selection: Selection): Offered {
   const { layer, token, key, heads } = selection;
   const head = heads.length === 1 ? (heads[0] as number) : null;
-  // The order of the fields is the same as in Python, because both sides compare changes as JSON.
+  // The order of the fields is the same as in Python. Python and this code compare changes as JSON.
   const change = (
     kind: RequestedChange["kind"],
     where: Partial<Pick<RequestedChange, "layer" | "head" | "query" | "key">>,

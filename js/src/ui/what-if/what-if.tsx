@@ -77,7 +77,7 @@ function ShownRuns({ context }: { context: ViewContext<RecordState> }) {
   );
 }
 
-/** Render the stored results of a page. The URL of the page stores which one is chosen. */
+/** Render the stored results of a page. The URL of the page stores which result is chosen. */
 function Tried({ context }: { context: ViewContext<RecordState> }) {
   const { state, record } = context;
   const outcomes = state.outcomes.value;
@@ -122,8 +122,8 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
   useEffect(() => {
     if (changes.length > 0) opened.value = true;
   }, [JSON.stringify(changes)]);
-  // The browser opens and closes the element, too. Set its state after every rendering, so both
-  // agree.
+  // The browser also opens and closes the element. Set its attribute after every rendering, so the
+  // attribute agrees with `opened`.
   useLayoutEffect(() => {
     if (box.current) box.current.open = open;
   });
