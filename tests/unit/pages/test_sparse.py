@@ -111,6 +111,11 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
         # All other numbers are decoded as 0.
         assert not dense[~is_embedded].any()
         return
+    # The rest of a row is the sum of its other keys, up to the rounding of its byte. It does not
+    # contain the rounding of strong keys.
+    decoded_rests = np.where(is_embedded, 0, dense).sum(axis=1)
+    rests = np.where(is_embedded, 0, lines).sum(axis=1, dtype=np.float64)
+    assert_allclose(decoded_rests, rests, atol=0.004 * reloaded.max_rest + 1e-6 * maximum)
     # Rows keep their sums, up to the last byte of the rest.
     error_of_sum = np.abs(dense.sum(axis=1) - lines.sum(axis=1, dtype=np.float64))
     assert error_of_sum.max() <= 0.0125 * maximum

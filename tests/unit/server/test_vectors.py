@@ -94,7 +94,7 @@ def test_logits_and_weights_equal_the_formulas(data: st.DataObject, head: int) -
 
 @pytest.mark.parametrize("stored", CASES, ids=[stored["name"] for stored in CASES])
 def test_the_fixture_of_typescript_is_what_pages_contain(stored: dict[str, Any]) -> None:
-    """If this fails, write the fixture again as make_vectors.py says, and run the tests of js."""
+    """If this fails, run `fixtures.make_vectors` and the tests of js."""
     written = case(stored["name"])
     assert written["layer"] == stored["layer"]
     assert [*map(inflated_bytes, written["arrays"])] == [*map(inflated_bytes, stored["arrays"])]
