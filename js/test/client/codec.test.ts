@@ -12,8 +12,8 @@ interface Case {
   values: number[][][];
 }
 
-// Codes and their values, computed by a script that uses neither encoder. Tests in Python read the
-// same file.
+// Bytes of Python's encoder, and their values by the formulas of the encodings
+// (tests/fixtures/make_codec.py).
 const fixture = new URL("../../../tests/fixtures/codec.json", import.meta.url);
 
 describe("the codec", () => {
