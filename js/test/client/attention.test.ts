@@ -1,6 +1,6 @@
 // @vitest-environment node
 
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { attentionRow } from "../../src/client/attention";
 import { PageTransport } from "../../src/client/page";
@@ -28,29 +28,16 @@ const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url)
 const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
 
 function sourceOf(layer: EmbeddedLayer, arrays: string[]): Source {
-  const data = pageOf({
-    vectors: { layers: [layer], arrays },
-  });
-  return new Source(new PageTransport(data));
+  return new Source(new PageTransport(pageOf({ vectors: { layers: [layer], arrays } })));
 }
 
 describe("attention of a page", () => {
-  it("has cases", () => {
-    expect(existsSync(fixture)).toBe(true);
-    expect(cases.length).toBeGreaterThan(10);
-  });
-
   it.each(cases)("equals the formulas: $name", async ({ layer, arrays, rows }) => {
     const source = sourceOf(layer, arrays);
     expect(rows).toHaveLength(layer.num_heads * layer.num_queries);
     for (const { head, token, logits, weights, sink_weight } of rows) {
-      const vectors = await requestVectors(source, {
-        stack: "self",
-        layer: 3,
-        head,
-        token,
-        keys: [0, layer.num_keys],
-      });
+      const request = { stack: "self", layer: 3, head, token };
+      const vectors = await requestVectors(source, { ...request, keys: [0, layer.num_keys] });
       const where = `head ${head}, query ${token}`;
       logits.forEach((logit, key) => {
         expect(vectors.allowed[key], where).toBe(logit === null ? 0 : 1);
@@ -90,14 +77,8 @@ describe("attention of a page", () => {
 
   it("does not overflow with large logits", () => {
     const row = attentionRow({
-      query: Float32Array.of(1000),
-      keys: Float32Array.of(1, 0.999),
-      numKeys: 2,
-      scale: 1,
-      softcap: null,
-      bias: () => 0,
-      allowed: () => true,
-      sink: null,
+      ...{ query: Float32Array.of(1000), keys: Float32Array.of(1, 0.999), numKeys: 2, scale: 1 },
+      ...{ softcap: null, bias: () => 0, allowed: () => true, sink: null },
     });
     // The two logits differ by 1, so the weights have the ratio e to 1.
     expect(row.weights[0]).toBeCloseTo(Math.E / (1 + Math.E), 4);
@@ -107,13 +88,8 @@ describe("attention of a page", () => {
   it("names a layer that the page does not contain", async () => {
     const [first] = cases as [Case];
     const source = sourceOf(first.layer, first.arrays);
-    const request = {
-      stack: "self",
-      layer: 9,
-      head: 0,
-      token: 0,
-      keys: [0, 1] as [number, number],
-    };
+    const keys: [number, number] = [0, 1];
+    const request = { stack: "self", layer: 9, head: 0, token: 0, keys };
     await expect(requestVectors(source, request)).rejects.toThrow(/layer 9 of “self”/);
   });
 });

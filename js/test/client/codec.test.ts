@@ -57,19 +57,13 @@ describe("the codec", () => {
     await expect(decodeReply(header, short)).rejects.toThrow(/20 bytes/);
   });
 
-  it("rejects a buffer that does not fit its shape", () => {
-    const header: PieceHeader = { shape: [2, 2, 2], encoding: "uint8-sqrt", maximum: 1, error: 0 };
-    expect(() => decode(header, new Uint8Array(7))).toThrow(
-      /7 bytes, but its shape 2 x 2 x 2 needs 8/,
-    );
-    expect(() => decode(header, new Uint8Array(9))).toThrow(
-      /9 bytes, but its shape 2 x 2 x 2 needs 8/,
-    );
-  });
-
-  it("rejects an unknown encoding", () => {
-    const header = { shape: [1, 1, 1], encoding: "float8", maximum: 1, error: 0 };
-    expect(() => decode(header as unknown as PieceHeader, new Uint8Array(1))).toThrow(/float8/);
+  it.each<[string, string, number, RegExp]>([
+    ["too few bytes", "uint8-sqrt", 7, /7 bytes, but its shape 2 x 2 x 2 needs 8/],
+    ["too many bytes", "uint8-sqrt", 9, /9 bytes, but its shape 2 x 2 x 2 needs 8/],
+    ["an unknown encoding", "float8", 8, /float8/],
+  ])("rejects %s", (_, encoding, length, message) => {
+    const header = { shape: [2, 2, 2], encoding, maximum: 1, error: 0 } as PieceHeader;
+    expect(() => decode(header, new Uint8Array(length))).toThrow(message);
   });
 
   it("reports damaged bytes and damaged base64", async () => {

@@ -6,7 +6,7 @@ import { toSvg } from "../../src/draw/svg";
 import { pixelsOf, scaleEnd, signColorAt, signedShareOf } from "../../src/ui/colors/color-scales";
 import { PALETTES, rgbOf, type ThemeName } from "../../src/ui/colors/palette";
 import { mapPixels } from "../../src/ui/controls/heads";
-import { coverage, sentence, strongestCells, summary } from "../../src/ui/heat-map/captions";
+import { coverage, sentence, summary } from "../../src/ui/heat-map/captions";
 import { layOut } from "../../src/ui/heat-map/layout";
 import { quantityInWords, scaleLabels } from "../../src/ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../src/ui/heat-map/marks";
@@ -28,6 +28,7 @@ import { shownMatrices } from "../../src/views/head/lines";
 import { backMarks as lineMarksOf } from "../../src/views/head/marks";
 import { HEAD_DEFAULTS, leftOutOf, planOf } from "../../src/views/head/state";
 import { heatMark, inkOf, paintHeat } from "../../src/views/model/marks";
+import { described, sentences } from "../builders";
 import { distance, SIGHT } from "../sight";
 import { plotOf } from "../views/head/plots";
 import { selection, viewport } from "./heat-map/viewports";
@@ -43,47 +44,44 @@ const measure = (text: string): number => 6 * text.length;
 const QUANTITY = { name: "difference", signed: true, maximum: 0.8 };
 
 describe("signed numbers in text", () => {
+  const effect = (maximum: number) => ({ name: "effect", signed: true, maximum });
+  const weight = { name: "weight", signed: false, maximum: 1 };
+
   it("have a sign, with a minus as wide as a plus", () => {
-    expect([0.123, -0.3, 0, -0.001, Number.NaN].map((value) => written(QUANTITY, value))).toEqual([
-      "+0.12",
-      "−0.30",
-      "0.00",
-      "−<0.01",
-      "…",
+    const words = [0.123, -0.3, 0, -0.001, Number.NaN].map((value) => written(QUANTITY, value));
+    expect(words.join(" ")).toBe("+0.12 −0.30 0.00 −<0.01 …");
+    expect([-0.0012, -0.25].map((value) => writtenSmall(QUANTITY, value))).toEqual([
+      "−0.0012",
+      "−0.25",
     ]);
-    expect(writtenSmall(QUANTITY, -0.0012)).toBe("−0.0012");
-    expect(writtenSmall(QUANTITY, -0.25)).toBe("−0.25");
-    // Weights have no sign.
-    const weight = { name: "weight", signed: false, maximum: 1 };
     expect([written(weight, 0.3), writtenSmall(weight, 0.0012)]).toEqual(["0.30", "0.0012"]);
   });
 
   it("have decimals that fit their magnitude", () => {
-    const of = (maximum: number) => ({ name: "effect", signed: true, maximum });
-    expect(written(of(0.004), -0.00123)).toBe("−0.0012");
-    expect(written(of(4), 1.234)).toBe("+1.23");
-    expect(written(of(40), 12.34)).toBe("+12.3");
-    expect(written(of(4000), -1234)).toBe("−1234");
-    expect(written(of(0), 0)).toBe("0.00");
+    const numbers: [number, number][] = [
+      [0.004, -0.00123],
+      [4, 1.234],
+      [40, 12.34],
+      [4000, -1234],
+      [0, 0],
+    ];
+    const words = numbers.map(([maximum, value]) => written(effect(maximum), value));
+    expect(words.join(" ")).toBe("−0.0012 +1.23 +12.3 −1234 0.00");
   });
 
   it("are described as more or less if they are differences", () => {
     expect(withWay(QUANTITY, -0.3, "−0.30")).toBe("−0.30 (less)");
     expect(withWay(QUANTITY, 0.3, "+0.30")).toBe("+0.30 (more)");
     expect(withWay(QUANTITY, 0, "0.00")).toBe("0.00");
-    expect(withWay({ ...QUANTITY, name: "effect" }, -0.3, "−0.30")).toBe("−0.30");
+    expect(withWay(effect(1), -0.3, "−0.30")).toBe("−0.30");
   });
 
   it("have a plural", () => {
-    const plurals = ["weight", "difference", "entropy", "integrated gradients", "key"];
-    expect(plurals.map((name) => pluralOf({ name }))).toEqual([
-      "weights",
-      "differences",
-      "entropies",
-      "integrated gradients",
-      "keys",
-    ]);
-    expect(quantityOf({ maximum: 1 })).toEqual({ name: "weight", signed: false, maximum: 1 });
+    const names = ["weight", "difference", "entropy", "integrated gradients", "key"];
+    expect(names.map((name) => pluralOf({ name })).join(", ")).toBe(
+      "weights, differences, entropies, integrated gradients, keys",
+    );
+    expect(quantityOf({ maximum: 1 })).toEqual(weight);
   });
 
   it("have a share of the absolute values in a page", () => {
@@ -193,42 +191,42 @@ const textsOf = (marks: Mark[]): string[] =>
 describe("a heat map of signed numbers", () => {
   const FOUR = [0.1, -0.8, 0.4, 0];
 
-  it("names the largest absolute value with its sign", () => {
-    const now = viewport(2, 2, {}, SIGNED);
-    const input = {
-      ...{ viewport: now, grid: gridOf(FOUR), token: null, key: null, row: null, column: null },
-    };
-    expect(strongestCells(input.grid, 3).map(({ weight }) => weight)).toEqual(
-      [-0.8, 0.4, 0.1].map(Math.fround),
-    );
-    expect(sentence(input)).toBe(
-      "Layer 0, head 1. Largest difference: “t0” to “t1”, −0.80 (less).",
-    );
-    expect(summary(input)).toBe(
-      "self-attention. Layer 0, head 1. Largest differences: “t0” to “t1”, −0.80 (less); “t1” to “t0”, +0.40 (more); “t0” to “t0”, +0.10 (more).",
-    );
-    const row = { token: 0, window: [0, 2] as [number, number], error: 0 };
-    const values = Float32Array.of(0.1, -0.8);
-    expect(sentence({ ...input, token: 0, row: { ...row, values } })).toContain(
-      "Largest difference from “t0”: to “t1”, −0.80 (less).",
-    );
-    expect(sentence({ ...input, token: 0, key: 1, row: { ...row, values } })).toContain(
-      "“t0” to “t1”: difference −0.80 (less).",
-    );
-    const nothing = { ...input, grid: gridOf([0, 0, 0, 0]) };
-    expect(sentence(nothing)).toContain("No difference is in sight.");
-    const words = coverage(input, { scale: "linear", end: 0.8, live: true });
-    expect(words).toBe("Each cell is one difference. Blank: no difference.");
+  const unpinned = { token: null, key: null, row: null, column: null };
+  const input = { viewport: viewport(2, 2, {}, SIGNED), grid: gridOf(FOUR), ...unpinned };
+  const row = {
+    ...{ token: 0, window: [0, 2] as [number, number], error: 0 },
+    values: Float32Array.of(0.1, -0.8),
+  };
+  const look = { scale: "linear" as const, end: 0.8, live: true };
+  sentences({
+    "Layer 0, head 1. Largest difference: “t0” to “t1”, −0.80 (less).": sentence(input),
+    "self-attention. Layer 0, head 1. Largest differences: “t0” to “t1”, −0.80 (less); “t1” to “t0”, +0.40 (more); “t0” to “t0”, +0.10 (more).":
+      summary(input),
+    "Layer 0, head 1. Largest difference from “t0”: to “t1”, −0.80 (less).": sentence({
+      ...input,
+      token: 0,
+      row,
+    }),
+    "Layer 0, head 1. “t0” to “t1”: difference −0.80 (less).": sentence({
+      ...input,
+      token: 0,
+      key: 1,
+      row,
+    }),
+    "Layer 0, head 1. No difference is in sight.": sentence({
+      ...input,
+      grid: gridOf([0, 0, 0, 0]),
+    }),
+    "Each cell is one difference. Blank: no difference.": coverage(input, look),
   });
 
   it("describes cells with both signs", () => {
-    const now = viewport(2000, 2000, {}, SIGNED);
-    const values = new Array<number>(now.rows.cells * now.columns.cells).fill(0.1);
-    const grid = { ...gridOf(values), rows: now.rows.cells, columns: now.columns.cells };
-    const input = { viewport: now, grid, token: null, key: null, row: null, column: null };
-    const look = { scale: "linear" as const, end: 0.8, live: true };
-    expect(coverage(input, look)).toContain("the mean with the larger absolute value is shown.");
-    const most = { ...input, viewport: { ...now, pooled: "max" as const } };
+    const whole = viewport(2000, 2000, {}, SIGNED);
+    const values = new Array<number>(whole.rows.cells * whole.columns.cells).fill(0.1);
+    const grid = { ...gridOf(values), rows: whole.rows.cells, columns: whole.columns.cells };
+    const pooled = { ...input, viewport: whole, grid };
+    expect(coverage(pooled, look)).toContain("the mean with the larger absolute value is shown.");
+    const most = { ...pooled, viewport: { ...whole, pooled: "max" as const } };
     expect(coverage(most, look)).toContain("differences with the largest absolute value.");
   });
 
@@ -327,28 +325,31 @@ describe("lines of signed numbers", () => {
     });
   });
 
-  it("are described with their sign, and not as shares of 1", () => {
+  describe("in words", () => {
     const plot = linePlot([ONE]);
     const stack = { ...selection(3, 3, SIGNED).stack, key_tokens: null };
-    const description = { model: "", notes: [], stacks: [stack] };
     const state = { ...HEAD_DEFAULTS, stack: "self", heads: [0], leave_out: ["first" as const] };
-    const plan = planOf(selectionOf(description, state), state);
-    const caption = headWords.captionOf(plan, plot, state, true);
-    expect(caption.sentence).toBe(
-      "Layer 0, head 0. Largest difference: “t0” to “t1”, −0.80 (less).",
-    );
-    expect(caption.coverage).toBe("All lines drawn.");
-    expect([caption.scale, caption.scaleNote]).toEqual(["0.8", "less ← difference → more"]);
-    expect(opacityLabels(caption, true)).toEqual(["−0.8", "0", "+0.8"]);
-    expect(leftOutOf(plan, state.leave_out)).toEqual([]);
-    const sentenceFor = (token: number | null, key: number | null): string =>
-      headWords.captionOf({ ...plan, token, key }, { ...plot, token, key }, state, true).sentence;
-    expect(sentenceFor(0, null)).toContain("Largest difference from “t0”: to “t1”, −0.80 (less).");
-    expect(sentenceFor(null, 2)).toContain("Largest difference to “t2”: from “t2”, +0.20 (more).");
-    expect(sentenceFor(1, 2)).toContain("“t1” to “t2”: difference −0.10 (less).");
-    expect(headWords.summaryOf(plan, plot, false)).toBe(
-      "self-attention. Layer 0, head 0. Largest differences: “t0” to “t1” −0.80 (less); “t0” to “t0” +0.40 (more); “t2” to “t2” +0.20 (more); “t1” to “t1” +0.10 (more); “t1” to “t2” −0.10 (less).",
-    );
+    const plan = planOf(selectionOf(described(stack), state), state);
+    const captionOf = (pins: { token?: number; key?: number }) =>
+      headWords.captionOf({ ...plan, ...pins }, { ...plot, ...pins }, state, true);
+    const caption = captionOf({});
+    sentences({
+      "Layer 0, head 0. Largest difference: “t0” to “t1”, −0.80 (less).": caption.sentence,
+      "All lines drawn.": caption.coverage,
+      "0.8: less ← difference → more": `${caption.scale}: ${caption.scaleNote}`,
+      "−0.8, 0, +0.8": opacityLabels(caption, true).join(", "),
+      "Layer 0, head 0. Largest difference from “t0”: to “t1”, −0.80 (less).": captionOf({
+        token: 0,
+      }).sentence,
+      "Layer 0, head 0. Largest difference to “t2”: from “t2”, +0.20 (more).": captionOf({ key: 2 })
+        .sentence,
+      "Layer 0, head 0. “t1” to “t2”: difference −0.10 (less).": captionOf({ token: 1, key: 2 })
+        .sentence,
+      "self-attention. Layer 0, head 0. Largest differences: “t0” to “t1” −0.80 (less); “t0” to “t0” +0.40 (more); “t2” to “t2” +0.20 (more); “t1” to “t1” +0.10 (more); “t1” to “t2” −0.10 (less).":
+        headWords.summaryOf(plan, plot, false),
+    });
+
+    it("leave out no key", () => expect(leftOutOf(plan, state.leave_out)).toEqual([]));
   });
 
   it("have a sign and the name of the measure in tables", () => {

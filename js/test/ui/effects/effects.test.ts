@@ -23,7 +23,7 @@ import {
 import { csvText } from "../../../src/ui/exports/csv";
 import { keyEffectMarks } from "../../../src/views/head/effects";
 import type { LinePlot } from "../../../src/views/head/line-plot";
-import { stackOf, tokensOf } from "../../builders";
+import { sentences, stackOf, tokensOf } from "../../builders";
 import { layoutOf } from "../../views/head/plots";
 
 const palette = PALETTES.light;
@@ -93,23 +93,20 @@ describe("a bar", () => {
 
 describe("descriptions of effects", () => {
   const scale = { name: "effect", note: "effect of x; noise 0.01", end: 14.86 };
-
-  it("have a sign and digits for the scale", () => {
-    expect(effectText(scale, -14.86)).toBe("−14.9");
-    expect(effectText(scale, 0.0123)).toBe("+0.012");
-    expect(effectText(scale, null)).toBe("none");
-    expect(shortEffectText(scale, 0.0123)).toBe("0");
-    expect(shortEffectText(scale, -2)).toBe("−2.0");
-    expect(shortEffectText(scale, null)).toBe("–");
-  });
-
-  it("name the directions, the full bar and the measure", () => {
-    expect(effectsInWords(scale, "below heads")).toBe(
-      "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01.",
-    );
-    expect(effectsInWords({ ...scale, note: "", end: 0 }, "beside keys", true)).toBe(
-      "Bars beside keys: effect, negative downwards, positive upwards, all 0.",
-    );
+  sentences({
+    "−14.9": effectText(scale, -14.86),
+    "+0.012": effectText(scale, 0.0123),
+    none: effectText(scale, null),
+    "0": shortEffectText(scale, 0.0123),
+    "−2.0": shortEffectText(scale, -2),
+    "–": shortEffectText(scale, null),
+    "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01.":
+      effectsInWords(scale, "below heads"),
+    "Bars beside keys: effect, negative downwards, positive upwards, all 0.": effectsInWords(
+      { ...scale, note: "", end: 0 },
+      "beside keys",
+      true,
+    ),
   });
 });
 

@@ -1,5 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
+import type { EdgeColumns } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { edgesOf, textsOf } from "../../../src/views/atlas/client/atlas";
 import { countMatches, parseSearch, searchOf, wilson } from "../../../src/views/atlas/search";
@@ -36,24 +37,16 @@ describe("the search text", () => {
 /** Count the sampled edges of a head that match, one edge after the other. */
 function counted(
   at: number,
-  place: number,
+  head: number,
   fits: (query: { token: string; pos: string | null }, key: string, offset: number) => boolean,
 ): number {
-  const { head, text, query, key } = FIXTURE.values.edges[at]?.sampled ?? {
-    head: [],
-    text: [],
-    query: [],
-    key: [],
-  };
-  return head.filter((edge, i) => {
-    if (edge !== place) return false;
-    const { tokens, pos } = FIXTURE.texts[text[i] as number] as (typeof FIXTURE.texts)[0];
-    const [from, to] = [query[i] as number, key[i] as number];
-    return fits(
-      { token: tokens[from] as string, pos: pos[from] as string | null },
-      tokens[to] as string,
-      to - from,
-    );
+  const edges = FIXTURE.values.edges[at]?.sampled as EdgeColumns;
+  return edges.head.filter((headOfEdge, i) => {
+    if (headOfEdge !== head) return false;
+    const { tokens, pos } = FIXTURE.texts[edges.text[i] as number] as (typeof FIXTURE.texts)[0];
+    const [query, key] = [edges.query[i] as number, edges.key[i] as number];
+    const queryToken = { token: tokens[query] as string, pos: pos[query] as string | null };
+    return fits(queryToken, tokens[key] as string, key - query);
   }).length;
 }
 

@@ -8,6 +8,7 @@ import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { fromBase64 } from "../../../../src/client/codec";
+import type { LinesRequest } from "../../../../src/client/protocol";
 import { Source } from "../../../../src/client/source";
 import type { Transport } from "../../../../src/client/transport";
 import {
@@ -66,7 +67,7 @@ const PCA = {
 };
 const HEADS = Object.entries(fixture.values).map(([key, values]) => {
   const [layer, head] = key.split(":").map(Number) as [number, number];
-  return { place: { stack: "self", layer, head }, values };
+  return { selection: { stack: "self", layer, head }, values };
 });
 
 /** Return whether two requests are equal. The order of the arguments does not matter. */
@@ -82,7 +83,7 @@ const live = transportOf(async (name, args) => {
   if (name === "corpus") {
     return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
   }
-  const reply = fixture.live[name]?.find((each) => alike(each.arguments, args));
+  const reply = fixture.live[name]?.find((recorded) => alike(recorded.arguments, args));
   if (!reply) throw new Error(`No ${name} was recorded of ${JSON.stringify(args)}.`);
   return { header: reply.header, data: reply.data ? fromBase64(reply.data) : null };
 });
@@ -98,8 +99,8 @@ const [BYTE, WORD] = [0.5 / 255, 0.5 / 65_535];
 
 /** Return text, position and token of every query point, in the order of the points. */
 function* tokens(): Generator<[number, number, string]> {
-  for (const [text, each] of fixture.texts.entries())
-    for (const [position, token] of each.tokens.entries()) yield [text, position, token];
+  for (const [text, { tokens }] of fixture.texts.entries())
+    for (const [position, token] of tokens.entries()) yield [text, position, token];
 }
 
 const TRANSPORTS: [string, () => Transport][] = [
@@ -123,11 +124,11 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
       expect(corpus.pointOf("query", text, position)).toBe(i);
       expect(corpus.pointOf("key", text, position)).toBe(i + all.length);
     }
-    expect(corpus.textTokens).toEqual(fixture.texts.map((each) => each.tokens.length));
+    expect(corpus.textTokens).toEqual(fixture.texts.map(({ tokens }) => tokens.length));
   });
 
-  it.each(HEADS)("has the coordinates of $place", async ({ place, values }) => {
-    const plot = await projectionOf(source, { ...place, way: WAY, ...PCA });
+  it.each(HEADS)("has the coordinates of $selection", async ({ selection, values }) => {
+    const plot = await projectionOf(source, { ...selection, way: WAY, ...PCA });
     expect(plot.count).toBe(values.coordinates.length);
     values.coordinates.forEach(([x, y], point) => {
       const [left, up] = plot.coordinates.subarray(2 * point, 2 * point + 2);
@@ -137,11 +138,11 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
     });
   });
 
-  it.each(HEADS)("has the small plot of $place", async ({ place, values }) => {
-    const request = { stack: "self", layers: [place.layer], way: WAY };
+  it.each(HEADS)("has the small plot of $selection", async ({ selection, values }) => {
+    const request = { stack: "self", layers: [selection.layer], way: WAY };
     const overview = await overviewOf(source, request);
-    const tile = overview.heads.find(({ head }) => head === place.head);
-    const plot = await projectionOf(source, { ...place, way: WAY, ...PCA });
+    const tile = overview.heads.find(({ head }) => head === selection.head);
+    const plot = await projectionOf(source, { ...selection, way: WAY, ...PCA });
     values.coordinates.forEach((axes, point) => {
       axes.forEach((value, axis) => {
         const code = tile?.coordinates[2 * point + axis] as number;
@@ -153,47 +154,50 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
     });
   });
 
-  it.each(HEADS)("has the norms of $place", async ({ place, values }) => {
-    const norms = await normsOf(source, place);
+  it.each(HEADS)("has the norms of $selection", async ({ selection, values }) => {
+    const norms = await normsOf(source, selection);
     const range = Math.max(...values.norms) - Math.min(...values.norms);
     values.norms.forEach((norm, point) => {
-      const off = Math.abs((norms[point] as number) - norm);
-      expect(off).toBeLessThan(range * (isPage ? BYTE + WORD : WORD) + 1e-6);
+      const error = Math.abs((norms[point] as number) - norm);
+      expect(error).toBeLessThan(range * (isPage ? BYTE + WORD : WORD) + 1e-6);
     });
   });
 
-  it.each(HEADS)("has the mean weights by position of $place", async ({ place, values }) => {
-    const size = isPage ? 32 : 3;
-    const mean = await aggregateOf(source, { ...place, size });
-    expect([mean.texts, mean.ofTexts]).toEqual([2, 2]);
-    const [queries, keys] = [mean.queryEdges, mean.keyEdges];
-    expect([queries.length, keys.length]).toEqual([mean.rows + 1, mean.columns + 1]);
-    for (let row = 0; row < mean.rows; row++) {
-      for (let column = 0; column < mean.columns; column++) {
-        // Weights of all allowed pairs in the bin, of all texts.
-        const pairs = values.weights.flatMap((text) =>
-          text.flatMap((each, query) =>
-            each.filter(
-              (_, key) =>
-                key <= query &&
-                query >= (queries[row] as number) &&
-                query < (queries[row + 1] as number) &&
-                key >= (keys[column] as number) &&
-                key < (keys[column + 1] as number),
+  it.each(HEADS)(
+    "has the mean weights by position of $selection",
+    async ({ selection, values }) => {
+      const size = isPage ? 32 : 3;
+      const mean = await aggregateOf(source, { ...selection, size });
+      expect([mean.texts, mean.ofTexts]).toEqual([2, 2]);
+      const [queries, keys] = [mean.queryEdges, mean.keyEdges];
+      expect([queries.length, keys.length]).toEqual([mean.rows + 1, mean.columns + 1]);
+      for (let row = 0; row < mean.rows; row++) {
+        for (let column = 0; column < mean.columns; column++) {
+          // Weights of all allowed pairs in the bin, of all texts.
+          const pairs = values.weights.flatMap((text) =>
+            text.flatMap((weights, query) =>
+              weights.filter(
+                (_, key) =>
+                  key <= query &&
+                  query >= (queries[row] as number) &&
+                  query < (queries[row + 1] as number) &&
+                  key >= (keys[column] as number) &&
+                  key < (keys[column + 1] as number),
+              ),
             ),
-          ),
-        );
-        const sum = pairs.reduce((total, weight) => total + weight, 0);
-        const expected = pairs.length > 0 ? sum / pairs.length : -1;
-        const weight = mean.weights[row * mean.columns + column] as number;
-        // A page stores codes of square roots. Their steps are largest at the maximum.
-        expect(Math.abs(weight - expected)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
-        if (mean.rows === values.aggregate.length) {
-          expect(expected).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
+          );
+          const sum = pairs.reduce((total, weight) => total + weight, 0);
+          const expected = pairs.length > 0 ? sum / pairs.length : -1;
+          const weight = mean.weights[row * mean.columns + column] as number;
+          // A page stores codes of square roots. Their steps are largest at the maximum.
+          expect(Math.abs(weight - expected)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
+          if (mean.rows === values.aggregate.length) {
+            expect(expected).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
+          }
         }
       }
-    }
-  });
+    },
+  );
 });
 
 describe("the strongest keys of a query", () => {
@@ -204,7 +208,7 @@ describe("the strongest keys of a query", () => {
    */
   function strongest(values: Values, point: number): [number, number][] {
     const [text, position] = all[point] as [number, number, string];
-    const first = all.findIndex(([each]) => each === text);
+    const first = all.findIndex(([other]) => other === text);
     const row = values.weights[text]?.[position] ?? [];
     return row
       .map((weight, key): [number, number] => [all.length + first + key, weight])
@@ -212,10 +216,10 @@ describe("the strongest keys of a query", () => {
       .sort((a, b) => b[1] - a[1]);
   }
 
-  it.each(HEADS)("are in a page for $place", async ({ place, values }) => {
+  it.each(HEADS)("are in a page for $selection", async ({ selection, values }) => {
     const source = new Source(page());
     for (let point = 0; point < all.length; point++) {
-      const lines = await linesOf(source, { ...place, point });
+      const lines = await linesOf(source, { ...selection, point });
       // With a causal mask, a query may attend to itself and to all earlier keys.
       expect(lines.numTotal).toBe((all[point] as [number, number, string])[1] + 1);
       const expected = strongest(values, point).slice(0, fixture.page.top_keys);
@@ -223,8 +227,7 @@ describe("the strongest keys of a query", () => {
       const seen = expected.filter(([, weight]) => Math.sqrt(weight) > BYTE);
       expect([...lines.points]).toEqual(seen.map(([key]) => key));
       seen.forEach(([, weight], rank) => {
-        const off = Math.abs((lines.weights[rank] as number) - weight);
-        expect(off).toBeLessThan(1 / 255);
+        expect(Math.abs((lines.weights[rank] as number) - weight)).toBeLessThan(1 / 255);
       });
     }
   });
@@ -233,13 +236,8 @@ describe("the strongest keys of a query", () => {
     const recorded = fixture.live.lines ?? [];
     expect(recorded.length).toBeGreaterThan(0);
     let queries = 0;
-    for (const each of recorded) {
-      const request = each.arguments as {
-        stack: string;
-        layer: number;
-        head: number;
-        point: number;
-      };
+    for (const reply of recorded) {
+      const request = reply.arguments as unknown as LinesRequest;
       const values = fixture.values[`${request.layer}:${request.head}`] as Values;
       const lines = await linesOf(new Source(live), request);
       if (request.point >= all.length) continue;

@@ -41,7 +41,7 @@ function cloudOf(coordinates: number[], dimensions: 2 | 3 = 2): Cloud {
 }
 
 /** Return the screen positions x and y of all points, rounded to pixels. */
-function placesAt(cloud: Cloud, camera: Camera): number[][] {
+function positionsAt(cloud: Cloud, camera: Camera): number[][] {
   const { x, y } = project(cloud, camera, ROOM);
   return Array.from(x, (value, i) => [Math.round(value), Math.round(y[i] as number)]);
 }
@@ -67,7 +67,7 @@ describe("the drawing order", () => {
 
 describe("points on the screen", () => {
   it("fill the picture with the same scale on both axes, larger values upwards", () => {
-    const positions = placesAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
+    const positions = positionsAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
     // The extent is 4 by 2. The width without margins, 600 - 44 pixels, limits the scale.
     expect(positions).toEqual([
       [22, 339],
@@ -90,26 +90,26 @@ describe("points on the screen", () => {
       mixedOrder(50, (point) => point < 10),
     );
     const at = (cloud: Cloud, point: number): number[] =>
-      placesAt(cloud, wholeCamera(2))[cloud.points.indexOf(point)] as number[];
+      positionsAt(cloud, wholeCamera(2))[cloud.points.indexOf(point)] as number[];
     for (const point of [0, 3, 9]) expect(at(filtered, point)).toEqual(at(all, point));
   });
 
   it("are centred if all are equal, and are absent if they are not numbers", () => {
-    expect(placesAt(cloudOf([7, 7, 7, 7]), wholeCamera(2))).toEqual([
+    expect(positionsAt(cloudOf([7, 7, 7, 7]), wholeCamera(2))).toEqual([
       [300, 200],
       [300, 200],
     ]);
-    const [first, second] = placesAt(cloudOf([Number.NaN, 0, 1, 1]), wholeCamera(2));
+    const [first, second] = positionsAt(cloudOf([Number.NaN, 0, 1, 1]), wholeCamera(2));
     expect(first?.[0]).toBeNaN();
     expect(second?.[0]).toBe(300);
   });
 
   it("keeps the point under the pointer while zooming", () => {
     const cloud = cloudOf([...coordinatesOf(40, 2)]);
-    const before = placesAt(cloud, wholeCamera(2));
+    const before = positionsAt(cloud, wholeCamera(2));
     const [x, y] = before[7] as [number, number];
     const camera = zoomedAt(wholeCamera(2), cloud, ROOM, x, y, 3);
-    const after = placesAt(cloud, camera);
+    const after = positionsAt(cloud, camera);
     expect(Math.abs((after[7]?.[0] as number) - x)).toBeLessThan(3);
     expect(Math.abs((after[7]?.[1] as number) - y)).toBeLessThan(3);
     const apart = (positions: number[][]): number =>
@@ -122,7 +122,7 @@ describe("points on the screen", () => {
 });
 
 /** Return how much a matrix deviates from an orthogonal matrix. */
-function off(turn: Float64Array): number {
+function deviation(turn: Float64Array): number {
   let most = 0;
   for (let a = 0; a < 3; a++)
     for (let b = 0; b < 3; b++) {
@@ -137,7 +137,7 @@ describe("three dimensions", () => {
   it("keeps a rotation after many turns", () => {
     let turn = UPRIGHT;
     for (let i = 0; i < 5000; i++) turn = turned(turn, (i % 7) - 3, (i % 5) - 1);
-    expect(off(turn)).toBeLessThan(1e-12);
+    expect(deviation(turn)).toBeLessThan(1e-12);
   });
 
   it("rotates the front in the direction of the drag", () => {
@@ -146,10 +146,10 @@ describe("three dimensions", () => {
     const camera = { ...wholeCamera(3), turn: UPRIGHT };
     const { near } = project(cloud, camera, ROOM);
     expect([...(near as Uint8Array)]).toEqual([255, 0]);
-    const right = placesAt(cloud, { ...camera, turn: turned(UPRIGHT, 50, 0) });
+    const right = positionsAt(cloud, { ...camera, turn: turned(UPRIGHT, 50, 0) });
     expect(right[0]?.[0]).toBeGreaterThan(350);
     expect(right[1]?.[0]).toBeLessThan(300);
-    const down = placesAt(cloud, { ...camera, turn: turned(UPRIGHT, 0, 50) });
+    const down = positionsAt(cloud, { ...camera, turn: turned(UPRIGHT, 0, 50) });
     expect(down[0]?.[1]).toBeGreaterThan(230);
   });
 
@@ -157,7 +157,7 @@ describe("three dimensions", () => {
     const cloud = cloudOf([...coordinatesOf(300, 3)], 3);
     for (let i = 0; i < 20; i++) {
       const turn = turned(turned(UPRIGHT, i * 37, 0), 0, i * 53);
-      for (const [x, y] of placesAt(cloud, { ...wholeCamera(3), turn }) as [number, number][]) {
+      for (const [x, y] of positionsAt(cloud, { ...wholeCamera(3), turn }) as [number, number][]) {
         expect(x > -60 && x < 660 && y > -60 && y < 460).toBe(true);
       }
     }

@@ -58,7 +58,7 @@ const words = (marks: Mark[]): TextMark[] =>
   marks.filter((mark): mark is TextMark => mark.kind === "text");
 
 /** Return the position of a point in the picture, in pixels. */
-function placeOf({ cloud, projected }: Shown, point: number): [number, number] {
+function positionOf({ cloud, projected }: Shown, point: number): [number, number] {
   const index = cloud.points.indexOf(point);
   return [projected.x[index] as number, projected.y[index] as number];
 }
@@ -83,7 +83,7 @@ describe("a chosen query", () => {
     // Text 1 has the queries 0 to 3 and the keys 6 to 9. They are drawn in mixed order, so neither
     // queries nor keys hide the others.
     const ofText = Array.from(shown.cloud.points).filter((point) => point % 6 < 4);
-    expect(outlined).toEqual(ofText.map((point) => placeOf(shown, point)));
+    expect(outlined).toEqual(ofText.map((point) => positionOf(shown, point)));
     expect(ofText).not.toEqual([...ofText].sort((a, b) => a - b));
   });
 
