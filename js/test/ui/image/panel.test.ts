@@ -3,6 +3,7 @@ import { PALETTES } from "../../../src/ui/colors/palette";
 import { headingOf, heatInWords, sharesInWords } from "../../../src/ui/image/captions";
 import { type PanelContent, panelMarks } from "../../../src/ui/image/marks";
 import type { Heat, HeatQuestion, HeatSeries } from "../../../src/ui/image/state";
+import { sentences } from "../../builders";
 import { GRID, imageOf, series, TOKENS } from "../../images";
 
 const IMAGE = imageOf(12, 4);
@@ -13,46 +14,32 @@ describe("the caption", () => {
     values: Float32Array.from(values),
   });
   const question: HeatQuestion = {
-    stack: "self",
-    layer: 0,
-    side: "query",
-    token: 7,
-    numQueries: 8,
-    numKeys: 8,
-    series: [],
+    ...{ stack: "self", layer: 0, side: "query", token: 7, numQueries: 8, numKeys: 8, series: [] },
   };
   const captionInput = { question, grid: GRID, queries: TOKENS, keys: TOKENS };
   // The row has 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word.
   const row = [0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09];
 
-  it("orders signed numbers by absolute value, without shares", () => {
-    const quantity = { name: "difference", signed: true, maximum: 0.5 };
-    const input = { question, grid: GRID, queries: TOKENS, keys: TOKENS, quantity };
-    const changed = heat([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
-    expect(headingOf(input)).toBe("Differences of “word” on the image");
-    expect(heatInWords(changed, input)).toBe("Largest difference: “0,1”, −0.300 (less).");
-    expect(headingOf({ ...input, question: { ...question, side: null } })).toBe(
-      "Mean difference over all 8 queries (signs may cancel)",
-    );
+  const changed = heat([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
+  const signed = { ...captionInput, quantity: { name: "difference", signed: true, maximum: 0.5 } };
+  sentences({
+    "Differences of “word” on the image": headingOf(signed),
+    "Largest difference: “0,1”, −0.300 (less).": heatInWords(changed, signed),
+    "Mean difference over all 8 queries (signs may cancel)": headingOf({
+      ...signed,
+      question: { ...question, side: null },
+    }),
+    "61% on the image, 30% on “[CLS]”, 9% elsewhere": sharesInWords(heat(row), captionInput),
+    "100% on the image": sharesInWords(heat([0, 0, 0, 0, 0, 0, 1, 0]), captionInput),
+    "0% on the image, 100% on “[CLS]”": sharesInWords(heat([1, 0, 0, 0, 0, 0, 0, 0]), captionInput),
+    "no weight at all": sharesInWords(heat(new Array(8).fill(0)), captionInput),
+    // Maxima over heads have no shares.
+    "Most on “0,2”, 0.200.": heatInWords(heat(row, { how: "max" }), captionInput),
   });
 
-  it("describes where the weight is", () => {
-    expect(sharesInWords(heat(row), captionInput)).toBe(
-      "61% on the image, 30% on “[CLS]”, 9% elsewhere",
-    );
-    // The weights of this row sum to 0.5. The shares are shares of this sum.
-    expect(sharesInWords(heat(row.map((weight) => weight / 2)), captionInput)).toBe(
-      "61% on the image, 30% on “[CLS]”, 9% elsewhere",
-    );
-    expect(sharesInWords(heat([0, 0, 0, 0, 0, 0, 1, 0]), captionInput)).toBe("100% on the image");
-    expect(sharesInWords(heat([1, 0, 0, 0, 0, 0, 0, 0]), captionInput)).toBe(
-      "0% on the image, 100% on “[CLS]”",
-    );
-    expect(sharesInWords(heat(new Array(8).fill(0)), captionInput)).toBe("no weight at all");
-  });
-
-  it("has no shares for maxima over heads", () => {
-    expect(heatInWords(heat(row, { how: "max" }), captionInput)).toBe("Most on “0,2”, 0.200.");
+  it("has shares of the sum of a row that does not sum to 1", () => {
+    const half = heat(row.map((weight) => weight / 2));
+    expect(sharesInWords(half, captionInput)).toBe(sharesInWords(heat(row), captionInput));
   });
 });
 

@@ -166,27 +166,17 @@ describe("colourings", () => {
   });
 });
 
-describe("degenerate numbers", () => {
-  it("have one colour if all are equal", () => {
-    const norms = new Float32Array(12).fill(3);
-    const colored = coloring(corpus, "norm", { ...LIGHT, norms });
-    expect(new Set(colorsOf(colored)).size).toBe(1);
-    expect([scaleOf(colored).low, scaleOf(colored).high]).toEqual([3, 3]);
-  });
-
-  it("are unknown if none is a number", () => {
-    const norms = new Float32Array(12).fill(Number.NaN);
-    const colored = coloring(corpus, "norm", { ...LIGHT, norms });
-    expect(scaleOf(colored).unknown?.count).toBe(12);
-    expect([scaleOf(colored).low, scaleOf(colored).high]).toEqual([0, 0]);
-  });
-
-  it("have no colour if there are no points", () => {
-    const none = { text: [], position: [], token: [] };
-    const empty = { num_queries: 0, num_keys: 0, queries: none, columns: [] };
-    for (const name of ["type", "position", "frequency", "text"])
-      expect(coloring(corpusWith(empty), name, LIGHT).index).toHaveLength(0);
-  });
+it("colours of norms exist if all are equal or unknown, and for no points", () => {
+  const withNorms = (value: number) =>
+    coloring(corpus, "norm", { ...LIGHT, norms: new Float32Array(12).fill(value) });
+  const [same, unknown] = [withNorms(3), withNorms(Number.NaN)];
+  expect(new Set(colorsOf(same)).size).toBe(1);
+  expect(scaleOf(same)).toMatchObject({ low: 3, high: 3 });
+  expect(scaleOf(unknown)).toMatchObject({ low: 0, high: 0, unknown: { count: 12 } });
+  const none = { text: [], position: [], token: [] };
+  const empty = corpusWith({ num_queries: 0, num_keys: 0, queries: none, columns: [] });
+  for (const name of ["type", "position", "frequency", "text"])
+    expect(coloring(empty, name, LIGHT).index).toHaveLength(0);
 });
 
 describe.each(THEMES)("colours of points in the %s theme", (theme) => {

@@ -14,84 +14,76 @@ import {
 import { corpusWith, stackOf } from "./kernel";
 
 const corpus = corpusWith();
+const SPACED = corpusWith({ vocabulary: ["the", "·cat", ",", "##cat", "dog", "a·b"] });
 
-/** Return the points whose token matches. It checks all points. */
-function matching(matches: (token: string) => boolean): number[] {
-  return Array.from({ length: corpus.count }, (_, point) => point).filter((point) =>
-    matches(corpus.tokenOf(point)),
-  );
-}
-
-function found(searchText: string, matchCase = false): number[] {
-  const { points } = findPoints(corpus, searchText, matchCase) ?? { points: new Uint8Array(0) };
-  return [...points.keys()].filter((point) => points[point] === 1);
+/** Return the different tokens of all points that a search finds, in the order of the points. */
+function tokensWith(searchText: string, matchCase = false, searched = corpus): string[] {
+  const { points } = findPoints(searched, searchText, matchCase) ?? { points: new Uint8Array(0) };
+  const matching = [...points.keys()].filter((point) => points[point] === 1);
+  return [...new Set(matching.map((point) => searched.tokenOf(point)))];
 }
 
 describe("a search", () => {
-  it("finds tokens that contain a text, ignoring case", () => {
-    expect(found("THE")).toEqual(matching((token) => token.toLowerCase() === "the"));
-    expect(found("a")).toEqual(matching((token) => token === " cat"));
-    expect(found("xyz")).toEqual([]);
+  it.each<[string, boolean, string[]]>([
+    ["THE", false, ["the", "The"]],
+    ["a", false, [" cat"]],
+    ["xyz", false, []],
+    ["The", true, ["The"]],
+    ["tHe", true, []],
+    ['"cat"', false, [" cat"]],
+    ['"at"', false, []],
+    ['"The"', true, ["The"]],
+    // A quotation mark without a second one is searched as text, and all text is taken literally.
+    ['"', false, []],
+    [".*", false, []],
+    ["</s>", false, ["</s>"]],
+  ])("for %j with matching case %j finds %j", (searchText, matchCase, tokens) => {
+    expect(tokensWith(searchText, matchCase)).toEqual(tokens);
   });
 
-  it("finds tokens with matching case on request", () => {
-    expect(found("The", true)).toEqual(matching((token) => token === "The"));
-    expect(found("tHe", true)).toEqual([]);
+  it.each([
+    [" cat", ["·cat"]],
+    ["·cat", ["·cat"]],
+    ["cat", ["·cat", "##cat"]],
+    ['"cat"', ["·cat", "##cat"]],
+    ["a b", ["a·b"]],
+  ])("for %j matches a space with the dot that is shown for it", (searchText, tokens) => {
+    expect(tokensWith(searchText, false, SPACED)).toEqual(tokens);
   });
 
-  it("finds whole tokens in quotes", () => {
-    expect(found('"cat"')).toEqual(matching((token) => token === " cat"));
-    expect(found('"at"')).toEqual([]);
-    expect(found('"The"', true)).toEqual(matching((token) => token === "The"));
-    // A quotation mark without a second one is searched as text.
-    expect(found('"')).toEqual([]);
-  });
-
-  it("matches a space with the sign that is shown for it", () => {
-    const vocabulary = ["the", "·cat", ",", "##cat", "dog", "a·b"];
-    const shown = corpusWith({ vocabulary });
-    const tokens = (searchText: string): string[] => {
-      const { points } = findPoints(shown, searchText, false) ?? { points: new Uint8Array(0) };
-      const marked = [...points.keys()].filter((point) => points[point] === 1);
-      return [...new Set(marked.map((point) => shown.tokenOf(point)))];
-    };
-    expect(tokens(" cat")).toEqual(["·cat"]);
-    expect(tokens("·cat")).toEqual(["·cat"]);
-    expect(tokens("cat")).toEqual(["·cat", "##cat"]);
-    expect(tokens('"cat"')).toEqual(["·cat", "##cat"]);
-    expect(tokens("a b")).toEqual(["a·b"]);
-  });
-
-  it("counts points, queries, different tokens and occurrences", () => {
+  it("marks all points of a token, and counts queries, tokens and occurrences", () => {
     const the = findPoints(corpus, "the", false);
+    const points = [...corpus.texts.keys()].filter(
+      (point) => corpus.tokenOf(point).toLowerCase() === "the",
+    );
+    expect([...(the?.points ?? [])].flatMap((mark, point) => (mark ? [point] : []))).toEqual(
+      points,
+    );
     // " dog" is in the vocabulary but has no point, so "dog" has no match.
     expect(the).toMatchObject({ count: 6, queries: 3, tokens: 2, occurrences: 10 + 2 });
     expect(findPoints(corpus, "dog", false)).toMatchObject({ count: 0, tokens: 0, occurrences: 0 });
     expect(findPoints(corpus, "", false)).toBeNull();
   });
-
-  it("treats the text literally", () => {
-    expect(found(".*")).toEqual([]);
-    expect(found("</s>")).toEqual([5, 11]);
-  });
 });
 
-describe("neighbouring heads", () => {
-  const stack = stackOf();
-
-  it("are clipped at the first and last layer", () => {
-    expect(neighbourOf(stack, { layer: 5, head: 0 }, 0, 1)).toEqual({ layer: 5, head: 1 });
-    expect(neighbourOf(stack, { layer: 5, head: 2 }, 0, 1)).toEqual({ layer: 5, head: 2 });
-    expect(neighbourOf(stack, { layer: 5, head: 0 }, 0, -1)).toEqual({ layer: 5, head: 0 });
-    expect(neighbourOf(stack, { layer: 0, head: 1 }, -1, 0)).toEqual({ layer: 0, head: 1 });
-    expect(neighbourOf(stack, { layer: 6, head: 1 }, 1, 0)).toEqual({ layer: 6, head: 1 });
-  });
-
-  it("have the nearest number in another layer", () => {
-    expect(neighbourOf(stack, { layer: 5, head: 2 }, 1, 0)).toEqual({ layer: 6, head: 1 });
-    expect(neighbourOf(stack, { layer: 6, head: 0 }, -2, 0)).toEqual({ layer: 0, head: 0 });
-  });
-});
+it.each([
+  ["5.0", 0, 1, "5.1"],
+  // Steps are clipped at the first and last head and layer.
+  ["5.2", 0, 1, "5.2"],
+  ["5.0", 0, -1, "5.0"],
+  ["0.1", -1, 0, "0.1"],
+  ["6.1", 1, 0, "6.1"],
+  // A layer without this head has the head with the nearest number.
+  ["5.2", 1, 0, "6.1"],
+  ["6.0", -2, 0, "0.0"],
+])(
+  "the neighbour of head %s, %i down and %i to the right, is %s",
+  (head, down, right, expected) => {
+    const [layer = 0, number = 0] = head.split(".").map(Number);
+    const neighbour = neighbourOf(stackOf(), { layer, head: number }, down, right);
+    expect(`${neighbour.layer}.${neighbour.head}`).toBe(expected);
+  },
+);
 
 describe("requests for all heads", () => {
   it("contain a few layers each, and every layer once", () => {
@@ -113,51 +105,42 @@ describe("requests for all heads", () => {
   });
 
   it("run three at a time and return results in order", async () => {
-    let [now, most] = [0, 0];
+    let [numRunning, mostRunning] = [0, 0];
     const results = await inTurn([5, 1, 4, 2, 3], 3, async (item) => {
-      most = Math.max(most, ++now);
-      await new Promise((resolve) => setTimeout(resolve, item));
-      now--;
+      mostRunning = Math.max(mostRunning, ++numRunning);
+      for (let i = 0; i < item; i++) await Promise.resolve();
+      numRunning--;
       return 10 * item;
     });
     expect(results).toEqual([50, 10, 40, 20, 30]);
-    expect(most).toBe(3);
+    expect(mostRunning).toBe(3);
   });
 
   it("stop after the first failure", async () => {
     const begun: number[] = [];
     const all = inTurn([0, 1, 2, 3, 4, 5, 6, 7], 2, async (item) => {
       begun.push(item);
-      await new Promise((resolve) => setTimeout(resolve, 1));
+      await Promise.resolve();
       if (item === 1) throw new Error("no more");
     });
     await expect(all).rejects.toThrow("no more");
-    await new Promise((resolve) => setTimeout(resolve, 10));
-    expect(begun.length).toBeLessThan(5);
+    const numBegun = begun.length;
+    expect(numBegun).toBeLessThan(5);
+    for (let i = 0; i < 20; i++) await Promise.resolve();
+    expect(begun.length).toBeLessThanOrEqual(numBegun + 1);
   });
 });
 
 describe("the state", () => {
-  it("survives a page's URL", () => {
+  it("is kept in a page's URL", () => {
     const state: EmbeddingState = {
       ...EMBEDDING_DEFAULTS,
-      stack: "self",
-      layer: 5,
-      heads: [2],
-      text: 3,
-      token: 7,
-      enlarged: true,
-      content: "aggregate",
-      color: "position mod 5",
-      points: "keys",
-      search: 'a & "b"=#,1',
-      match_case: true,
+      ...{ stack: "self", layer: 5, heads: [2], text: 3, token: 7, enlarged: true },
+      ...{ content: "aggregate", color: "position mod 5", points: "keys" },
+      ...{ search: 'a & "b"=#,1', match_case: true },
     };
-    const back = {
-      ...EMBEDDING_DEFAULTS,
-      ...readHash(writeHash(state, EMBEDDING_HASH), EMBEDDING_HASH),
-    };
-    expect(back).toEqual(state);
+    const hash = writeHash(state, EMBEDDING_HASH);
+    expect({ ...EMBEDDING_DEFAULTS, ...readHash(hash, EMBEDDING_HASH) }).toEqual(state);
   });
 
   it("ignores invalid values in a URL", () => {
@@ -166,23 +149,11 @@ describe("the state", () => {
   });
 
   it("keeps only the settings of the current method", () => {
-    const typed = { ...EMBEDDING_DEFAULTS, perplexity: 30, neighbors: 5, seed: 3 };
+    const state = { ...EMBEDDING_DEFAULTS, perplexity: 30, neighbors: 5, seed: 3 };
     const { perplexity, neighbors, seed } = EMBEDDING_DEFAULTS;
-    const of = (method: EmbeddingState["method"]) => projectingOf({ ...typed, method });
-    expect(of("pca")).toEqual({ method: "pca", dimensions: 2, perplexity, neighbors, seed });
-    expect(of("tsne")).toEqual({
-      method: "tsne",
-      dimensions: 2,
-      perplexity: 30,
-      neighbors,
-      seed: 3,
-    });
-    expect(of("umap")).toEqual({
-      method: "umap",
-      dimensions: 2,
-      perplexity,
-      neighbors: 5,
-      seed: 3,
-    });
+    const settings = (method: EmbeddingState["method"]) => projectingOf({ ...state, method });
+    expect(settings("pca")).toMatchObject({ perplexity, neighbors, seed });
+    expect(settings("tsne")).toMatchObject({ perplexity: 30, neighbors, seed: 3 });
+    expect(settings("umap")).toMatchObject({ perplexity, neighbors: 5, seed: 3 });
   });
 });

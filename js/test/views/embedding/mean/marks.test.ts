@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it, vi } from "vitest";
 import { PALETTES } from "../../../../src/ui/colors/palette";
-import { type Aggregate, Corpus } from "../../../../src/views/embedding/client/requests";
+import type { Aggregate } from "../../../../src/views/embedding/client/requests";
 import {
   binCaption,
   endOf,
@@ -12,6 +12,7 @@ import {
   meanMarks,
   textsAt,
 } from "../../../../src/views/embedding/mean/marks";
+import { corpusWith } from "../kernel";
 
 vi.mock("../../../../src/draw/canvas", () => ({ measureText: (text: string) => text.length * 7 }));
 
@@ -44,32 +45,33 @@ function picture(width = 500, changed: Partial<MeanMap> = {}): MeanMap {
 }
 
 describe("the mean weights by position", () => {
-  it("have no colour without allowed pairs, and a stronger colour for larger weights", () => {
-    const image = meanMarks(picture()).find((mark) => mark.kind === "image");
+  const imageOf = (map: MeanMap) => {
+    const image = meanMarks(map).find((mark) => mark.kind === "image");
     if (image?.kind !== "image") throw new Error("no cells");
-    const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
+    const channel = (offset: number) => (i: number) => image.pixels[4 * i + offset] as number;
+    const cells = Array.from({ length: 9 }, (_, i) => i);
+    return { alphas: cells.map(channel(3)), lightness: cells.map(channel(1)) };
+  };
+
+  it("have no colour without allowed pairs, and a darker colour for larger weights", () => {
+    const { alphas, lightness } = imageOf(picture());
     expect(alphas).toEqual([255, 0, 0, 255, 255, 0, 255, 255, 255]);
-    const light = (i: number): number => image.pixels[4 * i + 1] as number;
-    // On a white background, cells with larger weights are darker.
-    expect(light(0)).toBeLessThan(light(4));
-    expect(light(4)).toBeLessThan(light(8));
-    expect(light(8)).toBeLessThan(light(3));
+    // The cells with the weights 1, 0.75, 0.5 and 0.25.
+    const sorted = [0, 4, 8, 3].map((cell) => lightness[cell] as number);
+    expect(sorted).toEqual([...new Set(sorted)].sort((a, b) => a - b));
   });
 
-  it("distinguish a weight of 0 from a bin without allowed pairs", () => {
-    const weights = new Float32Array(9).fill(-1);
-    weights.set([0, 1], 3);
-    for (const scale of ["linear", "log"] as const) {
-      const image = meanMarks({ ...picture(), aggregate: { ...MEAN, weights }, scale }).find(
-        (mark) => mark.kind === "image",
+  it.each(["linear", "log"] as const)(
+    "distinguish a weight of 0 from a bin without allowed pairs on a %s scale",
+    (scale) => {
+      const weights = Float32Array.of(-1, -1, -1, 0, 1, -1, -1, -1, -1);
+      const { alphas, lightness } = imageOf(
+        picture(500, { aggregate: { ...MEAN, weights }, scale }),
       );
-      if (image?.kind !== "image") throw new Error("no cells");
-      const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
       expect(alphas).toEqual([0, 0, 0, 255, 255, 0, 0, 0, 0]);
-      // On a white background, the cell with the smallest weight is lightest.
-      expect(image.pixels[4 * 3 + 1]).toBeGreaterThan(image.pixels[4 * 4 + 1] as number);
-    }
-  });
+      expect(lightness[3]).toBeGreaterThan(lightness[4] as number);
+    },
+  );
 
   it("give the largest weight with its positions", () => {
     expect(largestOf(MEAN)).toEqual({ row: 0, column: 0, weight: 1 });
@@ -111,24 +113,12 @@ describe("texts of different length", () => {
       position,
       token: text.map(() => 0),
     });
-    const corpus = new Corpus("cross", {
-      num_queries: 3,
-      num_keys: 4,
-      total_points: 7,
-      total_texts: 2,
-      whole: true,
-      seed: 0,
-      names: ["a", "b"],
-      text_tokens: [2, 1],
-      vocabulary: ["x"],
-      frequency: [7],
-      punctuation: [],
-      special: [],
+    const points = { num_queries: 3, num_keys: 4, columns: [] };
+    const corpus = corpusWith({
+      ...points,
       queries: side([0, 0, 1], [0, 1, 0]),
       keys: side([0, 1, 1, 1], [0, 0, 1, 2]),
-      columns: [],
-      caveats: [],
-      images: 0,
+      ...{ names: ["a", "b"], text_tokens: [2, 1] },
     });
     expect(lengthsOf(corpus)).toEqual([
       [2, 1],

@@ -9,59 +9,47 @@ import {
   keyInWords,
   strengthOf,
 } from "../../../../src/views/embedding/trust";
-import { stackOf } from "../kernel";
+import { sentences } from "../../../builders";
+import { stackOf, trustFor } from "../kernel";
 
 function trusted(correlation: number | null, recall: number | null): HeadTrust {
-  return {
-    head: 0,
-    before: null,
-    placed: null,
-    plot: correlation,
-    recall,
-    recall_baseline: null,
-    num_queries: 1,
-    num_total: 1,
-  };
+  return { ...trustFor(0, 0), plot: correlation, recall };
 }
 
 describe("the figures of a tile", () => {
-  it("contain both numbers if there is room, with a true minus sign", () => {
-    const trust = trusted(-0.834, 0.42);
-    expect(figuresInShort(trust, "words")).toBe("r −0.83 · 42%");
-    expect(figuresInShort(trust, "short")).toBe("−0.83 · 42%");
-    expect(figuresInShort(trust, "least")).toBe("−0.83");
-    expect(figuresSpoken(trust)).toBe("correlation −0.83, recall 42%");
+  const trust = trusted(-0.834, 0.42);
+  const both = new Map([["0:0", trusted(-0.5, 0.4)]]);
+  const least =
+    "Below each plot: r of distance with q·k (−1 is best). Plots with r near or above 0 are faint.";
+  sentences({
+    "r −0.83 · 42%": figuresInShort(trust, "words"),
+    "−0.83 · 42%": figuresInShort(trust, "short"),
+    "−0.83": figuresInShort(trust, "least"),
+    "correlation −0.83, recall 42%": figuresSpoken(trust),
+    "…": figuresInShort(undefined, "words"),
+    "no figure": figuresInShort(null, "words"),
+    "10%": figuresInShort(trusted(null, 0.1), "words"),
+    "not measured yet": figuresSpoken(undefined),
+    "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. Plots with r near or above 0 are faint.":
+      keyInWords(both, "short"),
+    [least]: keyInWords(both, "least"),
   });
 
-  it("are replaced by words if there are none or they are loading", () => {
-    expect(figuresInShort(undefined, "words")).toBe("…");
-    expect(figuresInShort(null, "words")).toBe("no figure");
-    expect(figuresInShort(trusted(null, 0.1), "words")).toBe("10%");
-    expect(figuresSpoken(undefined)).toBe("not measured yet");
+  it("have no recall for texts with fewer than ten keys, and all before they are measured", () => {
+    expect(keyInWords(new Map([["0:0", trusted(-0.5, null)]]))).toBe(least);
+    expect(keyInWords(new Map())).toContain("ten nearest");
   });
 
   it("include the chance level of recall", () => {
-    const heads = [0.2, 0.3, 0.9].map((share) => ({ ...trusted(0, 0.5), recall_baseline: share }));
-    const all = new Map(heads.map((head, i) => [`0:${i}`, head]));
-    expect(chanceInWords(all)).toBe(" (about 30% by chance)");
+    const chance = (...shares: number[]): string =>
+      chanceInWords(
+        new Map(
+          shares.map((share, i) => [`0:${i}`, { ...trusted(0, 0.5), recall_baseline: share }]),
+        ),
+      );
+    expect(chance(0.2, 0.3, 0.9)).toBe(" (about 30% by chance)");
+    expect(chance(1e-4)).toBe(" (less than 1% by chance)");
     expect(chanceInWords(new Map([["0:0", null]]))).toBe("");
-    expect(chanceInWords(new Map([["0:0", { ...trusted(0, 0.1), recall_baseline: 1e-4 }]]))).toBe(
-      " (less than 1% by chance)",
-    );
-  });
-
-  it("are explained if they are shown", () => {
-    const all = new Map([["0:0", trusted(-0.5, 0.4)]]);
-    expect(keyInWords(all, "short")).toBe(
-      "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. Plots with r near or above 0 are faint.",
-    );
-    const least =
-      "Below each plot: r of distance with q·k (−1 is best). Plots with r near or above 0 are faint.";
-    expect(keyInWords(all, "least")).toBe(least);
-    // Texts with fewer than ten keys have no recall, so the caption omits it.
-    expect(keyInWords(new Map([["0:0", trusted(-0.5, null)]]))).toBe(least);
-    // Until trust is measured, the caption describes all numbers.
-    expect(keyInWords(new Map())).toContain("ten nearest");
   });
 });
 
@@ -114,11 +102,9 @@ describe("the order of heads", () => {
   });
 });
 
-describe("the layout", () => {
-  it("omits words without room", () => {
-    expect(problemInShort("all keys are the same", 60)).toBe("all keys are the same");
-    expect(problemInShort("queries or keys are not finite numbers", 46)).toBe("no plot");
-  });
+it("the reason for a missing plot is shortened without room", () => {
+  expect(problemInShort("all keys are the same", 60)).toBe("all keys are the same");
+  expect(problemInShort("queries or keys are not finite numbers", 46)).toBe("no plot");
 });
 
 describe("a tile's points", () => {
@@ -143,20 +129,16 @@ describe("a tile's points", () => {
 
   it("lie in their square, larger values upwards", () => {
     const [mark] = tileDots(head, look(null), square, 1);
-    const positions = Array.from(mark?.x as Float32Array, (x, i) => [x, mark?.y[i]]);
-    const [left, right] = [100 + 4 + 2.6, 158 - 4 - 2.6];
-    const corners = [
-      [left, 6.6],
-      [left, 51.4],
-      [right, 6.6],
-      [right, 51.4],
-    ];
     // The dots have at least 4 pixels of space to the frame.
     expect(mark?.radius).toBe(2.6);
-    positions.forEach((position, i) => {
-      expect(position[0]).toBeCloseTo(corners[i]?.[0] as number, 4);
-      expect(position[1]).toBeCloseTo(corners[i]?.[1] as number, 4);
-    });
+    const corners = Array.from(mark?.x ?? [], (x, i) => [x, mark?.y[i]]);
+    const [left, right, top, bottom] = [106.6, 151.4, 6.6, 51.4].map((at) => expect.closeTo(at, 4));
+    expect(corners).toEqual([
+      [left, top],
+      [left, bottom],
+      [right, top],
+      [right, bottom],
+    ]);
     expect(mark?.area).toEqual({ x: 100, y: 0, width: 58, height: 58 });
   });
 
