@@ -4,17 +4,12 @@
  */
 // @vitest-environment node
 
-import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { fromBase64 } from "../../../../src/client/codec";
 import type { LinesRequest } from "../../../../src/client/protocol";
 import { Source } from "../../../../src/client/source";
 import type { Transport } from "../../../../src/client/transport";
-import {
-  type EmbeddingPageData,
-  EmbeddingPageTransport,
-} from "../../../../src/views/embedding/client/page";
 import {
   aggregateOf,
   type Corpus,
@@ -23,49 +18,11 @@ import {
   normsOf,
   overviewOf,
   projectionOf,
-  type Way,
 } from "../../../../src/views/embedding/client/requests";
-import { described, stackOf, transportOf } from "../../../builders";
+import { transportOf } from "../../../builders";
+import { FIXTURE, PCA, page, type Values, WAY } from "./recorded";
 
-interface Recorded {
-  arguments: Record<string, unknown>;
-  header: object;
-  data?: string | null;
-}
-
-interface Values {
-  /** Indexed by [point][axis]. */
-  coordinates: [number, number][];
-  norms: number[];
-  /** Indexed by [query position][key position]. Bins without an allowed pair are -1. */
-  aggregate: number[][];
-  /** Indexed by [text][query][key]. */
-  weights: number[][][];
-}
-
-interface Fixture {
-  layers: number[];
-  texts: { tokens: string[] }[];
-  corpus: object;
-  live: Record<string, Recorded[]>;
-  page: EmbeddingPageData["embedding"];
-  values: Record<string, Values>;
-}
-
-/** Expected data, computed by a script that does not use attnviz. */
-const fixture = JSON.parse(
-  readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
-) as Fixture;
-
-const WAY: Way = fixture.page.way;
-const PCA = {
-  method: "pca" as const,
-  dimensions: 2 as const,
-  perplexity: 50,
-  neighbors: 15,
-  seed: 0,
-};
-const HEADS = Object.entries(fixture.values).map(([key, values]) => {
+const HEADS = Object.entries(FIXTURE.values).map(([key, values]) => {
   const [layer, head] = key.split(":").map(Number) as [number, number];
   return { selection: { stack: "self", layer, head }, values };
 });
@@ -78,28 +35,22 @@ function alike(a: unknown, b: unknown): boolean {
   return [...names].every((name) => alike(left[name], right[name]));
 }
 
-/** Kernel that sends the replies of the fixture. */
+/** Kernel that sends the replies of the FIXTURE. */
 const live = transportOf(async (name, args) => {
   if (name === "corpus") {
-    return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
+    return { header: { parts: 1 }, data: deflateSync(JSON.stringify(FIXTURE.corpus)) };
   }
-  const reply = fixture.live[name]?.find((recorded) => alike(recorded.arguments, args));
+  const reply = FIXTURE.live[name]?.find((recorded) => alike(recorded.arguments, args));
   if (!reply) throw new Error(`No ${name} was recorded of ${JSON.stringify(args)}.`);
   return { header: reply.header, data: reply.data ? fromBase64(reply.data) : null };
 });
-
-function page(): Transport {
-  const description = described(stackOf({ causal: true }));
-  const rest = { blocks: [], maps: [], scores: [], state: {}, view: "embedding", description };
-  return new EmbeddingPageTransport({ format: 2, ...rest, embedding: fixture.page });
-}
 
 /** Half a step of codes with one byte, and of codes with two bytes, as shares of the range. */
 const [BYTE, WORD] = [0.5 / 255, 0.5 / 65_535];
 
 /** Return text, position and token of every query point, in the order of the points. */
 function* tokens(): Generator<[number, number, string]> {
-  for (const [text, { tokens }] of fixture.texts.entries())
+  for (const [text, { tokens }] of FIXTURE.texts.entries())
     for (const [position, token] of tokens.entries()) yield [text, position, token];
 }
 
@@ -124,7 +75,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
       expect(corpus.pointOf("query", text, position)).toBe(i);
       expect(corpus.pointOf("key", text, position)).toBe(i + all.length);
     }
-    expect(corpus.textTokens).toEqual(fixture.texts.map(({ tokens }) => tokens.length));
+    expect(corpus.textTokens).toEqual(FIXTURE.texts.map(({ tokens }) => tokens.length));
   });
 
   it.each(HEADS)("has the coordinates of $selection", async ({ selection, values }) => {
@@ -222,7 +173,7 @@ describe("the strongest keys of a query", () => {
       const lines = await linesOf(source, { ...selection, point });
       // With a causal mask, a query may attend to itself and to all earlier keys.
       expect(lines.numTotal).toBe((all[point] as [number, number, string])[1] + 1);
-      const expected = strongest(values, point).slice(0, fixture.page.top_keys);
+      const expected = strongest(values, point).slice(0, FIXTURE.page.top_keys);
       // A page omits weights that are rounded to the code 0.
       const seen = expected.filter(([, weight]) => Math.sqrt(weight) > BYTE);
       expect([...lines.points]).toEqual(seen.map(([key]) => key));
@@ -233,12 +184,12 @@ describe("the strongest keys of a query", () => {
   });
 
   it("are sent by a kernel", async () => {
-    const recorded = fixture.live.lines ?? [];
+    const recorded = FIXTURE.live.lines ?? [];
     expect(recorded.length).toBeGreaterThan(0);
     let queries = 0;
     for (const reply of recorded) {
       const request = reply.arguments as unknown as LinesRequest;
-      const values = fixture.values[`${request.layer}:${request.head}`] as Values;
+      const values = FIXTURE.values[`${request.layer}:${request.head}`] as Values;
       const lines = await linesOf(new Source(live), request);
       if (request.point >= all.length) continue;
       queries++;

@@ -18,164 +18,73 @@ import {
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
 import { TextTransport } from "../../../../src/views/embedding/client/text-transport";
-import { ANSWER, COUNT, DESCRIPTION, trustFor } from "../kernel";
+import { trustFor } from "../kernel";
+import { FIXTURE, PCA, pageData, WAY } from "./recorded";
 
-const WAY = { scaling: "norms" as const, translate: true, lift: false };
-const PCA = {
-  method: "pca" as const,
-  dimensions: 2 as const,
-  perplexity: 50,
-  neighbors: 15,
-  seed: 0,
-};
-const LAYER = 5;
-/** Heads of the layer that the page contains. */
-const HEADS = [0, 2];
+const HEAD = { stack: "self", layer: 5, head: 1 };
+const COUNT = FIXTURE.page.stacks[0]?.count as number;
 
 function packed(bytes: ArrayLike<number>): string {
   return deflateSync(Uint8Array.from(bytes)).toString("base64");
-}
-
-/** Return an arbitrary code below 65536 for one axis of one point of a head. */
-function codeOf(headIndex: number, axis: number, point: number): number {
-  return (headIndex * 30_011 + axis * 7919 + point * 1237) % 65_536;
-}
-
-/**
- * Return the bytes of all codes: first the high bytes of x and y of all heads, then the low bytes.
- */
-function planes(count: number): number[] {
-  const bytes: number[] = [];
-  for (const shift of [8, 0])
-    for (const axis of [0, 1])
-      for (const headIndex of HEADS.keys())
-        for (let point = 0; point < count; point++)
-          bytes.push((codeOf(headIndex, axis, point) >> shift) & 255);
-  return bytes;
-}
-
-const AGGREGATE = {
-  rows: 1,
-  columns: 3,
-  query_edges: [0, 4],
-  key_edges: [0, 1, 2, 4],
-  texts: 2,
-  of_texts: 9,
-  queries: 6,
-  of_queries: 30,
-  maximum: [1, 0.5],
-  // One code per bin: 255 is the maximum of the head, 0 means no pair. The mean is proportional to
-  // the square of code - 1.
-  data: packed([255, 1, 0, 255, 128, 0]),
-};
-
-function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): EmbeddingPageData {
-  const heads = HEADS.map((head, headIndex) => ({
-    head,
-    low: [-1, headIndex] as [number, number],
-    size: 2 + headIndex,
-    explained: [0.5, 0.25],
-    factor: 1.5,
-    problem: headIndex === 0 ? "all keys are the same" : null,
-  }));
-  const norms = Array.from({ length: 2 * COUNT }, (_, i) => i);
-  return {
-    format: 2,
-    view: "embedding",
-    state: {},
-    description: DESCRIPTION,
-    blocks: [],
-    maps: [],
-    scores: [],
-    embedding: {
-      way: WAY,
-      top_keys: 0,
-      top_keys_add: null,
-      stacks: [
-        {
-          stack: "self",
-          corpus: deflateSync(JSON.stringify(ANSWER)).toString("base64"),
-          count: COUNT,
-          layers: [
-            {
-              layer: LAYER,
-              heads,
-              points: packed(planes(COUNT)),
-              norms: { low: [1, 2], high: [2, 4], data: packed(norms) },
-              trust: [null, trustFor(LAYER, 2)],
-              aggregate: AGGREGATE,
-              keys: null,
-            },
-          ],
-        },
-      ],
-      projections: [
-        {
-          stack: "self",
-          layer: LAYER,
-          head: 2,
-          method: "tsne",
-          dimensions: 3,
-          perplexity: 30,
-          neighbors: 99,
-          seed: 4,
-          header: {
-            dimensions: 3,
-            count: COUNT,
-            low: [0, 0, 0],
-            size: 1,
-            explained: null,
-            factor: 1.5,
-            problem: null,
-            work: { state: "done", done: 5, num_total: 5, words: "" },
-          },
-          trust: trustFor(7, 2),
-          data: packed(new Uint8Array(6 * COUNT).fill(255)),
-        },
-      ],
-      images: [{ text: 1, index: 0, height: 1, width: 2, data: packed([1, 2, 3, 4, 5, 6]) }],
-      ...changed,
-    },
-  };
 }
 
 function sourceOf(data = pageData()): Source {
   return new Source(new EmbeddingPageTransport(data));
 }
 
-const HEAD = { stack: "self", layer: LAYER, head: 2 };
+/** Return the stack of a page, and the layer of `HEAD`. A test may change both. */
+function partsOf(data: EmbeddingPageData) {
+  const [stack] = data.embedding.stacks;
+  const layer = stack?.layers.find((stored) => stored.layer === HEAD.layer);
+  if (!stack || !layer) throw new Error("no layer");
+  return { stack, layer };
+}
+
+/** Settings of a t-SNE in three dimensions, and a page that contains its plot of `HEAD`. */
+const TSNE = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
+const REQUEST = { ...HEAD, way: WAY, ...TSNE, neighbors: 15 };
+function sourceWithPlot(): Source {
+  const work = { state: "done" as const, done: 5, num_total: 5, words: "" };
+  const header = {
+    ...{ dimensions: 3 as const, count: COUNT, low: [0, 0, 0], size: 1, explained: null },
+    ...{ factor: 1.5, problem: null, work },
+  };
+  const trust = trustFor(7, HEAD.head);
+  const data = packed(new Uint8Array(6 * COUNT).fill(255));
+  const projections = [{ ...HEAD, ...TSNE, neighbors: 99, header, trust, data }];
+  return sourceOf(pageData({ projections }));
+}
 
 describe("an exported page", () => {
   it("samples points of small plots if there are many", async () => {
     const data = pageData();
-    const [stack] = data.embedding.stacks;
-    const [layer] = stack?.layers ?? [];
-    if (!stack || !layer) throw new Error("no layer");
+    const { stack, layer } = partsOf(data);
     stack.count = 25_000;
-    layer.points = packed(planes(stack.count));
-    const overview = await overviewOf(sourceOf(data), { stack: "self", layers: [LAYER], way: WAY });
+    /** Code of the y coordinate of a point of `HEAD`. */
+    const codeOf = (point: number): number => (point * 1237) % 65_536;
+    // The high bytes of x and y of both heads come first, then the low bytes.
+    const unused = new Array<number>(stack.count).fill(0);
+    const high = Array.from(unused, (_, point) => codeOf(point) >> 8);
+    layer.points = packed([unused, unused, unused, high, unused, unused, unused, unused].flat());
+    const overview = await overviewOf(sourceOf(data), { stack: "self", layers: [5], way: WAY });
     // The overview has every third of 25,000 points.
     expect([overview.stride, overview.points]).toEqual([3, 8334]);
-    expect(overview.heads[1]?.coordinates[2 * 100 + 1]).toBe(codeOf(1, 1, 300) >> 8);
+    expect(overview.heads[1]?.coordinates[2 * 100 + 1]).toBe(codeOf(300) >> 8);
   });
 
   it("has the plot that was shown, ignoring settings that its method does not use", async () => {
-    const shown = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
-    const request = { ...HEAD, way: WAY, ...shown, neighbors: 15 };
-    const plot = await projectionOf(sourceOf(), request);
+    const plot = await projectionOf(sourceWithPlot(), REQUEST);
     expect([...plot.coordinates]).toEqual(new Array(3 * COUNT).fill(1));
-    const { head, ...rest } = request;
-    const [trust] = await trustOf(sourceOf(), { ...rest, heads: [head] });
+    const { head, ...rest } = REQUEST;
+    const [trust] = await trustOf(sourceWithPlot(), { ...rest, heads: [head] });
     expect(trust?.plot).toBe(-0.7);
   });
 
   it("has principal components of heads whose plot it does not contain, and reports this", async () => {
-    const shown = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
-    const request = { ...HEAD, way: WAY, ...shown, neighbors: 15 };
-    const flat = { ...request, method: "pca" as const, dimensions: 2 as const };
-    const components = await projectionOf(sourceOf(), flat);
+    const source = sourceWithPlot();
+    const components = await projectionOf(source, { ...REQUEST, ...PCA });
     for (const other of [{ perplexity: 50 }, { dimensions: 2 as const }]) {
-      const plot = await projectionOf(sourceOf(), { ...request, ...other });
+      const plot = await projectionOf(source, { ...REQUEST, ...other });
       expect(plot.dimensions).toBe(2);
       expect(plot.coordinates).toEqual(components.coordinates);
       expect(plot.work?.state).toBe("failed");
@@ -185,18 +94,22 @@ describe("an exported page", () => {
 
   it("reports that it contains one placing only", async () => {
     const way = { ...WAY, lift: true };
-    const asked = overviewOf(sourceOf(), { stack: "self", layers: [LAYER], way });
+    const asked = overviewOf(sourceOf(), { stack: "self", layers: [5], way });
     await expect(asked).rejects.toThrow("one placing: scaling “norms”, keys moved, not lifted.");
   });
 
-  it("has trust figures and mean weights of every head", async () => {
-    const source = sourceOf();
-    const { head: _, ...place } = HEAD;
-    const trusts = await trustOf(source, { ...place, way: WAY, ...PCA, heads: [2, 0] });
+  it("has trust figures of heads in the requested order", async () => {
+    const data = pageData();
+    partsOf(data).layer.trust = [null, trustFor(5, 1)];
+    const { head: _, ...layer } = HEAD;
+    const trusts = await trustOf(sourceOf(data), { ...layer, way: WAY, ...PCA, heads: [1, 0] });
     expect([trusts[0]?.plot, trusts[1]]).toEqual([-0.5, null]);
-    const aggregate = await aggregateOf(source, { ...HEAD, size: 64 });
-    expect(aggregate).toMatchObject({ rows: 1, columns: 3, texts: 2, ofTexts: 9, ofQueries: 30 });
-    expect([...aggregate.weights]).toEqual([0.5, 0.125, -1]);
+  });
+
+  it("has a bound for the error of a mean weight", async () => {
+    const data = pageData();
+    partsOf(data).layer.aggregate.maximum = [1, 0.5];
+    const aggregate = await aggregateOf(sourceOf(data), { ...HEAD, size: 64 });
     // Compare every mean with the value of its code, 1 + round(254 sqrt(mean / 0.5)).
     for (let mean = 0; mean <= 0.5; mean += 0.0001) {
       const shown = 0.5 * (Math.round(254 * Math.sqrt(mean / 0.5)) / 254) ** 2;
@@ -208,18 +121,20 @@ describe("an exported page", () => {
     expect(meanError({}, 0.5)).toBe(0);
   });
 
-  it("reports the size of strongest keys if it contains none", async () => {
-    const top_keys_add = { count: 5, bytes: 3_440_000 };
-    const data = pageData({ top_keys_add });
-    const asked = linesOf(sourceOf(data), { ...HEAD, point: 1 });
-    await expect(asked).rejects.toThrow("Pass top_keys=5 to add them (about 3.4 MB).");
-    top_keys_add.bytes = 63_600;
-    const small = linesOf(sourceOf(data), { ...HEAD, point: 1 });
-    await expect(small).rejects.toThrow("Pass top_keys=5 to add them (about 64 kB).");
+  it.each([
+    [3_440_000, "3.4 MB"],
+    [63_600, "64 kB"],
+  ])("reports the size of strongest keys of %i bytes if it contains none", async (bytes, size) => {
+    const data = pageData({ top_keys_add: { count: 5, bytes }, top_keys: 0 });
+    partsOf(data).layer.keys = null;
+    await expect(linesOf(sourceOf(data), { ...HEAD, point: 1 })).rejects.toThrow(
+      `Pass top_keys=5 to add them (about ${size}).`,
+    );
   });
 
   it("has the images of texts, but no other weights", async () => {
-    const transport = new EmbeddingPageTransport(pageData());
+    const images = [{ text: 1, index: 0, height: 1, width: 2, data: packed([1, 2, 3, 4, 5, 6]) }];
+    const transport = new EmbeddingPageTransport(pageData({ images }));
     const text = new Source(new TextTransport(transport, 1));
     const image = await text.image(0);
     expect([image.width, image.height, ...image.pixels]).toEqual([
@@ -234,7 +149,7 @@ describe("an exported page", () => {
     const source = sourceOf();
     await expect(corpusOf(source, "cross")).rejects.toThrow("no points of “cross”");
     await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow("layer 0 of “self”");
-    await expect(normsOf(source, { ...HEAD, head: 1 })).rejects.toThrow("no head 1 of layer 5");
+    await expect(normsOf(source, { ...HEAD, head: 2 })).rejects.toThrow("no head 2 of layer 5");
     await expect(source.transport.request("tile", {} as TileRequest)).rejects.toThrow(
       "cannot answer “tile”",
     );

@@ -1,0 +1,54 @@
+/** Corpus of `tests/fixtures/embedding.json`, as a page and with the expected numbers. */
+
+import { readFileSync } from "node:fs";
+import {
+  type EmbeddingPageData,
+  EmbeddingPageTransport,
+} from "../../../../src/views/embedding/client/page";
+import { described, stackOf } from "../../../builders";
+
+interface RecordedReply {
+  arguments: Record<string, unknown>;
+  header: object;
+  data?: string | null;
+}
+
+export interface Values {
+  /** Indexed by [point][axis]. */
+  coordinates: [number, number][];
+  norms: number[];
+  /** Indexed by [query position][key position]. Bins without an allowed pair are -1. */
+  aggregate: number[][];
+  /** Indexed by [text][query][key]. */
+  weights: number[][][];
+}
+
+interface Fixture {
+  layers: number[];
+  texts: { tokens: string[] }[];
+  corpus: object;
+  live: Record<string, RecordedReply[]>;
+  page: EmbeddingPageData["embedding"];
+  /** Indexed by layer and head, such as "2:0". */
+  values: Record<string, Values>;
+}
+
+/** Expected data, computed by a script that does not use attnviz. */
+export const FIXTURE = JSON.parse(
+  readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
+) as Fixture;
+
+export const WAY = FIXTURE.page.way;
+
+export const PCA = {
+  ...{ method: "pca" as const, dimensions: 2 as const, perplexity: 50, neighbors: 15, seed: 0 },
+};
+
+/** Return the data of the page. A test may change the result. */
+export function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): EmbeddingPageData {
+  const description = described(stackOf({ causal: true }));
+  const rest = { blocks: [], maps: [], scores: [], state: {}, view: "embedding", description };
+  return { format: 2, ...rest, embedding: { ...structuredClone(FIXTURE.page), ...changed } };
+}
+
+export const page = (): EmbeddingPageTransport => new EmbeddingPageTransport(pageData());
