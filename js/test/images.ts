@@ -16,10 +16,7 @@ export const TOKENS: TokenList = {
 };
 
 export function described(queries = TOKENS, keys: TokenList | null = null): Description {
-  const stack = stackOf({
-    query_tokens: queries,
-    key_tokens: keys,
-  });
+  const stack = stackOf({ query_tokens: queries, key_tokens: keys });
   return { model: "m", notes: [], images: [{ height: 4, width: 12 }], stacks: [stack] };
 }
 

@@ -11,20 +11,21 @@ import { type DotsMark, translate } from "../../src/draw/marks";
 
 function dots(overrides: Partial<DotsMark> = {}): DotsMark {
   return {
-    kind: "dots",
-    painter: DOTS_PAINTER,
-    count: 1,
-    x: Float32Array.of(10),
-    y: Float32Array.of(10),
-    color: Uint8Array.of(0),
-    colors: ["#204060", "#ff8000"],
-    shape: Uint8Array.of(0),
-    radius: 4,
-    opacity: 1,
+    ...{ kind: "dots", painter: DOTS_PAINTER, count: 1, radius: 4, opacity: 1 },
+    ...{ x: Float32Array.of(10), y: Float32Array.of(10), shape: Uint8Array.of(0) },
+    ...{ color: Uint8Array.of(0), colors: ["#204060", "#ff8000"] },
     area: { x: 0, y: 0, width: 20, height: 20 },
     ...overrides,
   };
 }
+
+/** Two dots of different colours at the same position. */
+const TWO: Partial<DotsMark> = {
+  ...{ count: 2, x: Float32Array.of(10, 10), y: Float32Array.of(10, 10) },
+  ...{ color: Uint8Array.of(0, 1), shape: Uint8Array.of(0, 0) },
+};
+
+type Pixel = [number, number, number, number];
 
 /** Return red, green, blue and opacity of a pixel. */
 function pixelAt(mark: DotsMark, x: number, y: number, scale = 1): number[] {
@@ -47,23 +48,20 @@ describe("dots as pixels", () => {
     expect(pixelAt(dots({ color: Uint8Array.of(1) }), 10, 10)).toEqual([255, 128, 0, 255]);
   });
 
-  it("cover the same area as a disc or a square, at any radius and position", () => {
-    for (const radius of [0.3, 0.8, 1.5, 4, 7.3]) {
+  it.each([0.3, 0.8, 1.5, 4, 7.3])(
+    "of radius %f cover the area of a disc, also as squares",
+    (radius) => {
       for (const shape of [0, 1]) {
         for (const position of [10, 10.3, 10.9]) {
-          const mark = dots({
-            radius,
-            shape: Uint8Array.of(shape),
-            x: Float32Array.of(position),
-            y: Float32Array.of(position),
-          });
+          const at = { x: Float32Array.of(position), y: Float32Array.of(position) };
+          const mark = dots({ radius, shape: Uint8Array.of(shape), ...at });
           const area = Math.PI * radius ** 2;
           // The edge of a dot is soft, and its opacity is rounded. The tolerance covers both.
           expect(Math.abs(paintedArea(mark) - area)).toBeLessThan(0.12 * area + 0.15);
         }
       }
-    }
-  });
+    },
+  );
 
   it("have more pixels on a screen with more pixels", () => {
     const area = Math.PI * 16;
@@ -79,15 +77,7 @@ describe("dots as pixels", () => {
   });
 
   it("are blended with dots below by their opacity", () => {
-    const mark = dots({
-      count: 2,
-      x: Float32Array.of(10, 10),
-      y: Float32Array.of(10, 10),
-      color: Uint8Array.of(0, 1),
-      shape: Uint8Array.of(0, 0),
-      opacity: 0.5,
-    });
-    const [red, green, blue, alpha] = pixelAt(mark, 10, 10) as [number, number, number, number];
+    const [red, green, blue, alpha] = pixelAt(dots({ ...TWO, opacity: 0.5 }), 10, 10) as Pixel;
     expect(Math.abs(alpha - 255 * 0.75)).toBeLessThan(2);
     // Colour of two dots with opacity 0.5: (0.5 above + 0.25 below) / 0.75.
     const mixed = (above: number, below: number): number => (0.5 * above + 0.25 * below) / 0.75;
@@ -135,22 +125,13 @@ describe("dots as pixels", () => {
     expect(atDepth(4, 1, 0).opacity).toBeLessThan(atDepth(4, 1, 1).opacity);
   });
 
-  it("are painted with near dots over distant ones, in any order of input", () => {
-    for (const order of [
-      [255, 0],
-      [0, 255],
-    ]) {
-      const mark = dots({
-        count: 2,
-        x: Float32Array.of(10, 10),
-        y: Float32Array.of(10, 10),
-        color: Uint8Array.from(order, (depth) => (depth > 0 ? 1 : 0)),
-        shape: Uint8Array.of(0, 0),
-        near: Uint8Array.from(order),
-      });
-      const [red] = pixelAt(mark, 10, 10) as [number];
-      expect(red).toBeGreaterThan(220);
-    }
+  it.each([
+    [255, 0],
+    [0, 255],
+  ])("are painted with near dots over distant ones: %i, %i", (...depths) => {
+    const color = Uint8Array.from(depths, (depth) => (depth > 0 ? 1 : 0));
+    const [red] = pixelAt(dots({ ...TWO, color, near: Uint8Array.from(depths) }), 10, 10) as Pixel;
+    expect(red).toBeGreaterThan(220);
   });
 });
 

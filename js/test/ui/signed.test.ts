@@ -279,16 +279,6 @@ const NEGATED = ONE.map((row) => row.map((value) => -value));
 describe("lines of signed numbers", () => {
   const curves = (plot: LinePlot): CurvesMark[] => lineMarksOf(plot) as CurvesMark[];
 
-  it("have an opacity by absolute value, the colours of their signs, and dashes below zero", () => {
-    const [below, above] = curves(linePlot([ONE]));
-    expect([below?.color, below?.dashed]).toEqual([palette.negative, true]);
-    expect([above?.color, above?.dashed]).toEqual([palette.positive, undefined]);
-    expect([...(below?.opacity ?? [])]).toEqual([1, 0.125].map((share) => expect.closeTo(share)));
-    expect([...(above?.opacity ?? [])]).toEqual(
-      [0.5, 0.0025, 0.125, 0.25].map((share) => expect.closeTo(share)),
-    );
-  });
-
   it("are dashed below zero if colours show the head, and in files", () => {
     const plot = linePlot([ONE, NEGATED]);
     expect(curves(plot).map(({ color, dashed = false }) => [color, dashed])).toEqual([

@@ -68,7 +68,11 @@ function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
 describe("signed numbers of a page", () => {
   it("are read from the embedded codes", async () => {
     const { matrices } = await new Source(transport()).block({
-      ...{ stack: "self", layer: 0, heads: [1], rows: [0, 3], columns: [0, 4] },
+      stack: "self",
+      layer: 0,
+      heads: [1],
+      rows: [0, 3],
+      columns: [0, 4],
     });
     (HEADS[1] as number[][]).flat().forEach((value, i) => {
       expect(matrices[0]?.[i]).toBeCloseTo(value, 6);

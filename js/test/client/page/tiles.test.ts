@@ -37,11 +37,7 @@ describe("tiles that a page pools", () => {
     "%s",
     async (_name, { record, request, cells }) => {
       const source = sourceOf(FIXTURE.codes[record] as number[][][]);
-      const block = await source.tile({
-        ...request,
-        stack: "self",
-        layer: 0,
-      });
+      const block = await source.tile({ ...request, stack: "self", layer: 0 });
       expect([block.rows, block.columns]).toEqual([cells.length, cells[0]?.length]);
       const values = Array.from(block.matrices[0] as Float32Array);
       cells.flat().forEach((cell, i) => {

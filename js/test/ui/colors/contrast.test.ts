@@ -44,10 +44,7 @@ function cssColors(selector: string): Record<string, string> {
   return colors;
 }
 
-const RULES: Record<ThemeName, string> = {
-  light: ".attnviz",
-  dark: '.attnviz[data-theme="dark"]',
-};
+const RULES: Record<ThemeName, string> = { light: ".attnviz", dark: '.attnviz[data-theme="dark"]' };
 
 it("measures contrast like the standard", () => {
   expect(contrast("#000000", "#ffffff")).toBeCloseTo(21, 5);

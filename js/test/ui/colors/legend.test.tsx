@@ -11,24 +11,6 @@ document.body.append(box);
 afterEach(() => render(null, box));
 
 describe("the legend of a colour scale", () => {
-  it("has its colours from left to right, and labels at both ends and in the middle", () => {
-    render(
-      <ColorLegend stops={["#000000", "#ff0000"]} labels={["0", "0", "1"]} quantity="weight" />,
-      box,
-    );
-    const ramp = box.querySelector<HTMLElement>(".av-ramp");
-    expect(ramp?.style.backgroundImage.replaceAll(" ", "")).toMatch(
-      /^linear-gradient\(toright,(#000000|rgb\(0,0,0\)),(#ff0000|rgb\(255,0,0\))\)$/,
-    );
-    const labels = Array.from(
-      box.querySelectorAll(".av-ramp-words span"),
-      (element) => element.textContent,
-    );
-    expect(labels).toEqual(["0", "0", "1"]);
-    expect(box.querySelector(".av-color-title")?.textContent).toBe("weight");
-    expect(box.querySelector("button")).toBeNull();
-  });
-
   it("has a labelled switch, and the colours of the style sheet by default", () => {
     const onChange = vi.fn();
     const toggle = { label: "scale to the largest drawn", title: "the end", on: true, onChange };

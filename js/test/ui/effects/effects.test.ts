@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { LineMark, RectMark, TextMark } from "../../../src/draw/marks";
+import type { LineMark, RectMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import {
   effectCells,
@@ -21,8 +21,6 @@ import {
   whiskerShares,
 } from "../../../src/ui/effects/effects";
 import { csvText } from "../../../src/ui/exports/csv";
-import { keyEffectMarks } from "../../../src/views/head/effects";
-import type { LinePlot } from "../../../src/views/head/line-plot";
 import { sentences, stackOf, tokensOf } from "../../builders";
 import { layoutOf } from "../../views/head/plots";
 
@@ -185,25 +183,6 @@ describe("effects of keys", () => {
     // The column name starts with "score", so the user's name cannot begin a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
-
-  for (const orientation of ["vertical", "horizontal"] as const)
-    it(`stand between labels and the bars of weights, ${orientation}`, () => {
-      const layout = layoutOf(texts, { orientation, effects: true });
-      const { effects: room, barStart } = layout.key;
-      if (!room) throw new Error("There is room for effects.");
-      expect(room.start + room.size).toBeLessThanOrEqual(barStart);
-      expect(layoutOf(texts, { orientation }).key.effects).toBeUndefined();
-      const marks = keyEffectMarks({ layout, palette, effects } as LinePlot);
-      expect((marks[0] as TextMark).text).toBe("effect");
-      const bars = marks.filter((mark) => mark.kind === "rect") as RectMark[];
-      // Only two of the three keys have a number and a bar.
-      expect(bars.map(({ fill }) => fill)).toEqual([palette.positive, palette.negative]);
-      for (const bar of bars) {
-        const [near, size] = orientation === "vertical" ? [bar.x, bar.width] : [bar.y, bar.height];
-        expect(near).toBeGreaterThanOrEqual(room.start);
-        expect(near + size).toBeLessThanOrEqual(room.start + room.size);
-      }
-    });
 
   it("leave space for lines in a plot of 280 pixels, and make a narrower plot wider", () => {
     const more = { effects: true, measure: (text: string) => 8.7 * text.length };

@@ -13,10 +13,7 @@ import {
   signsOfHeads,
 } from "../../../src/ui/head-grid/head-roles";
 
-const stack = {
-  layers: [2, 5],
-  heads_per_layer: [3, 3],
-} as StackDescription;
+const stack = { layers: [2, 5], heads_per_layer: [3, 3] } as StackDescription;
 const roles: NamedHeads = {
   names: [
     [null, "previous token", null],

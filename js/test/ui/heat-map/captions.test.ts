@@ -31,7 +31,10 @@ const look = { scale: "linear" as const, end: 1, live: true };
 const small = viewport(2);
 const FOUR = [0.1, 0.9, 0.7, 0.3];
 const line = (token: number, ...values: number[]) => ({
-  ...{ token, window: [0, 2] as [number, number], values: Float32Array.from(values), error: 0 },
+  token,
+  window: [0, 2] as [number, number],
+  values: Float32Array.from(values),
+  error: 0,
 });
 const row = line(1, 0.2, 0.8);
 const twelve = Array.from({ length: 12 }, (_, head) => head);

@@ -280,15 +280,6 @@ describe("the layout", () => {
       measure,
     });
 
-  it.each([1, 2, 16, 64, 71, 72, 256, 1000])("fits %i tokens into every width", (count) => {
-    for (const width of [240, 420, 700, 1100]) {
-      const layout = laid(count, count, width);
-      expect(layout.left).toBeGreaterThanOrEqual(0);
-      expect(layout.left + layout.cellsWidth).toBeLessThanOrEqual(Math.max(width, 240));
-      expect(layout.cellsWidth).toBe(layout.viewport.columns.cells * layout.viewport.columns.cell);
-    }
-  });
-
   it("labels tokens if they fit, and indices otherwise", () => {
     expect(laid(16).queryLabels.tokens).toBe(true);
     expect(laid(16).keyLabels.slope).toBe("level");

@@ -14,7 +14,13 @@ describe("the caption", () => {
     values: Float32Array.from(values),
   });
   const question: HeatQuestion = {
-    ...{ stack: "self", layer: 0, side: "query", token: 7, numQueries: 8, numKeys: 8, series: [] },
+    stack: "self",
+    layer: 0,
+    side: "query",
+    token: 7,
+    numQueries: 8,
+    numKeys: 8,
+    series: [],
   };
   const captionInput = { question, grid: GRID, queries: TOKENS, keys: TOKENS };
   // The row has 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word.

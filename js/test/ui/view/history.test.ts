@@ -41,16 +41,6 @@ function choose(change: Partial<Choices>): void {
 }
 
 describe("a history", () => {
-  it("drops undone choices when a new choice is made", () => {
-    choose({ layer: 1 });
-    choose({ layer: 2 });
-    history.undo();
-    choose({ layer: 5 });
-    expect(history.canRedo.value).toBe(false);
-    history.undo();
-    expect(state.layer.value).toBe(1);
-  });
-
   it("has one step for actions in quick succession, such as those of a wheel", () => {
     for (const pause of [0, 100, 250, 250, 400, 100]) {
       vi.advanceTimersByTime(pause);

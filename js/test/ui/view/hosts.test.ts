@@ -20,7 +20,9 @@ const MAX_REQUEST_BYTES = 10_000;
 const TOKENS = ["a", "b", "c"];
 const HEADS = 2;
 const STACK = stackOf({
-  ...{ layers: [0, 1], heads_per_layer: [HEADS, HEADS], query_tokens: tokensOf(TOKENS) },
+  layers: [0, 1],
+  heads_per_layer: [HEADS, HEADS],
+  query_tokens: tokensOf(TOKENS),
 });
 
 interface Message {

@@ -204,7 +204,12 @@ describe("the main caption", () => {
   });
   const { state } = input();
   const point: PointFacts = {
-    ...{ kind: "query", token: "it", text: 3, name: "The animal", unit: "text", position: 10 },
+    kind: "query",
+    token: "it",
+    text: 3,
+    name: "The animal",
+    unit: "text",
+    position: 10,
   };
   const key: PointFacts = { ...point, kind: "key" };
   const strongest = { token: "animal", position: 2, weight: 0.681 };

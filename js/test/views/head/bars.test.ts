@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RectMark } from "../../../src/draw/marks";
-import { headColor, PALETTES } from "../../../src/ui/colors/palette";
+import { PALETTES } from "../../../src/ui/colors/palette";
 import { barMarks } from "../../../src/views/head/bars";
 import {
   drawnValue,
@@ -115,12 +115,5 @@ describe("the bars of signed numbers", () => {
     const zero = below[0]?.y as number;
     for (const bar of above) expect(bar.y + bar.height).toBeCloseTo(zero, 6);
     for (const bar of below) expect(bar.y).toBe(zero);
-  });
-
-  it("have the colours of the heads if there are several", () => {
-    const drawn = bars(plotOf({ heads: [CHANGED, CHANGED], quantity }), 4);
-    expect(new Set(drawn.map((bar) => bar.fill))).toEqual(
-      new Set([headColor(palette, 0, 2), headColor(palette, 1, 2)]),
-    );
   });
 });

@@ -41,7 +41,11 @@ export const FIXTURE = JSON.parse(
 export const WAY = FIXTURE.page.way;
 
 export const PCA = {
-  ...{ method: "pca" as const, dimensions: 2 as const, perplexity: 50, neighbors: 15, seed: 0 },
+  method: "pca" as const,
+  dimensions: 2 as const,
+  perplexity: 50,
+  neighbors: 15,
+  seed: 0,
 };
 
 /** Return the data of the page. A test may change the result. */

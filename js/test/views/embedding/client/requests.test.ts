@@ -98,13 +98,6 @@ describe("a corpus", () => {
     expect(() => corpusWith({ num_keys: 7 })).toThrow("lists 12 points, but its header says 13");
   });
 
-  it("may have no points", () => {
-    const none = { text: [], position: [], token: [] };
-    const empty = { num_queries: 0, num_keys: 0, queries: none, keys: none, columns: [] };
-    const corpus = corpusWith(empty);
-    expect([corpus.count, corpus.pointOf("query", 0, 0)]).toEqual([0, -1]);
-  });
-
   it("uses typed arrays for 200,000 points", () => {
     const corpus = corpusWith(largeAnswer(100_000));
     expect(corpus.texts).toBeInstanceOf(Int32Array);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { DotsMark, LineMark, Mark, TextMark } from "../../../../src/draw/marks";
+import type { LineMark, Mark, TextMark } from "../../../../src/draw/marks";
 import { PALETTES } from "../../../../src/ui/colors/palette";
 import type { Lines } from "../../../../src/views/embedding/client/requests";
 import {
@@ -52,16 +52,8 @@ function linesTo(point: number, ends: [number, number][]): Lines {
 const nothing = { points: null, chosen: null, lines: null };
 const lines = (marks: Mark[]): LineMark[] =>
   marks.filter((mark): mark is LineMark => mark.kind === "line");
-const dots = (marks: Mark[]): DotsMark[] =>
-  marks.filter((mark): mark is DotsMark => mark.kind === "dots");
 const words = (marks: Mark[]): TextMark[] =>
   marks.filter((mark): mark is TextMark => mark.kind === "text");
-
-/** Return the position of a point in the picture, in pixels. */
-function positionOf({ cloud, projected }: Shown, point: number): [number, number] {
-  const index = cloud.points.indexOf(point);
-  return [projected.x[index] as number, projected.y[index] as number];
-}
 
 describe("a chosen query", () => {
   const shown = shownOf();
@@ -74,18 +66,6 @@ describe("a chosen query", () => {
       [8, 0.0001],
     ]),
   };
-  const marks = standingMarks(shown, chosen);
-
-  it("has an outline around all points of its text, and no others", () => {
-    const rings = dots(marks).filter((mark) => mark.ring && mark.count > 1);
-    expect(rings).toHaveLength(1);
-    const outlined = Array.from(rings[0]?.x as Float32Array, (x, i) => [x, rings[0]?.y[i]]);
-    // Text 1 has the queries 0 to 3 and the keys 6 to 9. They are drawn in mixed order, so neither
-    // queries nor keys hide the others.
-    const ofText = Array.from(shown.cloud.points).filter((point) => point % 6 < 4);
-    expect(outlined).toEqual(ofText.map((point) => positionOf(shown, point)));
-    expect(ofText).not.toEqual([...ofText].sort((a, b) => a - b));
-  });
 
   it("has no line to a hidden key, and no line of another point", () => {
     const queries = shownOf((point) => point < 6);

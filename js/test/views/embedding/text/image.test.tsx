@@ -16,7 +16,12 @@ const IMAGES: CorpusPoints = {
   ...{ punctuation: [], special: [0], columns: [], caveats: [], images: 2 },
   queries: { text: [0, 0, 0, 1, 1, 1], position: [0, 1, 2, 0, 1, 2], token: [0, 1, 2, 0, 1, 2] },
   grids: [0, 1].map((text) => ({
-    ...{ text, side: "both" as const, image: 0, start: 1, rows: 2, columns: 1 },
+    text,
+    side: "both" as const,
+    image: 0,
+    start: 1,
+    rows: 2,
+    columns: 1,
   })),
 };
 
