@@ -16,18 +16,17 @@ import { TextTransport } from "../../../../src/views/embedding/client/text-trans
 import { transportOf } from "../../../builders";
 import { ANSWER, corpusWith, largeAnswer, trustFor } from "../kernel";
 
-type Asked = [string, Record<string, unknown>];
-
 /**
- * Return a transport whose replies depend on the number of the request, and the list of requests.
+ * Return a source whose replies depend on the arguments and the number of the request, and the
+ * arguments of its requests.
  */
-function transport(reply: (args: Record<string, unknown>, turn: number) => Reply) {
-  const asked: Asked[] = [];
-  const recorder = transportOf(async (name, args) => {
-    asked.push([name, args as Record<string, unknown>]);
+function recorded(reply: (args: Record<string, unknown>, turn: number) => Reply) {
+  const asked: Record<string, unknown>[] = [];
+  const transport = transportOf(async (_name, args) => {
+    asked.push(args as Record<string, unknown>);
     return reply(args as Record<string, unknown>, asked.length - 1);
   });
-  return { source: new Source(recorder), transport: recorder, asked };
+  return { source: new Source(transport), asked };
 }
 
 const WAY = { scaling: "norms" as const, translate: true, lift: false };
@@ -61,12 +60,12 @@ describe("a corpus", () => {
   it("is read from several deflated parts", async () => {
     const bytes = deflateSync(JSON.stringify(ANSWER));
     const cut = [0, 100, 200, bytes.length];
-    const recorder = transport(({ part = 0 }) => ({
+    const recorder = recorded(({ part = 0 }) => ({
       header: { parts: 3 },
       data: bytes.subarray(cut[part as number], cut[(part as number) + 1]),
     }));
     const corpus = await corpusOf(recorder.source, "self");
-    expect(recorder.asked.map(([, args]) => args.part)).toEqual([undefined, 1, 2]);
+    expect(recorder.asked.map(({ part }) => part)).toEqual([undefined, 1, 2]);
     expect([corpus.count, corpus.numQueries, corpus.inAll, corpus.seed]).toEqual([12, 6, 20, 7]);
     expect(await corpusOf(recorder.source, "self")).toBe(corpus);
   });
@@ -107,27 +106,21 @@ describe("a corpus", () => {
   });
 });
 
-describe("an overview", () => {
-  const heads = [
-    { layer: 0, head: 0, problem: null },
-    { layer: 0, head: 3, problem: "all keys are the same" },
-  ];
+it("an overview is rejected if it has more or fewer bytes than its points need", async () => {
+  const heads = [0, 3].map((head) => ({ layer: 0, head, problem: null }));
+  const { source } = recorded(() => ({
+    header: { stride: 1, points: 2, heads },
+    data: new Uint8Array(7),
+  }));
   const request = { stack: "self", layers: [0], way: WAY };
-
-  it("is rejected if it has more or fewer bytes than its points need", async () => {
-    const recorder = transport(() => ({
-      header: { stride: 1, points: 2, heads },
-      data: new Uint8Array(7),
-    }));
-    await expect(overviewOf(recorder.source, request)).rejects.toThrow(/7 bytes.*requires 8/);
-  });
+  await expect(overviewOf(source, request)).rejects.toThrow(/7 bytes.*requires 8/);
 });
 
 describe("a projection", () => {
   it("has the units of the data, at any byte offset of the message", async () => {
     const message = new Uint8Array([9, ...uint16(0, 65535, 65535, 32768)]);
     const data = new DataView(message.buffer, 1);
-    const recorder = transport(() => ({ header: plot(null), data }));
+    const recorder = recorded(() => ({ header: plot(null), data }));
     const { coordinates } = await projectionOf(recorder.source, REQUEST);
     expect(coordinates[0]).toBe(-1);
     expect(coordinates[1]).toBe(14);
@@ -137,7 +130,7 @@ describe("a projection", () => {
 
   it("is cached when it is done, and requested again while it runs", async () => {
     const states = ["running", "running", "done"];
-    const recorder = transport((_, turn) => ({
+    const recorder = recorded((_, turn) => ({
       header: plot({ state: states[turn] ?? "", done: turn }),
       data: uint16(0, 0, 0, 0),
     }));
@@ -150,20 +143,20 @@ describe("a projection", () => {
     // Each number is the frame of one reply. In the first attempt, the second part belongs to a
     // newer frame. In the second attempt, both parts belong to frame 2.
     const frames = [1, 2, 2, 2];
-    const recorder = transport((args, turn) => ({
+    const recorder = recorded((args, turn) => ({
       header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),
       data: args.part === 1 ? uint16(turn, turn) : uint16(100 * turn, 100 * turn),
     }));
     const { coordinates, work } = await projectionOf(recorder.source, REQUEST);
     expect(work?.done).toBe(2);
-    expect(recorder.asked.map(([, args]) => args.part)).toEqual([undefined, 1, undefined, 1]);
+    expect(recorder.asked.map(({ part }) => part)).toEqual([undefined, 1, undefined, 1]);
     const low = (i: number): number => (i % 2 === 0 ? -1 : 10);
     const codes = [...coordinates].map((x, i) => Math.round(((x - low(i)) / 4) * 65535));
     expect(codes).toEqual([200, 200, 3, 3]);
   });
 
   it("fails if it changes during every attempt", async () => {
-    const recorder = transport((_, turn) => ({
+    const recorder = recorded((_, turn) => ({
       header: plot({ state: "running", done: turn }, { parts: 2 }),
       data: uint16(0, 0),
     }));
@@ -174,18 +167,18 @@ describe("a projection", () => {
   });
 
   it("is rejected if the reply has the wrong size", async () => {
-    const recorder = transport(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
+    const recorder = recorded(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
     await expect(projectionOf(recorder.source, REQUEST)).rejects.toThrow(
       "has 6 bytes, but its header requires 8",
     );
-    const none = transport(() => ({ header: plot(null), data: null }));
+    const none = recorded(() => ({ header: plot(null), data: null }));
     await expect(projectionOf(none.source, REQUEST)).rejects.toThrow("contains no data");
   });
 });
 
 describe("other requests of a head", () => {
   it("load trust figures of four heads at once", async () => {
-    const recorder = transport((args) => ({
+    const recorder = recorded((args) => ({
       header: { heads: (args.heads as number[]).map((head) => trustFor(3, head)) },
       data: null,
     }));
@@ -194,21 +187,19 @@ describe("other requests of a head", () => {
     const request: TrustRequest = { ...rest, heads };
     const trusts = await trustOf(recorder.source, request);
     expect(trusts.map((trust) => trust?.head)).toEqual(heads);
-    const lengths = recorder.asked.map(([, args]) => (args.heads as number[]).length);
+    const lengths = recorder.asked.map(({ heads }) => (heads as number[]).length);
     expect(lengths).toEqual([4, 4, 4, 4, 4]);
   });
 });
 
-describe("a text of a corpus", () => {
-  it("is requested like a record, with its index", async () => {
-    const recorder = transport(() => ({ header: { stacks: [] }, data: null }));
-    const text = new TextTransport(recorder.transport, 4);
-    await text.request("image", { index: 1 });
-    expect(recorder.asked).toEqual([["image", { index: 1, text: 4 }]]);
-    expect(text.live).toBe(true);
-    const states: string[] = [];
-    text.watch((connection) => states.push(String(connection)), new AbortController().signal);
-    expect(states).toEqual(["ready"]);
-    text.retry();
+it("a text of a corpus is requested like a record, with its index", async () => {
+  const requests: unknown[] = [];
+  const transport = transportOf(async (name, args) => {
+    requests.push([name, args]);
+    return { header: {}, data: null };
   });
+  const text = new TextTransport(transport, 4);
+  await text.request("image", { index: 1 });
+  expect(requests).toEqual([["image", { index: 1, text: 4 }]]);
+  expect(text.live).toBe(true);
 });

@@ -260,8 +260,6 @@ describe("the lasso", () => {
   });
 });
 
-describe("size and opacity of dots", () => {});
-
 describe("labels of points", () => {
   const at = (x: number[], y: number[]): Projected => ({
     x: Float32Array.from(x),

@@ -67,7 +67,9 @@ describe("a chosen query", () => {
     ]),
   };
 
-  it("has no line to a hidden key, and no line of another point", () => {
+  it("has lines to its visible keys, but no line of another point", () => {
+    // The weight of the third key is too small for a visible line.
+    expect(lines(standingMarks(shown, chosen))).toHaveLength(2);
     const queries = shownOf((point) => point < 6);
     expect(lines(standingMarks(queries, chosen))).toEqual([]);
     const stale = { ...chosen, lines: linesTo(2, [[6, 1]]) };
