@@ -1,7 +1,7 @@
 """Checks that a checkpoint belongs to the same model, texts and arguments as a new call.
 
-A checkpoint stores a hash of the model's weights and fingerprints of some texts. They show whether
-the call may continue from the checkpoint.
+A checkpoint stores a hash of the model's weights and fingerprints of some texts. A new call
+continues from the checkpoint only if its hash and fingerprints are equal to those.
 """
 
 from __future__ import annotations

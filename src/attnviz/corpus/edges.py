@@ -144,7 +144,7 @@ def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: in
     edges = EdgeColumns.joined(parts)
     if not len(edges):
         return edges
-    # Two edges of a head almost never have the same `order`. Then text, query and key decide.
+    # Edges of a head with equal `order`, which are rare, are sorted by text, query and key.
     ranked = np.lexsort((edges.key, edges.query, edges.text, ~edges.order, edges.head))
     heads = edges.head[ranked]
     starts = np.searchsorted(heads, np.arange(num_heads))

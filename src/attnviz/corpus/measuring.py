@@ -451,7 +451,7 @@ class _Measuring:
             self._offset_counts[heads, _REST] += np.count_nonzero(distant.any(axis=1))
 
     def _offset_slice(self, rows: slice) -> slice:
-        """Return the part of the offset axis that the columns of `_shift_rows` have for `rows`."""
+        """Return the slice of the offset axis that `_shift_rows` covers for the queries `rows`."""
         start = self._num_queries - 1 - rows.stop + 1
         return slice(start, start + self._num_keys + rows.stop - rows.start - 1)
 
@@ -556,9 +556,9 @@ class _Measuring:
     def _positional_share(self) -> tuple[Numbers, Numbers]:
         """Return the score "positional share" and its baseline, (heads,) each.
 
-        The score is the share of the variance of the weights that their offsets explain. It is
-        epsilon squared (Kelley 1935) of an analysis of variance, in which each offset is a group.
-        Unlike the mean of eta squared, its mean is 0 for weights in random order. The baseline is
+        The score is the share of the variance of the weights that their offsets explain: epsilon
+        squared (Kelley 1935) of an analysis of variance in which each offset is a group. Unlike the
+        mean of eta squared, its mean is 0 for weights in random order. The baseline is
         the exact mean of the score if the weights of each query are permuted among its allowed
         keys.
         """

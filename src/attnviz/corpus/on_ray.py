@@ -48,7 +48,7 @@ _RESULTS_PER_MERGE = 16
 # Column names of the rows that actors return: the result, its number of texts, the type of an error
 # and the message of the error.
 _DATA, _TEXTS, _ERROR, _WORDS = "data", "texts", "error", "words"
-#: Function that an actor calls with the indices of texts. It returns a result as bytes.
+#: Function that an actor calls with the indices of texts, and that returns a result as bytes.
 Work = Callable[[list[int]], bytes]
 
 _ERRORS: dict[str, type[Exception]] = {
@@ -80,7 +80,7 @@ class RayEngine:
         Maximum number of processes that load the model. If the cluster has not enough CPUs or GPUs
         for all of them, fewer start.
     num_cpus : float, default 1
-        Number of CPU cores of each actor. Rounded down, but at least 1, it also limits the threads.
+        Number of CPU cores of each actor. Torch uses as many threads, rounded down, or one thread.
     num_gpus : float, default 0
         Number of GPUs of each actor, which can be a fraction. If it is above 0, the model is moved
         to the GPU.

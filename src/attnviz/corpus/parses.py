@@ -107,7 +107,7 @@ def _tokens_of_words(words: Sequence[str] | None, count: int, tokens: Tokens) ->
     """Return the positions of the tokens of each word of a parse.
 
     If `words` is None, use the tokenizer's words, and raise ValueError unless there are `count`.
-    If not, raise ValueError if `words` do not match the tokens.
+    Also raise ValueError if the characters of `words` do not match the tokens.
     """
     if words is not None:
         return _by_characters(words, tokens)

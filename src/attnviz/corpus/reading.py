@@ -51,8 +51,8 @@ __all__ = [
 
 BatchSize = int | Literal["auto"]
 
-# Arguments that do not belong to a single text. An error about one of them names no text. `target`
-# is such an argument only if it is None.
+# Arguments that do not belong to a single text. An error about such an argument names no text.
+# `target` belongs to a single text if it is not None.
 _SHARED_ARGUMENTS = {*RecordOptions.__annotations__, "model", "progress", "target"}
 # Maximum number of tokens of a batch, including padding, if batch_size is "auto". On a CPU, larger
 # batches are not faster, because they exceed the caches. On a GPU, larger batches are faster.
@@ -122,7 +122,7 @@ def read_records(
     texts : Texts
         All texts of the corpus.
     indices : iterable of int
-        Indices of the texts to read. They are taken from the iterable when a window needs them.
+        Indices of the texts to read. An index is taken from the iterable when a window needs it.
     target : sequence of str, optional
         Output that the model is made to produce for each of `texts`.
     batch_size : int or "auto"

@@ -53,8 +53,8 @@ ROLES = {
 SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
 # Roles of heads that attend to an attention sink: a token that gets the attention that a head does
-# not need (Clark et al. 2019, section 3.2, and Xiao et al. 2024). They are listed after other
-# roles, because most heads have them.
+# not need (Clark et al. 2019, section 3.2, and Xiao et al. 2024). These roles are listed after
+# other roles, because most heads have them.
 SINK_ROLES = ("first token", "delimiter")
 # Minimum number of texts for a test. With fewer texts, the standard error is not reliable.
 _MIN_TEXTS = 5
@@ -95,8 +95,8 @@ class Role:
     difference : float
         Mean over texts of the score minus the baseline.
     p_value : float
-        Probability of such a large difference, or a larger one, if the true difference is equal to
-        the margin. It is corrected for the number of heads and roles (Benjamini-Hochberg).
+        Probability of a difference of at least this size if the true difference is equal to the
+        margin, corrected for the number of heads and roles (Benjamini-Hochberg).
     texts : int
         Number of texts in which the score is defined.
 

@@ -331,7 +331,7 @@ def one_for_each(answer: Any, count: int, *, many: bool) -> list[Any]:
     """Return a list with the ``answer`` argument of each of `count` texts.
 
     If the user passed several texts (`many`) and a list of answers, each text has its own answer.
-    Otherwise all texts have the same one. Raise ValueError if the list has another length.
+    Otherwise all texts have the same answer. Raise ValueError if the list has another length.
     """
     if not (many and isinstance(answer, list)):
         return [answer] * count

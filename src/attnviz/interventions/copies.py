@@ -1,10 +1,10 @@
 """Copies of one example in one batch, each with a different change of its attention.
 
 Layers before the changed layer return the same output for every copy. So the output of each layer
-is stored once, and these layers do not run again. A trial run checks that the model allows this. It
-fails for models in which layers share data outside of their outputs, such as the keys and values of
-Gemma 4. It also fails for models in which the first axis of a layer's output is not the batch, such
-as Gemma 3n. In these models, all layers run for all copies.
+is stored once, and these layers do not run again. A trial run checks that the model allows this.
+Layers that share data outside of their outputs, such as the keys and values of Gemma 4, do not
+allow this, and neither do layers whose outputs do not have the batch as first axis, as in Gemma 3n.
+In such models, all layers run for all copies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from attnviz.utils.cleanup import Cleanup
 __all__ = ["Copies", "ModuleRun", "expanded", "rounding_of", "watch"]
 
 # Maximum difference between the output for a copy in a batch and the output for the example alone,
-# relative to the largest absolute value. It depends on the dtype of the model.
+# relative to the largest absolute value, for each dtype of the model.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_HALF = 0.05
 
@@ -37,7 +37,7 @@ _SAME_HALF = 0.05
 ModuleRun = tuple[str, int]
 
 
-#: Function that is called after each attention computation. It may change the output in place.
+#: Function that is called after each attention computation, and may change its output in place.
 At = Callable[[AttentionCall, ModuleRun], None]
 
 
@@ -171,7 +171,7 @@ def watch(
     """Call `at` after each attention computation in this thread.
 
     The calls end with the ``with`` block of `undo`. `trace_all` is as for `Copies`. `turns` has the
-    number of runs of each module that stored outputs replace.
+    number of skipped runs of each module, whose outputs are stored.
     """
     names = {id(module): name for name, module in model.named_modules()}
     turns = Counter() if turns is None else turns

@@ -264,8 +264,8 @@ def sufficient_tokens(
     A set suffices if the answer is positive after all other tokens are removed. If at most 16
     tokens can be removed, all sets are tried in ascending size. Among the smallest sets that
     suffice, the one with the largest answer is returned. For longer texts, tokens are removed one
-    after the other, each time the token whose removal leaves the largest answer. This ends when the
-    answer would not stay positive.
+    after the other, each time the token whose removal leaves the largest answer, as long as the
+    answer stays positive.
 
     Parameters
     ----------

@@ -174,7 +174,7 @@ def head_effects(
     if ablate == "mean" and len(examples) < 2:
         raise ValueError('ablate="mean" takes the mean over other texts. Pass at least two texts.')
     answers = one_for_each(answer, len(examples), many=many)
-    # This checks the memory for all texts before the model runs.
+    # `_runner_of` checks the memory. Create all runners before the model runs.
     runners = [_runner_of(model, example, target, options) for example in examples]
     sums: list[Sums] = []
     if ablate == "mean":
@@ -203,7 +203,7 @@ def _effects(
     """Measure the effects of all heads, and average them over the texts.
 
     `texts` yields each text with the mean outputs of heads over the other texts, or None for
-    ``"zero"``. It is an iterator, so that the layer outputs of only one text are in memory.
+    ``"zero"``. `texts` is an iterator, so that the layer outputs of only one text are in memory.
     """
     effects_of_texts: list[list[Values]] = []
     measures: set[str] = set()
@@ -282,8 +282,8 @@ class _Text:
             own = runner.forward(MINIMAL_CAPTURE, None, reading.logits(None)).outputs.logits
         own = None if row is None or own is None else own[0, row].float()
         del record, plain
-        # The language head computes only the needed rows, to save time and memory. In some models
-        # (for pretraining), this changes the logits. Then it computes all rows.
+        # To save time and memory, the language head computes only the needed rows, unless this
+        # changes the logits, as in some models for pretraining.
         for shorten in (False,) if own is None else (True, False):
             self._copies = Copies(
                 self._model, runner.batch, logits, trace_all=self._trace_all, shorten=shorten

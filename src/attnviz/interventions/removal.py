@@ -74,7 +74,7 @@ class TokenRemover:
         Answer with all tokens.
     noise : float
         Rounding error of the measurement: the largest difference between `before` and the answer of
-        a copy with all tokens in a batch. It is updated when answers are computed.
+        a copy with all tokens in a batch. Updated when answers are computed.
     """
 
     def __init__(
@@ -181,8 +181,9 @@ class TokenRemover:
         return abs(self.answer.value(outputs, copy) - self.before)
 
     def _check(self, off: float) -> None:
-        """Set `noise` to at least `off`: how far the answer of a copy with all tokens is off.
+        """Set `noise` to `off` if `off` is larger.
 
+        `off` is the absolute difference between `before` and the answer of a copy with all tokens.
         Raise NotImplementedError if `off` is NaN or larger than a rounding error.
         """
         # Comparisons with NaN are False, so this also rejects NaN.

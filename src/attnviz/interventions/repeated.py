@@ -178,8 +178,8 @@ class RepeatedInterventions:
     def check(self, answer: Any) -> Steps[None]:
         """Raise ValueError or TypeError if an answer cannot be measured.
 
-        If the stored outputs have enough rows of logits, this is allowed while an outcome is being
-        computed. Otherwise the model runs, as in `outcome`.
+        If the stored outputs have too few rows of logits, the model runs as in `outcome`. If they
+        have enough, this method can also be used while an outcome is being computed.
         """
         unchanged_run = self._stored_run
         if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
@@ -443,7 +443,8 @@ def _outcome_unchanged(
 ) -> Outcome:
     """Return the outcome without changes.
 
-    `named` is whether the reader chose an answer. Then the sentence also contains its value.
+    `named` is whether the reader chose an answer. If True, the sentence also contains the value of
+    the answer.
     """
     effect = effect_of(runner, answer, after=unchanged_run.outputs, identity=unchanged_run.outputs)
     if answer.of_hidden_states:

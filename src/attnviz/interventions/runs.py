@@ -51,7 +51,7 @@ def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) 
 class ExampleRunner:
     """Runner of a model on one example. The model can run several times.
 
-    `encode` returns the encoded input. If this is a batch, `index` selects the example in it.
+    `encode` returns the encoded input. If the input is a batch, `index` selects the example.
     """
 
     def __init__(

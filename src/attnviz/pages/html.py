@@ -274,7 +274,7 @@ def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
 def _read(path: Path, changed: int) -> str:
     """Return the text of a file from a cache, or read it.
 
-    `changed` is the time of the last change. It is part of the cache key, so a changed file is read
+    `changed`, the time of the last change, is part of the cache key, so a changed file is read
     again.
     """
     del changed

@@ -5,7 +5,7 @@ A host is a program that shows notebooks, such as JupyterLab or VS Code.
 JupyterLab and VS Code show a widget without a kernel as an error, even if its output also contains
 a picture. The picture of a live view is therefore a separate output after the widget. A style sheet
 in this output hides the picture while the widget works. If the widget does not work, the style
-sheet hides what is left of it. A host that removes style sheets always shows the picture.
+sheet hides what the host shows instead. A host that removes style sheets always shows the picture.
 
 A snapshot has a picture and an interactive page in a frame. JupyterLab removes frames, scripts and
 SVG from untrusted notebooks, and if an output contains both HTML and an image, it shows the HTML.

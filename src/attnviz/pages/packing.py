@@ -46,8 +46,8 @@ def packed(data: bytes) -> str:
 class Packer:
     """Compressor for several pieces of similar data.
 
-    It compares the strategies only for the first data and then uses the better one for all data,
-    because one of them takes five times as long as the other.
+    The strategies are compared only for the first data, because one of them takes five times as
+    long as the other. The better strategy is used for all data.
     """
 
     def __init__(self) -> None:

@@ -480,7 +480,7 @@ def sparse_rows(
         np.abs(strongest.smallest - spread)[is_spread],
     ]
     if signed:
-        # The values of other keys are 0, so the largest of them has the largest error.
+        # Other keys are decoded as 0, so the largest of their numbers has the largest error.
         errors.pop()
     return rows, max(float(error.max(initial=0)) for error in errors)
 
@@ -628,7 +628,7 @@ class Sweep:
         return sum(rows.num_bytes for _, rows in self._parts)
 
     def begin(self, stack: AttentionStack, layer: int) -> None:
-        """Begin a layer. The next rows belong to it."""
+        """Begin a layer, to which the next rows belong."""
         self._layers.append((stack, layer))
 
     def add(self, weights: NDArray[np.float32], first: int = 0) -> None:

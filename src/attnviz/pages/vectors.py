@@ -63,8 +63,8 @@ def encode_vectors_in_steps(
     exact : bool, default False
         Whether vectors of any size are encoded without rounding.
     max_queries : int, optional
-        Maximum number of queries per head with which errors are measured. They are sampled from
-        the text. By default errors are measured with all queries, which computes every weight.
+        Maximum number of queries per head with which errors are measured. If a text has more, they
+        are sampled. By default errors are measured with all queries, which computes every weight.
     max_bytes : int, optional
         Maximum size of the encoded vectors in bytes. If they are larger, OverflowError is raised.
 

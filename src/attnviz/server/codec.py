@@ -292,8 +292,8 @@ def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArr
     ndarray
         Maps, float32, (heads, min(rows, size), min(columns, size)). If a map has r rows, its row a
         has the maxima of the rows from ``a * rows // r`` up to but excluding
-        ``(a + 1) * rows // r``. The same holds for columns. If `weights` have at most `size` rows
-        and columns, they are returned unchanged.
+        ``(a + 1) * rows // r``. Columns are divided in the same way. If `weights` have at most
+        `size` rows and columns, they are returned unchanged.
     """
     rows, columns = size if isinstance(size, tuple) else (size, size)
     # Start with the last axis, because its entries are contiguous in memory.

@@ -1,7 +1,7 @@
 """Channel in the kernel that receives the requests of a view in the browser and sends replies.
 
 Requests and replies are custom messages of a widget. ``js/src/client/kernel.ts`` is the browser
-side of the channel. It decides how long to wait for a reply and how many requests to send at once.
+side, which decides how long to wait for a reply and how many requests to send at once.
 
 A reply can be unfinished: it has only the progress of the computation, or only one of several
 parts. The browser then repeats the request, or requests the next part, until it has everything.
@@ -109,8 +109,8 @@ class KernelChannel:
         name, arguments = str(message.get("name")), message.get("arguments") or {}
         try:
             reply = self._server.reply(name, arguments)
-        # Report the interrupt in the view. Otherwise the user would not know whether the interrupt
-        # stopped a view or a cell.
+        # Report the interrupt in the view, so that the user knows that the interrupt stopped a view
+        # and not a cell.
         except KeyboardInterrupt:
             message_text = "The kernel was interrupted. Nothing was changed."
             self._send({"attnviz": "error", "id": identifier, "message": message_text}, [])

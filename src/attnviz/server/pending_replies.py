@@ -87,9 +87,9 @@ class PendingReplies:
     def reply(self, request: object, steps: Steps[Reply], seconds: float | None = None) -> Reply:
         """Compute the reply to `request` for up to `seconds`, by default `REPLY_SECONDS`.
 
-        If the reply is pending, continue its computation, and ignore `steps`. If it is not, begin
-        with the generator `steps`, unless too many other replies are pending. Return the reply, or
-        its progress if it is not finished.
+        If the reply is pending, continue its computation, and ignore `steps`. If the reply is new,
+        begin with the generator `steps`, unless too many other replies are pending. Return the
+        reply, or the progress of an unfinished reply.
         """
         pending = self._find_or_begin(request, steps)
         if pending is None:

@@ -473,7 +473,7 @@ class View(anywidget.AnyWidget):
     def close(self) -> None:
         """Remove the view from the screen and from memory.
 
-        Afterwards, neither ipywidgets nor IPython's history of results refers to the view. Its
+        Afterwards, neither ipywidgets nor IPython's history of results refers to the view. The
         record is freed when no variable refers to the view or to the record. A closed view can be
         displayed again.
 

@@ -94,8 +94,8 @@ class ChangedRuns:
     source : tuple, optional
         Model, inputs, target and options of `attnviz.extract`. If None, the model cannot run.
     measured : tuple of int or str, or callable
-        Trait `answer` of the view as a `Measured`. It is measured in each run for which the caller
-        does not pass another answer.
+        Trait `answer` of the view as a `Measured`. This answer is measured in each run for which
+        the caller does not pass another answer.
     hint : str
         Sentence for error messages that explains how to create a view with a model.
     """

@@ -73,7 +73,7 @@ class GeneratedToken(PositionedView):
         """Notify the observers of a changed trait, then update the other two traits."""
         super().notify_change(change)
         # Notify the observers first. If the traits of two views are linked one by one, the other
-        # view must receive `as_query` before it receives the value of `token` that follows from it.
+        # view must receive `as_query` before it receives the value of `token` for this `as_query`.
         if change["name"] in {"stack", "token", "prediction", "as_query"}:
             self._settle_cursor()
 

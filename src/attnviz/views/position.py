@@ -176,7 +176,10 @@ class HeadsView(View):
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
-        """Show the new stack's layer nearest to the current layer, and remove heads it lacks."""
+        """Show the layer of the new stack that is nearest to the current layer.
+
+        Heads that this layer does not have are removed from the choice.
+        """
         self.layer = self._nearest_layer(self._stack_named(change["new"]))
         self._clip_heads()
 
@@ -191,7 +194,7 @@ class HeadsView(View):
     def _clip_heads(self) -> None:
         """Update the heads to the current layer.
 
-        If the reader chose no heads, choose the default heads of the layer. Otherwise remove heads
+        If the reader chose no heads, choose the default heads of the layer. Remove chosen heads
         that the layer does not have, with a warning.
         """
         stack = self._stack_named(self.stack)

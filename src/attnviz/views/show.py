@@ -51,7 +51,7 @@ _RecordView_co = TypeVar("_RecordView_co", bound=RecordView, covariant=True)
 
 
 class ShowFunction(Protocol[_RecordView_co]):
-    """Signature of the `show_*` functions for one record. Their help describes the arguments."""
+    """Signature of the `show_*` functions for one record, whose help describes the arguments."""
 
     def __call__(
         self,
@@ -484,7 +484,7 @@ def _record(
 def _refuse_output(output: Mapping[Any, Any]) -> None:
     """Raise TypeError if a mapping is the complete output of a model.
 
-    The message names the weights in it, which can be passed.
+    The message names the weights in the output, which can be passed instead.
     """
     kinds = [name for name in output if str(name).endswith("attentions")]
     returned = [name for name in kinds if output[name] is not None and len(output[name])]

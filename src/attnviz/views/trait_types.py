@@ -130,7 +130,7 @@ def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict
 
 
 class Numbers(traitlets.List):  # type: ignore[type-arg]
-    """List trait for numbers of heads or points. It also accepts ranges, sets and arrays."""
+    """List trait for numbers of heads or points, which also accepts ranges, sets and arrays."""
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Convert the value to a list."""

@@ -48,8 +48,8 @@ class WhatIf(RecordView):
         Number that is measured to find the effect of the changes, as for `attnviz.intervene`: the
         logit of a token, the difference of the logits of two tokens, or the result of a function.
         None is the default: the logit of the most likely token before the changes minus the logit
-        of the most likely other token after the changes. Setting an answer checks it. This runs the
-        model if it has not run before.
+        of the most likely other token after the changes. An answer is checked when it is set. The
+        check runs the model if it has not run before.
     changes : list of dict
         Changes of the attention, which are made together when the model runs again. Examples are
         ``{"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}``, which removes a
