@@ -114,12 +114,10 @@ class EdgeColumns:
 
     @classmethod
     def empty(cls) -> Self:
-        """Return an object without edges."""
         return cls.of(0, order=[], head=[], query=[], key=[], weight=[])
 
     @classmethod
     def joined(cls, parts: Sequence[EdgeColumns]) -> Self:
-        """Concatenate the edges of `parts`."""
         if not parts:
             return cls.empty()
         return cls(

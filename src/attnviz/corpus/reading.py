@@ -528,10 +528,7 @@ class _Reader:
         )
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:
-        """Return an error like `error` whose message or note usually names the text, ``texts[3]``.
-
-        Messages on arguments for all texts do not name a text.
-        """
+        """Return an error like `error` that names the text, unless it is about all texts."""
         kinds = (TypeError, ValueError, MemoryError, NotImplementedError, RuntimeError)
         kind = next((candidate for candidate in kinds if isinstance(error, candidate)), None)
         if kind is None or isinstance(error, torch.OutOfMemoryError):

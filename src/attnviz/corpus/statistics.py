@@ -673,7 +673,7 @@ class StackStatistics:
         return self._by_layer(np.fmax.reduce(self._evidence(score).baseline))
 
     def counts(self, score: str) -> list[NDArray[np.int64]]:
-        """Return the number of texts in which a score is defined for each head.
+        """Return, for each head, the number of texts in which a score is defined.
 
         Parameters
         ----------
@@ -1110,10 +1110,7 @@ class StackStatistics:
 
 
 def _sum_of_states(first: _State, second: _State) -> _State:
-    """Return the sum of two states.
-
-    Raise ValueError if the states share a text, or have different models, layers or head numbers.
-    """
+    """Return the sum of two states. Raise ValueError if they share a text or do not fit."""
     if first.model is not None and second.model is not None and first.model != second.model:
         raise ValueError(
             f"the statistics belong to model {first.model!r}, and the other statistics or the "

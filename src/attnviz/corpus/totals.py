@@ -119,7 +119,6 @@ class Pool:
 
     @property
     def num_candidates(self) -> int:
-        """Number of edges in `candidates`."""
         return sum(map(len, self.candidates))
 
     def plus(self, other: Pool) -> Pool:
@@ -222,7 +221,6 @@ class StackTotals:
 
     @property
     def num_heads(self) -> int:
-        """Number of heads of all layers."""
         return sum(self.heads_per_layer)
 
     def plus(self, other: StackTotals) -> StackTotals:

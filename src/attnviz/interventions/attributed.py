@@ -195,7 +195,6 @@ class MixedLayers(LayerAttention):
 
     @property
     def causal(self) -> bool:
-        """Whether the masks of all layers are causal."""
         return all(layer.causal for layer in self.layers)
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:

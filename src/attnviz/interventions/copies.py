@@ -258,7 +258,6 @@ class _Blocks:
         self.number_of: dict[ModuleRun, int] = {}
 
     def drop(self) -> None:
-        """Drop the stored outputs."""
         self._kept.clear()
 
     def note(self, call: AttentionCall, module_run: ModuleRun) -> None:

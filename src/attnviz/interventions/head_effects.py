@@ -158,7 +158,7 @@ def head_effects(
     Notes
     -----
     An effect of 0 does not prove that the model does not use a head, because other heads can
-    compensate for its removal. Two heads can have an effect only if both are ablated.
+    compensate for its removal. Some heads have an effect only if several are ablated together.
 
     Examples
     --------

@@ -520,7 +520,6 @@ class Tile(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of weights."""
         rows, columns = self
         size: int = (rows.stop - rows.start) * (columns.stop - columns.start)
         return size
@@ -559,7 +558,6 @@ class HeadTiles(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of weights."""
         count: int = self.heads.stop - self.heads.start
         return count * self.tile.size
 

@@ -159,7 +159,7 @@ class PageOptions(TypedDict, total=False):
     precision : str
         Precision of the weights. By default ``"auto"``.
     max_mb : float or None
-        Maximum size of the page in megabytes. By default no limit.
+        Maximum size of the page in megabytes. None means the limits in `attnviz.pages.limits`.
     """
 
     embeds: Collection[Embedded]

@@ -166,7 +166,7 @@ def _layout(queries: Tokens, keys: Tokens) -> _Layout:
 def _cells(
     stack: AttentionStack, layer: int, heads: Sequence[int]
 ) -> tuple[NDArray[np.float32], int]:
-    """Return the cells of the maps, (heads, rows, columns), and the number of sampled queries."""
+    """Return the cells of the maps, (heads, rows, columns), and the number of queries used."""
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     pooled = max(num_queries, num_keys) > _MAX_LABELLED
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(num_keys, 1)))

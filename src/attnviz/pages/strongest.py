@@ -290,7 +290,6 @@ class StrongestRows:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the arrays in bytes."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     def raise_threshold(self, threshold: float) -> StrongestRows:
@@ -524,7 +523,8 @@ def _encode(
 class _Histogram:
     """Histogram of weights by level, with the number and the sum of the weights at each level.
 
-    It finds the level for a given number of embedded keys, or for a given share of the weight.
+    Weights that are always embedded are counted separately. The histogram finds the level for a
+    given number of embedded keys, or for a given share of the weight.
     """
 
     def __init__(self, total: float) -> None:
@@ -624,7 +624,6 @@ class Sweep:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the collected rows in bytes."""
         return sum(rows.num_bytes for _, rows in self._parts)
 
     def begin(self, stack: AttentionStack, layer: int) -> None:

@@ -166,7 +166,6 @@ _MAX_CHARACTERS = 100_000
 
 
 def describe(record: AttentionRecord) -> Description:
-    """Return the description of a record as JSON values."""
     return run_steps(describe_in_steps(record))
 
 

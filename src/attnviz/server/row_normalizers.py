@@ -204,7 +204,6 @@ class RowNormalizers:
 
     @property
     def num_bytes(self) -> int:
-        """Total size of the cached normalizers in bytes."""
         return self._cache.num_bytes
 
 

@@ -67,8 +67,6 @@ class ShownStacks:
 
 @dataclass(frozen=True)
 class _Run:
-    """Changed run whose weights are cached."""
-
     measured: Measured
     record: ChangedRecord
     shown: ShownStacks
@@ -76,8 +74,6 @@ class _Run:
 
 @dataclass(frozen=True)
 class _CachedEffect:
-    """Cached effect of some changes."""
-
     changes: tuple[RequestedChange, ...]
     described: tuple[str, ...]
     sentence: str

@@ -176,10 +176,7 @@ class HeadsView(View):
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
-        """Show the layer of the new stack that is nearest to the current layer.
-
-        Heads that this layer does not have are removed from the choice.
-        """
+        """Show the layer of the new stack with the nearest number, and update the heads to it."""
         self.layer = self._nearest_layer(self._stack_named(change["new"]))
         self._clip_heads()
 

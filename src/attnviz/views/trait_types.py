@@ -66,7 +66,6 @@ class Index(traitlets.Int):  # type: ignore[type-arg]
     """Integer trait that also accepts numpy integers, such as ``scores.argmax()``."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert the value to a Python integer."""
         return super().validate(obj, _plain(value))
 
 
@@ -133,7 +132,6 @@ class Numbers(traitlets.List):  # type: ignore[type-arg]
     """List trait for numbers of heads or points, which also accepts ranges, sets and arrays."""
 
     def validate(self, obj: Any, value: Any) -> Any:
-        """Convert the value to a list."""
         return super().validate(obj, _entries(self.name, value, _MAX_POINTS))
 
 
