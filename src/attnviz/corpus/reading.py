@@ -71,7 +71,7 @@ _MAX_SHARE_OF_MEMORY = 0.25
 # for half precision.
 _TOLERANCE = 1e-4
 _TOLERANCE_HALF = 2e-2
-# Number of queries of each head whose weights are compared.
+# Maximum number of queries of each head whose weights are compared: the last queries.
 _NUM_COMPARED_QUERIES = 16
 
 

@@ -33,7 +33,7 @@ __all__ = ["MINIMAL_CAPTURE", "NOT_KEPT", "ExampleRunner", "answering_stack", "c
 MINIMAL_CAPTURE = CaptureOptions(outline=True)
 
 
-#: Options of `attnviz.extract` that are not accepted by functions that do not return a record.
+#: Options of `attnviz.extract` that only functions that return a record accept.
 NOT_KEPT = ("generate", "layers", "dtype")
 _ARGUMENTS = ("answer", "position", "target", "progress")
 
