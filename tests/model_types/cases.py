@@ -10,7 +10,7 @@ from transformers.models.auto import modeling_auto
 
 from model_types.flags import FLAGS, settings_of
 from model_types.overrides import OVERRIDES
-from model_types.shrink import tiny_config
+from model_types.shrink import merged, tiny_config
 
 __all__ = ["AUTO_CLASSES", "Case", "cases_of", "override_of"]
 
@@ -74,23 +74,11 @@ def override_of(case: Case) -> dict[str, Any]:
     override = OVERRIDES.get(case.model_type, {})
     head = override.get("heads", {}).get(case.kind, {})
     arguments = {
-        name: _merged(_merged(override.get(name, {}), head.get(name, {})), own)
+        name: merged(merged(override.get(name, {}), head.get(name, {})), own)
         for name, own in (("config", case.settings), ("inputs", case.inputs))
     }
     kind = case.kind or override.get("class")
     return {**override, **head, **arguments, "class": kind}
-
-
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested settings. Values of `other` replace values of `one`."""
-    merged = dict(one)
-    for name, value in other.items():
-        now = merged.get(name)
-        if isinstance(now, Mapping) and isinstance(value, Mapping):
-            merged[name] = _merged(now, value)
-        else:
-            merged[name] = value
-    return merged
 
 
 def _classes(model_type: str) -> dict[str, list[str]]:

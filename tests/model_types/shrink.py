@@ -11,6 +11,7 @@ from typing import Any
 from transformers import PretrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from model_types.overrides import OVERRIDES
 from model_types.sizes import (
     FILLED,
     LAYER_COUNTS,
@@ -22,7 +23,7 @@ from model_types.sizes import (
     VOCABULARY,
 )
 
-__all__ = ["tiny_config", "token_ids"]
+__all__ = ["merged", "tiny_config", "token_ids"]
 
 _TOKEN = re.compile(r"token_?(id|index)$|_(bos|eos|pad|start|end|patch)_id$|im_\w+_id$")
 # General settings of every configuration, and derived settings.
@@ -42,9 +43,22 @@ def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig
     """Return the tiny configuration of a model type.
 
     `changes` overrides the table of sizes. A dict in it is merged into that part of the
-    configuration, or replaces the part if it names a model type.
+    configuration, or replaces the part if it names a model type. A part has also
+    the exceptions of its model type in `overrides`.
     """
     return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested settings. Values of `other` replace values of `one`."""
+    result = dict(one)
+    for name, value in other.items():
+        previous = result.get(name)
+        if isinstance(previous, Mapping) and isinstance(value, Mapping):
+            result[name] = merged(previous, value)
+        else:
+            result[name] = value
+    return result
 
 
 def token_ids(config: PretrainedConfig) -> dict[str, int]:
@@ -82,7 +96,7 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
         if name in changes or name in settings or name in _LEFT_ALONE or name.startswith("_"):
             continue
         if isinstance(value, PretrainedConfig):
-            settings[name] = _shrunk(value, {}, ids)
+            settings[name] = _shrunk_part(value, {}, ids)
         elif name in accepted and (small := _smaller(name, value, layers, ids)) is not None:
             settings[name] = small
     for name, value in changes.items():
@@ -91,7 +105,7 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
             own_settings = {n: entry for n, entry in value.items() if n != "model_type"}
             settings[name] = tiny_config(value["model_type"], own_settings)
         elif isinstance(value, Mapping) and isinstance(part, PretrainedConfig):
-            settings[name] = _shrunk(part, value, ids)
+            settings[name] = _shrunk_part(part, value, ids)
         else:
             settings[name] = value
     config = kind(**settings)
@@ -100,6 +114,12 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
         return config
     # Before transformers 5.2 some configurations accept their parts only as dicts.
     return kind(**settings | {name: part.to_dict() for name, part in parts.items()})
+
+
+def _shrunk_part(part: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) -> PretrainedConfig:
+    """Return the tiny configuration of a part, with the exceptions of its model type."""
+    own = OVERRIDES.get(part.model_type, {}).get("config", {})
+    return _shrunk(part, merged(own, changes), ids)
 
 
 @dataclass(frozen=True)

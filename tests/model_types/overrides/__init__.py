@@ -2,7 +2,8 @@
 
 Keys of an entry:
 
-config : changes to the tiny configuration, with a dict for each part
+config : changes to the tiny configuration, with a dict for each part. The entry of the model type
+    of a part applies to the part, too
 class : the class to build instead of the base model
 inputs : arguments that are added or replaced. None removes one
 left_out : fields of the output that are called attentions and contain no attention weights

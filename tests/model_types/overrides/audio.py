@@ -7,7 +7,6 @@ from typing import Any
 __all__ = ["AUDIO"]
 
 _MEL_80 = ("normal", 1, 64, 80)
-_FULL = ("ones", 1, 64)
 _CODEC: dict[str, Any] = {
     "num_filters": 8,
     "upsampling_ratios": [4, 4],
@@ -57,13 +56,6 @@ _CODEBOOKS: dict[str, Any] = {
         "input_features": None,
     }
 }
-_CONFORMER_SPEECH: dict[str, Any] = {
-    "config": {
-        "vocab_size": 220,
-        "encoder_num_attention_heads": 2,
-        "decoder_num_attention_heads": 2,
-    },
-}
 
 AUDIO: dict[str, dict[str, Any]] = {
     "canary_decoder": {
@@ -76,7 +68,7 @@ AUDIO: dict[str, dict[str, Any]] = {
         "config": {
             "projection_dim": 64,
             "text_config": {"projection_dim": 64},
-            "audio_config": {**_CLAP, "projection_dim": 64},
+            "audio_config": {"projection_dim": 64},
         },
         "inputs": {"input_features": ("normal", 1, 1, 256, 16)},
     },
@@ -99,8 +91,13 @@ AUDIO: dict[str, dict[str, Any]] = {
             "encoder_hidden_states": ("normal", 1, 11, 64),
         }
     },
-    "fastspeech2_conformer": _CONFORMER_SPEECH,
-    "fastspeech2_conformer_with_hifigan": {"config": {"model_config": _CONFORMER_SPEECH["config"]}},
+    "fastspeech2_conformer": {
+        "config": {
+            "vocab_size": 220,
+            "encoder_num_attention_heads": 2,
+            "decoder_num_attention_heads": 2,
+        },
+    },
     "fun_asr_nano_encoder": {
         "config": {"num_timestamp_prediction_layers": 2},
         "inputs": {
@@ -123,10 +120,7 @@ AUDIO: dict[str, dict[str, Any]] = {
             "input_features_mask": ("true", 1, 64),
         },
     },
-    "granite_speech5_ctc": {
-        "config": {"encoder_config": {"context_size": 8, "num_key_value_heads": 4}},
-        "inputs": {"input_features": ("normal", 1, 40, 320)},
-    },
+    "granite_speech5_ctc": {"inputs": {"input_features": ("normal", 1, 40, 320)}},
     "granite_speech5_encoder": {
         "config": {"context_size": 8, "num_key_value_heads": 4},
         "inputs": {"input_features": ("normal", 1, 40, 320)},
@@ -140,7 +134,7 @@ AUDIO: dict[str, dict[str, Any]] = {
         "inputs": {"hidden_states": ("normal", 1, 20, 160)},
     },
     "kyutai_speech_to_text": {
-        "config": {"codec_config": _CODEC, "codebook_vocab_size": 60},
+        "config": {"codebook_vocab_size": 60},
         "inputs": {"input_ids": ("small", 1, 14, 4), "attention_mask": ("ones", 1, 14)},
     },
     "mimi": {
@@ -158,10 +152,7 @@ AUDIO: dict[str, dict[str, Any]] = {
         "inputs": {"input_values": ("normal", 1, 8000)},
     },
     "moonshine_streaming": {
-        "config": {
-            "num_key_value_heads": 4,
-            "encoder_config": {"sliding_windows": [[5, 2], [5, 0]], "num_key_value_heads": 4},
-        },
+        "config": _EQUAL_HEADS,
         "inputs": {"input_values": ("normal", 1, 1600)},
     },
     "moonshine_streaming_encoder": {
@@ -217,17 +208,14 @@ AUDIO: dict[str, dict[str, Any]] = {
         "inputs": {"inputs_embeds": ("normal", 1, 14, 64)},
     },
     "nemotron3_diarization": {
-        "config": {
-            "audio_config": {**_EQUAL_HEADS, "num_mel_bins": 16},
-            "head_config": {"audio_hidden_size": 64},
-        },
+        "config": {"head_config": {"audio_hidden_size": 64}},
         "inputs": _NEMOTRON["inputs"],
     },
     "nemotron3_diarization_audio": _NEMOTRON,
     "pocket_tts": {"config": {**_EQUAL_HEADS, "flow_head_config": {"condition_dim": 64}}},
     "gradium_phonon_tts": {"config": {**_EQUAL_HEADS, "flow_head_config": {"condition_dim": 64}}},
     "csm": {
-        "config": {"codec_config": _CODEC, "num_codebooks": 3},
+        "config": {"num_codebooks": 3},
         "inputs": {"input_ids": ("small", 1, 14, 4)},
     },
     "voxtral_realtime_text": {"inputs": {"t_cond": ("normal", 1, 1, 64)}},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["INDEXED", "TEXT"]
+__all__ = ["TEXT"]
 
 _EQUAL_HEADS = {"config": {"num_key_value_heads": 4}}
 _HYBRID = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
@@ -25,19 +25,6 @@ _SERIES = {
         "future_time_features": ("normal", 1, 4, 1),
     },
 }
-INDEXED = {
-    "num_hidden_layers": 4,
-    "layer_types": ["linear_attention", "indexed_attention"] * 2,
-    "indexer_n_heads": 2,
-    "indexer_kv_heads": 1,
-    "indexer_head_dim": 16,
-    "indexer_budget": 8,
-    "indexer_compress_ratio": 2,
-    "ngram_vocab_size_base": 200,
-    "split_ngram_parts": 2,
-    "hc_lowrank": 8,
-}
-
 TEXT: dict[str, dict[str, Any]] = {
     "autoformer": _SERIES,
     "informer": _SERIES,
@@ -166,7 +153,20 @@ TEXT: dict[str, dict[str, Any]] = {
         "config": {"self_attn": True, "self_attn_heads": 4, "d_model": 32},
         "inputs": {"past_values": ("normal", 1, 32, 1)},
     },
-    "qwen4_exp_text": {"config": INDEXED},
+    "qwen4_exp_text": {
+        "config": {
+            "num_hidden_layers": 4,
+            "layer_types": ["linear_attention", "indexed_attention"] * 2,
+            "indexer_n_heads": 2,
+            "indexer_kv_heads": 1,
+            "indexer_head_dim": 16,
+            "indexer_budget": 8,
+            "indexer_compress_ratio": 2,
+            "ngram_vocab_size_base": 200,
+            "split_ngram_parts": 2,
+            "hc_lowrank": 8,
+        }
+    },
     "reformer": {
         "config": {
             "attn_layers": ["local", "lsh", "local", "lsh"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["FLORENCE", "SWIN_FOUR", "VISION"]
+__all__ = ["SWIN_FOUR", "VISION"]
 
 _RESNET: dict[str, Any] = {
     "backbone_config": {
@@ -82,7 +82,7 @@ _SAM: dict[str, Any] = {
         "input_points": ("exactly", [[[[10.0, 12.0], [30.0, 40.0]]]]),
     },
 }
-FLORENCE: dict[str, Any] = {
+_FLORENCE: dict[str, Any] = {
     "embed_dim": [16, 32, 64, 128],
     "num_heads": [1, 2, 4, 8],
     "num_groups": [1, 2, 4, 8],
@@ -111,12 +111,6 @@ _HIERA_DET: dict[str, Any] = {
     "window_size_per_stage": [8, 4, 4, 2],
     "global_attention_blocks": [4],
     "window_positional_embedding_background_size": [4, 4],
-}
-_SAM2_VISION: dict[str, Any] = {
-    "backbone_config": _HIERA_DET,
-    "backbone_channel_list": [128, 64, 32, 16],
-    "backbone_feature_sizes": [[32, 32], [16, 16], [8, 8]],
-    "fpn_hidden_size": 64,
 }
 
 # Deformable attention weights points between the patches, not query-key pairs.
@@ -161,7 +155,7 @@ VISION: dict[str, dict[str, Any]] = {
         "inputs": {"pixel_values": ("normal", 1, 2, 1, 128, 128)},
     },
     "florence_vision": {
-        "config": FLORENCE,
+        "config": _FLORENCE,
         "inputs": {"hidden_states": ("normal", 1, 3, 64, 64), "pixel_values": None},
     },
     "glpn": _PYRAMID,
@@ -192,7 +186,7 @@ VISION: dict[str, dict[str, Any]] = {
     "lw_detr_vit": {"config": _LW_DETR, "inputs": _IMAGE_64},
     "lw_detr": {
         "config": {
-            "backbone_config": {**_LW_DETR, "out_indices": [2, 4]},
+            "backbone_config": {"out_indices": [2, 4]},
             "projector_scale_factors": [1.0],
         },
         "inputs": _IMAGE_64,
@@ -262,14 +256,20 @@ VISION: dict[str, dict[str, Any]] = {
     "sam": _SAM,
     "sam2": {
         "config": {
-            "vision_config": _SAM2_VISION,
             "prompt_encoder_config": {"image_size": 64},
             "mask_decoder_config": {"iou_head_hidden_dim": 32},
         },
         "inputs": _SAM["inputs"],
     },
     "sam2_hiera_det_model": {"config": _HIERA_DET, "inputs": _IMAGE_64},
-    "sam2_vision_model": {"config": _SAM2_VISION, "inputs": _IMAGE_64},
+    "sam2_vision_model": {
+        "config": {
+            "backbone_channel_list": [128, 64, 32, 16],
+            "backbone_feature_sizes": [[32, 32], [16, 16], [8, 8]],
+            "fpn_hidden_size": 64,
+        },
+        "inputs": _IMAGE_64,
+    },
     "sam_hq": {**_SAM, "config": {**_SAM["config"], "mask_decoder_config": {"vit_dim": 64}}},
     "sapiens2": {"config": {"num_key_value_heads_per_layer": [4, 2]}},
     "segformer": _PYRAMID,
@@ -337,7 +337,6 @@ VISION: dict[str, dict[str, Any]] = {
         },
         "inputs": {"pixel_values": ("normal", 1, 4, 32, 32)},
     },
-    "vitpose": {"config": {"backbone_config": {"part_features": 16}}},
     "vitpose_backbone": {"config": {"part_features": 16}},
     "zoedepth": {
         "config": {
