@@ -9,7 +9,6 @@
  * report, section 2, for the soft cap; gpt-oss model card for the sink.
  */
 
-/** Inputs of one attention row. */
 export interface RowInputs {
   /** Query vector with head_dim values. */
   query: Float32Array;
@@ -25,7 +24,6 @@ export interface RowInputs {
   sink: number | null;
 }
 
-/** One row of attention. */
 export interface AttentionRow {
   /** Logit of each key. Minus infinity for keys that the mask does not allow. */
   logits: Float64Array;

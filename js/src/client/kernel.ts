@@ -111,7 +111,6 @@ function takeDescription(model: MessageModel): WidgetDescription | null {
   return description;
 }
 
-/** Return the number of the record that a widget shows. */
 export function recordNumber(model: MessageModel): number {
   return (model.get?.(RECORD_NUMBER) as number | undefined) ?? 0;
 }

@@ -73,7 +73,6 @@ export interface WeightBlock {
   samplingInterval?: number;
 }
 
-/** A file that the reader downloads. */
 export interface ExportedFile {
   name: string;
   bytes: Uint8Array<ArrayBuffer>;

@@ -28,7 +28,6 @@ export type Connection = "ready" | "waiting" | "unanswered" | "detached" | Reply
 /** Arguments of all requests, by name. */
 export type Requests = RecordRequests & Omit<CorpusRequests & AtlasRequests, keyof RecordRequests>;
 
-/** Sends requests and receives their replies. */
 export interface Transport {
   /**
    * Send a request.
@@ -46,7 +45,7 @@ export interface Transport {
   retry(): void;
   /**
    * Cancel the requests that the kernel has been computing for a while, except those with a
-   * `report`.
+   * `report` callback.
    */
   stop?(): void;
   /** Call the listener now and at every change of the connection, until `signal` is aborted. */

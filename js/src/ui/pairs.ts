@@ -36,13 +36,12 @@ export function keysInWords(pair: Pair, queries?: TokenList): string {
   return `${queries?.predictions?.length ? "the" : "sentence"} ${name}`;
 }
 
-/** Queries and keys of a stack. */
 interface Sides {
   queries: TokenList;
   keys: TokenList;
 }
 
-/** Return whether the queries contain tokens of both texts, and the keys, too. */
+/** Return whether both the queries and the keys contain tokens of both texts. */
 export function hasPair({ queries, keys }: Sides): boolean {
   return [queries, keys].every(({ sequence }) => sequence.includes(0) && sequence.includes(1));
 }

@@ -64,7 +64,6 @@ const MAX_POOLED_WEIGHTS = 4_000_000;
 /** Functions that answer requests, by the request's name. */
 export type Handlers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
 
-/** Transport that answers from the data of a page. */
 export class PageTransport implements Transport {
   readonly live = false;
   readonly #data: PageData;
@@ -116,7 +115,7 @@ export class PageTransport implements Transport {
     const smallMaps = await this.#layers.maps(request);
     const isPart = request.rows !== undefined || request.columns !== undefined;
     const numWeights = this.#layers.size(request);
-    // If each row contains only its strongest keys, pooled maps would show where these keys end
+    // If each row contains only its strongest keys, pooled maps would show the choice of these keys
     // instead of the row's weak weights. The embedded maps were pooled from all weights.
     const canPool = this.#data.embedded?.form !== "strongest" && numWeights <= MAX_POOLED_WEIGHTS;
     const isFiner =

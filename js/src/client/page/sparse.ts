@@ -17,7 +17,7 @@ export interface EmbeddedKeys {
   shape: [number, number, number];
   encoding: "strongest-keys";
   maximum: number;
-  /** Value that the largest code of a row's remaining weight stands for. */
+  /** Remaining weight of a row for which the largest code stands. */
   max_rest: number;
   /** Whether the codes of weights are signed. */
   signed?: boolean;

@@ -17,8 +17,8 @@ import { inflatedText } from "./texts";
 
 /**
  * A mask or bias for a text with inserted tokens. `base` is the mask or bias for the shorter text
- * without these tokens. `query_places` and `key_places` are indices of two arrays. They have, for
- * each query or key of the longer text, its index in the shorter text, or -1 if it is inserted.
+ * without these tokens. `query_places` and `key_places` are indices of two arrays. For each query
+ * or key of the longer text, an array has its index in the shorter text, or -1 if it is inserted.
  */
 interface Inserted<Base> {
   kind: "inserted";

@@ -17,7 +17,6 @@ export interface Vectors {
   query: Float32Array;
   /** Key vectors, one after the other, with headDim values each. */
   keyVectors: Float32Array;
-  /** Bias of each key. */
   bias: Float32Array;
   /** 1 if the mask allows the key, else 0. */
   allowed: Float32Array;

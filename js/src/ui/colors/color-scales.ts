@@ -258,8 +258,8 @@ export function niceMaximum(value: number): number {
 export type Scaling = "auto" | "whole" | "largest";
 
 /**
- * With "auto", a scale ends at about the largest visible weight if that weight is below this share
- * of the largest possible weight.
+ * With "auto", a scale of weights ends at about the largest visible weight if that weight is below
+ * this share of the largest possible weight.
  */
 const SMALL_SHARE = 0.4;
 

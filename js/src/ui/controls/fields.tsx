@@ -1,6 +1,5 @@
 /** Form fields: a select, a switch, and a slider between two buttons. */
 
-/** Render a select with a label. */
 export function Choice<T extends string>(props: {
   label: string;
   value: T;
@@ -24,7 +23,6 @@ export function Choice<T extends string>(props: {
   );
 }
 
-/** Render a checkbox with a label. */
 export function Switch(props: {
   label: string;
   on: boolean;

@@ -121,7 +121,6 @@ export function toggleHead(chosen: readonly number[], head: number): number[] {
   return chosen.includes(head) ? chosen.filter((other) => other !== head) : [...chosen, head];
 }
 
-/** Render the buttons "all" and "none". */
 export function HeadTools(props: {
   heads: readonly number[];
   chosen: readonly number[];

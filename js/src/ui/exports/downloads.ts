@@ -1,6 +1,5 @@
-/** Download of files. The frame that contains the page may not allow downloads. */
+/** Download of files. An iframe that contains the page can forbid downloads. */
 
-/** Start the download of a file. */
 export function download(name: string, content: Blob): void {
   const address = URL.createObjectURL(content);
   const link = document.createElement("a");

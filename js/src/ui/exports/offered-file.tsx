@@ -1,6 +1,6 @@
 /**
- * Exported file that the reader saves without a download. It is offered if the frame of the page
- * may block downloads.
+ * Exported file that the reader saves without a download. It is offered if an iframe that contains
+ * the page may block downloads.
  */
 
 import type { Signal } from "@preact/signals";

@@ -439,7 +439,6 @@ export function Footer(props: {
   /** Additional line below the captions. */
   more?: ComponentChildren;
   class?: string;
-  /** Legends and scales. */
   children?: ComponentChildren;
 }) {
   return (
@@ -615,9 +614,9 @@ function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
 }
 
 /**
- * Return a listener that closes the help with Esc. It runs before a plot handles Esc and removes
- * its pins. The focus stays where it is, because the help never has the focus. Fields and open
- * menus handle Esc themselves.
+ * Return a listener that closes the help with Esc. The listener runs before that of a plot, which
+ * would remove the pins. The focus stays where it is, because the help never has the focus. Fields
+ * and open menus handle Esc themselves.
  */
 function closesKeys(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   return (event) => {
@@ -630,7 +629,6 @@ function closesKeys(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   };
 }
 
-/** Render the buttons for undo and redo. */
 function Undo({ history }: { history: History }) {
   const button = (name: string, keys: string, sign: string, can: boolean, run: () => void) => (
     <button
@@ -653,7 +651,10 @@ function Undo({ history }: { history: History }) {
   );
 }
 
-/** Render the buttons of the header: hidden controls, undo and redo, help, and the export menu. */
+/**
+ * Render the buttons of the header. They open the hidden controls, the help and the export menu, or
+ * undo and redo.
+ */
 function Actions(
   props: Pick<FrameProps, "exports" | "form" | "more"> & {
     helping: Signal<boolean>;

@@ -1,5 +1,6 @@
 /**
- * Control for the tokens that a model produced: a slider, and the candidates of the chosen token.
+ * Control for the tokens that a model produced: a slider that chooses a token, and the candidates,
+ * which are the most likely tokens at this position.
  */
 
 import { useEffect } from "preact/hooks";

@@ -1,5 +1,5 @@
 /**
- * Cursor of a generated answer: the chosen token, stored in the traits of `Cursor`.
+ * Cursor of a generated answer: the chosen token, stored in three traits (see `Cursor`).
  *
  * Python has the same code in `attnviz.views.generated_token`. Pages use this file, because they
  * have no kernel. `tests/fixtures/generated_token.json` tests both implementations.

@@ -126,7 +126,6 @@ export function galleryGrid(
   };
 }
 
-/** Row and column of a cell. */
 export interface GridPosition {
   row: number;
   column: number;
@@ -205,8 +204,8 @@ export interface GridLayout extends GridCells {
 }
 
 /**
- * Lay out cells in a scroll box of at most `width` by `mostHeight` pixels. Cells that are higher
- * are laid out in the width that remains beside a vertical scroll bar.
+ * Lay out cells in a scroll box of at most `width` by `mostHeight` pixels. If all rows together are
+ * higher, the cells are laid out in the width that remains beside a vertical scroll bar.
  */
 export function inScrollBox<Cells extends GridCells>(
   layOutIn: (width: number) => Cells,
@@ -277,7 +276,7 @@ export function sightOf(
 
 /** Width of a scroll bar, in pixels. */
 export const SCROLLBAR = 15;
-/** Number of pixels of a cell that may be hidden although the cell counts as completely visible. */
+/** Maximum number of hidden pixels of a cell that counts as completely visible. */
 const MAX_HIDDEN_PIXELS = 3;
 
 /**

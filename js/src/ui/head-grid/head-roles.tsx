@@ -34,8 +34,8 @@ export const NO_ROLE = "·";
 
 /**
  * Assign a letter to every name, without using a letter twice. A name gets its first letter that is
- * not assigned yet. If all its letters are assigned, it gets any letter that is left, otherwise
- * "?".
+ * not assigned yet. If all its letters are assigned, it gets the first free letter of the alphabet,
+ * or "?" if none is free.
  */
 export function signsOf(names: readonly string[]): string[] {
   const usedLetters = new Set<string>();
@@ -49,7 +49,10 @@ export function signsOf(names: readonly string[]): string[] {
   });
 }
 
-/** Role with its letter, the background colour of the letter, and the number of heads. */
+/**
+ * Role with its letter, the background colour of the letter, and the number of heads that have the
+ * role.
+ */
 export interface RoleSign {
   name: string;
   sign: string;

@@ -55,8 +55,8 @@ export function createHeadGrid(options: {
     current,
     cursor,
     /**
-     * Return the position of the cursor. Without a cursor, return the position of the current head,
-     * otherwise that of the first cell. Return null without cells.
+     * Return the position of the cursor if the grid has it, else that of the current head if the
+     * grid has it, else that of the first cell. Return null without cells.
      */
     position,
     /** Move the cursor by a number of rows and columns. Return its head, or null without cells. */

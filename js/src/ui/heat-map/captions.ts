@@ -345,8 +345,8 @@ export function nothingInWords(
 }
 
 /**
- * Return the second sentence: which tokens are visible, what a cell is, and which weights the
- * colours do not show.
+ * Return the detail caption: which tokens are visible, what a cell is, which weights the colours do
+ * not show, and which tokens are pinned.
  */
 export function coverage(
   input: CaptionInput,

@@ -21,7 +21,6 @@ interface WeightScale {
   scale: ColorScale;
   end: number;
   beyond?: boolean;
-  /** Colours of signed numbers. */
   signs?: SignColors | undefined;
 }
 
@@ -95,7 +94,6 @@ export function scaleSwitch(store: HeatMapStore, { end, grid, layout }: HeatMap)
   return fitSwitch("scale to the largest in sight", store.scaling, scale, name);
 }
 
-/** Render the legend of the colour scale with its switch. */
 export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {
   return (
     <ColorLegend

@@ -599,8 +599,8 @@ function inkOf(weight: number, minNumber: number, palette: Palette): string {
 }
 
 /**
- * Return the smallest number that is written. Signed numbers have no fixed range, so their limit is
- * relative to the end of the scale.
+ * Return the absolute value below which numbers are omitted in cells and less prominent at bars.
+ * Signed numbers have no fixed range, so their limit is relative to the end of the scale.
  */
 function leastNumber(heatMap: HeatMap, end: number): number {
   return signsOf(heatMap) ? end / 100 : MIN_NUMBER;
@@ -610,11 +610,14 @@ function leastNumber(heatMap: HeatMap, end: number): number {
  * Pixels by which the number below a thin first column extends beyond the left edge of the cells.
  */
 const BEFORE_FIRST_NUMBER = 16;
-/** Space for numbers on both sides of the zero line of signed bars, in pixels. */
+/**
+ * Space for the number at the end of a signed bar, in pixels: height at a vertical bar, and width
+ * at a horizontal bar.
+ */
 const NUMBER_HIGH = 13;
 const NUMBER_WIDE = 34;
 
-/** Return the value of a full bar of a pinned token. */
+/** Return the value of a full bar, for the bars of pinned tokens. */
 function endOf({ layout }: HeatMap): number {
   const { stack, keys } = layout.viewport;
   return barEnd(stack.maximum, keys.text.length);

@@ -147,7 +147,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
   };
 
-  // Update the cell under a pointer that does not move. It changes when the visible part changes.
+  // Update the cell under a pointer that does not move. This cell changes when the visible part of
+  // the matrix changes.
   useSignalEffect(() => {
     const layout = store.base.value?.layout;
     const where = pointer.peek();

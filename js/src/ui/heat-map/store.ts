@@ -87,7 +87,10 @@ function quantile(values: Float32Array): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED_SHARE))] ?? 0;
 }
 
-/** Request for the weights of a pinned token on a window of tokens. */
+/**
+ * Request for the weights of a pinned query on a window of keys, or of a window of queries on a
+ * pinned key.
+ */
 interface LineQuestion {
   stack: string;
   layer: number;

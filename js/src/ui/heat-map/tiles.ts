@@ -239,8 +239,8 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
 }
 
 /**
- * Return ranges of consecutive cells that lie in one tile. `span` is the number of tokens of a
- * tile. The ends are exclusive.
+ * Return ranges of consecutive cells that lie in one tile. `span` is the number of tokens along a
+ * side of a tile. The ends are exclusive.
  */
 function blocks(cellStarts: readonly number[], span: number): [number, number][] {
   const out: [number, number][] = [];

@@ -119,7 +119,6 @@ function axisOf(
   }
 }
 
-/** Part of the state that determines the viewport. */
 export type ViewportState = Pick<HeatMapState, "query_window" | "key_window" | "pair" | "pooled">;
 
 /**
@@ -152,8 +151,8 @@ export function viewportOf(
 }
 
 /**
- * Return the height of a query and the width of a key, in pixels, if `numRows` × `numColumns`
- * tokens fill the available space.
+ * Return the height of a query and the width of a key, in pixels, at which a matrix of `numRows` ×
+ * `numColumns` tokens fits the available space.
  */
 function tokenPixels(numRows: number, numColumns: number, room: Room): [number, number] {
   const square = Math.min(room.width / numColumns, room.height / numRows, MAX_CELL);
@@ -174,8 +173,8 @@ export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, r
 }
 
 /**
- * Return the space for the cells at every zoom. It is the size of the picture of all tokens, which
- * may be less than `maxRoom` because small cells are rounded down.
+ * Return the space for the cells at every zoom. It equals `maxRoom`, except that rounding down
+ * small cells may shorten the side that limits the size of the cells.
  */
 export function roomOf(selection: Selection, state: ViewportState, maxRoom: Room, ratio = 1): Room {
   const everything = { ...state, query_window: null, key_window: null };
@@ -227,7 +226,7 @@ export function pixelOf(axis: Axis, token: number): number {
 
 /**
  * Return a window of the size of `next`. The token that `now` shows at `pixel` is at the same pixel
- * in this window.
+ * in this window, unless the text ends before.
  *
  * @param next axis with the size and level of the result. The start of its window is ignored.
  */

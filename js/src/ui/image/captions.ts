@@ -92,7 +92,6 @@ function strongestInWords(heat: Heat, input: HeatCaptionInput): string {
   return `${quoted(text[grid.start + best] ?? "")}, ${number}`;
 }
 
-/** Return the heading above all heat maps. */
 export function headingOf({ question, grid, queries, keys, quantity }: HeatCaptionInput): string {
   const { side, token } = question;
   const numbers = capital(pluralOf(quantity ?? { name: "weight" }));

@@ -66,7 +66,10 @@ export interface Heat {
 
 /** Maximum number of weights that are loaded to compute a mean over queries. */
 const MAX_VALUES = 4_000_000;
-/** Maximum number of heat maps. More of them would be too small, so their mean is shown instead. */
+/**
+ * Maximum number of heat maps. If there were more, they would be too small, so one heat map shows
+ * the mean of their heads.
+ */
 const MAX_HEAT_MAPS = 16;
 
 /**

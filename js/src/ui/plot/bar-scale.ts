@@ -72,7 +72,10 @@ export function breakMarks(bar: Bar, value: number, end: number, palette: Palett
     : [{ ...gap, x0: at + 2, y0: near, x1: at - 2, y1: far }];
 }
 
-/** Axis of bars: position of 0, and length with the sign of the direction. */
+/**
+ * Axis of bars. Its 0 is at (x, y). The absolute value of `reach` is its length, and the sign of
+ * `reach` is its direction.
+ */
 interface Axis {
   x: number;
   y: number;

@@ -282,7 +282,10 @@ export function formatShare(share: number): string {
   return `${Math.round(share * 100)}%`;
 }
 
-/** Return the name of the total to which the share of an exported page refers. */
+/**
+ * Return the words for all weights, of which an exported page contains a share: "the weight", or
+ * "all differences by size" for signed numbers.
+ */
 function wholeOf(stack?: Pick<StackDescription, "signed" | "measure">): string {
   const name = stack?.measure ?? "weight";
   return stack?.signed ? `all ${pluralOf({ name })} by size` : `the ${name}`;

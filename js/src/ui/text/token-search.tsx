@@ -84,7 +84,6 @@ export function nextMatch(indices: readonly number[], from: number, by: number):
   return length === 0 ? -1 : by > 0 ? next % length : (next - 1 + length) % length;
 }
 
-/** Render the input field of a token search. */
 export function SearchField(props: {
   class?: string;
   title: string;

@@ -50,7 +50,6 @@ export interface ViewContext<S extends RecordState> {
   width: ReadonlySignal<number>;
   /** Settings of a figure, if a script opened the page to export a figure. Otherwise undefined. */
   figure?: FigureRequest | undefined;
-  /** Current form of the controls. */
   controls: ReadonlySignal<ControlsForm>;
   /** Whether the view is a pane. The shared frame then has the controls for layers and heads. */
   embedded: boolean;
@@ -64,7 +63,7 @@ export interface ViewContext<S extends RecordState> {
   image?: ImageRoom;
   /** Choices of the reader, which can be undone. */
   history: History;
-  /** Exported file that the frame shows if the browser may not allow downloads. */
+  /** Exported file that the frame shows because its download may be blocked, or null. */
   offered: Signal<OfferedFile | null>;
   /**
    * Set the attribute of the root that names what is drawn. Call this after the last draw call, or
@@ -96,7 +95,10 @@ export interface ViewDefinition<S extends RecordState> {
    * `PageTransport`.
    */
   pageTransport?: ((data: PageData) => Transport) | undefined;
-  /** Convert the reply that describes such data to the description of a record. */
+  /**
+   * Convert the reply to the request "describe" to the description of a record. Default: the reply
+   * is this description.
+   */
   described?: ((answer: unknown) => Description) | undefined;
 }
 

@@ -41,7 +41,6 @@ const NOT_KEPT = [
   "_generating",
 ];
 
-/** Return whether two snapshots have equal values. */
 function sameValues(a: Snapshot, b: Snapshot): boolean {
   return Object.keys(a).every((name) => same(a[name], b[name]));
 }

@@ -44,7 +44,6 @@ export interface Generating {
   problem?: string;
 }
 
-/** Return whether a generation is running. */
 export function isGenerating(state: Signals<RecordState>): boolean {
   const now = state._generating.value;
   return now !== null && now.problem === undefined;
@@ -72,7 +71,8 @@ export interface RecordState extends ChangedRunState {
   /** Texts from which the shown queries and keys come. */
   pair: Pair;
   /**
-   * Order of the heads: "number", "pinned" (weight at the pinned tokens), or the name of scores.
+   * Order of the heads: "number", "pinned" (weight at the pinned tokens), "role", or the name of a
+   * score or pattern.
    */
   order: string;
   /**
@@ -88,10 +88,15 @@ export interface RecordState extends ChangedRunState {
   roles: Record<string, NamedHeads>;
   /** Standard errors of `scores`, by the name of the score and then by stack. */
   score_errors: Record<string, Record<string, Scores>>;
-  /** Scores of keys, by the name of the score and then by stack, and descriptions by name. */
+  /**
+   * Scores of keys, by the name of the score and then by stack, and their descriptions, by the name
+   * of the score.
+   */
   token_scores: Record<string, Record<string, (number | null)[]>>;
   token_score_notes: Record<string, string>;
-  /** Name of the scores that are drawn as bars of keys, or null for the first scores. */
+  /**
+   * Name of the token scores that are drawn as one bar for each key, or null for the first ones.
+   */
   token_score: string | null;
   theme: "auto" | ThemeName;
   /** Form of the controls. "auto" is "compact" in a small window of a page, otherwise "full". */
@@ -563,7 +568,6 @@ export function createRecordStore(
       const stack = selection.value?.stack;
       return stack ? roleOf(roles.value, stack, head) : null;
     },
-    /** Whether heads are ordered by role. */
     byRole,
     tokenEffects: computed(() => {
       const current = selection.value;

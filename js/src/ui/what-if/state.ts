@@ -99,7 +99,6 @@ export function whyUnchanged(changes: readonly RequestedChange[], selection: Sel
   return `${why}. The weights are the same as before, and their difference is 0. ${where}`;
 }
 
-/** Describe a change in a few words. */
 export function changeInWords(change: RequestedChange, selection: Selection): string {
   const { kind, layer, head, query, key } = change;
   const sameStack = change.stack === baseName(selection.stack);

@@ -27,7 +27,7 @@ export function signed(change: number): string {
   return `${change < 0 ? "−" : "+"}${formatSmall(Math.abs(change))}`;
 }
 
-/** Return the subtitle: the compared members, the stack and its tokens. */
+/** Return the subtitle: the compared members, the stack and its number of tokens. */
 export function subtitleOf(selection: CompareSelection): string {
   const { stack, queries, keys, names, member } = selection;
   return [
@@ -146,7 +146,7 @@ export function coverageOf(
 
 /**
  * Return a sentence that states why the view opened at the selected head. Return "" if `opening` is
- * null or is another head, stack or member.
+ * null, or if another stack, head or member is selected.
  */
 export function openingInWords(
   opening: CompareOpening | null,

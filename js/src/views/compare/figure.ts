@@ -26,7 +26,6 @@ export interface GridFigure {
   width: number;
 }
 
-/** Return the marks of all cells with their labels. */
 function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
   const { palette } = style;
   const marks: Mark[] = [];
@@ -156,7 +155,7 @@ const MAX_PAIRS = 1 << 20;
 
 /**
  * Return a CSV table of the chosen head, with one row per query-key pair: the weights in the first
- * and in the compared member, and their difference. Pairs with two weights of 0 are omitted.
+ * and in the compared member, and their difference. Pairs whose weights are both 0 are omitted.
  */
 export async function pairsCsv(
   source: Source,

@@ -10,7 +10,6 @@ import { formatWeight } from "../../ui/text/captions";
 import { WITH_NUMBERS } from "./layout";
 import { type HeadDistance, isSame } from "./state";
 
-/** Colours and scale of cells. */
 export interface CellStyle {
   theme: ThemeName;
   palette: Palette;

@@ -19,7 +19,6 @@ const MAX_VALUES = 1 << 18;
  */
 const MAX_COMPUTED = 1 << 24;
 
-/** A key and the change of its weight. */
 export interface Change {
   key: number;
   change: number;
@@ -61,7 +60,7 @@ export interface MovedQuestion {
  * Return the weight that moved in one row, and the keys with the largest decrease and increase.
  *
  * A row has the same sum in both members if the sink is included. The change of the sink is
- * therefore the negative sum of the other changes. It is included in `total`.
+ * therefore the negative sum of the other changes. `total` includes this change.
  */
 export function movedIn(changes: Float32Array): Pick<Moved, "total" | "from" | "to"> {
   let size = 0;

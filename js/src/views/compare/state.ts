@@ -34,7 +34,7 @@ export interface Compared {
   stacks: Record<string, ComparedStack>;
 }
 
-/** Head with the largest distance, at which the view opened. */
+/** Head at which the view opened, whose distance most exceeds its rounding error. */
 export interface CompareOpening {
   stack: string;
   layer: number;
