@@ -62,7 +62,7 @@ from attnviz.utils.arguments import (
 
 __all__ = ["head_statistics"]
 
-# Approximate maximum number of texts whose tokens are counted, to find the rarest token of a text.
+# Maximum number of texts whose tokens are counted, to find the rarest token of a text.
 _MAX_COUNTED_TEXTS = 2_000
 # Minimum time in seconds between two writes of the checkpoint file.
 _SECONDS_BETWEEN_WRITES = 30.0
@@ -490,8 +490,8 @@ def _statistics_of_records(
     text_columns = TextColumns(columns, Texts(listed))
     parses = _read_parses(parse, Texts(listed))
     counted: Counter[int | str] = Counter()
-    for record in listed[:: max(1, len(listed) // _MAX_COUNTED_TEXTS)]:
-        sides = {id(s.key_tokens): s.key_tokens for s in record.stacks.values()}
+    for index in _counted_indices(len(listed)):
+        sides = {id(s.key_tokens): s.key_tokens for s in listed[index].stacks.values()}
         for tokens in sides.values():
             counted.update(tokens.text if tokens.ids is None else tokens.ids)
     statistics = HeadStatistics(
