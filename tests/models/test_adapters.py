@@ -109,7 +109,9 @@ def test_padding_is_removed_between_virtual_tokens_and_text(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_generated_text_and_its_predictions(tuned: Callable[..., Any], kind: str) -> None:
+def test_predictions_of_a_generated_text_are_those_of_the_tuned_model(
+    tuned: Callable[..., Any], kind: str
+) -> None:
     model = tuned("llama", kind)
     record = extract(model, IDS, generate=3)
     with torch.no_grad():
@@ -166,7 +168,7 @@ def test_a_token_is_left_out_of_the_text_and_not_of_virtual_tokens(
         av.token_effects(tuned("gpt2", "prompt tuning"), IDS)
 
 
-def test_an_adapter_that_is_switched_off(tuned: Callable[..., Any]) -> None:
+def test_an_adapter_that_is_switched_off_changes_nothing(tuned: Callable[..., Any]) -> None:
     model = tuned("llama", "prompt tuning")
     with model.disable_adapter():
         record = extract(model, IDS)

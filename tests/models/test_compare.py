@@ -115,7 +115,7 @@ def test_models_with_two_tokenizers_are_compared_on_one_text(minilm: tuple[Any, 
     assert all(values.shape for values in comparison.distance())
 
 
-def test_only_one_model_is_in_memory() -> None:
+def test_only_one_model_at_a_time_is_in_memory() -> None:
     model, tokenizer = av.demos.load("decoder")
     alive: list[int] = []
     references: list[weakref.ref[Any]] = []

@@ -38,7 +38,7 @@ def largest(record: AttentionRecord, own: list[np.ndarray[Any, Any]]) -> float:
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "mistral", "gemma2", "bloom"])
 @pytest.mark.parametrize("device", ["cpu", None])
-def test_weights_on_a_device(kind: str, device: str | None) -> None:
+def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | None) -> None:
     model = make_model(kind)
     own = eager_weights(model)
     model.cuda()
@@ -122,7 +122,7 @@ def _parts(attention: Any) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2", "flex_attention"])
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
-def test_implementations_in_half_precision(
+def test_implementations_agree_in_half_precision(
     kind: str, implementation: str, dtype: torch.dtype
 ) -> None:
     if implementation == "flash_attention_2":
@@ -141,7 +141,7 @@ def test_implementations_in_half_precision(
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
-def test_padding(implementation: str) -> None:
+def test_padding_is_removed_on_a_device(implementation: str) -> None:
     if implementation == "flash_attention_2":
         pytest.importorskip("flash_attn", reason="pip install flash-attn")
     model = make_model("llama").half().cuda()
@@ -156,7 +156,7 @@ def test_padding(implementation: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_weights_of_few_bits(tmp_path: Path, bits: int) -> None:
+def test_weights_of_few_bits_give_the_models_own_attention(tmp_path: Path, bits: int) -> None:
     pytest.importorskip("bitsandbytes", reason="pip install bitsandbytes")
     make_model("llama").save_pretrained(tmp_path)
     settings = transformers.BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8)

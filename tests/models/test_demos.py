@@ -131,7 +131,7 @@ def test_the_decoder_finds_the_antecedent_and_attends_to_it(generator: np.random
     assert of_heads(on_distractor)[head] < 0.2
 
 
-def test_the_decoder_finds_who_receives(generator: np.random.Generator) -> None:
+def test_the_decoder_predicts_who_receives_the_object(generator: np.random.Generator) -> None:
     sentences = [recipient_sentence(generator, held_out=True) for _ in range(100)]
     assert np.mean(completions(sentences)[0]) > 0.97
 

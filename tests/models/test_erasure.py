@@ -33,7 +33,7 @@ def without(model: Any, options: dict[str, Any], gone: Any) -> float:
     return float(row[ids[0]] - row[ids[1]])
 
 
-def test_a_curve_has_the_answers_without_an_increasing_number_of_tokens(decoder: Any) -> None:
+def test_a_curve_has_the_answer_without_each_number_of_tokens(decoder: Any) -> None:
     model, options = decoder
     effects = av.token_effects(model, TEXT, **options)
     curve = av.erasure_curve(model, TEXT, effects, random_orders=5, **options)
@@ -49,7 +49,7 @@ def test_a_curve_has_the_answers_without_an_increasing_number_of_tokens(decoder:
     assert np.array_equal(again.random_mean, curve.random_mean)
 
 
-def test_the_smallest_set_is_found(decoder: Any) -> None:
+def test_the_smallest_sufficient_set_is_found(decoder: Any) -> None:
     model, options = decoder
     tokens = av.sufficient_tokens(model, TEXT, **options)
     assert tokens.exact
@@ -65,7 +65,7 @@ def test_the_smallest_set_is_found(decoder: Any) -> None:
     assert tokens.value == pytest.approx(alone[best], abs=1e-4)
 
 
-def test_the_set_of_a_long_text_is_not_exact(decoder: Any) -> None:
+def test_the_sufficient_set_of_a_long_text_is_marked_as_inexact(decoder: Any) -> None:
     model, options = decoder
     text = f"the dog saw the cat . {TEXT}"
     tokens = av.sufficient_tokens(model, text, **options)

@@ -215,7 +215,7 @@ def test_a_model_is_loaded_once(checkpoint_folder: Path, monkeypatch: pytest.Mon
     assert corpus.names[0] == "the cat sat"
 
 
-def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
+def test_a_dataset_is_read_with_its_columns(decoder: tuple[Any, Any]) -> None:
     features = datasets.Features(
         {
             "text": datasets.Value("string"),

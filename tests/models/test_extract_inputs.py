@@ -174,6 +174,10 @@ def test_each_text_of_a_list_has_its_target(kind: str, piece_tokenizer: Any) -> 
             assert one.stacks[name].query_tokens.ids == other.stacks[name].query_tokens.ids
             weights = other.stacks[name].weights(layer=1)
             assert np.abs(one.stacks[name].weights(layer=1) - weights).max() < 1e-5
+        predictions = (item.stacks["cross"].query_tokens.predictions for item in (one, other))
+        for a, b in zip(*predictions, strict=True):
+            assert (a.query, a.row, a.token.id) == (b.query, b.row, b.token.id)
+            assert a.token.probability == pytest.approx(b.token.probability, abs=1e-5)
     with pytest.raises(ValueError, match="target must be a list with one entry for each of the 2"):
         extract(model, texts, target="it", **options)
 

@@ -36,7 +36,7 @@ def capturing(sink: Sink) -> Iterator[None]:
 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_state_is_the_same_after_as_before(kind: str, training: bool) -> None:
+def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool) -> None:
     model = make_model(kind).train(training)
     # One part has another mode, like a frozen part of a model in training.
     next(model.children()).eval()

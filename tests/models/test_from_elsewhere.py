@@ -57,7 +57,7 @@ def test_every_section_with_code_is_run_here() -> None:
         assert not blocks_of(section) or f'run("{section}"' in own, section
 
 
-def test_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_code_for_weights_returns_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     weights = [shares(heads, 5, 5, seed=heads) for heads in (2, 3)]
@@ -67,7 +67,9 @@ def test_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.html"))
 
 
-def test_signed_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_code_for_signed_numbers_returns_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     changes = [shares(2, 5, 5, seed=1) - shares(2, 5, 5)]
     names = {"changes": changes, "tokens": list("abcde")}
@@ -88,7 +90,7 @@ def test_the_page_has_a_table_of_axes() -> None:
 
 
 @pytest.mark.parametrize(("axes", "code"), rows_of_axes())
-def test_each_row_of_the_table_of_axes(axes: str, code: str) -> None:
+def test_each_row_of_the_table_of_axes_orders_the_axes(axes: str, code: str) -> None:
     names = axes[1 : axes.index(")")].split(", ")
     layers, heads = (3 if "layers" in names else 1), (2 if "heads" in names else 1)
     whole = shares(layers, heads, 5, 5)
@@ -106,7 +108,7 @@ def test_each_row_of_the_table_of_axes(axes: str, code: str) -> None:
             assert_allclose(computed, expected)
 
 
-def test_queries_and_keys() -> None:
+def test_the_code_for_queries_and_keys_computes_their_weights() -> None:
     queries = [torch.randn(4, 5, 8) for _ in range(2)]
     keys = [torch.randn(2, 5, 8) for _ in range(2)]
     names = {"queries": queries, "keys": keys, "tokens": list("abcde")}
@@ -156,7 +158,7 @@ class Lens:
 
 
 @pytest.mark.parametrize("rotary", [False, True])
-def test_transformer_lens(*, rotary: bool) -> None:
+def test_the_code_for_transformer_lens_returns_its_patterns(*, rotary: bool) -> None:
     torch.manual_seed(0)
     lens = Lens(["The", " animal", " was", " tired"], rotary=rotary)
     records, _ = run("TransformerLens", {"model": lens, "text": "The animal was tired"})
@@ -168,7 +170,7 @@ def test_transformer_lens(*, rotary: bool) -> None:
     assert [record.stack().has_vectors for record in records] == [False, True]
 
 
-def test_multihead_attention() -> None:
+def test_the_code_for_multihead_attention_returns_its_weights() -> None:
     torch.manual_seed(0)
     attention = nn.MultiheadAttention(16, 4, batch_first=True)
     layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
@@ -207,7 +209,7 @@ def test_multihead_attention() -> None:
         {"batch_first": False, "kdim": 10, "vdim": 12, "bias": False},
     ],
 )
-def test_the_projection_of_every_kind_of_multihead_attention(options: dict[str, Any]) -> None:
+def test_every_kind_of_multihead_attention_is_projected(options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     attention = nn.MultiheadAttention(16, 4, **options).eval()
     with torch.no_grad():
@@ -241,7 +243,9 @@ def test_the_projection_of_every_kind_of_multihead_attention(options: dict[str, 
         ("vit_small_patch16_dinov3", {}, False),
     ],
 )
-def test_timm(timm: Any, name: str, options: dict[str, Any], *, whole: bool) -> None:
+def test_the_code_for_timm_returns_the_models_own_weights(
+    timm: Any, name: str, options: dict[str, Any], *, whole: bool
+) -> None:
     torch.manual_seed(0)
     model = timm.create_model(name, pretrained=False, img_size=64, depth=2, **options).eval()
     with torch.no_grad():
@@ -269,7 +273,7 @@ def test_timm(timm: Any, name: str, options: dict[str, Any], *, whole: bool) -> 
     assert bool(same) is whole
 
 
-def test_linformer() -> None:
+def test_the_code_for_linformer_names_pooled_keys() -> None:
     weights = [shares(2, 8, 2)]
     tokens = ["the", " cat", " sat", " on", " the", " mat", " to", " day"]
     (pooled, dense), _ = run("Linformer", {"weights": weights, "tokens": tokens})
@@ -280,7 +284,7 @@ def test_linformer() -> None:
         assert_allclose(record.to_numpy()[0], weights[0])
 
 
-def test_sparse_attention() -> None:
+def test_the_code_for_sparse_attention_marks_exact_zeros() -> None:
     weights = torch.tensor([[[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]]])
     names = {"weights": weights, "tokens": list("abc")}
     (record,), namespace = run("Sparsemax, entmax", names)

@@ -145,19 +145,6 @@ def test_a_target_after_a_prompt_has_the_models_probabilities(
         assert prediction.token.text == record.tokens[prediction.query + 1]
 
 
-def test_targets_of_a_padded_batch_are_those_of_each_text(bart: Any, piece_tokenizer: Any) -> None:
-    texts, targets = ["The cat sat on the mat.", "A dog"], ["The dog", "user says hello, the cat"]
-    encoded = piece_tokenizer(texts, return_tensors="pt", padding=True)
-    together = extract(bart, encoded, target=targets, tokenizer=piece_tokenizer)
-    for text, target, record in zip(texts, targets, together, strict=True):
-        alone = extract(bart, text, target=target, tokenizer=piece_tokenizer)
-        tokens, expected = (item.stack("cross").query_tokens for item in (record, alone))
-        assert tokens.ids == expected.ids
-        for one, other in zip(tokens.predictions, expected.predictions, strict=True):
-            assert (one.query, one.row, one.token.id) == (other.query, other.row, other.token.id)
-            assert one.token.probability == pytest.approx(other.token.probability, abs=1e-5)
-
-
 def test_prompts_of_a_list_and_of_a_batch_are_continued_alike(
     llama: Any, byte_tokenizer: Any
 ) -> None:

@@ -130,7 +130,7 @@ def test_an_exception_from_another_thread_leaves_everything_as_it_was(
 
 
 @pytest.mark.slow
-def test_hundreds_of_signals_at_random_moments() -> None:
+def test_hundreds_of_signals_leave_everything_as_it_was() -> None:
     answer = subprocess.run(
         [sys.executable, interrupts.__file__, "280", "3"],
         capture_output=True,

@@ -120,7 +120,7 @@ def four_axes(cut: list[tuple[int, int]], *, causal: bool) -> torch.Tensor:
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_a_knockout_is_a_mask_of_four_axes(kind: str, implementation: str) -> None:
+def test_a_knockout_equals_a_mask_of_four_axes(kind: str, implementation: str) -> None:
     model = make_model(kind)
     model.set_attn_implementation(implementation)
     mask = four_axes([(5, 1), (5, 3), (8, 1), (8, 3)], causal=kind != "bert")
