@@ -11,7 +11,10 @@ import torch
 import transformers
 from tokenizers import AddedToken
 
-from models.tiny import SIZE, built
+from model_types.build import tiny_model
+from model_types.cases import Case, override_of
+from model_types.shrink import merged
+from models.tiny import SIZE, sharpen
 
 __all__ = ["MODELS", "TEXT", "chat", "mixing_nothing", "softmaxes"]
 
@@ -24,9 +27,8 @@ TEXT: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
-_VISION: dict[str, Any] = {**SIZE, "image_size": 32, "patch_size": 8}
 _SQUARE = {"height": 32, "width": 32}
-_FACTOR = 10.0
+_FACTOR = 2.0
 
 # A chat template that puts an image at its position in the text, as such models do.
 _TEMPLATE = (
@@ -57,6 +59,21 @@ def _with(tokenizer: Any, *tokens: str) -> Any:
     return extended
 
 
+def _ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
+    """Return the ids of tokens by the names of their settings."""
+    return {name: tokenizer.convert_tokens_to_ids(token) for name, token in tokens.items()}
+
+
+def _model(model_type: str, class_name: str, settings: dict[str, Any], **text: Any) -> Any:
+    """Return a tiny model with changed settings and settings of its text part."""
+    text_config = {"vocab_size": 400, "max_position_embeddings": 512, **text}
+    override = override_of(Case(model_type))["config"]
+    changes = merged(override, {"text_config": text_config, **settings})
+    model = tiny_model(model_type, class_name, changes)
+    sharpen(model, _FACTOR)
+    return model
+
+
 def _template(image: str) -> str:
     return _TEMPLATE.replace("IMAGE", image)
 
@@ -71,39 +88,23 @@ def _llava(tokenizer: Any) -> Made:
         num_additional_image_tokens=1,
         chat_template=_template("<image>"),
     )
-    config = transformers.LlavaConfig(
-        vision_config=transformers.CLIPVisionConfig(**_VISION),
-        text_config=transformers.LlamaConfig(**TEXT),
-        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
-    )
-    return built("LlavaForConditionalGeneration", config, factor=_FACTOR), processor
+    ids = _ids(tokenizer, image_token_id="<image>")
+    return _model("llava", "LlavaForConditionalGeneration", ids), processor
 
 
 def _gemma3(tokenizer: Any) -> Made:
     begin, end, soft = "<start_of_image>", "<end_of_image>", "<image_soft_token>"
     tokenizer = _with(tokenizer, begin, end, soft)
-    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in (begin, end, soft)}
+    ids = _ids(tokenizer, image_token_id=soft, boi_token_index=begin, eoi_token_index=end)
     tokenizer.boi_token, tokenizer.eoi_token, tokenizer.image_token = begin, end, soft
-    tokenizer.image_token_id, tokenizer.boi_token_id = ids[soft], ids[begin]
+    tokenizer.image_token_id, tokenizer.boi_token_id = ids["image_token_id"], ids["boi_token_index"]
     processor = transformers.Gemma3Processor(
         transformers.Gemma3ImageProcessorPil(size=_SQUARE),
         tokenizer,
         chat_template=_template(begin),
         image_seq_length=4,
     )
-    config = transformers.Gemma3Config(
-        vision_config=_VISION,
-        text_config={**TEXT, "head_dim": 12, "sliding_window": 6},
-        mm_tokens_per_image=4,
-        image_token_id=ids[soft],
-        boi_token_index=ids[begin],
-        eoi_token_index=ids[end],
-    )
-    model = built("Gemma3ForConditionalGeneration", config, factor=_FACTOR)
-    with torch.no_grad():
-        # The projector starts at zero. Without this the image would not matter.
-        random = torch.Generator().manual_seed(0)
-        model.model.multi_modal_projector.mm_input_projection_weight.normal_(generator=random)
+    model = _model("gemma3", "Gemma3ForConditionalGeneration", ids, sliding_window=6)
     return model, processor
 
 
@@ -131,39 +132,22 @@ _QWEN_TOKENS = {
     "image_token_id": "<|image_pad|>",
     "video_token_id": "<|video_pad|>",
 }
-_QWENTEXT = {**TEXT, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}}
-_QWEN_VISION = {
-    "num_heads": 2,
-    "patch_size": 14,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
-}
 
 
 def _qwen2(tokenizer: Any) -> Made:
     tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
-    ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in _QWEN_TOKENS.items()}
-    vision = {**_QWEN_VISION, "depth": 2, "embed_dim": 32, "hidden_size": 48, "mlp_ratio": 2}
-    config = transformers.Qwen2VLConfig(text_config=_QWENTEXT, vision_config=vision, **ids)
-    model = built("Qwen2VLForConditionalGeneration", config, factor=_FACTOR)
+    vision = {"patch_size": 14, "in_channels": 3, "embed_dim": 32, "hidden_size": 64}
+    settings = {**_ids(tokenizer, **_QWEN_TOKENS), "vision_config": vision}
+    model = _model("qwen2_vl", "Qwen2VLForConditionalGeneration", settings)
     return model, _qwen_processor(tokenizer)
 
 
 def _qwen2_5(tokenizer: Any) -> Made:
     tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
-    ids = {name: tokenizer.convert_tokens_to_ids(token) for name, token in _QWEN_TOKENS.items()}
-    vision = {
-        **_QWEN_VISION,
-        "depth": 3,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "out_hidden_size": 48,
-        # Four patches. All layers but the second use windows of 4 x 4.
-        "window_size": 56,
-        "fullatt_block_indexes": [1],
-    }
-    config = transformers.Qwen2_5_VLConfig(text_config=_QWENTEXT, vision_config=vision, **ids)
-    model = built("Qwen2_5_VLForConditionalGeneration", config, factor=_FACTOR)
+    # Windows have four by four patches. The second layer attends to the whole image.
+    vision = {"patch_size": 14, "depth": 3, "window_size": 56, "fullatt_block_indexes": [1]}
+    settings = {**_ids(tokenizer, **_QWEN_TOKENS), "vision_config": vision}
+    model = _model("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", settings)
     return model, _qwen_processor(tokenizer)
 
 
@@ -179,13 +163,8 @@ def _idefics3(tokenizer: Any) -> Made:
         image_seq_len=4,
         chat_template=_template("<image>"),
     )
-    config = transformers.Idefics3Config(
-        vision_config=_VISION,
-        text_config=transformers.LlamaConfig(**TEXT),
-        scale_factor=2,
-        image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
-    )
-    return built("Idefics3ForConditionalGeneration", config, factor=_FACTOR), processor
+    settings = {"scale_factor": 2, **_ids(tokenizer, image_token_id="<image>")}
+    return _model("idefics3", "Idefics3ForConditionalGeneration", settings), processor
 
 
 def _blip2(tokenizer: Any) -> Made:
@@ -193,27 +172,8 @@ def _blip2(tokenizer: Any) -> Made:
     processor = transformers.Blip2Processor(
         transformers.BlipImageProcessorPil(size=_SQUARE), tokenizer, num_query_tokens=4
     )
-    config = transformers.Blip2Config(
-        vision_config={**_VISION, "initializer_range": 0.02},
-        qformer_config={
-            **SIZE,
-            "vocab_size": 400,
-            "cross_attention_frequency": 1,
-            "encoder_hidden_size": 48,
-        },
-        text_config=transformers.OPTConfig(
-            vocab_size=400,
-            hidden_size=48,
-            word_embed_proj_dim=48,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            ffn_dim=64,
-            max_position_embeddings=128,
-        ),
-        num_query_tokens=4,
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-    )
-    return built("Blip2ForConditionalGeneration", config, factor=_FACTOR), processor
+    settings = {"num_query_tokens": 4, **_ids(tokenizer, image_token_index="<image>")}
+    return _model("blip-2", "Blip2ForConditionalGeneration", settings), processor
 
 
 #: Functions by kind that make a model and its processor from a byte-level tokenizer.
