@@ -104,8 +104,7 @@ def test_a_sample_of_queries_estimates_the_distance() -> None:
     comparison = av.compare(a, b)
     exact, sample = np.stack(comparison.distance()), np.stack(comparison.distance(max_queries=64))
     assert 0 < np.abs(exact - sample).max() < 3 * 0.5 / 64**0.5
-    assert set(comparison.to_pandas(max_queries=5)["query"]) <= set(range(300))
-    assert comparison.to_pandas(max_queries=5)["query"].nunique() <= 5
+    assert 0 < comparison.to_pandas(max_queries=5)["query"].nunique() <= 5
 
 
 def test_only_common_layers_and_stacks_are_compared() -> None:

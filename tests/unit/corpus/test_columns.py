@@ -1,3 +1,5 @@
+"""Columns of a corpus: a value for each text or token, and refused values."""
+
 from __future__ import annotations
 
 from typing import Any

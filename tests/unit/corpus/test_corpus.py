@@ -1,3 +1,5 @@
+"""Corpora: the vectors, names and notes that are gathered from records."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -24,12 +26,9 @@ def assert_vectors_are_the_records(example: Corpus, stack: str) -> None:
                 ("keys", points.key_text, points.key_position),
             ):
                 gathered = getattr(gathered_layer, side)[head]
-                assert len(gathered) == len(texts)
-                for point, (text, position) in enumerate(zip(texts, positions, strict=True)):
-                    original = getattr(example.records[text].stacks[stack], side)(
-                        layer=layer, head=head
-                    )
-                    assert_array_equal(gathered[point], original[position])
+                for vector, text, position in zip(gathered, texts, positions, strict=True):
+                    vectors_of = getattr(example.records[text].stacks[stack], side)
+                    assert_array_equal(vector, vectors_of(layer=layer, head=head)[position])
 
 
 def merged_record() -> AttentionRecord:

@@ -1,3 +1,5 @@
+"""Points of a corpus: the sampled texts and tokens."""
+
 from __future__ import annotations
 
 import numpy as np

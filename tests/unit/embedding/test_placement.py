@@ -1,3 +1,5 @@
+"""Queries and keys in one space: scaling, translation, lift and principal components."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""Figures of trust in an embedding plot, compared with plain loops."""
+
 from __future__ import annotations
 
 import warnings
