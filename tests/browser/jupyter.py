@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -164,8 +163,6 @@ class JupyterLab:
     made: int = 0
     #: Id of the kernel that notebooks share one after another, or None before the first notebook.
     shared_kernel: str | None = None
-    #: Whether a kernel was killed. JupyterLab shows a dialog about it seconds later.
-    killed: bool = False
 
     @classmethod
     def open_in(cls, browser: Browser, server: JupyterServer) -> Self:
@@ -185,14 +182,11 @@ class JupyterLab:
         self.page.wait_for_function("() => window.jupyterapp?.commands !== undefined")
         self.page.evaluate("() => window.jupyterapp.restored")
         self.command("application:set-mode", {"mode": "single-document"})
-        self.killed = False
 
     def close_notebooks(self) -> None:
         """Close all notebooks and end the kernels that are not shared."""
         for notebook in list(self.opened):
             notebook.close()
-        if self.killed:
-            self.load()
 
     def start_again(self) -> None:
         """End the kernels and reload the page: a failed test leaves an unknown state."""
@@ -412,14 +406,6 @@ class Notebook:
             what="restarting the kernel",
             timeout=KERNEL_TIMEOUT,
         )
-
-    def interrupt_kernel(self) -> None:
-        self._run("await sessionContext.session.kernel.interrupt();", what="interrupting")
-
-    def kill_kernel(self, process: int) -> None:
-        """Kill the kernel's process. The tab is reloaded at the end of the test file."""
-        os.kill(process, signal.SIGKILL)
-        self.lab.killed = True
 
     def shut_down_kernel(self) -> None:
         """End the kernel without closing the notebook."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Locator, Page, Route
+    from playwright.sync_api import Browser, Page, Route
 
 # Expected errors: the manager first looks for a widget's script in the folder of the page.
 KNOWN = (r"ERR_FILE_NOT_FOUND \(file:.*/anywidget\.js\)", r"request to https://")
@@ -146,31 +146,19 @@ CELL = """
 import attnviz as av, torch
 weights = torch.softmax(torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)), -1)
 record = av.AttentionRecord.from_weights(weights, list("abcdef"))
+av.options.snapshot = False
 av.HeadView(record, layer=1)
 """
 
 
-def open_converted(tab: Page, folder: Path, cell: str) -> Locator:
-    """Run a cell, convert its notebook to a page without a kernel, and return the view."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+def test_a_view_without_its_kernel_and_picture_shows_what_to_do(tab: Page, tmp_path: Path) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
     NotebookClient(notebook, kernel_name="python3", timeout=100).execute()
     html, _ = HTMLExporter(mathjax_url="data:,").from_notebook_node(notebook)
-    open_page(tab, html, folder)
+    open_page(tab, html, tmp_path)
     root = tab.locator(".attnviz")
-    root.wait_for(state="attached", timeout=FIRST_PICTURE)
+    root.wait_for(timeout=FIRST_PICTURE)
     expect(root).to_have_attribute("data-attnviz-state", "detached")
-    return root
-
-
-def test_a_saved_picture_replaces_a_view_without_its_kernel(tab: Page, tmp_path: Path) -> None:
-    root = open_converted(tab, tmp_path, CELL)
-    expect(root).to_be_hidden()
-    expect(tab.locator(".attnviz-saved img")).to_be_visible()
-
-
-def test_a_view_without_its_kernel_and_picture_shows_what_to_do(tab: Page, tmp_path: Path) -> None:
-    cell = CELL.replace("av.HeadView", "av.options.snapshot = False\nav.HeadView")
-    root = open_converted(tab, tmp_path, cell)
     expect(root).to_contain_text("stored without its kernel")
     expect(root).to_contain_text("view.snapshot()")
     expect(root.get_by_role("button", name="Try again")).to_have_count(0)
