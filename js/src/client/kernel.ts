@@ -24,10 +24,7 @@ export interface MessageModel {
 
 /** Trait that contains the description of the record when the widget is created. */
 const DESCRIPTION = "_description";
-/**
- * Maximum number of sent requests without an answer. Hosts queue or drop messages if there are
- * many.
- */
+/** Maximum number of sent requests without an answer. Hosts queue or drop further messages. */
 export const MAX_IN_FLIGHT = 4;
 /** Milliseconds without an answer after which the view shows that it is waiting. */
 export const WAITING_AFTER_MS = 1_000;

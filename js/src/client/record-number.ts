@@ -10,9 +10,7 @@
 /** Trait that contains the number of the current record. */
 export const RECORD_NUMBER = "_record_number";
 
-/**
- * Return the name of a stack with the number of its record, or only the name if the number is 0.
- */
+/** Return the name of a stack with the number of its record, or the name if the number is 0. */
 export function withNumber(name: string, number: number): string {
   return number === 0 ? name : `${name}@${number}`;
 }

@@ -60,16 +60,11 @@ export interface WeightBlock {
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
-  /**
-   * Query of each row, if the rows are a sample of the queries. Undefined if all queries were used.
-   */
+  /** Query of each row. Undefined unless the rows are a sample of the queries. */
   sampled?: readonly number[];
   /** Flat index and value of the largest cell of each map. Defined only for maps from a kernel. */
   largest?: [number, number][];
-  /**
-   * Sampling interval of a tile: only every n-th query was used. Undefined if all queries were
-   * used.
-   */
+  /** Sampling interval n, if only every n-th query was used. Undefined if all were used. */
   samplingInterval?: number;
 }
 
@@ -84,9 +79,7 @@ export interface ExportedFile {
  */
 const CACHE_BYTES = 64_000_000;
 
-/**
- * Maximum number of cached row ranges that are remembered for one head and one range of columns.
- */
+/** Maximum number of row ranges that are remembered for one head and one range of columns. */
 const MAX_RANGES = 8;
 
 interface CachedWeights {
@@ -173,9 +166,7 @@ export class Source {
     this.#answers = new LruCache(cacheBytes);
   }
 
-  /**
-   * Return the description of the record. The names of the stacks contain the number of the record.
-   */
+  /** Return the description of the record. Its stack names contain the number of the record. */
   async describe(signal?: AbortSignal): Promise<Description> {
     const number = this.record.peek();
     const description = await this.#describe(signal);

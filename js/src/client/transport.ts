@@ -1,7 +1,4 @@
-/**
- * Interface of transports, which send requests to a running kernel or answer them from an exported
- * page.
- */
+/** Interface of transports. They send requests to a kernel, or answer them from a page. */
 
 import type { ReadonlySignal } from "@preact/signals";
 import type {

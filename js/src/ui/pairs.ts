@@ -1,6 +1,4 @@
-/**
- * Pairs of texts: from which of two texts the shown queries and keys come. All functions are pure.
- */
+/** Pairs of texts: from which of two texts the shown queries and keys come. Pure functions. */
 
 import type { Range, TokenList } from "../client/protocol";
 

@@ -38,10 +38,7 @@ export interface PageData {
   /** Traits of the view at the time of the export. */
   state: Record<string, unknown>;
   description: Description;
-  /**
-   * Weights of layers. The list has no entry for a layer if its queries and keys are embedded
-   * instead.
-   */
+  /** Weights of layers, except layers whose queries and keys are embedded instead. */
   blocks: EmbeddedBlock[];
   /** Form of the embedded weights, and the share of all weights that they cover. */
   embedded?: EmbeddedShare;
@@ -167,9 +164,7 @@ export class PageTransport implements Transport {
   }
 }
 
-/**
- * Add to each stack the form of the embedded weights, and the share of all weights that they cover.
- */
+/** Add to each stack the form of the embedded weights, and the share that they cover. */
 function withEmbeddedShare(description: Description, embedded?: EmbeddedShare): Description {
   if (!embedded) return description;
   const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));

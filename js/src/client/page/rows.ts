@@ -58,9 +58,7 @@ export async function completeRows(embedded: EmbeddedWeights): Promise<WeightRow
   const { shape, encoding, maximum, error } = embedded;
   const [numHeads, numRows, columns] = shape;
   const bytes = await inflatedText(embedded.data);
-  /**
-   * Index of each row's first value among the values of a head, followed by the number of values.
-   */
+  /** Index of each row's first value among the values of a head, and finally their number. */
   const rowStarts = new Float64Array(numRows + 1);
   for (let row = 0; row < numRows; row++) {
     const width = Math.max(0, Math.min(columns, row + 1 + (embedded.reach ?? columns)));

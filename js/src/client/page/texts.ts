@@ -1,6 +1,4 @@
-/**
- * Deflated bytes of an exported page. They are stored in the page's data or in separate elements.
- */
+/** Deflated bytes of an exported page, stored in the page's data or in separate elements. */
 
 import { fromBase64, inflate } from "../codec";
 

@@ -83,10 +83,7 @@ export interface EmbeddedLayer {
 
 export interface EmbeddedVectors {
   layers: EmbeddedLayer[];
-  /**
-   * Arrays of little-endian numbers. Each is deflated and stored as a text that `inflatedText`
-   * reads.
-   */
+  /** Arrays of little-endian numbers, deflated and stored as texts for `inflatedText`. */
   arrays: string[];
 }
 

@@ -12,9 +12,7 @@ export interface RecordImage {
   pixels: Uint8ClampedArray<ArrayBuffer>;
 }
 
-/**
- * Decode the image of a reply. @throws Error if the number of bytes does not fit the image size.
- */
+/** Decode the image of a reply. @throws Error if the number of bytes does not fit the size. */
 export function readImage(reply: Reply): RecordImage {
   const { height, width } = reply.header as ImageHeader;
   const bytes = reply.data === null ? new Uint8Array(0) : asBytes(reply.data);

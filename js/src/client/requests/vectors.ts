@@ -5,10 +5,7 @@ import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protoco
 import type { Source } from "../source";
 import { dataOf, MAX_REPLY_BYTES, type Reply } from "../transport";
 
-/**
- * A query vector, the vectors of a range of keys, and the query's logits and weights for these
- * keys.
- */
+/** A query vector, the vectors of a range of keys, and the query's logits and weights for them. */
 export interface Vectors {
   header: RowHeader;
   keys: Range;
@@ -27,9 +24,7 @@ export interface Vectors {
   weightInRange: number;
 }
 
-/**
- * Number of values for each key in a reply in addition to its vector: bias, allowed, logit, weight.
- */
+/** Number of values for each key in addition to its vector: bias, allowed, logit, weight. */
 const NUMBERS_PER_KEY = 4;
 
 /**
@@ -51,9 +46,7 @@ export function splitVectors(
   return parts;
 }
 
-/**
- * Decode a reply. @throws Error if the buffer does not contain the arrays that the header lists.
- */
+/** Decode a reply. @throws Error if the buffer does not fit the arrays that the header lists. */
 export function readVectors(reply: Reply, keys: Range): Vectors {
   const header = reply.header as VectorsHeader;
   // Copy the bytes, because a Float32Array must start at a multiple of 4 bytes. A view of a message

@@ -82,10 +82,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
 };
 
-/**
- * Return the palette of a theme. `overrides` replaces the background and the head colours, for a
- * figure.
- */
+/** Return the palette of a theme. A figure may replace the background and the head colours. */
 export function paletteOf(
   theme: ThemeName,
   overrides?: { background?: string | undefined; colors?: readonly string[] | undefined },

@@ -6,9 +6,7 @@ import type { Scaling } from "./color-scales";
 /** Shared scale, as one of the plots uses it. */
 export interface SharedScale {
   scaling: Signal<Scaling>;
-  /**
-   * Register the largest number of this plot, `own`, and return the largest number of all plots.
-   */
+  /** Register `own`, the largest number of this plot, and return that of all plots together. */
   largest: (own: ReadonlySignal<number>) => ReadonlySignal<number>;
 }
 

@@ -1,6 +1,4 @@
-/**
- * Box that opens below a button. It closes when the reader clicks elsewhere or the focus leaves it.
- */
+/** Box that opens below a button. It closes at a click elsewhere or when it loses the focus. */
 
 import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useRef } from "preact/hooks";

@@ -24,10 +24,7 @@ export interface EffectScale {
   name: string;
   /** Description of the measured quantity, or "" if it is unknown. */
   note: string;
-  /**
-   * Value of a full bar: the largest absolute value after adding standard errors, if they are
-   * known.
-   */
+  /** Value of a full bar: the largest absolute value after adding known standard errors. */
   end: number;
   /** Whether at least one standard error is known and not 0. */
   spread?: boolean;
@@ -149,9 +146,7 @@ function quantityOfEffects({ name, end }: EffectScale): Quantity {
   return { name, signed: true, maximum: end };
 }
 
-/**
- * Format an effect, for example "−14.9", "−14.9 ± 0.2" with a standard error, or "none" for null.
- */
+/** Format an effect: "−14.9", "−14.9 ± 0.2" with a standard error, or "none" for null. */
 export function effectText(
   scale: EffectScale,
   value: number | null,
@@ -338,9 +333,7 @@ export function effectColors(
   ];
 }
 
-/**
- * Return the name of a table column for scores that the user named, for example "score: induction".
- */
+/** Return the name of a table column for scores with a name, for example "score: induction". */
 export function scoreColumn(name: string, of = "score"): string {
   return `${of}: ${name}`;
 }

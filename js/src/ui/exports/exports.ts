@@ -58,10 +58,7 @@ function dataAddress(content: Blob): Promise<string> {
   });
 }
 
-/**
- * Attach the export functions of a view to its root element, and return the entries of its export
- * menu.
- */
+/** Attach the export functions to the root of a view, and return its export menu's entries. */
 export function useExports<S extends RecordState>(
   context: ViewContext<S>,
   exports: Exports,

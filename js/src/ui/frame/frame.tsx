@@ -47,10 +47,7 @@ export interface ViewFrameProps<S extends RecordState> {
   name: string;
   /** Description of the stack, its tokens and the precision. */
   subtitle: string;
-  /**
-   * Description of the plot for screen readers. It changes with the pinned tokens and the keyboard
-   * cursor.
-   */
+  /** Description of the plot for screen readers. It depends on the pins and keyboard cursor. */
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
   /** Keyboard shortcuts and their descriptions. */
@@ -67,9 +64,7 @@ export interface ViewFrameProps<S extends RecordState> {
    * "none" hides the controls for layers and heads.
    */
   choose?: "heads" | "head" | "none";
-  /**
-   * Return the fields of the view's own state that change when the reader chooses another stack.
-   */
+  /** Return the fields of the view's state that change when the reader chooses another stack. */
   onStack?: (stack: StackDescription) => Partial<S>;
   /** Return the fields of the view's own state that must change to make a query visible. */
   onReveal?: (query: number) => Partial<S>;
@@ -178,9 +173,7 @@ function withUndo(keys: FrameProps["keys"]): FrameProps["keys"] {
   return [...keys.slice(0, -1), ["Ctrl-Z", "undo, with Shift: redo"], ...keys.slice(-1)];
 }
 
-/**
- * Render text for screen readers only. They read the text when it changes, unless it is `quiet`.
- */
+/** Render text for screen readers only. They read it when it changes, unless it is `quiet`. */
 function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean }) {
   return (
     <p class="av-unseen av-summary" aria-live={quiet ? "off" : "polite"}>
@@ -189,16 +182,10 @@ function Summary({ text, quiet }: { text: ReadonlySignal<string>; quiet: boolean
   );
 }
 
-/**
- * A view opens with all heads selected if the layer has at most this many. Python uses the same
- * limit.
- */
+/** If a layer has at most this many heads, all are chosen at the start, as in Python. */
 const HEADS_AT_ONCE = 4;
 
-/**
- * Return the heads that are chosen by default: all heads if they are at most `HEADS_AT_ONCE`,
- * otherwise none.
- */
+/** Return the heads that are chosen by default: all or, above `HEADS_AT_ONCE`, none. */
 function defaultHeads(all: number[]): number[] {
   return all.length <= HEADS_AT_ONCE ? all : [];
 }
@@ -651,10 +638,7 @@ function Undo({ history }: { history: History }) {
   );
 }
 
-/**
- * Render the buttons of the header. They open the hidden controls, the help and the export menu, or
- * undo and redo.
- */
+/** Render the buttons of the header: controls, undo and redo, help, and export menu. */
 function Actions(
   props: Pick<FrameProps, "exports" | "form" | "more"> & {
     helping: Signal<boolean>;

@@ -41,9 +41,7 @@ export function offeredHeads(stack: StackDescription, include: IncludeHeads): nu
  */
 export interface HeadGrid {
   stack: string;
-  /**
-   * Head numbers of the columns. null in a gallery, where a column contains different head numbers.
-   */
+  /** Head numbers of the columns. null in a gallery, whose columns mix head numbers. */
   columns: number[] | null;
   rows: (ScoredHead | null)[][];
   /**
@@ -279,9 +277,7 @@ export const SCROLLBAR = 15;
 /** Maximum number of hidden pixels of a cell that counts as completely visible. */
 const MAX_HIDDEN_PIXELS = 3;
 
-/**
- * Return the ranges of rows and columns whose cells are completely visible. The ends are exclusive.
- */
+/** Return the ranges of rows and columns (ends exclusive) that are completely visible. */
 export function wholeInSight(
   layout: GridLayout,
   numRows: number,

@@ -52,10 +52,7 @@ type Cells = readonly (ScoredHead | null)[];
 export interface GridPainting {
   /** Signals that affect the pictures of all cells. */
   follows: readonly ReadonlySignal<unknown>[];
-  /**
-   * Return the data that determines the picture of `cells`. Data that is not loaded yet is
-   * undefined.
-   */
+  /** Return the data that determines the picture of `cells`. Missing data is undefined. */
   sources: (cells: Cells) => readonly unknown[];
   /** Paint the cells of a chunk. The top left corner of the first cell is at (0, 0). */
   paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;

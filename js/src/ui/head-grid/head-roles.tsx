@@ -49,10 +49,7 @@ export function signsOf(names: readonly string[]): string[] {
   });
 }
 
-/**
- * Role with its letter, the background colour of the letter, and the number of heads that have the
- * role.
- */
+/** Role with its letter, the letter's background colour, and the number of its heads. */
 export interface RoleSign {
   name: string;
   sign: string;

@@ -43,9 +43,7 @@ export function whatInWords({
     : `mean of ${headsInWords(chosen)}`;
 }
 
-/**
- * Return the subtitle: the name of the stack, the numbers of tokens and, if known, the precision.
- */
+/** Return the subtitle: name of the stack, numbers of tokens and, if known, precision. */
 export function subtitleOf(viewport: Viewport, error: number | null): string {
   const same = viewport.stack.key_tokens === null;
   const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);

@@ -25,10 +25,7 @@ type Slope = "level" | "slanted" | "upright";
 
 /** Labels of the queries or of the keys. */
 export interface Labels {
-  /**
-   * Whether every visible token has a label. Otherwise only some tokens have one, which is their
-   * index.
-   */
+  /** Whether the labels are tokens. If false, some tokens have their index as label. */
   tokens: boolean;
   size: number;
   /** Maximum length of a label, in pixels. Longer texts are shortened. */
@@ -51,9 +48,7 @@ export interface Layout {
   /** Space for bars below the cells and to their right, in pixels, or 0 without these bars. */
   barsBelow: number;
   barsBeside: number;
-  /**
-   * Space for bars of effects between key labels and cells, in pixels. Undefined without effects.
-   */
+  /** Space for bars of effects above the cells, in pixels. Undefined without effects. */
   effects?: number;
   /**
    * Height of the labels above the cells at the current zoom. `top` reserves the largest height of
@@ -200,9 +195,7 @@ export function layOut(input: LayoutInput): Layout {
   const labelSize = (step: number): number | null =>
     printed ? (step > PRINT_FONT_SIZE ? PRINT_FONT_SIZE : null) : labelSizeAt(step);
   const keyWidth = widest(selection.keys, largest, limit, measure, shapes?.key);
-  /**
-   * Return the sizes of all parts, either with space for token labels or with space for indices.
-   */
+  /** Return the sizes of all parts, with space for token labels or with space for indices. */
   const sizesFor = (labelled: boolean) => {
     const queryWidth = widest(selection.queries, largest, limit, measure, shapes?.query);
     const left = GAP + Math.ceil(labelled ? Math.max(MIN_LEFT, queryWidth) : NUMBERS_LEFT);

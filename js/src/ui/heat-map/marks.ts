@@ -257,9 +257,7 @@ export function focusOf(heatMap: HeatMap): CellAt | null {
   return { row: cellOf(rows, cursor.query), column: cellOf(columns, cursor.key) };
 }
 
-/**
- * Return the marks that may change with the pointer: labels, outlines and bars of pinned tokens.
- */
+/** Return the marks that may change with the pointer: labels, outlines and all bars. */
 export function frontMarks(heatMap: HeatMap): Mark[] {
   const { layout, palette, token, key } = heatMap;
   const { rows, columns } = layout.viewport;
@@ -319,9 +317,7 @@ function lookOf(heatMap: HeatMap, special: Set<number>, index: number): Look {
   return { fill: special.has(index) ? heatMap.palette.muted : heatMap.palette.ink, bold: false };
 }
 
-/**
- * Return the label of a highlighted row or column: its token, or the range of its token indices.
- */
+/** Return the label of a highlighted row or column: its token or range of token indices. */
 function nameOf(axis: Axis, cell: number, tokens: TokenList, labels: Labels): string {
   const [start, stop] = tokensOf(axis, cell);
   if (stop - start > 1) return `${start}–${stop - 1}`;
@@ -606,9 +602,7 @@ function leastNumber(heatMap: HeatMap, end: number): number {
   return signsOf(heatMap) ? end / 100 : MIN_NUMBER;
 }
 
-/**
- * Pixels by which the number below a thin first column extends beyond the left edge of the cells.
- */
+/** Pixels by which the number below a thin first column extends to the left of the cells. */
 const BEFORE_FIRST_NUMBER = 16;
 /**
  * Space for the number at the end of a signed bar, in pixels: height at a vertical bar, and width
@@ -694,9 +688,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
     { kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke },
     ...axisMarks({ x, y: y1 + 4, reach: longest, signs: signs && "both" }, fullBar, palette),
   ];
-  /**
-   * Return the length of a bar on one side of the zero line, or 0 if the bar is on the other side.
-   */
+  /** Return the length of a bar on one side of the zero line, or 0 for the other side. */
   const lengthOf = (i: number, sign: number): number =>
     barLength(Math.max(0, sign * (values[i] ?? 0)), fullBar, longest);
   values.forEach((value, i) => {
@@ -747,10 +739,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
 
 type Side = "query" | "key";
 
-/**
- * Size of the picture of a highlighted patch if rows or columns are too small for labels, in
- * pixels.
- */
+/** Size in pixels of the picture of a highlighted patch, if cells are too small for labels. */
 const HIGHLIGHTED_PATCH_SIZE = 24;
 /** Thickness of the strip of patches along cells that are too small for labels, in pixels. */
 const STRIP_THICKNESS = 5;

@@ -211,9 +211,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     return Math.abs(largestOf(values));
   });
 
-  /**
-   * Return whether the plot shows signed numbers on a scale that is not shared with other plots.
-   */
+  /** Return whether the plot shows signed numbers on a scale that no other plot shares. */
   const ownScale = ({ stack }: Viewport): boolean => stack.signed === true && !context.scale;
 
   // A few large values are typical of pooled means and of signed numbers. A scale up to the largest
@@ -338,9 +336,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
   return {
     /** Viewport of the current state, which may not be drawn yet. */
     viewport,
-    /**
-     * Drawn heat map without pins and pointer. It stays until tiles of the current viewport arrive.
-     */
+    /** Drawn heat map without pins and pointer. It stays until tiles of `viewport` arrive. */
     base,
     /** Drawn heat map with pins, pointer and keyboard cursor. */
     heatMap,
@@ -354,10 +350,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>) {
     cursor,
     search,
     scaling,
-    /**
-     * Zoom in or out by one step. The point `around` stays in place. Default: the centre of the
-     * cells.
-     */
+    /** Zoom by one step. The point `around` (default: the centre) stays in place. */
     zoom: (nearer: boolean, around?: Point) => {
       const now = layout.peek();
       if (!now) return;

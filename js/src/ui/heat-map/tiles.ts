@@ -129,9 +129,7 @@ export class Tiles {
     this.#source = source;
   }
 
-  /**
-   * Load the tiles that are not cached. Call `onArrival` after tiles have arrived and at the end.
-   */
+  /** Load the tiles that are not cached. Call `onArrival` when tiles arrive and at the end. */
   async load(
     requests: readonly TileRequest[],
     signal: AbortSignal,
@@ -182,10 +180,7 @@ export class Tiles {
   }
 }
 
-/**
- * Return the first token of every cell of `tokensPerCell` tokens, and finally the end of the
- * window.
- */
+/** Return the first token of every cell, and finally the end of the window. */
 function starts(window: readonly [number, number], tokensPerCell: number): number[] {
   const out: number[] = [];
   for (let at = window[0]; at < window[1]; at += tokensPerCell) out.push(at);

@@ -19,9 +19,7 @@ interface PanelProps<S extends RecordState> {
   panel: ImagePanel;
 }
 
-/**
- * Insert the shortcuts of the image before the last shortcut of a view, if the view shows an image.
- */
+/** If the view shows an image, insert the image's shortcuts before the last of the view. */
 export function withImageKeys<S extends RecordState>(
   keys: readonly (readonly [string, string])[],
   { image }: ViewContext<S>,

@@ -102,9 +102,7 @@ export function fewSeries(series: readonly HeatSeries[]): HeatSeries[] {
   return [{ ...first, name: `mean of ${heads.length} heads`, heads, how: "mean" }];
 }
 
-/**
- * Return the request for a selection, or null if the mean over queries would need too many weights.
- */
+/** Return the request for a selection, or null if a mean would need too many weights. */
 export function heatQuestion(
   selection: Selection,
   grid: PatchGrid,

@@ -30,9 +30,7 @@ import {
   queryGridOf,
 } from "./state";
 
-/**
- * Smallest width of the view, in pixels, at which the panel is beside the plot instead of below it.
- */
+/** Smallest width of the view, in pixels, at which the panel is beside the plot. */
 const MIN_WIDTH_WITH_PANEL_BESIDE = 760;
 const PANEL_GAP = 28;
 const SHARE = 0.34;
@@ -141,9 +139,7 @@ export function createImagePanel<S extends RecordState>(
 ) {
   const { record, common: state, image: room } = context;
   const hovered = signal<HoveredPatch | null>(null);
-  /**
-   * Whether the colour scale ends at the largest possible weight instead of the largest shown one.
-   */
+  /** Whether the scale ends at the largest possible weight instead of the largest shown one. */
   const wholeScale = signal(false);
   /** Index of the patch grid that the reader chose, or null without a choice. */
   const picked = signal<number | null>(null);
@@ -262,9 +258,7 @@ export function createImagePanel<S extends RecordState>(
       return selection.value === null || (base.value !== null && answers);
     }),
     hovered,
-    /**
-     * Highlight a patch in the panel and its tokens in the view, or remove the highlight for null.
-     */
+    /** Highlight a patch in the panel and its tokens in the view. null removes the highlight. */
     point: (to: HoveredPatch | null) => {
       if (same(hovered.peek(), to)) return;
       hovered.value = to;

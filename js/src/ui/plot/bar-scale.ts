@@ -18,9 +18,7 @@ export const AXIS_HEIGHT = 16;
  * bars differ.
  */
 const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
-/**
- * Shortest axis, in pixels, on which the numbers at its two ends do not touch if they are centred.
- */
+/** Shortest axis, in pixels, on which centred numbers at both ends do not touch. */
 const MIN_LENGTH_CENTRED = 17;
 
 /**
@@ -45,9 +43,7 @@ export function barLength(value: number, end: number, full: number): number {
   return value === 0 ? 0 : Math.min(full, Math.max(0.75, (Math.abs(value) / end) * full));
 }
 
-/**
- * Bar that starts at a zero line. A positive `length` extends to the right or, if `standing`, down.
- */
+/** Bar from a zero line. A positive `length` extends to the right or, if `standing`, down. */
 interface Bar {
   zero: number;
   length: number;

@@ -1,6 +1,4 @@
-/**
- * Touch gestures on a plot: two fingers zoom, and one finger pans if the plot shows only a part.
- */
+/** Touch gestures on a plot: two fingers zoom, and one finger pans if a part is hidden. */
 
 import { useRef } from "preact/hooks";
 

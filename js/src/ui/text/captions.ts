@@ -241,10 +241,7 @@ export function aroundZero(end: string): [string, string, string] {
   return [`−${end}`, "0", `+${end}`];
 }
 
-/**
- * Format a number with three significant digits and without an exponent: "0.0001" instead of
- * "1e-4".
- */
+/** Format a number with three significant digits and no exponent: "0.0001", not "1e-4". */
 export function plainNumber(value: number): string {
   const short = Number(value.toPrecision(3));
   const text = String(short);

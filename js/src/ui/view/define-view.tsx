@@ -121,9 +121,7 @@ interface Widget {
  */
 declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
-/**
- * Horizontal padding of the root on both sides together, in pixels. It must agree with frame.css.
- */
+/** Sum of the root's left and right padding, in pixels. It must agree with frame.css. */
 const PADDING = 48;
 /**
  * Height of a window or iframe, in pixels, below which a page has compact controls. The plot is

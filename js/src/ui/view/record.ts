@@ -75,10 +75,7 @@ export interface RecordState extends ChangedRunState {
    * score or pattern.
    */
   order: string;
-  /**
-   * Smallest score of the heads that are shown, or null. Effects are compared by their absolute
-   * values.
-   */
+  /** Minimum score of the shown heads, or null. Effects are compared by absolute values. */
   min_score: number | null;
   /** Scores of heads, by the name of the score and then by stack. */
   scores: Record<string, Record<string, Scores>>;
@@ -94,9 +91,7 @@ export interface RecordState extends ChangedRunState {
    */
   token_scores: Record<string, Record<string, (number | null)[]>>;
   token_score_notes: Record<string, string>;
-  /**
-   * Name of the token scores that are drawn as one bar for each key, or null for the first ones.
-   */
+  /** Name of the token scores that are drawn as bars of the keys, or null for the first ones. */
   token_score: string | null;
   theme: "auto" | ThemeName;
   /** Form of the controls. "auto" is "compact" in a small window of a page, otherwise "full". */

@@ -36,9 +36,7 @@ export interface CarriedOutcome {
 /** Token or class, by number or by text. */
 type AnswerToken = number | string;
 
-/**
- * Function of the model's output, given by its name and an id. Only the kernel has the function.
- */
+/** Name and id of a function of the model's output. Only the kernel has the function. */
 interface AnswerFunction {
   function: string;
   id: number;
@@ -125,9 +123,7 @@ export const readShownRun = Object.assign(
   { off: "before" as const },
 );
 
-/**
- * Latest reply of the kernel, with the changes and the measured answer for which it was requested.
- */
+/** Latest reply of the kernel, with the changes and the measured answer of the request. */
 export interface ChangeResult {
   changes: RequestedChange[];
   measured: AnswerToken[] | null;

@@ -26,9 +26,7 @@ declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 const SUMMARY = "What if the attention were changed?";
 
-/**
- * Render the panel: in a live view with the possible changes, in a page with the stored results.
- */
+/** Render the panel, with the possible changes in a live view or the stored results of a page. */
 export function WhatIf<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const selection = context.record.selection.value;
   const form = context.controls.value;

@@ -98,9 +98,7 @@ export function CompareGrid({ context, store, drawn, box }: GridProps) {
   );
 }
 
-/**
- * Description of the chosen head, chart of its distance for each member, and legend of the grid.
- */
+/** Description of the chosen head, chart of its distances, and legend of the grid. */
 export function ChosenHead({ context, store }: Pick<GridProps, "context" | "store">) {
   const selection = store.selection.value;
   if (!selection) return null;

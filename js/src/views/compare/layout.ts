@@ -7,9 +7,7 @@ import { type GridCells, type GridLayout, inScrollBox, SCROLLBAR } from "../../u
 
 /** Minimum width in pixels at which panes are side by side. */
 const COLUMNS = 900;
-/**
- * Minimum width in pixels at which panes are side by side in an exported figure with a given width.
- */
+/** Minimum width in pixels at which panes of an exported figure are side by side. */
 const PRINTED_COLUMNS = 1000;
 
 export type Arrangement = "columns" | "stack";
@@ -24,10 +22,7 @@ const MAX_CELL = 40;
 const GAP = 3;
 /** Minimum width of a cell that shows a number such as "0.41". */
 export const WITH_NUMBERS = 27;
-/**
- * Widths of the labels "layer 11" and "L11". Views narrower than `SHORT_LABELS` use the second
- * label.
- */
+/** Widths of the labels "layer 11" and, in views narrower than `SHORT_LABELS`, "L11". */
 const LABEL_WIDTH = 64;
 const SHORT_LABEL_WIDTH = 40;
 /** Width of the label "L11" in an exported figure narrower than `SHORT_LABELS`. */
@@ -50,9 +45,7 @@ export function layOut(options: {
   gallery: boolean;
   width: number;
   mostHeight: number;
-  /**
-   * Whether this is an exported figure with a given width or text size. A figure does not scroll.
-   */
+  /** Whether this is a figure with a given width or text size. A figure does not scroll. */
   printed?: boolean;
 }): GridLayout {
   const { columns, rows, gallery, width, printed = false } = options;

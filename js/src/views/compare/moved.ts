@@ -8,10 +8,7 @@ import type { Range } from "../../client/protocol";
 import { requestStrongest, totalWeight } from "../../client/requests/strongest";
 import type { Source } from "../../client/source";
 
-/**
- * If a head has at most this many weights, all of them are loaded to find the query that changed
- * most.
- */
+/** Maximum number of weights of a head that are loaded to find the query that changed most. */
 const MAX_VALUES = 1 << 18;
 /**
  * If a head has at most this many weights, the kernel finds the query that changed most in some
@@ -29,9 +26,7 @@ export interface Moved {
   query: number;
   /** Whether `query` was chosen because it changed most. False if it is pinned. */
   most: boolean;
-  /**
-   * Weight that moved: half the sum of the absolute changes of all keys and of the attention sink.
-   */
+  /** Weight that moved: half the sum of the absolute changes of all keys and the sink. */
   total: number;
   /**
    * Key that lost the most weight (null if no key lost weight), and key that gained the most (null

@@ -13,13 +13,9 @@ import { HEAD_DEFAULTS, type HeadState } from "../head";
 export interface ComparedStack {
   /** Names of the members' stacks in the record. */
   members: string[];
-  /**
-   * Name of the stack of each difference from member 0, or null if the record does not contain it.
-   */
+  /** Name of the stack of each difference from member 0, or null if the record lacks it. */
   differences: (string | null)[];
-  /**
-   * Total variation distance of each head from the same head of member 0, as the mean over queries.
-   */
+  /** Total variation distance (mean over queries) of each head from the same head of member 0. */
   distances: (Scores | null)[];
   /** Upper bound of the distance that rounding alone causes, or null if unknown. */
   rounding: (Scores | null)[];
