@@ -63,11 +63,6 @@ describe("dots as pixels", () => {
     },
   );
 
-  it("have more pixels on a screen with more pixels", () => {
-    const area = Math.PI * 16;
-    expect(paintedArea(dots(), 3) / 9).toBeCloseTo(area, 0);
-  });
-
   it("paint the corners of squares but not of discs", () => {
     const square = dots({ shape: Uint8Array.of(1) });
     // This pixel is 4.9 pixels from the centre of the dot. It is in the corner of the square, whose

@@ -6,7 +6,6 @@ import {
   printable,
   type Scene,
   shiftAfter,
-  translate,
 } from "../../src/draw/marks";
 import { escapeXml, toSvg } from "../../src/draw/svg";
 
@@ -169,15 +168,5 @@ describe("the mark under the pointer", () => {
     expect(hitTest([curves()], 12, 40)).toEqual({ line: 1 });
     expect(hitTest([curves()], 12, 70)).toBeNull();
     expect(hitTest([curves()], 130, 40)).toBeNull();
-  });
-
-  it("moves with the marks", () => {
-    const moved = translate(
-      [curves(), { kind: "rect", x: 0, y: 0, width: 5, height: 5, meaning: { a: 1 } }],
-      100,
-      10,
-    );
-    expect(hitTest(moved, 101, 11)).toEqual({ a: 1 });
-    expect(hitTest(moved, 112, 50)).toEqual({ line: 1 });
   });
 });

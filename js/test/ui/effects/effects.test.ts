@@ -79,14 +79,6 @@ describe("a bar", () => {
     expect(effectMarks(box, 0, 10, palette).map(({ kind }) => kind)).toEqual(["line"]);
     expect(effectMarks(box, null, 10, palette)).toEqual([]);
   });
-
-  it("extends upwards for positive values if it is vertical", () => {
-    const box = { x: 0, y: 20, width: 6, height: 40, standing: true };
-    const [bar, line] = effectMarks(box, 10, 10, palette) as [RectMark, LineMark];
-    expect([bar.y, bar.height, line.y0]).toEqual([20, 20, 40]);
-    const [below] = effectMarks(box, -5, 10, palette) as [RectMark];
-    expect([below.y, below.height]).toEqual([40, 10]);
-  });
 });
 
 describe("descriptions of effects", () => {

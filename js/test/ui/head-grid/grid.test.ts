@@ -1,13 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
-import {
-  CHUNK,
-  layerGrid,
-  offeredHeads,
-  sightOf,
-  stepCell,
-  wholeInSight,
-} from "../../../src/ui/head-grid/grid";
+import { CHUNK, layerGrid, offeredHeads, sightOf, stepCell } from "../../../src/ui/head-grid/grid";
 import { layOut } from "../../../src/views/model/layout";
 import { stackOf, tokensOf } from "../../builders";
 
@@ -59,21 +52,5 @@ describe("a grid that scrolls", () => {
     expect(far.rows[0]).toBe(39);
     expect(far.rows[1]).toBeLessThanOrEqual(64);
     expect(far.chunks).toEqual([2, 64 / CHUNK]);
-  });
-
-  it("finds the completely visible cells, from one end to the other", () => {
-    const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
-    const { cell, across, left, width, height, boxWidth, boxHeight } = layout;
-    // The first cell is partly hidden after half a step.
-    const { columns } = wholeInSight(layout, 64, { x: across / 2, y: 0 });
-    expect(columns[0]).toBe(1);
-    // The last cell of the range ends in the box, and the next cell does not.
-    const endOfNext = columns[1] * across + cell - across / 2;
-    expect(endOfNext).toBeGreaterThan(boxWidth - left - 18);
-    expect(endOfNext - across).toBeLessThanOrEqual(boxWidth - left + 3);
-    const end = wholeInSight(layout, 64, { x: width - boxWidth, y: height - boxHeight });
-    expect([end.rows[1], end.columns[1]]).toEqual([64, 64]);
-    const small = layOut({ ...options, columns: 4, rows: 4, width: 1000 });
-    expect(wholeInSight(small, 4, { x: 0, y: 0 })).toEqual({ rows: [0, 4], columns: [0, 4] });
   });
 });

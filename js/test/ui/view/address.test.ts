@@ -32,17 +32,6 @@ describe("the URL of a page", () => {
     expect(() => assign(state, { layer: 1 })).not.toThrow();
   });
 
-  it("adds nothing to the browser's history, and preserves the state of its host", () => {
-    history.replaceState({ host: 1 }, "", "#layer=1");
-    open("#layer=1");
-    const before = history.length;
-    assign(state, { layer: 2 });
-    assign(state, { layer: 3 });
-    expect(history.length).toBe(before);
-    expect(history.state).toEqual({ host: 1 });
-    expect(location.hash).toMatch(/layer=3/);
-  });
-
   it("is no longer written when the view has ended", () => {
     open("#layer=1");
     end.abort();

@@ -104,23 +104,24 @@ describe.each([
 });
 
 describe("a page", () => {
-  it("reports what it does not contain", async () => {
-    const page = pageTransport();
-    await expect(page.request("page", {})).rejects.toThrow(/cannot answer “page”/);
-    await expect(page.request("edges", { stack: "self", layer: 3 })).rejects.toThrow(
-      "no edges of layer 3 of “self”",
-    );
-    const classes = { stack: "self", layer: 2, head: 0, system: "kind" };
-    await expect(page.request("classes", { ...classes, system: "tag" })).rejects.toThrow(
-      "no weights by tag",
-    );
-    await expect(page.request("classes", { ...classes, head: 9 })).rejects.toThrow("no head 9");
-    await expect(page.request("statistics", { stack: "cross" })).rejects.toThrow(
-      "no heads of “cross”",
-    );
+  const classes = { stack: "self", layer: 2, head: 0, system: "kind" };
+
+  it.each<[string, object, string]>([
+    ["page", {}, "cannot answer “page”"],
+    ["edges", { stack: "self", layer: 3 }, "no edges of layer 3 of “self”"],
+    ["classes", { ...classes, system: "tag" }, "no weights by tag"],
+    ["classes", { ...classes, head: 9 }, "no head 9"],
+    ["statistics", { stack: "cross" }, "no heads of “cross”"],
+  ])("cannot answer the request %s of %j", async (name, args, message) => {
+    await expect(pageTransport().request(name as "edges", args as never)).rejects.toThrow(message);
+  });
+
+  it("is rejected in another format, and with offsets that its header does not have", async () => {
     expect(() => new AtlasPageTransport({ format: 1 } as never)).toThrow(
       /only format 2 is supported/,
     );
+    const source = new Source(pageTransport());
+    await expect(offsetsOf(source, { ...STACK, offsets: ["0"] }, 2)).rejects.toThrow(/offsets/);
   });
 });
 
@@ -167,13 +168,5 @@ describe("texts", () => {
       [2, 3],
       [3, 3],
     ]);
-  });
-});
-
-describe("offsets", () => {
-  it("are rejected if their size differs from the header", async () => {
-    const transport = pageTransport();
-    const source = new Source(transport);
-    await expect(offsetsOf(source, { ...STACK, offsets: ["0"] }, 2)).rejects.toThrow(/offsets/);
   });
 });

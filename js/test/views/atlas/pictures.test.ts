@@ -4,7 +4,6 @@ import type { AtlasRole, AtlasStack, AtlasTable } from "../../../src/client/prot
 import type { RectMark } from "../../../src/draw/marks";
 import { niceMaximum } from "../../../src/ui/colors/color-scales";
 import { inkOn, PALETTES, rgbOf } from "../../../src/ui/colors/palette";
-import { cellAt, type HeadGrid } from "../../../src/ui/head-grid/grid";
 import { signsOf } from "../../../src/ui/head-grid/head-roles";
 import {
   cellInWords,
@@ -16,7 +15,6 @@ import {
 } from "../../../src/views/atlas/captions";
 import { Table } from "../../../src/views/atlas/client/atlas";
 import { byMatches, byRole, byStatistic } from "../../../src/views/atlas/coloring";
-import { layOut, WITH_LETTER } from "../../../src/views/atlas/layout";
 import {
   barAt,
   drawnBins,
@@ -102,44 +100,6 @@ describe("colours", () => {
         expect(contrast(color, inkOn(color))).toBeGreaterThanOrEqual(4.5);
       }
     }
-  });
-});
-
-describe("cells", () => {
-  const at = (side: number, width: number, rows = side) =>
-    layOut({ columns: side, rows, listed: null, width, mostHeight: 1000 });
-
-  it("have letters for 32 x 32 heads, and are all visible for 96 x 96", () => {
-    const small = at(32, 540);
-    expect(small.cell).toBeGreaterThanOrEqual(12);
-    expect(small.boxWidth).toBeLessThanOrEqual(540);
-    const large = at(96, 1000);
-    expect(large.cell).toBeGreaterThanOrEqual(WITH_LETTER);
-    expect(large.boxWidth).toBe(large.width);
-    expect(large.boxHeight).toBe(large.height);
-  });
-
-  it("are found at their position, but not behind labels", () => {
-    const layout = at(3, 400, 2);
-    const cell = (layer: number, head: number) => ({ layer, head, score: null });
-    const grid = {
-      rows: [
-        [cell(0, 0), null, cell(0, 2)],
-        [cell(4, 0), cell(4, 1), null],
-      ],
-    } as HeadGrid;
-    const { left, top, across, down, cell: side } = layout;
-    const none = { x: 0, y: 0 };
-    const headAt = (x: number, y: number, scroll = none) => cellAt(grid, layout, scroll, { x, y });
-    expect(headAt(left + 1, top + 1)).toMatchObject({ layer: 0, head: 0 });
-    expect(headAt(left + 2 * across + 1, top + side - 1)).toMatchObject({ layer: 0, head: 2 });
-    expect(headAt(left + across, top + down + 1)).toMatchObject({ layer: 4, head: 1 });
-    expect(headAt(left + across, top + 1)).toBeNull();
-    expect(headAt(left - 5, top + 1)).toBeNull();
-    expect(headAt(left + 1, top + side + 1)).toBeNull();
-    expect(headAt(left + across, top + down + 1, { x: across, y: 0 })).toMatchObject({ head: 1 });
-    expect(headAt(left + across, top + down + 1, { x: across + 1, y: 0 })).toBeNull();
-    expect(headAt(5000, 5000)).toBeNull();
   });
 });
 

@@ -23,7 +23,6 @@ import {
   windowAround,
 } from "../../../src/views/head/state";
 import { sentences, stackOf } from "../../builders";
-import { layoutOf } from "./plots";
 
 /** Return the width of a text with ten pixels per character. */
 const measure = (text: string): number => Array.from(text).length * 10;
@@ -69,17 +68,6 @@ describe("labels", () => {
       "注意,カタカナ,한국",
     );
   });
-});
-
-it.each([320, 400, 560, 900, 1600])("the layout has everything in order in %d pixels", (width) => {
-  const texts = Array.from({ length: 12 }, (_, i) => `token${i}`);
-  const { query, key } = layoutOf(texts, { width, measure });
-  const inOrder = [
-    ...[0, query.barStart + query.barReach, query.barStart, query.anchor, query.edge],
-    ...[key.edge, key.anchor, key.barStart, key.barStart + key.barReach, width],
-  ];
-  expect(inOrder).toEqual([...inOrder].sort((a, b) => a - b));
-  expect(key.barReach).toBeGreaterThanOrEqual(width < 400 ? 0 : 60);
 });
 
 describe("plans", () => {

@@ -16,32 +16,11 @@ describe("requests of maps", () => {
 describe("the layout", () => {
   const options = { gallery: false, maxHeight: 600, size: "fit", longest: 64 } as const;
 
-  it("fits the width if thumbnails stay large enough", () => {
-    for (const [columns, width] of [
-      [4, 1000],
-      [12, 1000],
-      [32, 1050],
-      [12, 500],
-    ] as const) {
-      const layout = layOut({ ...options, columns, rows: 6, width });
-      expect(layout.width).toBeLessThanOrEqual(width);
-      expect(layout.cell).toBeGreaterThanOrEqual(24);
-    }
-  });
-
   it("fits every width, even if the size of a thumbnail changes its gap", () => {
     for (let width = 400; width < 800; width++) {
       const layout = layOut({ ...options, columns: 4, rows: 2, width, longest: 25 });
       expect(layout.width).toBeLessThanOrEqual(width);
     }
-  });
-
-  it("scrolls in a box if thumbnails would be too small", () => {
-    const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
-    expect(layout.cell).toBe(24);
-    expect(layout.width).toBeGreaterThan(1000);
-    expect(layout.boxWidth).toBeLessThanOrEqual(1000);
-    expect(layout.boxHeight).toBeLessThanOrEqual(600);
   });
 
   it("gives all cells of a small matrix the same number of pixels", () => {
