@@ -25,19 +25,18 @@ describe("the arrangement of heads", () => {
     expect([grid.offered, grid.all]).toEqual([2, 6]);
   });
 
-  it("steps to neighbours, skips gaps, and stops at the last", () => {
-    const grid = layerGrid(ragged, offeredHeads(ragged, null));
-    expect(stepCell(grid, { row: 0, column: 2 }, 1, 0)).toEqual({ row: 1, column: 0 });
-    expect(stepCell(grid, { row: 1, column: 0 }, 0, 1)).toEqual({ row: 1, column: 0 });
-    expect(stepCell(grid, { row: 0, column: 0 }, -1, 0)).toEqual({ row: 0, column: 0 });
-    expect(stepCell(grid, { row: 0, column: 0 }, 99, 0)).toEqual({ row: 2, column: 0 });
-    expect(stepCell(grid, { row: 0, column: 0 }, 0, Number.MAX_SAFE_INTEGER)).toEqual({
-      row: 0,
-      column: 2,
-    });
-    // A step moves over an empty cell between two heads.
-    const gap = layerGrid(ragged, offeredHeads(ragged, { "0": [0, 2], "7": [1] }));
-    expect(stepCell(gap, { row: 0, column: 0 }, 0, 1)).toEqual({ row: 0, column: 2 });
+  const all = layerGrid(ragged, offeredHeads(ragged, null));
+  const gap = layerGrid(ragged, offeredHeads(ragged, { "0": [0, 2], "7": [1] }));
+  it.each([
+    ["to the nearest head", all, [0, 2], [1, 0], [1, 0]],
+    ["to no head", all, [1, 0], [0, 1], [1, 0]],
+    ["over the first layer", all, [0, 0], [-1, 0], [0, 0]],
+    ["over the last layer", all, [0, 0], [99, 0], [2, 0]],
+    ["over the last head", all, [0, 0], [0, Number.MAX_SAFE_INTEGER], [0, 2]],
+    ["over an empty cell", gap, [0, 0], [0, 1], [0, 2]],
+  ] as const)("steps %s", (_, grid, [row, column], [down, right], expected) => {
+    const cell = stepCell(grid, { row, column }, down, right);
+    expect([cell.row, cell.column]).toEqual(expected);
   });
 });
 
