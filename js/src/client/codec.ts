@@ -121,7 +121,7 @@ function fromBinary(binary: string): Uint8Array<ArrayBuffer> {
 /**
  * Inflate bytes that were deflated by zlib.
  *
- * @throws Error if zlib's checksum shows that the bytes were changed.
+ * @throws Error if the bytes are damaged.
  */
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
   const { readable, writable } = new DecompressionStream("deflate");

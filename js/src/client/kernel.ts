@@ -211,7 +211,7 @@ export class KernelChannel implements Transport {
   }
 
   /**
-   * Return the arguments as the kernel expects them: with the name of the stack but without the
+   * Return the arguments as the kernel expects them: the name of the stack does not contain the
    * number of its record. Return null if the stack belongs to a previous record.
    */
   #kernelArgs(args: object): object | null {

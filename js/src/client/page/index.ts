@@ -202,7 +202,10 @@ function blockReply(
   return replyOf(weights, values, [heads.length, bottom - top, width]);
 }
 
-/** Return one pooled matrix for each group of heads. It is pooled from the mean over the group. */
+/**
+ * Return one pooled matrix for each group. Each is pooled from the mean over the heads of its
+ * group.
+ */
 function pooledReply(
   weights: WeightRows,
   groups: readonly (readonly number[])[],

@@ -17,7 +17,7 @@ export interface EmbeddedKeys {
   shape: [number, number, number];
   encoding: "strongest-keys";
   maximum: number;
-  /** Remaining weight of a row for which the largest code stands. */
+  /** Remaining weight that the largest code stands for. */
   max_rest: number;
   /** Whether the codes of weights are signed. */
   signed?: boolean;

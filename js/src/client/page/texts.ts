@@ -5,7 +5,7 @@ import { fromBase64, inflate } from "../codec";
 /**
  * Inflate a string of the page's data: base64, or "#id" of an element that contains base64.
  *
- * @throws Error if the element is missing or the bytes were changed.
+ * @throws Error if the element is missing or the bytes are damaged.
  */
 export async function inflatedText(text: string): Promise<Uint8Array> {
   return inflate(fromBase64(text.startsWith("#") ? await elementText(text) : text));
