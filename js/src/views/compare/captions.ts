@@ -153,17 +153,18 @@ export function openingInWords(
   selection: CompareSelection,
 ): string {
   if (!opening) return "";
-  const { stack, layer, head, member, distance } = opening;
+  const { stack, layer, head, member, distance, rounding } = opening;
   const isOpeningHead =
     selection.stack.name === stack &&
     selection.layer === layer &&
     selection.head === head &&
     selection.member === member;
   if (!isOpeningHead) return "";
-  return (
-    `Opened at layer ${layer}, head ${head}, which has the largest distance: ` +
-    `${formatSmall(distance)}, the mean over queries.`
-  );
+  const reason =
+    rounding === null
+      ? "which has the largest distance"
+      : "whose distance exceeds its rounding error most";
+  return `Opened at layer ${layer}, head ${head}, ${reason}: ${formatSmall(distance)}, the mean over queries.`;
 }
 
 /** Return the label of the grid, which states the order of its heads. */

@@ -285,7 +285,13 @@ describe("the detail caption", () => {
 
   it("mentions the opening head only while it is shown", () => {
     const opening = { stack: "self", layer: 2, head: 0, member: 1, distance: 0.3, rounding: null };
-    expect(openingInWords(opening, at())).toContain("Opened at layer 2, head 0");
+    expect(openingInWords(opening, at())).toBe(
+      "Opened at layer 2, head 0, which has the largest distance: 0.30, the mean over queries.",
+    );
+    // With rounding errors, Python opens at the head that most exceeds its own.
+    expect(openingInWords({ ...opening, rounding: 0.001 }, at())).toContain(
+      "head 0, whose distance exceeds its rounding error most: 0.30",
+    );
     expect(openingInWords(null, at())).toBe("");
     for (const other of [at({ heads: [2] }), at({}, 2)])
       expect(openingInWords(opening, other)).toBe("");
