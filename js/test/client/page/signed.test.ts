@@ -114,31 +114,28 @@ describe("signed numbers of a page", () => {
         ...{ combine, leave_out: [], pair: "all" as const },
       };
       const results = readStrongest(await transport().request("strongest", request));
+      const combined = (a: number, b: number): number => {
+        if (combine === "mean") return (a + b) / 2;
+        return Math.abs(b) > Math.abs(a) ? b : a;
+      };
       const [first, second] = HEADS as [number[][], number[][]];
-      const combined = first.map((row, r) =>
-        row.map((a, key) => {
-          const b = second[r]?.[key] ?? 0;
-          if (combine === "mean") return (a + b) / 2;
-          return Math.abs(b) > Math.abs(a) ? b : a;
-        }),
-      );
-      const matrices = combine === "separate" ? [first, second] : [combined];
+      const both = first.map((row, r) => row.map((a, key) => combined(a, second[r]?.[key] ?? 0)));
+      const matrices = combine === "separate" ? HEADS : [both];
       expect(results.length).toBe(matrices.length);
       matrices.forEach((matrix, m) => {
         const { keys, weights, sums } = results[m] as (typeof results)[0];
-        const sizes = matrix.map((row) => row.map(Math.abs));
         matrix.forEach((row, r) => {
-          const order = row
-            .map((_, key) => key)
-            .filter((key) => row[key] !== 0)
-            .sort((a, b) => (sizes[r]?.[b] ?? 0) - (sizes[r]?.[a] ?? 0) || a - b)
-            .slice(0, 3);
-          const expectedKeys = [...order, -1, -1, -1].slice(0, 3);
-          expectedKeys.forEach((key, i) => {
-            expect(weights[3 * r + i]).toBeCloseTo(key < 0 ? 0 : (row[key] ?? 0), 5);
-            if (key < 0) expect(keys[3 * r + i]).toBe(-1);
+          const sorted = row
+            .filter((value) => value !== 0)
+            .sort((a, b) => Math.abs(b) - Math.abs(a));
+          const strongest = [...sorted, 0, 0, 0].slice(0, 3);
+          strongest.forEach((value, i) => {
+            const key = keys[3 * r + i] as number;
+            expect(weights[3 * r + i]).toBeCloseTo(value, 5);
+            if (value === 0) expect(key).toBe(-1);
+            else expect(row[key]).toBeCloseTo(value, 5);
           });
-          const sum = (sizes[r] ?? []).reduce((all, size) => all + size, 0);
+          const sum = row.reduce((all, value) => all + Math.abs(value), 0);
           expect(sums[3 * r]).toBeCloseTo(sum, 5);
         });
       });
