@@ -41,7 +41,7 @@ def weights_of_torch(
 
 
 @pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (6, 1), (4, 4)])
-def test_grouped_heads(heads: int, key_heads: int) -> None:
+def test_grouped_heads_equal_torch(heads: int, key_heads: int) -> None:
     queries, keys = vectors(heads, 5, 8), vectors(key_heads, 5, 8, seed=1)
     own = weights_of_torch(queries, keys, scale=0.35, enable_gqa=True)
     attention = QueryKeyAttention(queries, keys, 0.35)
@@ -170,7 +170,7 @@ def test_masked_blocks_are_not_computed(
         assert max(logit_blocks) <= 64
 
 
-def test_log_normalizers_of_empty_rows_and_nan() -> None:
+def test_rows_without_keys_and_nan_have_recognizable_normalizers() -> None:
     flags = torch.ones(1, 4, 4, dtype=torch.bool)
     flags[0, 2] = False
     queries = vectors(1, 4, 8)
@@ -184,7 +184,7 @@ def test_log_normalizers_of_empty_rows_and_nan() -> None:
     assert weights_from_logits(attention.logits(0, slice(2, 3)), sums[2:3]).tolist() == [[0.0] * 4]
 
 
-def test_sums_of_logits_that_overflow() -> None:
+def test_large_logits_do_not_overflow() -> None:
     attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
     sums = attention.log_normalizer(0, slice(0, 1))
     assert sums.tolist() == [60000.0]

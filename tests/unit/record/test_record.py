@@ -60,7 +60,7 @@ def test_unknown_layers_and_heads_are_named(
         captured_record().stacks["self"].weights(**arguments)
 
 
-def test_query_and_key_vectors() -> None:
+def test_a_head_returns_copies_of_its_queries_and_keys() -> None:
     stack = captured_record().stacks["self"]
     queries, keys = stack.queries(layer=2, head=3), stack.keys(layer=2, head=3)
     assert queries is not None
@@ -111,7 +111,7 @@ def test_a_stack_fits_its_tokens() -> None:
         AttentionRecord({})
 
 
-def test_the_stack_of_a_record() -> None:
+def test_a_record_returns_its_stacks_by_name() -> None:
     record = encoder_decoder_record()
     assert record.stack() is record.stacks["encoder"]
     assert record.stack("cross") is record.stacks["cross"]
@@ -137,7 +137,7 @@ def test_a_record_has_tokens_unless_it_has_several_lists() -> None:
         _ = encoder_decoder_record().tokens
 
 
-def test_only_some_layers() -> None:
+def test_a_record_can_keep_some_layers() -> None:
     record = captured_record()
     part = record.only([5, 2, 0, 5])
     assert part.stacks["self"].layers == (2, 5)
@@ -156,7 +156,7 @@ def test_unknown_layers_are_named(layers: list[int]) -> None:
         captured_record().only(layers)
 
 
-def test_one_head_as_a_table() -> None:
+def test_a_head_becomes_a_table_of_queries_and_keys() -> None:
     record = encoder_decoder_record()
     table = record.to_pandas(layer=1, head=4, stack="cross")
     assert_array_equal(table.to_numpy(), shares(5, 4, 6, seed=5)[4])
@@ -214,7 +214,7 @@ def test_a_deep_copy_copies_the_numbers() -> None:
     assert not deep_copy.stack().weights(layer=0).any()
 
 
-def test_the_repr_of_records() -> None:
+def test_the_repr_of_a_record_lists_its_stacks() -> None:
     assert repr(given_record()) == (
         "<AttentionRecord of given: <self: layers 0, 1, 2 to 3 heads each, 5 tokens>>"
     )

@@ -91,7 +91,7 @@ def test_a_measure_with_the_name_of_another_column_is_called_weight() -> None:
     assert list(signed_record("head").to_pandas().columns) == COLUMNS
 
 
-def test_parts_of_a_table() -> None:
+def test_a_table_can_have_one_stack_layer_or_head() -> None:
     record = encoder_decoder_record()
     assert set(record.to_pandas(stack="cross")["stack"]) == {"cross"}
     # A layer means that of the first stack, as for a single head.
@@ -158,7 +158,7 @@ def test_tables_of_long_texts_read_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     assert 0 < largest <= 1 << 22
 
 
-def test_weights_that_are_nan() -> None:
+def test_nan_weights_are_refused() -> None:
     queries = torch.zeros(1, 2, 3, 4)
     record = AttentionRecord.from_qk(list(queries), list(queries), words(3))
     queries[0, 1, 2] = torch.nan
@@ -189,7 +189,9 @@ def with_produced_tokens(record: AttentionRecord) -> AttentionRecord:
 
 
 @pytest.mark.parametrize("window", [None, 3])
-def test_sources_of_a_token(window: int | None) -> None:
+def test_sources_are_the_mean_and_largest_weights_of_the_predicting_query(
+    window: int | None,
+) -> None:
     record = with_produced_tokens(causal(12, window=window))
     stack = record.stack()
     for token, query in ((-1, 11), ("end", 11), (12, 11), (-2, 10), (11, 10), ("t1", 10)):
@@ -217,7 +219,7 @@ def test_sources_of_a_token(window: int | None) -> None:
     assert all(caveat in text for caveat in CAVEATS)
 
 
-def test_sources_of_a_text_that_was_read() -> None:
+def test_sources_of_a_read_token_are_those_of_the_query_before_it() -> None:
     record = causal(6)
     assert record.sources(3).query == 2
     assert record.sources("t3").query == 2

@@ -122,7 +122,7 @@ def test_grids_and_probabilities_are_checked() -> None:
         Candidate("a", 0, float("nan"))
 
 
-def test_positions_by_text() -> None:
+def test_a_text_finds_the_positions_of_its_tokens() -> None:
     pieces = Tokens.of(["[CLS]", "the", "animal", "it", "##it", "##s", "the", "[SEP]"])
     assert pieces.positions("it") == pieces.positions(" it") == (3,)
     assert pieces.positions("##it") == (4,)

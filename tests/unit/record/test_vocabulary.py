@@ -156,7 +156,7 @@ def test_an_unknown_word_is_text_and_a_mask_is_special(checkpoint: Any) -> None:
     assert tokens.special[-3:-1] == (False, True)
 
 
-def test_ids_alone_and_ids_out_of_the_vocabulary(byte_level: Any) -> None:
+def test_ids_without_a_vocabulary_entry_are_shown_as_numbers(byte_level: Any) -> None:
     assert display_tokens([3, 17]).text == ("#3", "#17")
     assert display_tokens([3, 17]).ids == (3, 17)
     assert display_tokens([100_000], tokenizer=byte_level).text == ("#100000",)

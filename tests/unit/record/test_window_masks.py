@@ -50,7 +50,7 @@ def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("with_bias", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
-def test_joined_windows(*, with_bias: bool, causal: bool) -> None:
+def test_joined_windows_equal_a_softmax_per_window(*, with_bias: bool, causal: bool) -> None:
     parts = windows(with_bias=with_bias, causal=causal)
     attention = joined_windows(parts, "module")
     everything = slice(0, TOKENS), slice(0, TOKENS)

@@ -168,11 +168,14 @@ def test_a_reply_about_a_corpus_is_bounded(
     servers: dict[str, Server], counted: list[int], name: str
 ) -> None:
     server, chosen = servers["corpus"], random.Random(name)  # noqa: S311 - no secret
+    answers = set()
     for _ in range(TRIES):
         request_arguments = arguments(CORPUS_REQUESTS.classes[name], chosen)
         # Other projections run in a separate process.
         request_arguments |= {"method": "pca"} if request_arguments.get("method") == "tsne" else {}
-        assert_bounded(server, name, request_arguments, counted)
+        answers.add(assert_bounded(server, name, request_arguments, counted)["attnviz"])
+    # At least one request is valid, or nothing would be tested.
+    assert "reply" in answers
 
 
 ALL = {"stack": "self", "layer": 0, "rows": [0, TOKENS], "columns": [0, 1]}

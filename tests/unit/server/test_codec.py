@@ -76,7 +76,9 @@ def test_codes_rise_with_the_numbers_and_the_largest_error_is_reached(
 
 @settings(max_examples=50)
 @given(blocks(0))
-def test_exact_rows_are_exact(weights: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+def test_float32_loses_nothing_in_any_memory_layout(
+    weights: np.ndarray[Any, np.dtype[np.float32]],
+) -> None:
     encoded = encode(weights, "float32")
     assert (encoded.error, len(encoded.data)) == (0.0, 4 * weights.size)
     assert_array_equal(decode(encoded), weights)
@@ -103,7 +105,7 @@ def test_exact_numbers_with_many_zeros_are_compressed_without_loss(
     assert_array_equal(decode(encoded), weights)
 
 
-def test_nothing_but_zeros() -> None:
+def test_zeros_are_encoded_without_error() -> None:
     encoded = encode(np.zeros((1, 2, 2), np.float32), "uint8", 0.0)
     assert (encoded.data, encoded.error) == (bytes(4), 0.0)
     assert_array_equal(decode(encoded), 0)
@@ -137,7 +139,7 @@ def test_numbers_that_cannot_be_encoded_are_refused(
         encode(numbers, precision, signed=signed)
 
 
-def test_an_unknown_precision_or_encoding() -> None:
+def test_unknown_precisions_and_encodings_are_refused() -> None:
     with pytest.raises(ValueError, match="precision='float16' must be"):
         encode(np.zeros((1, 1, 1), np.float32), "float16")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="encoding 'zip' is unknown"):

@@ -63,7 +63,7 @@ def values_of(reply: Reply) -> NDArray[np.float32]:
     )
 
 
-def test_the_description() -> None:
+def test_a_record_is_described() -> None:
     record = captured_record()
     description: dict[str, Any] = json.loads(json.dumps(describe(record)))
     tokens = {

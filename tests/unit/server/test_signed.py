@@ -31,7 +31,7 @@ def signed_stack(*shape: int) -> AttentionStack:
     return stack_of(StoredWeights(numbers), signed=True)
 
 
-def test_the_description_of_a_signed_stack() -> None:
+def test_a_signed_stack_is_described() -> None:
     (described,) = describe(difference_record())["stacks"]
     largest = max(
         np.abs(difference_record().stack().weights(layer=0, head=head)).max() for head in range(4)

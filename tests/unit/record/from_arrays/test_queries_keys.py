@@ -100,7 +100,8 @@ def test_weights_are_a_softmax_in_double_precision(data: st.DataObject) -> None:
     if window is not None:
         allowed &= np.abs(ahead) < window
     masks: dict[str, Any] = {"causal": causal, "window": window}
-    flags = torch.rand(data.draw(st.sampled_from([1, heads])), num_queries, num_keys) < 0.7
+    shape = data.draw(st.sampled_from([1, heads])), num_queries, num_keys
+    flags = torch.from_numpy(np.random.default_rng(seed).random(shape) < 0.7)
     kind = data.draw(st.sampled_from(["none", "bool", "added"]))
     if kind != "none":
         added = torch.zeros(flags.shape).masked_fill(~flags, -torch.inf)
