@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,64 +30,50 @@ def image() -> av.AttentionRecord:
     return av.AttentionRecord.from_weights([[THREE]], patches, images=pixels)
 
 
+OTHER_STACK = random_record(0, WORDS, stack="cross")
+OTHER_WORDS = random_record(0, ["x", " y", " z", " q"])
+DIFFERENCE = av.compare(A, random_record(1, WORDS)).difference
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("arguments", "options", "error", "message"),
     [
-        (lambda: av.compare(A, "text"), TypeError, "b is a str; pass two records"),
-        (lambda: av.compare(A, A, "text"), TypeError, "Do not pass c"),
-        (lambda: av.compare(A, A, tokenizer=1), TypeError, "Do not pass tokenizer"),
-        (lambda: av.compare(object(), "text"), TypeError, "a model and two inputs"),
-        (lambda: av.compare((object(),), "text"), TypeError, "a is 1 models"),
-        (
-            lambda: av.compare((object(), object()), "one", "two"),
-            TypeError,
-            "there are two inputs",
-        ),
-        (lambda: av.compare(iter([])), TypeError, "a is 0 models"),
-        (lambda: av.compare(iter([A])), TypeError, "a is 1 models"),
-        (lambda: av.compare(A, A, names="ab"), ValueError, "must be at least two strings"),
-        (lambda: av.compare(A, A, names=("a", "")), ValueError, "must be at least two strings"),
-        (lambda: av.compare(A, A, names=("a", "a")), ValueError, "must be different"),
-        (lambda: av.compare([A] * 3, names=["x", "y"]), ValueError, "2 names for 3 members"),
-        (
-            lambda: av.compare(A, A).distance(measure="cosine"),  # type: ignore[arg-type]
-            ValueError,
-            "must be one of 'total variation', 'Jensen-Shannon'",
-        ),
-        (lambda: av.compare(A, A).to_pandas(top_k=0), ValueError, "top_k=0 must be at least 1"),
-        (lambda: av.compare(A, A).distance("cross"), KeyError, "this record has 'self'"),
-        (lambda: av.compare([A] * 4).pair(4), IndexError, "must be one of 1 to 3"),
-        (lambda: av.compare([A] * 4).pair("4"), KeyError, "Pass one of '0', '1'"),
-        (
-            lambda: av.compare(A.only(0), A.only(1)),
-            ValueError,
-            "no layer in common: a has 0, b has 1",
-        ),
-        (
-            lambda: av.compare(A, random_record(0, WORDS, stack="cross")),
-            ValueError,
-            "no stack in common: a has 'self', b has 'cross'",
-        ),
-        (lambda: av.compare(A, scores()), ValueError, "Pass both with the same normalized="),
-        (
-            lambda: av.compare(A, av.compare(A, random_record(1, WORDS)).difference),
-            ValueError,
-            r"of b has signed numbers \(difference\)",
-        ),
-        (
-            lambda: av.compare(A, random_record(0, ["x", " y", " z", " q"])),
-            ValueError,
-            "a and b have no token in common: 3 tokens such as 'a'",
-        ),
-        (
-            lambda: av.compare(record(THREE, WORDS), image()),
-            ValueError,
-            r"3 tokens such as 'a' and 3 patches such as '\[1\]'",
-        ),
+        ((A, "text"), {}, TypeError, "b is a str; pass two records"),
+        ((A, A, "text"), {}, TypeError, "Do not pass c"),
+        ((A, A), {"tokenizer": 1}, TypeError, "Do not pass tokenizer"),
+        ((object(), "text"), {}, TypeError, "a model and two inputs"),
+        (((object(),), "text"), {}, TypeError, "a is 1 models"),
+        (((object(), object()), "one", "two"), {}, TypeError, "there are two inputs"),
+        (([],), {}, TypeError, "a is 0 models"),
+        ((iter([A]),), {}, TypeError, "a is 1 models"),
+        ((A, A), {"names": "ab"}, ValueError, "must be at least two strings"),
+        ((A, A), {"names": ("a", "")}, ValueError, "must be at least two strings"),
+        ((A, A), {"names": ("a", "a")}, ValueError, "must be different"),
+        (([A] * 3,), {"names": ["x", "y"]}, ValueError, "2 names for 3 members"),
+        ((A.only(0), A.only(1)), {}, ValueError, "no layer in common: a has 0, b has 1"),
+        ((A, OTHER_STACK), {}, ValueError, "no stack in common: a has 'self', b has 'cross'"),
+        ((A, scores()), {}, ValueError, "Pass both with the same normalized="),
+        ((A, DIFFERENCE), {}, ValueError, r"of b has signed numbers \(difference\)"),
+        ((A, OTHER_WORDS), {}, ValueError, "no token in common: 3 tokens such as 'a'"),
+        ((record(THREE, WORDS), image()), {}, ValueError, r"'a' and 3 patches such as '\[1\]'"),
     ],
 )
-def test_an_invalid_comparison_is_refused(
-    call: Callable[[], Any], error: type[Exception], message: str
+def test_records_and_arguments_that_do_not_fit_are_refused(
+    arguments: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        call()
+        av.compare(*arguments, **options)
+
+
+def test_invalid_questions_to_a_comparison_are_refused() -> None:
+    comparison = av.compare([A] * 4)
+    with pytest.raises(ValueError, match="must be one of 'total variation', 'Jensen-Shannon'"):
+        comparison.distance(measure="cosine")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="top_k=0 must be at least 1"):
+        comparison.to_pandas(top_k=0)
+    with pytest.raises(KeyError, match="this record has 'self'"):
+        comparison.distance("cross")
+    with pytest.raises(IndexError, match="must be one of 1 to 3"):
+        comparison.pair(4)
+    with pytest.raises(KeyError, match="Pass one of '0', '1'"):
+        comparison.pair("4")

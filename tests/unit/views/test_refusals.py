@@ -142,69 +142,44 @@ def signed_record() -> AttentionRecord:
     return AttentionRecord.from_weights(numbers, ["a", "b"], signed=True, measure="difference")
 
 
-# Call, error type and error.
-CALLS: list[tuple[Callable[[], Any], type[Exception], str]] = [
-    (lambda: SMALL_HEAD(head=1), TypeError, r"no argument 'head'; did you mean 'heads'\?; it tak"),
-    (lambda: SMALL_HEAD(_esm="alert(1)"), TypeError, "no argument '_esm'"),
-    (lambda: compare_view(scores={}), TypeError, "CompareView has no argument 'scores'"),
+# Function, its arguments, error type and error.
+CALLS: list[tuple[Callable[..., Any], list[Any], type[Exception], str]] = [
+    (partial(SMALL_HEAD, head=1), [], TypeError, r"no argument 'head'; did you mean 'heads'\?; it"),
+    (partial(SMALL_HEAD, _esm="alert(1)"), [], TypeError, "no argument '_esm'"),
+    (partial(compare_view, scores={}), [], TypeError, "CompareView has no argument 'scores'"),
+    (setattr, [SMALL_HEAD(), "head", 1], AttributeError, r"no attribute 'head'; did .* 'heads'"),
+    (setattr, [SMALL_HEAD(), "foo", []], AttributeError, "has no attribute 'foo'$"),
+    (av.HeadView, [[given_record()] * 3], TypeError, "a list of 3 records, but a view shows one"),
+    (av.HeadView, [[shares(1, 2, 2)]], TypeError, r"got list\. .*attnviz.extract"),
+    (av.HeadView, [None], TypeError, "must be an AttentionRecord, got NoneType"),
+    (av.CompareView, [given_record()], TypeError, r"got AttentionRecord\. .*compare\(record_a"),
     (
-        lambda: setattr(SMALL_HEAD(), "head", 1),
-        AttributeError,
-        r"HeadView has no attribute 'head'; did .* 'heads'",
-    ),
-    (lambda: setattr(SMALL_HEAD(), "foo", []), AttributeError, r"has no attribute 'foo'$"),
-    (
-        lambda: av.HeadView([given_record()] * 3),  # type: ignore[arg-type]
-        TypeError,
-        r"a list of 3 records, but a view shows one. Pass record",
-    ),
-    (
-        lambda: av.HeadView([shares(1, 2, 2)]),  # type: ignore[arg-type]
-        TypeError,
-        r"must be an AttentionRecord, got list\. .*attnviz.extract",
-    ),
-    (lambda: av.HeadView(None), TypeError, "must be an AttentionRecord, got NoneType"),  # type: ignore[arg-type]
-    (
-        lambda: av.CompareView(given_record()),  # type: ignore[arg-type]
-        TypeError,
-        r"got AttentionRecord\. .* attnviz.compare\(record_a",
-    ),
-    (
-        lambda: av.HeadView(captured_record(), include_layers=[4]),
+        partial(av.HeadView, include_layers=[4]),
+        [captured_record()],
         IndexError,
         r"layers=\[4\]: this record has layers 0, 2, 3",
     ),
     (
-        lambda: av.HeadView(captured_record(), include_layers="all"),  # type: ignore[arg-type]
+        partial(av.HeadView, include_layers="all"),  # type: ignore[arg-type]
+        [captured_record()],
         TypeError,
         r"include_layers must be .*\. Got 'all'",
     ),
+    (partial(av.HeadView, order="self"), [signed_record()], TraitError, "are signed. Pass scores="),
     (
-        lambda: av.HeadView(signed_record(), order="self"),
-        TraitError,
-        r"order='self': .* are signed\. Pass scores=",
-    ),
-    (
-        lambda: av.NeuronView(given_record()),
+        av.NeuronView,
+        [given_record()],
         ValueError,
         r"created from weights.*attnviz\.extract.*HeadView, ModelView or MatrixView",
     ),
-    (
-        lambda: av.NeuronView(signed_record()),
-        ValueError,
-        r"\(difference\) are signed.*record of weights.*HeadView",
-    ),
-    (
-        lambda: av.NeuronView(merged_record()),
-        ValueError,
-        r"merged into words.*before merge_words\(\).*HeadView",
-    ),
+    (av.NeuronView, [signed_record()], ValueError, r"\(difference\) are signed.*HeadView"),
+    (av.NeuronView, [merged_record()], ValueError, r"merged into words.*before merge_words\(\)"),
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "message"), CALLS)
+@pytest.mark.parametrize(("function", "arguments", "error", "message"), CALLS)
 def test_an_invalid_call_is_refused(
-    call: Callable[[], Any], error: type[Exception], message: str
+    function: Callable[..., Any], arguments: list[Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        call()
+        function(*arguments)
