@@ -214,6 +214,27 @@ def test_a_run_that_hangs_ends_and_says_where(tmp_path: Path, body: str, output:
     assert output in answer.stdout
 
 
+SLOW = """
+import pytest
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", range(60))
+def test_slow(case):
+    pass
+
+def test_quick():
+    pass
+"""
+
+
+def test_about_a_quarter_of_the_slow_tests_is_a_sample(tmp_path: Path) -> None:
+    files = {"conftest.py": CONFTEST, "test_slow.py": SLOW}
+    output = run_here(tmp_path, files, "--slow-sample=seed", "--collect-only", "-q").stdout
+    assert "test_slow.py::test_quick" in output
+    # 15 are expected. Five standard deviations of a binomial distribution are 17.
+    assert 0 < len(re.findall(r"test_slow\[", output)) < 32
+
+
 def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
     names = run_tests.files()
     assert set(names) == {
