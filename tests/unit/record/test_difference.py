@@ -11,10 +11,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
-from attnviz.record.masks import BandMask, Mask
+from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
+from unit.formulas import weights_of
 from unit.records import shares, vectors
 
 QUERIES, KEYS = 7, 9
@@ -23,6 +24,17 @@ QUERIES, KEYS = 7, 9
 def side(seed: int, mask: Mask | None = None) -> QueryKeyAttention:
     queries, keys = vectors(4, QUERIES, 8, seed=seed), vectors(2, KEYS, 8, seed=seed + 100)
     return QueryKeyAttention(queries, keys, 0.8, mask=mask)
+
+
+def test_rows_that_one_side_lacks_are_zero() -> None:
+    flags = torch.ones(2, 1, QUERIES, KEYS, dtype=torch.bool)
+    flags[0, 0, 2] = flags[1, 0, 5] = False
+    a, b = (side(number, PackedMask.pack(mask)) for number, mask in enumerate(flags))
+    difference = DifferenceAttention(a, b)
+    for head in range(4):
+        numbers = difference.weights(head, slice(0, QUERIES), slice(0, KEYS))
+        assert_allclose(numbers, weights_of(difference)[head], atol=1e-6)
+        assert np.flatnonzero(~numbers.any(axis=1)).tolist() == [2, 5]
 
 
 def test_the_difference_to_itself_is_zero_and_the_order_sets_the_sign() -> None:
