@@ -10,48 +10,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias
+from model_types.build import tiny_model
 from models.make_models import largest_error, make_model, reference
-from models.tiny import built
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61]])
 
-_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-_ENCODER = {
-    "vocab_size": 400,
-    "hidden_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-}
-_DECODER = {"vocab_size": 400, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64, **_IDS}
-_DISENTANGLED = {**_ENCODER, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
-
-KINDS: dict[str, tuple[str, dict[str, Any]]] = {
-    "bloom": (
-        "BloomForCausalLM",
-        {**_IDS, "vocab_size": 400, "hidden_size": 48, "n_layer": 2, "n_head": 4},
-    ),
-    "gptj": ("GPTJForCausalLM", {**_DECODER, "rotary_dim": 4}),
-    "codegen": ("CodeGenForCausalLM", {**_DECODER, "n_embd": 64, "rotary_dim": 4}),
-    "deberta": ("DebertaModel", _DISENTANGLED),
-    "deberta v2": ("DebertaV2Model", _DISENTANGLED),
-    "xlnet": (
-        "XLNetModel",
-        {"vocab_size": 400, "d_model": 48, "n_layer": 2, "n_head": 4, "d_inner": 64},
-    ),
+# Classes by model type.
+CLASSES = {
+    "bloom": "BloomForCausalLM",
+    "gptj": "GPTJForCausalLM",
+    "codegen": "CodeGenForCausalLM",
+    "deberta": "DebertaModel",
+    "deberta-v2": "DebertaV2Model",
+    "xlnet": "XLNetModel",
 }
 
 
-def model_of(kind: str) -> Any:
-    """Return a sharpened model. Every call returns an equal model."""
-    name, settings = KINDS[kind]
-    return built(name, settings)
+def model_of(model_type: str) -> Any:
+    """Return a tiny model. Every call returns an equal model."""
+    relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+    settings = relative if model_type.startswith("deberta") else {}
+    return tiny_model(model_type, CLASSES[model_type], settings)
 
 
 def test_queries_and_keys_give_the_weights_by_hand() -> None:
@@ -62,7 +45,7 @@ def test_queries_and_keys_give_the_weights_by_hand() -> None:
         queries, keys = (side(layer=1, head=head) for side in (stack.queries, stack.keys))
         assert queries is not None
         assert keys is not None
-        logits = queries @ keys.T / np.sqrt(12) + 2.0 ** (-2 * (head + 1)) * positions
+        logits = queries @ keys.T / np.sqrt(16) + 2.0 ** (-2 * (head + 1)) * positions
         logits[positions[:, None] < positions] = -np.inf
         powers = np.exp(logits - logits.max(1, keepdims=True))
         expected = powers / powers.sum(1, keepdims=True)
@@ -77,7 +60,7 @@ def test_a_position_bias_is_stored_compactly_and_a_causal_mask_is_recognised() -
     assert attention.bias.values.shape == (4, 1, IDS.shape[1])
 
 
-@pytest.mark.parametrize("kind", ["deberta", "deberta v2", "xlnet"])
+@pytest.mark.parametrize("kind", ["deberta", "deberta-v2", "xlnet"])
 def test_disentangled_attention_notes_that_products_are_only_a_part(kind: str) -> None:
     record = extract(model_of(kind), {"input_ids": IDS})
     assert any("only a part of the logits" in note for note in record.notes)
@@ -132,9 +115,6 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
         extract(with_factor(less), arguments)
 
 
-_LONG = {**_ENCODER, "max_position_embeddings": 66, "attention_window": [4, 4], "pad_token_id": 1}
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -146,8 +126,7 @@ _LONG = {**_ENCODER, "max_position_embeddings": 66, "attention_window": [4, 4], 
 )
 def test_longformer_is_refused(name: str) -> None:
     """Longformer's classifiers have tokens with global attention. Only their rows could be read."""
-    kind = getattr(transformers, name)
-    model = kind(transformers.LongformerConfig(**_LONG, sep_token_id=2)).eval()
+    model = tiny_model("longformer", name, {"attention_window": 4, "sep_token_id": 2})
     # A question, and the text after two separators.
     ids = torch.tensor([[5, 17, 42, 2, 2, 8, 23, 5, 61, 7, 12, 2]])
     with pytest.raises(NotImplementedError, match="LongformerSelfAttention"):
@@ -155,19 +134,7 @@ def test_longformer_is_refused(name: str) -> None:
 
 
 def test_led_is_shown_without_its_encoder_or_refused() -> None:
-    size = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4}
-    config = transformers.LEDConfig(
-        **size,
-        decoder_attention_heads=4,
-        d_model=48,
-        encoder_ffn_dim=64,
-        decoder_ffn_dim=64,
-        vocab_size=400,
-        attention_window=[4, 4],
-        max_encoder_position_embeddings=64,
-        max_decoder_position_embeddings=64,
-    )
-    model = transformers.LEDForConditionalGeneration(config).eval()
+    model = tiny_model("led", "LEDForConditionalGeneration", {"attention_window": 4})
     inputs = {"input_ids": IDS, "decoder_input_ids": IDS[:, :5]}
     with pytest.warns(UserWarning, match=r"LEDEncoderSelfAttention"):
         record = extract(model, inputs)
