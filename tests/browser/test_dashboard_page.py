@@ -10,7 +10,6 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.pages import svg
 from unit.records import shares, words
 
 if TYPE_CHECKING:
@@ -102,10 +101,3 @@ def test_the_controls_of_a_pane_open_by_their_button(show: Show, page: Page) -> 
     expect(pane.locator(".av-muted").last).to_contain_text("Top key per query drawn")
     page.keyboard.press("Escape")
     expect(lines).to_have_count(0)
-
-
-def test_bars_of_a_pinned_token_fit_in_the_width_of_a_notebook(show: Show, page: Page) -> None:
-    page.set_viewport_size({"width": 912, "height": 780})
-    root = show(av.Dashboard(record(), layer=3, heads=[1, 7], token=10))
-    page.mouse.move(0, 0)
-    assert "from “t10”" in svg(root.locator(".av-pane-head"))

@@ -306,12 +306,6 @@ def test_the_pdf_is_one_page_of_vectors_and_text_with_its_fonts(saved: Path) -> 
     assert differing_share(np.asarray(printed, np.float64) / 255, drawn) < MAX_DIFFERING
 
 
-def test_the_png_contains_its_resolution(saved: Path) -> None:
-    with Image.open(saved / "x.png") as picture:
-        assert picture.info["dpi"] == pytest.approx((300, 300), abs=0.02)
-        assert picture.width == pytest.approx(84 / 25.4 * 300, abs=1)
-
-
 @pytest.mark.slow
 def test_colour_scale_and_heat_map_have_no_seams(tmp_path: Path) -> None:
     weights = np.full((1, 1, 9, 9), 0.5, np.float32)

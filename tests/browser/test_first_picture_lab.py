@@ -82,28 +82,11 @@ def test_each_view_receives_its_description_without_a_request(notebook: Notebook
     assert "describe" not in requests_of(notebook, cell, views=2)
 
 
-def test_the_description_is_stored_nowhere(notebook: Notebook) -> None:
-    """Neither the kernel, nor JupyterLab, nor the saved notebook contains it."""
-    assert notebook.evaluate("headview.get_state()['_description']") is None
-    state = notebook.lab.page.evaluate(
-        """async (id) => {
-          const { rendermime } = window.jupyterapp.shell.currentWidget.content;
-          const renderer = rendermime.createRenderer("application/vnd.jupyter.widget-view+json");
-          const manager = await renderer._manager.promise;
-          const saved = (await manager.get_state()).state[id];
-          const { _code, _esm, ...rest } = saved.state;
-          return [saved.buffers?.length ?? 0, rest._description, JSON.stringify(rest).length];
-        }""",
-        notebook.evaluate("headview.model_id"),
-    )
-    assert state[:2] == [0, None]
-    assert state[2] < 4_000
-
-
 def test_a_reloaded_page_requests_the_descriptions(notebook: Notebook) -> None:
     """After a reload, one message has the state of all widgets, without descriptions."""
     page = notebook.lab.page
     notebook.save()
+    # The kernel does not keep descriptions.
     assert notebook.evaluate(
         "all(view.get_state()['_description'] is None for view in (headview, matrixview))"
     )
