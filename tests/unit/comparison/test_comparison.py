@@ -56,9 +56,57 @@ def test_jensen_shannon_by_hand() -> None:
     comparison = av.compare(
         record([[1.0, 0.0], [0.5, 0.5]], ["a", "b"]), record([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
     )
+    assert comparison.distance()[0] == pytest.approx([0.25])
     # Distance of (1/2, 1/2) and (0, 1), with the mean (1/4, 3/4).
     expected = (0.5 * np.log2(2) + 0.5 * np.log2(2 / 3)) / 2 + np.log2(4 / 3) / 2
     assert comparison.distance(measure="Jensen-Shannon")[0] == pytest.approx([expected / 2])
+
+
+def test_a_query_without_weights_is_not_compared() -> None:
+    comparison = av.compare(
+        record([[1.0, 0.0], [0.5, 0.5]], ["a", "b"]), record([[0.75, 0.25], [0.0, 0.0]], ["a", "b"])
+    )
+    assert comparison.distance()[0] == pytest.approx([0.25])
+
+
+def test_squares_of_rounding_errors_add_up() -> None:
+    """Compare layers 0 and 9, which have the same vectors, 3 and 12 rounding errors."""
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = torch.randn(2, 1, 8, 40, 16, generator=generator) * 2
+    tokens = [f" w{number}" for number in range(40)]
+    single, half = (
+        av.AttentionRecord.from_qk(
+            queries.to(dtype).repeat(2, 1, 1, 1),
+            keys.to(dtype).repeat(2, 1, 1, 1),
+            tokens,
+            layers=[0, 9],
+        )
+        for dtype in (torch.float32, torch.float16)
+    )
+    first, tenth = av.compare(half, half).rounding()
+    assert tenth.mean() / first.mean() == pytest.approx((12 / 3) ** 0.5, rel=0.2)
+    # The coarser precision counts.
+    assert av.compare(single, half).rounding()[0].mean() == pytest.approx(first.mean(), rel=0.05)
+    pair = av.compare([single, single, half]).pair(1)
+    assert np.array_equal(pair.rounding(), av.compare(single, single).rounding())
+
+
+@pytest.mark.parametrize("heads", [3, 1])
+def test_the_largest_changes_are_listed_as_by_sorting(heads: int) -> None:
+    tokens = [f" w{number}" for number in range(9)]
+    records = [
+        av.AttentionRecord.from_weights(
+            [layer[:heads] for layer in random_record(seed, tokens).to_numpy()[:heads]], tokens
+        )
+        for seed in (0, 1)
+    ]
+    comparison = av.compare(*records)
+    changes = np.subtract(comparison.b.to_numpy(), comparison.a.to_numpy())
+    table = comparison.to_pandas(top_k=20)
+    expected = np.sort(np.abs(changes), axis=None)[::-1][:20]
+    assert np.abs(table["difference"]).tolist() == pytest.approx(expected.tolist())
+    positions = tuple(table[["layer", "head", "query", "key"]].to_numpy().T)
+    assert table["difference"].tolist() == pytest.approx(changes[positions].tolist())
 
 
 def test_the_weight_of_a_sink_counts() -> None:

@@ -115,7 +115,9 @@ def test_long_texts_are_sampled_and_described_so() -> None:
 
 def test_checkpoints_are_compared_with_the_first() -> None:
     words = [f" w{number}" for number in range(6)]
-    members = [random_record(seed, words) for seed in range(4)]
+    # In each text, another word is replaced.
+    texts = [[*words[:seed], f" new{seed}", *words[seed + 1 :]] for seed in range(4)]
+    members = [random_record(seed, text) for seed, text in enumerate(texts)]
     comparison = av.compare(members)
     assert comparison.names == ("0", "1", "2", "3")
     assert len(comparison.members) == 4
@@ -126,9 +128,14 @@ def test_checkpoints_are_compared_with_the_first() -> None:
     described = comparison.describe()["stacks"]["self"]
     for number in (1, 2, 3):
         two = av.compare(members[0], members[number])
-        assert comparison.pair(number).names == ("0", str(number))
+        pair = comparison.pair(number)
+        assert pair.names == ("0", str(number))
+        assert pair.alignment()[0].text == two.alignment()[0].text
+        assert np.array_equal(pair.rounding()[0], two.rounding()[0])
+        stack = comparison.record().stack(f"self: {number}")
+        assert stack.query_tokens.text == members[number].tokens.text
         for distances_of_pair, expected_distances in zip(
-            comparison.pair(number).distance(), two.distance(), strict=True
+            pair.distance(), two.distance(), strict=True
         ):
             assert np.array_equal(distances_of_pair, expected_distances)
         assert described["distances"][number] == [
@@ -189,17 +196,17 @@ def test_random_texts_keep_all_their_weights() -> None:
 
 
 def test_images_of_both_members_are_kept() -> None:
-    grid = PatchGrid(image=0, start=1, rows=1, columns=2)
+    grids = tuple(PatchGrid(image=image, start=1 + image, rows=1, columns=1) for image in (0, 1))
     tokens = Tokens.of(["[CLS]", "[1]", "[2]"], special=[True, False, False])
-    tokens = Tokens(**{**vars(tokens), "grids": (grid,)})
-    images = [np.full((2, 4, 3), value, np.uint8) for value in (0, 255)]
-    records = [
-        av.AttentionRecord.from_weights([[THREE]], tokens, images=[image]) for image in images
-    ]
+    tokens = Tokens(**{**vars(tokens), "grids": grids})
+    images = [[np.full((2, 2, 3), first + image, np.uint8) for image in (0, 1)] for first in (0, 9)]
+    records = [av.AttentionRecord.from_weights([[THREE]], tokens, images=own) for own in images]
     combined = av.compare(*records).record()
-    assert [int(image.max()) for image in combined.images] == [0, 255]
-    assert [stack.query_tokens.grids[0].image for stack in combined.stacks.values()] == [0, 1, 0]
-    assert len(av.compare(records[0], records[0]).record().images) == 1
+    assert [int(image.max()) for image in combined.images] == [0, 1, 9, 10]
+    assert [
+        [grid.image for grid in stack.query_tokens.grids] for stack in combined.stacks.values()
+    ] == [[0, 1], [2, 3], [0, 1]]
+    assert len(av.compare(records[0], records[0]).record().images) == 2
 
 
 def test_notes_say_how_records_differ() -> None:

@@ -93,6 +93,16 @@ class TestByHand:
         assert_allclose(stack.mean("entropy")[0], [entropy / 3], atol=1e-6)
         assert stack.baseline("entropy") is None
 
+    def test_entropy_is_of_normalized_weights_of_queries_that_attend(self) -> None:
+        zeros = torch.zeros(1, 1, 2, 4)
+        # Both keys have a quarter of the weight, and the sink has the rest.
+        with_sink = AttentionRecord.from_qk(zeros, zeros, ["a", "b"], sinks=[[np.log(2)]])
+        second_sees_nothing = record_of(np.array([[[0.5, 0.5], [0, 0]]], np.float32), ["a", "b"])
+        for record in (with_sink, second_sees_nothing):
+            assert_allclose(
+                statistics_of(record).stack().mean("entropy")[0], [np.log(2)], atol=1e-6
+            )
+
     def test_offsets_and_classes(self, stack: StackStatistics) -> None:
         offsets = dict(zip(stack.offset_labels, stack.offsets(0)[0], strict=True))
         assert_allclose(offsets.pop("first"), 0.2, atol=FEW)
@@ -121,6 +131,8 @@ class TestByHand:
         # No other pairs have this offset, and a random order gives a weight of 1/4 or 1/2 to the
         # key.
         assert_allclose(stack.baseline("same token"), [[max(0.175, 0.25)]], atol=1e-6)
+        # All tokens are equally rare, so that none is the rarest.
+        assert "rarest token" not in stack.score_names
         # Another pair has this offset. Its query is the second, with 0.4.
         assert_allclose(stack.baseline("induction"), [[max(0.4, 0.25)]], atol=1e-6)
 
@@ -251,8 +263,20 @@ def test_offsets_of_a_long_text() -> None:
     assert_allclose(total, 90, atol=1e-3)
 
 
-def test_results_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_offset_to_a_later_key_has_its_own_mean() -> None:
+    weights = shares(1, 70, 70)
+    stack = statistics_of(record_of(weights, [f"w{number}" for number in range(70)])).stack()
+    mean = stack.offsets(0)[0][stack.offset_labels.index("64")]
+    assert_allclose(mean, np.diagonal(weights[0], 64).mean(), atol=1e-6)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_results_do_not_depend_on_the_block_size(
+    monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
     record = causal_record(70)
+    if stored:
+        record = AttentionRecord.from_weights(record.to_numpy(), record.tokens, layers=[0, 2])
     at_once = statistics_of(record).to_pandas()
     monkeypatch.setattr("attnviz.corpus.measuring._MAX_ENTRIES", 4_000)
     in_parts = statistics_of(record)

@@ -115,7 +115,10 @@ it("bars of offsets are found at their position, and only offsets can be brushed
     (mark): mark is RectMark => mark.kind === "rect" && mark.meaning !== undefined,
   );
   expect(bars.map((bar) => barAt(profile, bar.x + bar.width / 2))).toEqual([0, 1, 2, 3, 4]);
+  expect(new Set(bars.map(({ y, height }) => (y + height).toFixed(6))).size).toBe(1);
   expect(barAt(profile, 0)).toBe(-1);
+  const ends = bars.slice(0, 3).map(({ x, width }) => nearestOffset(profile, x + width));
+  expect(ends).toEqual([0, 1, 2]);
   expect([nearestOffset(profile, 0), nearestOffset(profile, 399)]).toEqual([0, 2]);
 });
 
@@ -158,6 +161,8 @@ describe("distant offsets", () => {
       bins: labels.map((_, i) => i),
       beyond: null,
     });
+    // All 17 offsets are drawn, so that none is omitted.
+    expect(drawnBins(labels, weightsOf(0.5).fill(Number.NaN, 0, 48), 0.5).beyond).toBeNull();
     const few = weightsOf(0.5).fill(Number.NaN, 0, 60);
     expect(drawnBins(labels, few, 0.5)).toEqual({
       bins: [60, 61, 62, 63, 64, 65, 66],

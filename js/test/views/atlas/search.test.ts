@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import type { EdgeColumns } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { edgesOf, textsOf } from "../../../src/views/atlas/client/atlas";
+import { rankedByMatches } from "../../../src/views/atlas/coloring";
 import { countMatches, parseSearch, searchOf, wilson } from "../../../src/views/atlas/search";
 import { FIXTURE, pageTransport, STACK } from "./kernel";
 
@@ -66,6 +67,8 @@ describe("a search", () => {
         counted(at, 0, fits),
         counted(at, 1, fits),
       ];
+      const everything = countMatches(sampled, 2, searchOf(texts, null, null, null));
+      expect(everything.map(({ numTotal }) => numTotal)).toEqual([2, 2]);
       expect(count("*", "", null)).toEqual([2, 2]);
       expect(count("", "", null)).toEqual([2, 2]);
       expect(count("pos:NOUN", "", null)).toEqual(both(({ pos }) => pos === "NOUN"));
@@ -85,6 +88,15 @@ describe("a search", () => {
     );
     expect(new Set(all).size).toBeGreaterThan(1);
   });
+});
+
+it("heads are ranked by their share, and of equal shares the larger sample comes first", () => {
+  const heads = [
+    [1, 2],
+    [3, 4],
+    [50, 100],
+  ].map(([numFound = 0, numTotal = 0]) => ({ count: { numFound, numTotal } }));
+  expect(rankedByMatches(heads).map(({ count }) => count.numTotal)).toEqual([4, 100, 2]);
 });
 
 describe("Wilson's interval", () => {

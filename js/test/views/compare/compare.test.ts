@@ -14,8 +14,9 @@ import {
   sentenceOf,
   signed,
 } from "../../../src/views/compare/captions";
+import { pairsCsv } from "../../../src/views/compare/figure";
 import { WITH_NUMBERS } from "../../../src/views/compare/layout";
-import { cellMarks } from "../../../src/views/compare/marks";
+import { cellMarks, TREND, trendMarks, trendX } from "../../../src/views/compare/marks";
 import { loadMoved, movedIn } from "../../../src/views/compare/moved";
 import {
   type CompareSelection,
@@ -163,7 +164,14 @@ describe("what moved", () => {
   });
 
   it("belongs to the pinned query, or to the one that changed most", async () => {
-    expect(await load({ token: 1 })).toMatchObject({ query: 1, most: false, total: 0.25 });
+    const second = { query: 1, most: false, total: 0.25 };
+    const [from, to] = [
+      { key: 0, change: -0.25 },
+      { key: 1, change: 0.25 },
+    ];
+    expect(await load({ token: 1 })).toEqual({ ...second, from, to });
+    expect(await load({ token: 1, missing: [0] })).toEqual({ ...second, from, to });
+    expect(await load({ token: 1, missing: [1] })).toBeNull();
     expect(await load({})).toMatchObject({ query: 2, most: true, total: 1 });
   });
 
@@ -307,6 +315,40 @@ it("the grid hatches heads that do not differ", () => {
   expect(kinds(0.003, 0.002)).toEqual(["rect", "text"]);
   expect(kinds(0.3, null, WITH_NUMBERS - 1)).toEqual(["rect"]);
   expect(kinds(null, null)).toEqual(["text"]);
+});
+
+it("the CSV of a window has the positions in the text and all errors", async () => {
+  const weights: Record<string, number[]> = {
+    "self: first": [0.5, 0.25],
+    "self: second": [0.25, 0.5],
+  };
+  const source = {
+    block: async ({ stack }: BlockRequest) => ({
+      matrices: [Float32Array.from(weights[stack] as number[])],
+      error: 0.01,
+    }),
+  } as unknown as Source;
+  const csv = await pairsCsv(source, at(), { queries: [2, 3], keys: [1, 3] });
+  // Each member adds 0.01 to the error, and so does the rounding of the number.
+  const [names, ...lines] = csv
+    .trim()
+    .split(/\r?\n/)
+    .map((line) => line.split(","));
+  const columns = ["query", "key", "a", "b", "difference", "largest_error"];
+  expect(
+    lines.map((line) => columns.map((column) => Number(line[names?.indexOf(column) ?? -1]))),
+  ).toEqual([
+    [2, 1, 0.5, 0.25, -0.25, 0.03],
+    [2, 2, 0.25, 0.5, 0.25, 0.03],
+  ]);
+});
+
+it("the line of distances starts at zero, and ends with the last member", () => {
+  expect(trendX(2, 3)).toBe(TREND.width - TREND.right);
+  const dots = trendMarks([null, 0.1, 0.2], 2, 0.5, PALETTES.light).filter(
+    ({ kind }) => kind === "rect",
+  );
+  expect(dots.length).toBe(3);
 });
 
 it("a shared scale covers all pictures, and drops a replaced picture", () => {
