@@ -12,7 +12,7 @@ interface Request {
   rows?: number[];
 }
 
-/** Number that tells the map of one request and head from all others. */
+/** Number of one request and head. No other request or head has the same number. */
 function numberOf({ stack, layer, size, rows }: Request, head: number): number {
   return (stack === "one" ? 0 : 1) + 2 * layer + 8 * head + 32 * size + (rows ? 0.5 : 0);
 }
