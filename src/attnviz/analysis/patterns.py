@@ -135,7 +135,7 @@ class PairIndices:
         return sums
 
     def sums_by_row(self, numbers: Scores, allowed: Pairs) -> Scores:
-        """Sum the numbers of the rows of all allowed pairs of the pattern. Return one sum per head.
+        """Add, for each allowed pair, the entry of its row in `numbers`. Return one sum per head.
 
         `numbers` is (heads, rows) and `allowed` is (heads, rows, keys). A row with two allowed
         pairs is counted twice. In both arrays, the axis of heads may have length 1 for all heads.

@@ -336,7 +336,8 @@ class _Reader:
     ) -> Iterator[ReadText]:
         """Read the texts of a window and yield their results.
 
-        If a text has an error, raise it after the results of all texts before this text.
+        If a text has an error, raise it after the results of the texts before it in `window`. If
+        `ordered`, the results have the order of `window`.
         """
         order = {entry: number for number, entry in enumerate(window)}
         # Index in the window of the first text with an error. The index decreases if reading an

@@ -648,8 +648,7 @@ class StackStatistics:
     def baseline(self, score: str) -> list[Numbers] | None:
         """Return the mean baseline of a score for each head.
 
-        The baseline is the score that the same weights would have by chance, with shuffled keys or
-        because of their positions.
+        The baseline is the score that the same weights would have by chance (``docs/heads.md``).
 
         Parameters
         ----------
@@ -659,8 +658,8 @@ class StackStatistics:
         Returns
         -------
         list of ndarray of float64, or None
-            One array for each layer, (heads,), with the larger mean of the two baselines
-            (``docs/heads.md``). None if the score has no baseline, such as entropy.
+            One array for each layer, (heads,). If a score has two baselines, the larger of their
+            means is returned. None if the score has no baseline, such as entropy.
 
         Raises
         ------

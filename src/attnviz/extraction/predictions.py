@@ -159,6 +159,6 @@ def _sequence_name(batch: Batch) -> str:
 
 
 def _position(batch: Batch, index: int, position: int) -> int:
-    """Return the index, counting padding, of the token at `position`, not counting padding."""
+    """Return the index in the padded sequence of the token at `position` of the example."""
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
     return position if unpadded is None else int(unpadded[position])

@@ -57,8 +57,8 @@ _MAX_STEPS = 256
 # Minimum number of vectors that each layer stores per token for the backward pass. Each vector is
 # as wide as the model. The memory check uses this number.
 _NUM_SAVED = 6
-# For completeness, the sum of a layer's attributions is compared with the loss of the answer
-# without the layer. Layers are skipped if this loss is at most _MIN_LOSS times max(1, |answer|).
+# The sum of a layer's attributions is compared with the decrease of the answer without the layer.
+# Layers whose decrease is at most _MIN_LOSS times max(1, |answer|) are not compared.
 _MIN_LOSS = 1e-4
 #: Names of the attributed numbers in captions and in `AttentionStack.measure`.
 _MEASURES: Mapping[str, str] = {

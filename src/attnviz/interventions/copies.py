@@ -170,8 +170,8 @@ def watch(
 ) -> None:
     """Call `at` after each attention computation in this thread.
 
-    The calls end with the ``with`` block of `undo`. `trace_all` is as for `Copies`. `turns` has the
-    number of skipped runs of each module, whose outputs are stored.
+    The calls end with the ``with`` block of `undo`. See `Copies` for `trace_all`. `turns` has the
+    index of the next run of each module, if it is not 0.
     """
     names = {id(module): name for name, module in model.named_modules()}
     turns = Counter() if turns is None else turns

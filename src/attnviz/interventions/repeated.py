@@ -63,7 +63,7 @@ class Outcome:
         Effect in numbers.
     record : ChangedRecord or None
         Record of the changed run, with the same layers as the record that the view shows. None if
-        `changes` was empty, if no record is shown, or if there is too little memory.
+        there are no changes, if no record is shown, or if there is too little memory.
     """
 
     sentence: str

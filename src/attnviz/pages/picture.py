@@ -169,7 +169,7 @@ def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> Steps[str]
 def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
     """Return the stack that a view with this state shows.
 
-    In a comparison of records, it is the stack with the differences of the shown member.
+    In a comparison of records, it contains the differences for ``state["member"]``.
     """
     name = state.get("stack")
     if "comparison" in state:
@@ -330,10 +330,10 @@ def _join_maps(cells: Sequence[Sequence[Cells | None]]) -> Cells:
 def encode_png(
     pixels: Cells, palette: NDArray[np.float64], *, max_bytes: int = _MAX_PNG_BYTES
 ) -> bytes:
-    """Return a PNG with 4 bits per pixel. The index 255 is the last color of the palette.
+    """Return a PNG with 4 bits per pixel. `pixels` are color indices, and 255 is the last color.
 
-    The PNG may be larger than `max_bytes`. The best compression is used only if it may reduce the
-    size to `max_bytes`.
+    If fast compression slightly exceeds `max_bytes`, the best compression is used. The PNG may
+    still be larger than `max_bytes`.
     """
     height, width = pixels.shape
     numbers = np.minimum(pixels, len(palette) - 1).astype(np.uint8)

@@ -87,8 +87,8 @@ _SHORT = 256
 # The estimated threshold collects this many times more keys than fit, because the estimate is
 # inexact.
 _AIMED = 1.25
-# If a page uses less than this share of the available bytes, it is encoded again with a lower
-# threshold, once and if a lower threshold is possible.
+# If a page uses less than this share of the available bytes, and a lower threshold is possible, the
+# page is encoded a second time.
 _FULL = 0.97
 # Number of consecutive keys in a bin. The maximum of each bin is computed first, and most bins need
 # no further search.
@@ -834,7 +834,7 @@ def _encode_layer(
     level: int,
     packer: Packer,
 ) -> Steps[tuple[dict[str, Any], float, float]]:
-    """Encode the keys of a layer at a level.
+    """Encode the keys of a layer that are embedded with the threshold of `level`.
 
     Return the entry of the layer as JSON values, the sum of its embedded weights, and the largest
     absolute error of a weight.

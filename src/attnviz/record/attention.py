@@ -51,7 +51,7 @@ class RowsOfHeads(Protocol):
     """Selected rows of several heads. Each call reads some of these rows and some columns."""
 
     def weights(self, rows: slice, columns: slice) -> Numbers:
-        """Return weights, float64, (heads, rows, columns). `rows` is a slice of selected rows."""
+        """Return weights, float64, (heads, rows, columns). `rows` counts only selected rows."""
         ...
 
     def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:

@@ -71,10 +71,9 @@ class Strongest:
     weights : ndarray
         Weights of `keys`, float32, (matrices, rows, k). 0 if the key is -1.
     sums : ndarray
-        Three sums of weights for each row, float32, (matrices, rows, 3): over the included keys,
-        over the keys in `leave_out`, and over the other keys, which `pair` excludes. The
-        first sum is not computed as 1 minus the others: if a key in `leave_out` is strong, this
-        difference would be mostly rounding error.
+        Three sums of weights for each row, float32, (matrices, rows, 3): over the keys that may be
+        in `keys`, over the keys that the argument `leave_out` excludes, and over the other keys,
+        which the argument `pair` excludes (see `attnviz.server.server.StrongestRequest`).
     """
 
     keys: NDArray[np.int32]

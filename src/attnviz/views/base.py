@@ -285,7 +285,7 @@ class View(anywidget.AnyWidget):
         end_with_cell(self)
 
     def _page(self, state: Mapping[str, Any]) -> str:
-        """Return the page for a state that the browser sent. This method must be fast."""
+        """Return the page that shows the view with the values of traits in `state`."""
         raise NotImplementedError
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:

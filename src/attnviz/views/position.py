@@ -164,7 +164,7 @@ class HeadsView(View):
     def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
         heads = list(dict.fromkeys(proposal["value"]))
         stack = self._stack_named(self.stack)
-        # If stack and heads are set together, the layer may not exist in the new stack yet.
+        # If stack and heads are set together, `self.layer` may still be a layer of the old stack.
         layer = self._nearest_layer(stack)
         count = stack.num_heads(layer)
         if not set(heads) <= set(range(count)):

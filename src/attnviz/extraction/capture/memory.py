@@ -84,7 +84,7 @@ def _free_in_system(root: Path) -> Iterator[int]:
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
-    """Yield the remaining memory of each control group (cgroup) of this process and its parents."""
+    """Yield the remaining memory of this process's control groups (cgroups) and parent groups."""
     for line in _read_lines(root / "proc/self/cgroup"):
         _, kinds, path = line.split(":", 2)
         if kinds == "":

@@ -1,4 +1,4 @@
-"""Tokens of each stack: those of a text, patches of pictures, frames of a sound, or numbers."""
+"""Tokens of each stack: text tokens, image patches, sound frames, or numbered placeholders."""
 
 from __future__ import annotations
 
