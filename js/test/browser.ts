@@ -15,7 +15,7 @@ class Observer {
   disconnect(): void {}
 }
 
-// Tests in the node environment have neither jsdom nor these classes.
+// Tests without jsdom have no canvas, and need no observers.
 if (typeof HTMLCanvasElement !== "undefined") {
   Object.assign(globalThis, { ResizeObserver: Observer, IntersectionObserver: Observer });
   HTMLCanvasElement.prototype.getContext = () => null;

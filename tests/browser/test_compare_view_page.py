@@ -50,7 +50,7 @@ def pixel_corner(element: Locator) -> tuple[int, int]:
 
 
 def check_table(rows: list[dict[str, str]], names: tuple[str, str], a: Any, b: Any) -> None:
-    """Check that the weights of all pairs are those of two members, within the stated error."""
+    """Check the names, weights and differences in the rows, within the error of each row."""
     assert len(rows) >= (N - 1) * N
     for row in rows:
         query, key = int(row["query"]), int(row["key"])

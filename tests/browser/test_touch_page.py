@@ -164,7 +164,7 @@ def test_fingers_zoom_and_move_points_and_draw_a_lasso(phone: Page, tmp_path: Pa
     changed(nearer)
     assert scrolled(phone) == before
     assert phone.evaluate("() => window.visualViewport.scale") == 1
-    # When the whole picture is visible, a finger scrolls the page. With the lasso, it draws one.
+    # When the whole plot is visible, a finger scrolls the page, unless the lasso is selected.
     root.get_by_role("button", name="Fit").tap()
     phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
     x, y = middle(plot)

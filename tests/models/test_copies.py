@@ -44,7 +44,7 @@ MODELS = {
 
 @pytest.fixture(params=MODELS)
 def model(request: pytest.FixtureRequest) -> Any:
-    """A model of each kind in float64, sharpened."""
+    """A model of each kind in float64, with query and key projections multiplied by 4."""
     return built(*MODELS[request.param], factor=4.0).double()
 
 

@@ -98,7 +98,7 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
     model = make_model("llama").cuda()
     model.set_attn_implementation(implementation)
     ids = torch.randint(3, 400, (1, 512), device="cuda")
-    # The first run reads the model's masks and the sizes of a forward, which are cached.
+    # The first run copies more to the host, because it fills caches.
     extract(model, ids, device=None)
     copied = {}
     for device in (None, "cpu"):

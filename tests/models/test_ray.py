@@ -31,7 +31,6 @@ ray = pytest.importorskip("ray")
 
 WORDS = "the cat and the dog met the cat and the bird that sang".split()
 TEXTS = [" ".join(WORDS[start : start + 4 + start % 3]) for start in range(6)] * 4 + [""]
-# One text in each forward, because other batches are rounded differently.
 ENGINE = RayEngine(num_actors=2, texts_per_batch=4)
 # An actor takes ten CPU seconds to start, so tests use one if one is enough.
 ONE = RayEngine(num_actors=1, texts_per_batch=4)
@@ -61,6 +60,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def statistics(decoder: tuple[Any, Any], texts: Any, **options: Any) -> av.HeadStatistics:
+    # Other batch sizes round differently.
     return av.head_statistics(
         decoder[0], texts, tokenizer=decoder[1], batch_size=1, progress=False, **options
     )

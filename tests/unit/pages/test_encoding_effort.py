@@ -28,7 +28,7 @@ from unit.records import words
 
 
 def record_of(weights: torch.Tensor) -> av.AttentionRecord:
-    """Return a record of weights (layers, heads, tokens, tokens), after they are normalized."""
+    """Normalize `weights` (layers, heads, tokens, tokens) and return their record."""
     weights = weights / weights.sum(dim=-1, keepdim=True)
     return av.AttentionRecord.from_weights(list(weights), words(weights.shape[-1]))
 

@@ -1,4 +1,4 @@
-"""Pages of comparisons: the codes of every member and of every difference, and their size."""
+"""Exported pages of comparisons: quantized weights and differences, and the size of a page."""
 
 from __future__ import annotations
 

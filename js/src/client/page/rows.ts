@@ -58,7 +58,7 @@ export async function completeRows(embedded: EmbeddedWeights): Promise<WeightRow
   const { shape, encoding, maximum, error } = embedded;
   const [numHeads, numRows, columns] = shape;
   const bytes = await inflatedText(embedded.data);
-  /** Index of each row's first value among the values of a head, and finally their number. */
+  /** Index of each row's first value in its head. The last entry is the number of values. */
   const rowStarts = new Float64Array(numRows + 1);
   for (let row = 0; row < numRows; row++) {
     const width = Math.max(0, Math.min(columns, row + 1 + (embedded.reach ?? columns)));

@@ -365,7 +365,7 @@ export function coverage(
     const queries = windowInWords("queries", rows.window, numQueries);
     const keys = windowInWords("keys", columns.window, numKeys);
     const sum = sumInSight(viewport, grid);
-    // Write the sum and not a share: a row with a sink and a masked row sum to less than 1.
+    // Write a sum instead of a share: a row that is masked or has a sink sums to less than 1.
     const weight =
       sum === null ? "" : `, where a query’s weights sum to ${formatWeight(sum)} on average`;
     const text = `${queries}, ${keys} in sight${weight}.`;

@@ -14,11 +14,11 @@ const LABEL_SIZE = 10;
 /** Height of the axis below horizontal bars, in pixels. */
 export const AXIS_HEIGHT = 16;
 /**
- * Shortest axis, in pixels, with room for "0" beside the number at its end. Horizontal and vertical
- * bars differ.
+ * Minimum distance in pixels between 0 and the end of an axis that leaves room for "0" beside the
+ * number at the end, for horizontal and vertical bars.
  */
 const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
-/** Shortest axis, in pixels, on which centred numbers at both ends do not touch. */
+/** Minimum distance in pixels from 0 to both ends at which centred numbers do not touch. */
 const MIN_LENGTH_CENTRED = 17;
 
 /**

@@ -11,8 +11,8 @@ import type { Source } from "../../client/source";
 /** Maximum number of weights of a head that are loaded to find the query that changed most. */
 const MAX_VALUES = 1 << 18;
 /**
- * If a head has at most this many weights, the kernel finds the query that changed most in some
- * tenths of a second. In a larger head no query is searched for.
+ * Maximum number of weights of a head in which the kernel searches for the query that changed most.
+ * With this number, the search takes some tenths of a second.
  */
 const MAX_COMPUTED = 1 << 24;
 

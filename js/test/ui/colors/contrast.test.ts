@@ -31,8 +31,8 @@ const HOSTS: Record<ThemeName, Record<string, string>> = {
 };
 
 /**
- * Return the fallback colours of a style rule without a host: the last `#rrggbb` of each `--av-`
- * property.
+ * Return the colours of a CSS rule that apply if the notebook application sets no colours. These
+ * are the last `#rrggbb` of each `--av-` property.
  */
 function cssColors(selector: string): Record<string, string> {
   const start = frameCss.indexOf(`${selector} {`);

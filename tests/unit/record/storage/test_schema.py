@@ -341,7 +341,7 @@ def test_numbers_of_large_files_are_verified_on_request(
         load(path)
         with pytest.raises(ValueError, match="is damaged: its content does not match its checksum"):
             load(path, verify=True)
-    # Tokens, names and shapes are always compared with their checksum, except for the checksum of
+    # Damage of the header is always found, except in the eight digits of `crc32`, the checksum of
     # the numbers.
     stated = data.index(b'"crc32":"') + 9
     for position in sorted({*range(8, start, 13)} - {*range(stated, stated + 8)}):

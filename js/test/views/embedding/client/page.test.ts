@@ -40,9 +40,10 @@ function partsOf(data: EmbeddingPageData) {
   return { stack, layer };
 }
 
-/** Settings of a t-SNE in three dimensions, and a page that contains its plot of `HEAD`. */
+/** Settings of a t-SNE plot in three dimensions. */
 const TSNE = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
 const REQUEST = { ...HEAD, way: WAY, ...TSNE, neighbors: 15 };
+/** Return the source of a page that contains the plot of `REQUEST`. */
 function sourceWithPlot(): Source {
   const work = { state: "done" as const, done: 5, num_total: 5, words: "" };
   const header = {
