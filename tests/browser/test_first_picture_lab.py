@@ -72,7 +72,7 @@ def requests_of(notebook: Notebook, cell: int, views: int = 1) -> list[str]:
     return sent
 
 
-def test_each_view_receives_its_description_without_a_request(notebook: Notebook) -> None:
+def test_descriptions_come_with_a_view_and_are_requested_after_a_reload(notebook: Notebook) -> None:
     for cell, name in enumerate(WHOLE, 1):
         assert "describe" not in requests_of(notebook, cell), name
     notebook.execute(RECORD)
@@ -80,10 +80,7 @@ def test_each_view_receives_its_description_without_a_request(notebook: Notebook
         assert "describe" not in requests_of(notebook, cell), view
     cell = 2 + len(WHOLE) + len(OTHERS)
     assert "describe" not in requests_of(notebook, cell, views=2)
-
-
-def test_a_reloaded_page_requests_the_descriptions(notebook: Notebook) -> None:
-    """After a reload, one message has the state of all widgets, without descriptions."""
+    # After a reload, one message has the state of all widgets, without descriptions.
     page = notebook.lab.page
     notebook.save()
     # The kernel does not keep descriptions.
