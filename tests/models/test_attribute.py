@@ -39,7 +39,7 @@ PAIR = (7, 8)
 def slopes(model: Any, register: Callable[..., str]) -> list[tuple[Any, Any, Any]]:
     """Return the weights of each layer, and the gradients of a logit difference by autograd.
 
-    The gradients are by the weights, then by the logits.
+    The gradients are those by the weights, then those by the logits before the softmax.
     """
     calls: list[tuple[torch.Tensor, torch.Tensor]] = []
 

@@ -44,7 +44,7 @@ def tokens_of(page: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def failure(capsys: pytest.CaptureFixture[str]) -> Failure:
-    """Return a function that runs a command that fails, and returns its error message."""
+    """Return a function that runs a failing command and returns the error message."""
 
     def run_failing(*arguments: str | Path) -> str:
         capsys.readouterr()
@@ -312,7 +312,7 @@ def test_an_atlas_of_texts_and_of_saved_statistics() -> None:
     options = ["--keep-edges", "7", "--checkpoint", "heads.safetensors", "--no-progress"]
     arguments = ["atlas-view", "decoder", "texts.txt", *options, "--color", "entropy"]
     assert page_of(*arguments)["state"]["color"] == "entropy"
-    # The command overwrites a file only with --resume.
+    # The command does not overwrite the checkpoint without --resume.
     assert main([*arguments, "-o", "x.html"]) == 1
     assert page_of(*arguments, "--resume")["state"]["color"] == "entropy"
     statistics = head_statistics(model, texts, tokenizer=tokenizer, progress=False)

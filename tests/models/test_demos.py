@@ -1,6 +1,6 @@
 """The demo models do what their documentation says, on data that no training used.
 
-Heads are found by their scores. Weights are the models' own.
+Heads are found by their scores. Weights are those that the models return.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLASSES = {
     "vision": transformers.ViTForImageClassification,
     "vision-language": transformers.LlavaForConditionalGeneration,
 }
-# Fields of a model's output that have the weights of a stack.
+# Fields of a model's output with the weights of each stack.
 STACKS = {
     "decoder": {"self": "attentions"},
     "encoder-decoder": {name: f"{name}_attentions" for name in ("encoder", "decoder", "cross")},

@@ -123,7 +123,7 @@ def reader(
 
 
 def analysis(names: Mapping[str, Any], printed: str) -> None:
-    """The demo model has a head of previous tokens."""
+    """Check that the demo model has a previous-token head."""
     match = re.search(r"layer \d+, head \d+: (0\.\d+|1\.00), uniform attention: (0\.\d+)", printed)
     assert match is not None
     assert float(match[1]) > 0.8
@@ -143,7 +143,7 @@ def readme(names: Mapping[str, Any], printed: str) -> None:
 
 
 def install(names: Mapping[str, Any], printed: str) -> None:
-    """The table lists exactly the extras."""
+    """Check that the table lists all extras and nothing else."""
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/install.md").read_text("utf-8"), re.M)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert set(table) == set(project["optional-dependencies"])
@@ -156,7 +156,7 @@ def first_steps(names: Mapping[str, Any], printed: str) -> None:
 
 
 def reading_attention(names: Mapping[str, Any], printed: str) -> None:
-    """The page names four heads of the demo decoder."""
+    """Check the numbers of the four heads of the demo decoder that the page names."""
     rows = re.findall(r"(\d\.\d): weight on street (\S+), effect without it +(\S+)", printed)
     weights = {head: float(weight) for head, weight, _ in rows}
     effects = {head: float(effect) for head, _, effect in rows}
@@ -168,7 +168,7 @@ def reading_attention(names: Mapping[str, Any], printed: str) -> None:
 
 
 def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
-    """The page quotes the effect without the noise, which depends on the machine."""
+    """Check the effects that the page quotes. The noise is not compared."""
     page = " ".join((ROOT / "docs/does-it-matter.md").read_text(encoding="utf-8").split())
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None
@@ -186,7 +186,7 @@ def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
 
 
 def neuron(names: Mapping[str, Any], printed: str) -> None:
-    """The page computes a logit: the softmax over all keys gives the weights."""
+    """Check the printed logit, and that the softmax of all logits gives the weights."""
     stack, query = names["stack"], names["query"]
     logits = stack.keys(layer=1, head=0) @ query / len(query) ** 0.5
     assert float(printed.rsplit(maxsplit=1)[-1]) == pytest.approx(float(logits[6]), abs=1e-3)
@@ -304,7 +304,7 @@ def check_names(text: str) -> None:
 
 
 def check_arguments(call: ast.Call) -> None:
-    """Fail if a function of attnviz lacks an argument of a call."""
+    """Fail if a call of a function of attnviz has a keyword that the function does not accept."""
     function = public(ast.unparse(call.func)) if isinstance(call.func, ast.Name) else None
     if isinstance(call.func, ast.Attribute) and ast.unparse(call.func).startswith("av."):
         function = public(ast.unparse(call.func))

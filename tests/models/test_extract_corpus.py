@@ -70,7 +70,7 @@ def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: lis
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # A few texts may be read that do not fit, and one text is read in a batch and alone.
+    # Some texts that do not fit are read, too. One text is read both in a batch and alone.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40
@@ -364,7 +364,7 @@ def test_an_error_names_the_argument_or_the_text(
 def test_the_shortest_text_of_a_batch_is_also_read_alone(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
-    # The shortest text has the most padding. If other texts change its weights, they differ most.
+    # The shortest text has the most padding, so errors from padding are largest in its weights.
     read(decoder, ["the dog", "the cat sat", "the cat sat on"], max_points=1000)
     assert forwards[-3:] == [3, 3, 2]
 

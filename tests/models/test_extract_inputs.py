@@ -131,7 +131,7 @@ def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: A
     record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
     with pytest.raises(ValueError, match=r"target: the decoder of .* needs a text"):
         extract(model, "The cat sat", tokenizer=piece_tokenizer)
-    # Training gives the model the same tokens shifted by one step.
+    # In training, the decoder reads the labels shifted by one token.
     encoded = piece_tokenizer("The cat sat", return_tensors="pt")
     labels = piece_tokenizer(text_target="the dog", return_tensors="pt")["input_ids"]
     start = model.config.decoder_start_token_id
@@ -166,7 +166,7 @@ def test_each_text_of_a_list_has_its_target(kind: str, piece_tokenizer: Any) -> 
     model, options = make_model(kind), {"tokenizer": piece_tokenizer, "progress": False}
     texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
     records = extract(model, texts, target=targets, **options)
-    # Both sides of cross-attention have padding.
+    # Both queries and keys of cross-attention have padding.
     batch = piece_tokenizer(texts, return_tensors="pt", padding=True)
     padded = extract(model, batch, target=targets, **options)
     for one, other in zip(records, padded, strict=True):

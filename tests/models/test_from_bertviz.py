@@ -139,7 +139,7 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[Row], dict[str, dict[str, Any]]]:
-    """Return a function that returns the variables for the code of both columns of a row."""
+    """Return a function that returns the variables of both columns of code, for a row."""
     # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     imported: dict[str, Any] = {}
@@ -240,7 +240,7 @@ def parameters_of(html: str) -> dict[str, Any]:
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view stores attention by the name of a part.
+        # The neuron view stores attention by short names, such as "ab" for queries A and keys B.
         titles = {"all": "All", "aa": "A -> A", "ab": "A -> B", "ba": "B -> A", "bb": "B -> B"}
         parameters["attention"] = [
             {"name": titles[name], **entry} for name, entry in parameters["attention"].items()

@@ -27,7 +27,7 @@ from train_demos.sentences import antecedent_sentence, repeated_halves
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:
-    """Return random repeated words, and sentences of the demo language."""
+    """Return `count` repeated series of random words, and `count` sentences for the demo model."""
     generator = np.random.default_rng(5)
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
     rows = repeated_halves(generator, words, rows=count, length=15)

@@ -24,7 +24,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 #: Two other texts.
 OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
-#: Path of the output projection of layer 1, and the stack that the change names.
+#: Path of the output projection of layer 1, and the name of the stack to change.
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
     "gpt2": ("transformer.h.1.attn.c_proj", None),
     "llama": ("model.layers.1.self_attn.o_proj", None),
@@ -38,7 +38,7 @@ PROJECTIONS: dict[str, tuple[str, str | None]] = {
 
 _TEXT = {"vocab_size": 400, "max_position_embeddings": 64, "intermediate_size": 64}
 _SIZE = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-#: Models whose attention bypasses the dispatcher: class, configuration, path of the projection.
+#: Models without a selectable attention function: class, configuration, path of the projection.
 TRACED: dict[str, tuple[Any, Any, str]] = {
     "bloom": (
         transformers.BloomForCausalLM,
@@ -72,7 +72,7 @@ def inputs_of(kind: str) -> dict[str, torch.Tensor]:
 
 def difference(model: Any, arguments: Any, pair: tuple[int, int]) -> float:
     """Return the difference of two logits of the model at the last token."""
-    # The interventions compute only this row. A product with more rows may round differently.
+    # `intervene` computes only this row of logits. With more rows, rounding may differ.
     accepted = inspect.signature(model.forward).parameters
     last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_ablating_a_head_equals_zeros_in_its_slice_of_the_projection(
     own = av.extract(model, inputs_of(kind))
     num_heads = own.stack(stack).attention(LAYER).num_heads
     with torch.no_grad():
-        # The projections of both GPT models store their inputs as rows.
+        # In GPT and GPT-2, the inputs of a projection are the rows of its weights.
         rows = projection.weight if "gpt" in kind and kind != "gpt_oss" else projection.weight.T
         width = len(rows) // num_heads
         rows[HEAD * width : (HEAD + 1) * width] = 0
@@ -156,7 +156,7 @@ def test_hiding_a_token_equals_masking_it(kind: str) -> None:
 
 
 def edited_by(edit: Callable[[torch.Tensor], None]) -> Callable[..., Any]:
-    """Return GPT-2's attention function with an edit of the first layer's weights."""
+    """Return an attention function for GPT-2 that edits the weights of the first layer."""
 
     def weights_of(module: Any, logits: torch.Tensor) -> torch.Tensor:
         weights = logits.softmax(dim=-1)
@@ -209,7 +209,7 @@ def test_weights_are_changed_after_the_softmax(
     target = torch.from_numpy(own.copy())[None]
     edit(target)
     assert np.abs(record.stack().weights(layer=0) - target[0].numpy()).max() < 1e-6
-    # The passed weights reach later keys, so the mask is no longer causal.
+    # `OTHER` has weights above the diagonal, so the changed stack is not causal.
     assert record.stack().causal == (edit is not set_other)
 
 
@@ -251,8 +251,8 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
     # The answer of a base model without logits is measured on its hidden states.
     pair = None if kind == "albert" else (7, 8)
     effects = av.head_effects(model, inputs_of(kind), answer=pair, stack=stack)
-    # A logit is a sum of 48 products of size 1, with an error of up to 48 roundings. An effect is
-    # the difference of two such logits, each of hidden states with such an error.
+    # A logit is a sum of 48 products of size 1, with an error of up to 48 roundings. The hidden
+    # states have the same error, and an effect is the difference of two logits.
     off = 4 * 48 * UNIT
     assert effects.noise < off
     record = av.extract(model, inputs_of(kind)).stack(stack)
@@ -268,14 +268,14 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
 
 @pytest.mark.parametrize("position", [8, 3])
 def test_a_language_head_computes_only_the_requested_logits(position: int) -> None:
-    """BERT's language head computes the logits of all positions. Effects are measured on these."""
+    """BERT computes the logits of all positions, but effects need those from `position` on."""
     model = make_model("bert")
     shapes: list[tuple[int, ...]] = []
     decoder = model.get_output_embeddings()
     handle = decoder.register_forward_hook(lambda *args: shapes.append(tuple(args[2].shape[:2])))
     effects = av.head_effects(model, {"input_ids": IDS}, answer=(7, 8), position=position)
     handle.remove()
-    # The first call computes the model's own logits. Later calls compute those of copies.
+    # The first call computes the model's own logits. Later calls are for changed heads.
     assert shapes[0] == (1, 9)
     assert {rows for _, rows in shapes[1:]} == {9 - position}
     for layer, head in ((0, 1), (2, 3)):
@@ -372,7 +372,7 @@ def test_effects_of_means_are_those_of_each_text_with_the_others(kind: str) -> N
 
 
 def with_mean(model: Any, name: str) -> Any:
-    """Return a copy of a model with a head whose output is its mean over `OTHERS` everywhere."""
+    """Return a copy of a model that sets the output of `HEAD` to its mean over `OTHERS`."""
     changed = copy.deepcopy(model)
     mine = slice(HEAD * 12, (HEAD + 1) * 12)
     outputs: list[torch.Tensor] = []
@@ -419,7 +419,7 @@ def test_a_head_is_set_to_its_mean_over_other_texts(kind: str) -> None:
 
 
 def test_modules_that_cannot_be_changed_are_named() -> None:
-    """torch's own module is a single function, and windows are several attentions in one."""
+    """torch's own attention module and attention in windows cannot be changed."""
     pixels = {"pixel_values": torch.rand(1, 3, 32, 32)}
     image = {"image_size": 32, "patch_size": 8}
     siglip = transformers.SiglipVisionModel(

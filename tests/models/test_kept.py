@@ -68,7 +68,7 @@ def assert_keeps(
 
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """List of the bytes of each tensor that extraction copies."""
+    """Sizes in bytes of the tensors that extraction copies."""
     sizes: list[int] = []
     copy = Copier._copies_of
 
@@ -206,7 +206,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
 
 
 class Pooled(transformers.PreTrainedModel):  # type: ignore[misc]
-    """A model whose attention is torch's own module, which returns only weights."""
+    """A model with torch's attention module. Its records have weights, but no queries or keys."""
 
     config_class = transformers.PretrainedConfig
 
@@ -267,7 +267,7 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error() 
 
 
 class Turns(Pooled):
-    """A model whose two blocks run in turn, twice each. They are the third and sixth of a list."""
+    """A model whose blocks 2 and 5 run in turn, twice each. Its other blocks do not run."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

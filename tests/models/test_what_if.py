@@ -43,7 +43,7 @@ def reply_of(view: WhatIf, name: str, arguments: Mapping[str, Any]) -> Reply:
 
 
 def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of the view to changes, as its browser receives it."""
+    """Set the changes of the view, and return the answer that its browser receives."""
     view.changes = list(changes)
     answers = () if view.answer is None else view.answer
     measured = answers if isinstance(answers, list | tuple) else [answers]
@@ -170,7 +170,7 @@ def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, head)
     winner = before.argmax()
     first, second = after.topk(2).indices
-    # If the prediction does not change, the second token is the strongest alternative.
+    # The other token is the prediction after the change. If it is the same, the second is used.
     other = second if first == winner else first
     answer = ask(view, {"kind": "ablate", "layer": head[0], "head": head[1]})
     assert answer["measure"] == words_of(decoder, winner, other)
@@ -251,7 +251,7 @@ def test_an_answer_that_cannot_be_measured_is_refused(
     with pytest.raises(traitlets.TraitError, match=message):
         view.answer = answer
     assert view.answer == "animal"
-    # A reader may type the answer.
+    # In the browser, the reader can type the text of an answer.
     if isinstance(answer, str):
         with pytest.raises(ValueError, match=message):
             reply_of(view, "intervene", {"changes": [], "measured": [answer]})
@@ -326,7 +326,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
 ) -> None:
     nothing: dict[str, Any] = {"share": None, "share_problem": "", "cuts": [], "noise": ""}
     with forwards(decoder[0]) as count:
-        # No model runs before the reader asks.
+        # The model does not run before the first answer.
         assert data_of_pair(view) == {"model": "waits", **nothing}
         assert count == [0]
         ask(view)
@@ -361,7 +361,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
         "measure": "logit of “street” minus logit of “animal” after “the”",
     }
     assert data_of_pair(view)["cuts"] == [cut]
-    # The noise has two digits, so rounding changes it by at most 1 / 20.
+    # The noise has two significant digits, so rounding changes it by at most 1 / 20.
     written = float(data_of_pair(view)["noise"].replace("−", "-"))
     assert written == pytest.approx(before["noise"], rel=1 / 20)
     ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
@@ -396,7 +396,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     with forwards(decoder[0]) as count:
         ask(view)
         ask(view, *requested)
-        # Weights are from the run that answered.
+        # The weights come from the run of the answer, without another forward.
         [stack] = changed_stacks(view)
         record = view.changed_record
         assert count == [3]
@@ -571,7 +571,7 @@ def test_a_second_change_waits_for_the_first(
     assert next(under_way).header["pending"]["doing"] == "the unchanged run"
     with pytest.raises(RuntimeError, match="another change is being computed"):
         whole_reply(server, "intervene", other)
-    # After the unchanged run, another answer is checked without waiting.
+    # After the unchanged run, setting `answer` does not wait for the change.
     next(under_way), next(under_way)
     view.answer = "animal"
     view.answer = None
@@ -590,7 +590,7 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.show_dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
-    # With these options the view has other tokens than the model reads.
+    # With these options, the tokens of the view differ from those of `TEXT`.
     for options in ({"generate": 2}, {"words": True}):
         view = av.show_head_view(model, TEXT, tokenizer=tokenizer, **options)
         assert not view.runs_model

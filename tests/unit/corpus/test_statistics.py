@@ -24,11 +24,11 @@ from unit.records import HOSTILE, shares, vectors
 
 
 def assert_allclose(actual: Any, expected: Any, **options: Any) -> None:
-    """Compare like numpy's function, but accept lists of arrays and None."""
+    """Compare like numpy's function, with types that also allow lists of arrays and None."""
     numpy_allclose(np.asarray(actual), np.asarray(expected), **options)
 
 
-# Stored weights are rounded to float32, and so are sums of up to five of them.
+# Tolerance of a sum of up to five weights. Each weight and each sum is rounded to float32.
 FEW = 6 * UNIT
 
 TOKENS = Tokens.of(
@@ -59,7 +59,7 @@ def causal_record(num_tokens: int, seed: int = 0, *, heads: int = 2) -> Attentio
 
 
 class TestByHand:
-    """Three queries of four keys, with results worked out by hand."""
+    """Statistics of small records, with results computed by hand."""
 
     WEIGHTS = np.array([[[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 1.0, 0.0]]])
 
@@ -86,7 +86,7 @@ class TestByHand:
         assert set(stack.score_names) == {*means, "entropy"}
         for name, value in means.items():
             assert_allclose(stack.mean(name)[0], [value], atol=FEW)
-            # In a random order, each of the four keys receives a quarter of the query's weight.
+            # On average over all orders of a row, each of the four keys has a quarter of it.
             assert_allclose(stack.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))
@@ -95,7 +95,7 @@ class TestByHand:
 
     def test_entropy_is_of_normalized_weights_of_queries_that_attend(self) -> None:
         zeros = torch.zeros(1, 1, 2, 4)
-        # Both keys have a quarter of the weight, and the sink has the rest.
+        # Each key has a quarter of the weight, and the sink has the rest.
         with_sink = AttentionRecord.from_qk(zeros, zeros, ["a", "b"], sinks=[[np.log(2)]])
         second_sees_nothing = record_of(np.array([[[0.5, 0.5], [0, 0]]], np.float32), ["a", "b"])
         for record in (with_sink, second_sees_nothing):
@@ -126,14 +126,14 @@ class TestByHand:
         )
         stack = statistics_of(record_of(weights[None], ["a", "b", "a", "b"])).stack()
         assert_allclose(stack.mean("next token")[0], [(0.0 + 0.0 + 0.4) / 3], atol=FEW)
-        # The second a attends to the first one, and the second b to the first one.
+        # The second "a" attends to the first with 0.1, and the second "b" to the first with 0.25.
         assert_allclose(stack.mean("same token")[0], [(0.1 + 0.25) / 2], atol=FEW)
-        # No other pairs have this offset, and a random order gives a weight of 1/4 or 1/2 to the
-        # key.
+        # No other pairs have this offset, so their mean 0.175 is used. On average over all orders
+        # of a row, each key has the weight 1/4.
         assert_allclose(stack.baseline("same token"), [[max(0.175, 0.25)]], atol=1e-6)
-        # All tokens are equally rare, so that none is the rarest.
+        # All tokens are equally rare, so none is the rarest.
         assert "rarest token" not in stack.score_names
-        # Another pair has this offset. Its query is the second, with 0.4.
+        # The only other pair with this offset is (1, 0), with the weight 0.4.
         assert_allclose(stack.baseline("induction"), [[max(0.4, 0.25)]], atol=1e-6)
 
     def test_words_of_several_tokens(self) -> None:
@@ -173,8 +173,8 @@ class TestPositionalShare:
     def test_the_positional_share_of_a_bidirectional_text_by_hand(self) -> None:
         weights = np.array([[[0.7, 0.3, 0.0], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]], np.float32)
         # The mean at offset 0 is 2/3. At -1 and 1 it is 0.15 and 0.3. At -2 and 2 there is one
-        # value each. The squared differences of the nine values from 1/3 sum to 0.62, and within
-        # the groups to 0.046667, 0.005 and 0.
+        # value each. The squared differences of the nine values from their mean 1/3 sum to 0.62.
+        # Differences from the means at offsets 0, -1 and 1 have the sums 0.046667, 0.005 and 0.
         within = 0.14 / 3 + 0.005
         share = 1 - (within / (9 - 5)) / (0.62 / (9 - 1))
         stack = statistics_of(record_of(weights, ["a", "b", "c"])).stack()
@@ -543,7 +543,7 @@ class TestOddTexts:
 
 
 def test_zeros_above_the_diagonal_of_weights_alone_are_a_mask() -> None:
-    """A model's own `attentions` have no mask. Causal heads with even weights have no role."""
+    """A model's own `attentions` have no mask. Causal heads with uniform weights have no role."""
     records_with_masks = [causal_record(9, seed) for seed in range(8)]
     records_of_weights = [
         AttentionRecord.from_weights(
@@ -579,7 +579,7 @@ def test_columns_are_classes_of_tokens() -> None:
     expected = np.full((3, 3), np.nan)
     expected[:] = weights[0, :3, :3]
     assert_allclose(stack.class_weights(0, "pos")[0], expected, atol=FEW)
-    # All attention of a text stays in its class, although another class is later in the alphabet.
+    # All tokens of a text have its genre, so attention stays in that genre.
     assert_allclose(stack.class_weights(0, "genre")[0], np.eye(2), atol=1e-6)
     _, _, codes = stack.text_tokens(0)
     assert codes[1].tolist() == [0, 1, 2, -1]

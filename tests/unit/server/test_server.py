@@ -188,7 +188,7 @@ def test_scores_of_all_heads() -> None:
     record = AttentionRecord.from_weights([np.stack([looks_back, uniform])], words(4))
     request = {"stack": "self", "pattern": "previous token"}
     reply = RecordServer(record).reply("scores", request)
-    # The first query has no previous token. The others give it 1/2, 1/3 and 1/4.
+    # The first query has no previous token. The others give 1/2, 1/3 and 1/4.
     assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
 
 
@@ -212,7 +212,7 @@ def test_scores_of_a_long_text_are_estimated_from_some_queries(
 
 
 class Pages:
-    """Maker of distinct pages of two and a half megabytes, with a count of the pages."""
+    """Function that makes a page of 3.6 MB from a state, and counts the pages."""
 
     def __init__(self) -> None:
         self.made = 0

@@ -284,7 +284,7 @@ def test_a_cancelled_projection_restarts_only_on_request() -> None:
         assert server.reply("projection", arguments).header["work"]["state"] == "cancelled"
     restarted = server.reply("projection", arguments | {"restart": True})
     assert restarted.header["work"]["state"] == "running"
-    # Another head replaces it. The next request starts it again.
+    # A projection of another head replaces this one, and the next request restarts it.
     other = arguments | {"head": 0}
     assert server.reply("projection", other).header["work"]["state"] == "running"
     assert server.reply("projection", arguments).header["work"]["state"] == "running"

@@ -137,7 +137,7 @@ def test_without_tokens_positions_are_shown() -> None:
     cross = record_of(fewer, K, None, stack="cross").stack()
     assert (cross.name, list(cross.query_tokens)) == ("cross", ["[0]", "[1]"])
     assert list(cross.key_tokens) == ["[0]", "[1]", "[2]", "[3]", "[4]"]
-    # Causal queries are the last of the keys, and are numbered so.
+    # Causal queries have the same numbers as the last keys.
     assert list(record_of(fewer, K, None, causal=True).stack().query_tokens) == ["[3]", "[4]"]
     assert record_of(tokens=None, sentence_b_start=2).tokens.sequence == (0, 0, 1, 1, 1)
 

@@ -49,7 +49,7 @@ from unit.records import (
 
 
 def merged_record() -> AttentionRecord:
-    """Return a record with tokens merged into words, also for keys that are other tokens."""
+    """Return a record of two stacks, with the tokens of decoder and encoder merged into words."""
     attentions: Any = {
         "decoder_attentions": [shares(2, 3, 3)],
         "cross_attentions": [shares(2, 3, 5)],
@@ -63,7 +63,7 @@ def merged_record() -> AttentionRecord:
 
 @st.composite
 def records(draw: st.DrawFn) -> AttentionRecord:
-    """Return records of one to three stacks of any kind, with any texts."""
+    """Draw a record of one to three stacks of any kind, with any texts."""
     text = st.text(st.characters(), max_size=5)
     stacks_by_name = {}
     for name in draw(st.lists(text, min_size=1, max_size=3, unique=True)):
@@ -131,7 +131,7 @@ def test_layers_of_one_tensor_are_saved_separately(tmp_path: Path) -> None:
 
 
 def change_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the header with correct checksums."""
+    """Change the header of a file, and renew its checksums."""
     header, arrays = read_arrays(path)
     change(header)
     write_arrays(path, header, arrays)
@@ -228,7 +228,7 @@ MERGED_FAULTS: Faults = {
 
 
 def signed_record() -> AttentionRecord:
-    """Return a stack of stored numbers, and a stack of differences with one of its sides."""
+    """Return a record of stored numbers, a layer, and the difference of two layers."""
     numbers = np.random.default_rng(0).normal(size=(2, 6, 6)).astype(np.float32)
     tokens = Tokens.of(words(6))
     sides = [
@@ -361,7 +361,7 @@ def test_a_file_without_a_checksum_is_refused(
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
         arrays = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    # Written by the library itself, with all other metadata unchanged.
+    # Rewrite the file with safetensors, first with all metadata, then without one checksum.
     safetensors.torch.save_file(arrays, path, metadata)
     load(path)
     del metadata[missing]
@@ -371,7 +371,7 @@ def test_a_file_without_a_checksum_is_refused(
 
 
 def large(tokens: int = 65_536) -> AttentionRecord:
-    """Return a record of 201 MB. Its four query heads are views of the model's tensor."""
+    """Return a record with a file of 201 MB. Queries and keys are views of one tensor."""
     all_vectors = vectors(tokens, 6, 64)
     by_head = all_vectors.transpose(0, 1)
     layers = {number: QueryKeyAttention(by_head[:4], by_head[4:], 0.1) for number in (0, 1)}
@@ -379,7 +379,7 @@ def large(tokens: int = 65_536) -> AttentionRecord:
 
 
 def in_memory(path: Path) -> int:
-    """Return the resident bytes of a mapped file, or of all files of a folder."""
+    """Return the resident bytes of a mapped file, or of the mapped files of a folder."""
     total, inside = 0, False
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
         if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
@@ -531,7 +531,7 @@ def test_replacing_a_file_while_it_is_read_never_mixes_records(
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
             loaded: list[tuple[str, set[float]]] = []
-            # Read until each of the three records was loaded.
+            # Read at least 300 times, and up to 9999 times until all three records were loaded.
             models: set[str] = set()
             while len(loaded) < 300 or (len(models) < 3 and len(loaded) < 9999):
                 reloaded = load(path)
