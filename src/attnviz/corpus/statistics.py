@@ -844,12 +844,12 @@ class StackStatistics:
         of_layer = _edges_of_heads(edges, heads.start, heads.stop)
         return replace(of_layer, head=of_layer.head - np.int32(heads.start))
 
-    def with_edges(self, most: int) -> StackStatistics:
+    def with_edges(self, max_edges: int) -> StackStatistics:
         """Return the same statistics with fewer edges. Only tokens near these edges are kept.
 
         Parameters
         ----------
-        most : int
+        max_edges : int
             Maximum number of strongest edges, and of sampled edges, of each head. The remaining
             sampled edges are a random sample, too.
 
@@ -860,7 +860,7 @@ class StackStatistics:
         Raises
         ------
         TypeError, ValueError
-            If `most` is not a whole number of at least 0.
+            If `max_edges` is not a whole number of at least 0.
 
         Examples
         --------
@@ -869,7 +869,7 @@ class StackStatistics:
         >>> len(statistics.stack().with_edges(10).sampled(0, 0))        # doctest: +SKIP
         10
         """
-        count = whole_number("most", most, 0)
+        count = whole_number("max_edges", max_edges, 0)
         pools = []
         for pool in (self._totals.strongest, self._totals.sampled):
             best = largest_per_head([pool.kept], count, pool.num_heads)
