@@ -8,7 +8,7 @@ A page contains the weights in one of three forms:
     Queries and keys, from which the page computes the weights.
 ``"strongest"``
     Weights of the strongest keys of each query. The rest of a query's weight is spread evenly over
-    its other keys.
+    other keys (`attnviz.pages.strongest`).
 
 The page can also contain small maps, which are heat maps of all heads with at most 32 rows and
 columns.
@@ -93,10 +93,10 @@ class EmbeddedWeights:
         Share of the total weight that the page contains, from 0 to 1. For signed numbers, the share
         of the sum of absolute values.
     error : float
-        Largest measured absolute difference between a weight and its value in the page.
+        Largest absolute error of a weight in the page: an upper bound, or a measured error.
     blocks, maps : list of dict
-        JSON values: one entry per layer with its weights, and one entry per layer with the small
-        maps of its heads. A list is empty if the page computes these values.
+        JSON values: entries of layers with weights, and entries of layers with the small maps of
+        their heads. The page computes the weights or maps of layers without an entry.
     vectors : dict or None
         Result of `attnviz.pages.vectors.encode_vectors_in_steps`, only for the form ``"vectors"``.
     """
@@ -122,7 +122,7 @@ class EmbeddedWeights:
 
     @property
     def data_size(self) -> int:
-        """Number of bytes of the encoded data alone. `size` also counts the headers."""
+        """Number of bytes of the encoded data, without headers and HTML elements."""
         return sum(map(len, self._texts))
 
     @property
@@ -141,7 +141,7 @@ class EmbeddedWeights:
 
 
 def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
-    """Raise ValueError if a record has too many weights for a page."""
+    """Raise ValueError if a record has too many weights for a page with this precision."""
     count = limits.count_weights(record)
     if precision == "exact":
         if count > limits.MAX_WEIGHTS and not _can_compute(record):
@@ -167,7 +167,7 @@ def embed_weights(
     the two. If only one of them fits, it is chosen. If neither fits, the page contains as many
     strongest keys as fit.
 
-    Results are cached in the record, so the next page needs no second pass over the weights.
+    Results are cached in the record for its next page, unless they need too much memory.
 
     Raise ValueError if even the smallest page exceeds the limit. With ``precision="exact"``, the
     form is the smaller of ``"all"`` and unrounded ``"vectors"``.
@@ -330,7 +330,7 @@ def _embed_strongest(record: AttentionRecord, limit: float, room: float) -> Step
 
 @dataclass
 class _CachedResults:
-    """Results of one page of a record that the next page can use.
+    """Results of a page. The next page of the same record can use them.
 
     Attributes
     ----------
@@ -368,7 +368,7 @@ def _sweep_weights(
 ) -> Steps[list[dict[str, Any]]]:
     """Compute small maps of all layers in one pass over the weights, and return them encoded.
 
-    If `keys` is not None, the same pass adds the strongest keys to it.
+    If `keys` is not None, the same pass adds the strongest keys to `keys`.
     """
     done, total = 0.0, _count_tile_weights(record)
     encoded = []
@@ -394,7 +394,7 @@ def _sweep_weights(
 
 @dataclass(frozen=True)
 class _TilePass:
-    """Function that computes a tile's part of the small maps and finds its strongest keys.
+    """Function that pools a tile into cells of small maps, and finds the tile's strongest keys.
 
     Several threads call it at the same time.
     """
@@ -476,9 +476,9 @@ def _encode_layer(
 ) -> Steps[tuple[dict[str, Any], NDArray[Any]]]:
     """Encode all weights of a layer, one byte each. Return the header and the codes.
 
-    ``header["reach"]`` is the smallest number for which every row r has only zeros after its first
-    ``r + 1 + reach`` keys. If `maps` is not None, the weights are also pooled into the small maps.
-    For the progress bar, `done` of `total` weights were encoded before.
+    ``header["reach"]`` is the smallest number (at least 0) for which every row r has only zeros
+    after its first ``r + 1 + reach`` keys. If `maps` is not None, the weights are also pooled into
+    the small maps. For the progress bar, `done` of `total` weights were encoded before.
     """
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
     heads = stack.num_heads(layer)
@@ -611,8 +611,8 @@ def _count_tile_weights(record: AttentionRecord) -> int:
 class MapCells(NamedTuple):
     """Maximum weights of some cells of small maps.
 
-    `maxima` has the shape (parts, heads, rows, columns). For signed numbers, the two parts are
-    maxima of the positive numbers, and of the absolute values of the negative numbers.
+    `maxima` has the shape (1, heads, rows, columns). For signed numbers, the first axis has length
+    2: maxima of the positive numbers, and of the absolute values of the negative numbers.
     """
 
     rows: slice
@@ -656,7 +656,7 @@ class SmallMaps:
         self.merge(index, self.pooled(tile, weights))
 
     def pooled(self, tile: Tile, weights: NDArray[np.float32]) -> MapCells:
-        """Return the maxima of a tile's weights, (heads, rows, columns), in the cells it covers."""
+        """Return the maximum of `weights`, (heads, rows, columns), in each cell with a weight."""
         pooled = split_signs(weights, signed=self._signed)
         across = []
         # Pool along keys first, because this axis is contiguous in memory.

@@ -108,7 +108,8 @@ class FigureOptions:
 def parse_figure_options(arguments: Mapping[str, Any], theme: str = "auto") -> FigureOptions:
     """Validate the arguments of a figure, and convert them to options.
 
-    If `arguments` contains no theme, colors are checked against `theme`, the theme of the view.
+    `theme` is the theme of the view. If `arguments` contains no theme, the contrasts of colors are
+    checked for this theme.
 
     Raises
     ------

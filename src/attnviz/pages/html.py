@@ -59,9 +59,9 @@ Embedded = Literal["weights", "vectors", "scores"]
 FORMAT = 2
 # Number of decimal places of scores in a page. A view shows fewer.
 _SCORE_DIGITS = 6
-# Maximum number of weights of a record for which the scores in a page are computed from all
-# queries. Scoring passes over all weights once per pattern. For more weights, this would take
-# longer than all other work for the page.
+# If a record has more weights, its page has only scores that are computed from sampled queries.
+# Scores from all queries need one pass over all weights per pattern, which would take longer than
+# all other work for the page.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
 # The Content-Security-Policy of a page allows three inline scripts by their hashes:
@@ -350,11 +350,11 @@ def _extract_texts(
 ) -> tuple[dict[str, Any], str, str]:
     """Move the encoded layers out of the data into separate HTML elements.
 
-    A browser can then draw the first picture before it has read all layers. In the data, each
-    encoded layer is replaced with the name of its element, such as ``"#attnviz-0003"``, which
-    ``js/src/client/page/texts.ts`` resolves.
+    A browser can then draw the view before it has read all layers. In the data, each encoded text
+    is replaced with the name of its element, such as ``"#attnviz-0003"``.
+    ``js/src/client/page/texts.ts`` resolves the names.
 
-    Return the data, the elements that the first picture needs, and the other elements.
+    Return the data, the elements that are needed to draw the view first, and the other elements.
     """
     first: list[str] = []
     rest: list[str] = []

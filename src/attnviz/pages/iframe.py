@@ -12,9 +12,9 @@ from attnviz.record.record import AttentionRecord
 
 __all__ = ["check_height", "estimate_height", "iframe", "make_module"]
 
-# JavaScript that sets the height of the frame to the height of the page. The page sends its height,
-# and nothing else, when the frame asks for it. The code is in an `onload` attribute, because some
-# programs remove script elements.
+# JavaScript of the outer page that sets the height of the frame to the height of its page. It sends
+# one request, and the page in the frame then sends its height, again after each change. The code is
+# in an `onload` attribute, because some programs remove script elements.
 _FOLLOW = (
     "const frame = this; const follow = ({ source, data }) => { "
     "if (!frame.isConnected) window.removeEventListener('message', follow); "

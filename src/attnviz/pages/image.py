@@ -117,7 +117,7 @@ def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> 
     Raises
     ------
     ValueError
-        If the figure needs more width than `options` allow.
+        If the figure needs more width than `options` allow, or a font is not installed.
     """
     figure = options or FigureOptions()
     return _in_browser(page, lambda tab: _draw_in_tab(tab, kind, figure), figure.request())

@@ -39,14 +39,14 @@ __all__ = [
 
 PagePrecision = Literal["auto", "exact"]
 
-#: Maximum size in bytes of a page with all weights, unless `max_mb` is passed. A page of this size
-#: opens at once and can be sent by email.
+#: Maximum size in bytes of a page with all weights, unless `max_mb` or `precision="exact"` is
+#: passed. A page of this size opens at once and can be sent by email.
 FULL_BYTES = 6_000_000
 #: Maximum number of weights in a page with `precision="exact"` that contains all weights. More
 #: weights slow down the browser.
 MAX_WEIGHTS = 200_000_000
-#: Maximum number of weights of a record whose strongest keys are collected. This takes minutes on
-#: two cores.
+#: Maximum number of weights of a record whose strongest keys are collected. Collecting them takes
+#: minutes on two cores.
 MAX_SEARCHED_WEIGHTS = 5_000_000_000
 #: Maximum number of weights for which the rounding error of vectors is measured with all queries.
 #: If there are more weights, queries are sampled.
@@ -100,7 +100,7 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
 
 
 def check_top_keys(top_keys: Any) -> int:
-    """Check that `top_keys` is a number from 0 to `MAX_KEYS`, and return it as int.
+    """Check that `top_keys` is a whole number from 0 to `MAX_KEYS`, and return it as int.
 
     Examples
     --------

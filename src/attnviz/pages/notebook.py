@@ -59,16 +59,16 @@ _STYLE = f"""<style>
 }}
 </style>"""
 
-# View that a host restored without a kernel and could not draw. A view that was drawn before its
-# kernel ended is not included, because it is still visible.
+# CSS selector of views that a host restored without a kernel and could not draw. A view that was
+# drawn before its kernel ended is not included, because it is still visible.
 _DETACHED = '.attnviz[data-attnviz-state="detached"]:not([data-attnviz-drawn])'
-# JupyterLab's panel for a widget. While JupyterLab searches for the widget, the panel contains only
-# a text. Without a kernel, the search does not end. If it fails, the panel gets the class
-# "jupyter-widgets" and shows an error.
+# CSS selectors of JupyterLab's panel for a widget. While JupyterLab searches for the widget, the
+# panel contains only a text. Without a kernel, the search does not end. If the search fails, the
+# panel gets the class "jupyter-widgets" and shows an error.
 _LAB_LOOKS = ".jp-OutputArea-child:has(> .lm-Panel.jp-OutputArea-output:not(.jupyter-widgets))"
 _LAB_TEXT = f"{_LAB_LOOKS}:not(:has(> .lm-Panel > *))"
 _LAB_ERROR = ".jp-OutputArea-child:has(> .lm-Panel.jupyter-widgets)"
-# Text that nbconvert shows instead of a widget whose state is not saved, in both of its templates.
+# CSS selector of the text that both templates of nbconvert show for a widget without saved state.
 _AS_TEXT = (
     '.jp-OutputArea-child:has(> [data-mime-type="text/plain"]), .output_area:has(> .output_text)'
 )
@@ -118,9 +118,9 @@ def show_saved(still: str, page: Callable[[], str] | None = None, height: float 
 def show_snapshot(page: Callable[[], str], height: float) -> None:
     """Display a picture of the view, then the interactive page in a frame.
 
-    A browser draws the picture and measures the height of the frame. If no browser is installed,
-    the small picture that the page contains is displayed, and the initial height of the frame is
-    `height` pixels.
+    A browser draws the picture and measures the height of the page. If this fails, for example
+    because no browser is installed, the small picture in the page is displayed, and `height` is the
+    initial height of the frame in pixels.
     """
     from IPython import get_ipython
     from IPython.display import HTML, Image

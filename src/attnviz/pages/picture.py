@@ -75,8 +75,8 @@ def draw_heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[n
     stack : AttentionStack
         Stack to draw. If a layer has fewer heads than others, its row ends with blank space.
     cell : int
-        Length of the longer side of a heat map, in pixels. If a text has more tokens, a pixel shows
-        the value with the largest absolute value among several queries and keys.
+        Length of the longer side of a heat map, in pixels. If a text has more tokens than pixels, a
+        pixel shows the value with the largest absolute value among several queries and keys.
 
     Returns
     -------
@@ -169,7 +169,7 @@ def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> Steps[str]
 def displayed_stack(record: AttentionRecord, state: Mapping[str, Any]) -> AttentionStack:
     """Return the stack that a view with this state shows.
 
-    In a comparison of records, it contains the differences for ``state["member"]``.
+    In a comparison, the stack has the differences of the record with the index ``state["member"]``.
     """
     name = state.get("stack")
     if "comparison" in state:
@@ -270,7 +270,7 @@ def draw_grid(
 
 
 def describe_scale(stack: AttentionStack, largest: float) -> str:
-    """Describe the color scale of a picture in a sentence. `largest` is the largest value."""
+    """Describe the color scale of a picture, up to the largest absolute value `largest`."""
     if stack.signed:
         return f"Blue is above zero and orange below, up to {format_small(largest)}."
     return f"Darker is more, up to {format_small(largest)}."

@@ -1,9 +1,9 @@
 """Picture that a notebook stores with a live view: a few heads as heat maps, with their tokens.
 
-No browser is needed to draw the picture, because notebooks may run without a browser. The number of
-weights is limited, so that drawing takes little time. The description is HTML below the picture, so
-that users can select its text and its colors fit the notebook. The picture has a white background,
-which is readable in light and dark themes.
+The picture is drawn without a browser, because notebooks may run without a browser. The number of
+weights is limited, so that drawing takes little time. The description is HTML below the picture.
+Users can select this text, and it has the colors of the notebook. The picture has a white
+background, which is readable in light and dark themes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from attnviz.utils.numbers import format_small
 
 __all__ = ["MAX_WEIGHTS", "draw_heads_still", "make_saved_still"]
 
-#: Maximum number of weights that are computed for a picture. This takes about 0.1 s on one core.
+#: Maximum number of weights that are computed for a picture, in about 0.1 s on one core.
 MAX_WEIGHTS = 1 << 23
 # Maximum number of queries and of keys for which a map has token labels and one cell per weight.
 _MAX_LABELLED = 40

@@ -76,16 +76,16 @@ _LEVELS = 4096
 _MIN_BYTES_PER_KEY = 0.8
 # Ratio of the sizes after and before base64 encoding.
 _TEXT = 4 / 3
-# When there are this many times more collected keys than fit into the page, the weakest are
-# dropped.
+# If the number of collected keys exceeds the number that fits into the page by this factor, the
+# weakest are dropped.
 _COLLECTED = 1.5
 # Maximum number of times that a page is encoded, each time with another threshold.
 _TRIES = 8
 # Maximum number of queries for which all keys are collected. With more queries, a threshold is
 # estimated first.
 _SHORT = 256
-# The estimated threshold collects this many times more keys than fit, because the estimate is
-# inexact.
+# With the estimated threshold, this many times as many keys as fit should be collected, because the
+# estimate is inexact.
 _AIMED = 1.25
 # If a page uses less than this share of the available bytes, and a lower threshold is possible, the
 # page is encoded a second time.
@@ -284,7 +284,7 @@ class StrongestRows:
 
     @property
     def sizes(self) -> NDArray[np.float32]:
-        """Absolute values of the collected weights. If none is negative, this is not a copy."""
+        """Absolute values of the collected weights: `weights` itself if none is negative."""
         weights = self.weights
         return weights if weights.min(initial=0.0) >= 0 else np.abs(weights)
 
@@ -433,7 +433,7 @@ def _min_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) 
 
 
 def concatenate_rows(parts: list[StrongestRows]) -> StrongestRows:
-    """Concatenate at least one set of rows."""
+    """Concatenate sets of rows. Pass at least one set."""
     names = [field.name for field in fields(StrongestRows)]
     return StrongestRows(
         **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
@@ -485,7 +485,7 @@ def sparse_rows(
 
 
 def _other_weights(strongest: StrongestRows, *, signed: bool) -> NDArray[np.float64]:
-    """Return the total weight of the keys of each row that are not collected. 0 if signed."""
+    """Return, for each row, the total weight of its keys that are not collected. 0 if signed."""
     row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
     others = strongest.ends - strongest.firsts - strongest.counts
     embedded = np.bincount(row, strongest.sizes, minlength=len(strongest.counts))
@@ -553,7 +553,7 @@ class _Histogram:
         return int(np.flatnonzero(above >= share).max(initial=0))
 
     def num_keys(self, level: int) -> float:
-        """Return the number of keys that are embedded at a level."""
+        """Return the number of keys that are embedded with the threshold of `level`."""
         return self.count + float(self.counts[level:].sum())
 
     def level_with_at_most(self, keys: float) -> int:
@@ -602,8 +602,8 @@ class Cut:
 class Sweep:
     """Collector of the strongest keys of a record, in one pass over all weights.
 
-    If more keys are collected than fit into `room` bytes, the weakest keys are dropped. A page
-    would not contain them, because there are enough stronger keys.
+    If far more keys are collected than fit into `room` bytes, the weakest keys are dropped. A page
+    would not contain these keys, because there are enough stronger keys.
 
     Parameters
     ----------
