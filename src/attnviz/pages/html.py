@@ -80,8 +80,8 @@ _WIDGET = Path(__file__).with_name("widget.js")
 # Safari 16.4), `roundRect` (Chrome 99) and container queries (Chrome 105).
 _BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4, or a newer version"
 
-# Template of a page. The elements attnviz-note and attnviz-still are hidden at first. They appear
-# if scripts are disabled, or if the view is not drawn within 3 seconds.
+# Template of a page. The elements attnviz-note and attnviz-still appear if scripts are disabled, or
+# if the view is not drawn within 3 seconds. note.js and `replace_still` may show them earlier.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -179,8 +179,8 @@ def page_steps(
 ) -> Steps[str]:
     """Make the page of a view, in steps.
 
-    Intermediate results are cached in the record for its next page. If the caller cancels the page,
-    the cached results are deleted.
+    Encoded weights are cached in the record for its next page. If the caller cancels the page, they
+    are deleted.
     """
     try:
         return (yield from _page_steps(record, view, state, **options))
@@ -350,8 +350,8 @@ def _extract_texts(
 ) -> tuple[dict[str, Any], str, str]:
     """Move the encoded layers out of the data into separate HTML elements.
 
-    A browser can then draw the view before it has read all layers. In the data, each encoded text
-    is replaced with the name of its element, such as ``"#attnviz-0003"``.
+    A browser can then draw the view before it has read all layers. In the data, each moved text is
+    replaced with the name of its element, such as ``"#attnviz-0003"``.
     ``js/src/client/page/texts.ts`` resolves the names.
 
     Return the data, the elements that are needed to draw the view first, and the other elements.
@@ -400,10 +400,7 @@ def replace_still(page: str, still: str) -> str:
 
 @cache
 def _sha256(text: str) -> str:
-    """Return the SHA-256 hash of a script in base64.
-
-    The hash is cached, because all pages of a view contain the same scripts.
-    """
+    """Return the SHA-256 hash of a text in base64."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 

@@ -118,6 +118,8 @@ def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> 
     ------
     ValueError
         If the figure needs more width than `options` allow, or a font is not installed.
+    ImportError, RuntimeError
+        If Playwright or a browser is missing, or if the browser cannot draw the page.
     """
     figure = options or FigureOptions()
     return _in_browser(page, lambda tab: _draw_in_tab(tab, kind, figure), figure.request())

@@ -130,7 +130,7 @@ _MAX_PNG_BYTES = 6_000
 # If a file exceeds the maximum by this factor at the fastest compression level, it also exceeds the
 # maximum at the best compression level.
 _FAR = 1.25
-#: Maximum size in bytes of the HTML with the picture and its description, for less than 10,000
+#: Maximum size in bytes of the HTML with the picture and its description, for fewer than 10,000
 #: heads.
 MAX_PICTURE_BYTES = 9_500
 # Maximum displayed size of the picture in CSS pixels. With this size, the description below the
