@@ -30,7 +30,7 @@ TEXT: dict[str, Any] = {
 _SQUARE = {"height": 32, "width": 32}
 _FACTOR = 2.0
 
-# A chat template that puts an image at its position in the text, as such models do.
+# A chat template that puts an image at its position in the text, as real templates do.
 _TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}IMAGE"
@@ -65,7 +65,7 @@ def _ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
 
 
 def _model(model_type: str, class_name: str, settings: dict[str, Any], **text: Any) -> Any:
-    """Return a tiny model with changed settings and settings of its text part."""
+    """Return a tiny model with other settings. `text` has settings of its text model."""
     text_config = {"vocab_size": 400, "max_position_embeddings": 512, **text}
     override = override_of(Case(model_type))["config"]
     changes = merged(override, {"text_config": text_config, **settings})

@@ -102,7 +102,7 @@ def _config(kind: str, **options: Any) -> Any:
 
 
 def subjects() -> dict[str, Subject]:
-    """Return an extraction of each kind by name: all ways to capture, all state that is changed."""
+    """Return extractions by name. Together they use all ways to capture and change all state."""
     torch.manual_seed(0)
     width = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     llama = transformers.LlamaForCausalLM(
@@ -135,12 +135,12 @@ def subjects() -> dict[str, Subject]:
 
 
 class Tracer:
-    """Raises an interrupt at a chosen line of attnviz.
+    """Context that raises an interrupt at a chosen line of attnviz.
 
     Parameters
     ----------
     at : int, optional
-        Number of lines and calls of attnviz after the start of the block.
+        Number of the line or call of attnviz, counted from 1. None raises no interrupt.
     """
 
     def __init__(self, at: int | None = None) -> None:
@@ -189,7 +189,7 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
 
 
 def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
-    """Return what an interrupted extraction does not restore, see `Tracer`."""
+    """Interrupt an extraction as `Tracer(at)` does, and describe what is not restored."""
     before = state_of(subject.models)
     error: BaseException | None = None
     tracer = Tracer(at)

@@ -1,6 +1,6 @@
 """docs/from-elsewhere.md: every block of code runs and returns the weights of the other library.
 
-TransformerLens needs hundreds of megabytes, so a substitute with its layouts takes its place. timm
+TransformerLens needs hundreds of megabytes, so a substitute with the same layouts is used. timm
 is installed without torchvision, which its models do not need.
 """
 
@@ -177,7 +177,7 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
     encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
     with torch.no_grad():
         for module in (attention, *(block.self_attn for block in encoder.layers)):
-            # Sharp rows show a wrong formula. Layers must differ.
+            # Make rows sharp, so that a wrong formula is noticed, and make layers different.
             module.in_proj_weight.normal_(std=0.5)
             module.in_proj_bias.normal_()
     x = torch.randn(1, 6, 16)

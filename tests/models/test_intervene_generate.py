@@ -34,7 +34,7 @@ CHANGES = [
 def produced(
     model: Any, inputs: Any, changes: Sequence[Change] | Change, **settings: Any
 ) -> tuple[Any, list[torch.Tensor]]:
-    """Return the record of the changed model's text, and the scores of each step."""
+    """Generate text with changes. Return the record, and the scores of each step."""
     rows: list[torch.Tensor] = []
 
     def store(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:

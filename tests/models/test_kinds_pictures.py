@@ -74,7 +74,7 @@ def test_tokens_of_a_resampler_are_not_patches(byte_tokenizer: Any) -> None:
 
 
 def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
-    """Return the inputs of a text with two images, each padded to the size of a page."""
+    """Return the inputs of a text with two images, which are padded to the same size."""
     page = torch.zeros(len(images), 3, *np.max([image.shape[:2] for image in images], axis=0))
     for sheet, image in zip(page, images, strict=True):
         height, width = image.shape[:2]

@@ -28,7 +28,7 @@ SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
 
 @pytest.fixture(scope="module")
 def model_and_processor(byte_tokenizer: Any) -> Callable[[str], tuple[Any, Any]]:
-    """Return a function that makes a model of a kind with its processor once."""
+    """Return a function that returns the model and processor of a kind. Each is made once."""
     models: dict[str, tuple[Any, Any]] = {}
 
     def make(kind: str) -> tuple[Any, Any]:

@@ -110,7 +110,7 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
             computed = stack.weights(layer=number)
             assert np.abs(computed[:, :count, :count] - expected).max() < 1e-4
             assert expected.max(-1).mean() > 0.25
-            # The weights of padding count: a row sums to 1 with them.
+            # The record also has the weights of padding, so rows sum to 1.
             assert np.abs(computed[:, :count].sum(-1) - 1).max() < 1e-5
         # Each stage merges four patches into one.
         rows, columns = -(-rows // 2), -(-columns // 2)
@@ -253,7 +253,7 @@ def test_windows_of_sam_and_its_global_layer() -> None:
 
 
 def test_the_encoder_of_donut_attends_in_windows() -> None:
-    """The last stage of a Swin has the keys of a text decoder."""
+    """The keys of the text decoder come from the last stage of the encoder."""
     decoder = transformers.MBartConfig(
         vocab_size=60,
         d_model=32,
@@ -275,6 +275,6 @@ def test_the_encoder_of_donut_attends_in_windows() -> None:
     assert [stack.query_tokens.text[-1] for stack in (first, second)] == ["15,15", "7,7"]
     assert record.stacks["cross"].key_tokens == second.query_tokens
     own = reference(model, encoded)
-    # The model's own weights of the encoder are divided into windows.
+    # The model returns the weights of the encoder by window, so they are not compared.
     del own["encoder"]
     assert_own(record, own, peak=0.1)

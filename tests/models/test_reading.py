@@ -36,7 +36,7 @@ Weights = dict[str, list[NDArray[np.float32]]]
 
 
 class Forwards:
-    """List of the number of examples of each forward of a model."""
+    """Context that lists the number of examples of each forward of a model."""
 
     def __init__(self, model: Any) -> None:
         self.sizes: list[int] = []

@@ -204,7 +204,7 @@ def test_model_families(
 
 
 class Outputs:
-    """Arguments and outputs of torch's attention function."""
+    """Recorder of the values and outputs of torch's attention function."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -65,7 +65,7 @@ def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFix
     path = Path(capsys.readouterr().out.strip())
     state = data_of(path)["state"]
     assert (state["layer"], state["heads"], state["color"]) == (2, [1], "ends")
-    # The points equal the vectors of the model's own records.
+    # The queries in the corpus equal those of a record of the text alone.
     alone = av.extract(model, TEXTS[2], tokenizer=tokenizer)
     index = [str(name).startswith("the street") for name in view.corpus.names].index(True)
     one = view.corpus.records[index].stack()

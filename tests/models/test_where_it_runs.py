@@ -82,7 +82,7 @@ def test_flex_attention(kind: str) -> None:
     model = make_model(kind)
     own = reference(model, {"input_ids": IDS})
     model.set_attn_implementation("flex_attention")
-    # Compiling for a CPU takes most of a minute. The function and its masks are the same without.
+    # Compiling for a CPU takes most of a minute. Results do not depend on it.
     with torch.compiler.set_stance("force_eager"):
         assert largest_error(extract(model, IDS), own) < 1e-5
 
@@ -170,7 +170,7 @@ def test_data_parallel() -> None:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_device_map(tmp_path: Path, *, offloaded: bool) -> None:
-    """Some parameters stay on disk until their layer runs."""
+    """If offloaded, some parameters stay on disk until their layer runs."""
     pytest.importorskip("accelerate", reason="pip install accelerate")
     model = make_model("llama")
     model.save_pretrained(tmp_path / "model")

@@ -48,7 +48,7 @@ MAY_IMPORT = {
     "demos": {"utils", "record", "analysis", "extraction"},
 }
 USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
-# Other packages that these packages may import.
+# Packages outside attnviz that a package may import.
 OUTSIDE = {
     # utils changes progress bars in notebooks and sets the number of threads of torch.
     "utils": {"IPython", "huggingface_hub", "torch", "tqdm", "transformers"},
@@ -186,7 +186,7 @@ def tree_of(path: Path) -> ast.Module:
 def imports_of(path: Path, *, at_load: bool = False) -> Iterator[str]:
     """Yield the full names of what a file imports, except imports for types only.
 
-    At load, imports inside functions are left out.
+    With `at_load`, imports inside functions are left out.
     """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda) if at_load else ()
     waiting: list[ast.AST] = [tree_of(path)]

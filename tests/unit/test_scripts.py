@@ -114,7 +114,7 @@ def test_a_part_that_was_not_run_counts_as_failed(
 def run_here(
     folder: Path, files: dict[str, str], *options: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run test files in a separate process with this configuration."""
+    """Write files to `folder`, and run pytest there in a separate process."""
     for name, text in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
@@ -125,7 +125,7 @@ def run_here(
         capture_output=True,
         text=True,
         check=False,
-        # A guard for a run that hangs. No test decides by it.
+        # End a run that hangs. No test depends on this limit.
         timeout=100,
     )
 

@@ -39,7 +39,7 @@ def test_three_tokens_are_compared_with_four_by_hand() -> None:
     assert np.allclose(b.weights(layer=0, head=0), FOUR, atol=1e-7)
     assert not a.allowed(layer=0, head=0)[2].any()
     assert not a.allowed(layer=0, head=0)[:, 2].any()
-    # The queries of both: 0, (0.25 + 0.25) / 2, (0.125 + 0.25 + 0.125 + 0.25) / 2.
+    # Distances of common queries: 0, (0.25 + 0.25) / 2, (0.125 + 0.25 + 0.125 + 0.25) / 2.
     assert comparison.distance()[0] == pytest.approx([(0 + 0.25 + 0.375) / 3])
     table = comparison.to_pandas(top_k=2)
     # Two differences of at least 0.25. The first positions come first.
@@ -70,7 +70,7 @@ def test_a_query_without_weights_is_not_compared() -> None:
 
 
 def test_squares_of_rounding_errors_add_up() -> None:
-    """Compare layers 0 and 9, which have the same vectors, 3 and 12 rounding errors."""
+    """Compare equal layers with the numbers 0 and 9, which have 3 and 12 rounding errors."""
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 1, 8, 40, 16, generator=generator) * 2
     tokens = [f" w{number}" for number in range(40)]
@@ -187,7 +187,7 @@ def test_memory_is_less_than_queries_times_keys(monkeypatch: pytest.MonkeyPatch)
 
 
 def given_layers() -> dict[str, QueryKeyAttention]:
-    """Return layers with every part of a logit: 6 heads, 2 or 6 key heads, 7 queries and keys."""
+    """Return layers with each term of a logit: 6 heads, 2 or 6 key heads, 7 queries and keys."""
     generator = torch.Generator().manual_seed(3)
 
     def layer(key_heads: int = 6, **options: Any) -> QueryKeyAttention:

@@ -1,4 +1,4 @@
-"""Members and differences as stacks of one record, and more than two members."""
+"""Compared records and differences as stacks of one record, and more than two records."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
         stack, source_stack = record.stack(name), source.stack()
         assert np.array_equal(stack.weights(layer=0, head=0), source_stack.weights(layer=0, head=0))
         assert (stack.signed, stack.normalized) == (source_stack.signed, source_stack.normalized)
-    # A member has its own tokens. A unit that it lacks is named after the tokens of the others.
+    # A member has its own tokens. Tokens that it lacks are named after the others.
     assert [stack.query_tokens.text for stack in record.stacks.values()] == [
         ("he", "·was", "+·very", "·tired"),
         ("she", "·was", "·very", "·tired"),
@@ -97,8 +97,8 @@ def test_the_difference_of_equal_records_is_zero_and_the_order_sets_the_sign() -
         )
         assert np.abs(positive).max() > 0.1
         assert np.array_equal(positive, -negative)
-        # Rows sum to zero, because what one key gains another loses. The error of each of both sums
-        # is one rounding for each key and four of a quotient, and their sum here rounds as often.
+        # Rows sum to zero, because what one key gains another loses. In both records, the sum has
+        # one rounding per key and four of a quotient. The sum of differences has one per key.
         keys = positive.shape[-1]
         assert np.abs(positive.sum(-1)).max() < (3 * keys + 8) * UNIT
 
@@ -151,7 +151,7 @@ def test_checkpoints_are_compared_with_the_first() -> None:
 
 
 def test_several_texts_on_common_units() -> None:
-    """Every token of three texts is in one unit, and all texts share the units."""
+    """Each token is in one unit of aligned tokens, and all alignments have the same units."""
     a = Tokens.of(["[", " he", " sat", " un", "der", " it"])
     others = [
         Tokens.of(["[", " she", " sat", " under", " it"]),
@@ -212,7 +212,7 @@ def test_images_of_both_members_are_kept() -> None:
 def test_notes_say_how_records_differ() -> None:
     words = ["a", " b", " c"]
     a = random_record(0, words)
-    # The fewest changes may miss a token that both have.
+    # An alignment with the fewest changes may replace a token that both texts have.
     shifted = random_record(0, ["undo", " it", " or", " n", "ow"])
     assert len(av.compare(random_record(0, ["un", "do", " it", " now"]), shifted).notes) == 1
     # The texts have equally many tokens, all replaced.

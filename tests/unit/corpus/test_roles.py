@@ -85,7 +85,7 @@ def test_roles_are_cached_until_another_text_is_added() -> None:
 
 
 def test_the_baseline_with_the_larger_p_value_counts() -> None:
-    """The baseline with the larger and less certain difference decides."""
+    """The baseline decides whose difference has the larger p-value, even if it is larger."""
     differences = np.array([[0.30, 0.30, 0.30, np.nan], [0.35, 0.35, np.nan, np.nan]])
     errors = np.array([[0.01, 0.01, 0.01, np.nan], [0.20, 0.005, np.nan, np.nan]])
     scores = Evidence(

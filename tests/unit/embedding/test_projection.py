@@ -101,7 +101,7 @@ def test_the_number_of_threads_does_not_change_the_layout(monkeypatch: pytest.Mo
 
 def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "_INTERPOLATED", 50)
-    # Interpolation is fast with thousands of points and slow with a hundred.
+    # Run few iterations, because interpolation is slow with only a hundred points.
     monkeypatch.setattr(projection, "_EARLY", 25)
     monkeypatch.setattr(projection, "_LATE", 25)
     assert purity(project(POINTS, settings()), GROUPS) > 0.99

@@ -41,7 +41,7 @@ def mean(values: list[float]) -> float | None:
 def looped(
     example: Corpus, place_in: tuple[str, int, int], placed: Placed, plot: torch.Tensor
 ) -> list[float | None]:
-    """Compute `FIGURES` of a head for each query and key, with the masks of each record."""
+    """Compute `FIGURES` of a head with loops over queries and keys, and the masks of records."""
     stack, layer, index = place_in
     points = example.points(stack)
     head = placed.heads[index]

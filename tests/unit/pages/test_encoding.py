@@ -105,7 +105,7 @@ def test_reported_errors_are_true(make: Any, form: str, monkeypatch: pytest.Monk
         decoded = shown(block)
         difference = float(np.abs(decoded - numbers).max())
         assert difference <= block["error"] * (1 + 1e-4) + 1e-7
-        # The encoding has signs if the numbers have, and no sign is wrong.
+        # Signed numbers have a signed encoding, and no sign is wrong.
         assert (decoded * numbers >= 0).all()
         assert (block["encoding"] == "int8-sqrt" or block.get("signed", False)) == stack.signed
         error = max(error, difference)

@@ -94,11 +94,11 @@ def test_a_measure_with_the_name_of_another_column_is_called_weight() -> None:
 def test_a_table_can_have_one_stack_layer_or_head() -> None:
     record = encoder_decoder_record()
     assert set(record.to_pandas(stack="cross")["stack"]) == {"cross"}
-    # A layer means that of the first stack, as for a single head.
+    # Without `stack`, a layer is that of the first stack.
     assert set(record.to_pandas(layer=1)["stack"]) == {"encoder"}
     assert set(record.to_pandas(layer=-1, stack="decoder")["layer"]) == {2}
     assert set(record.to_pandas(head=0, stack="cross")["head"]) == {0}
-    # Negative numbers count from the end, and the table has the number itself.
+    # Negative numbers count from the end, and the table has the positive numbers.
     last = record.to_pandas(layer=1, head=-1, stack="cross", top_k=1)
     assert set(last["head"]) == {4}
     strongest = record.to_pandas(layer=1, head=4, stack="cross", top_k=1)

@@ -29,9 +29,9 @@ from unit.long_records import long_record
 from unit.random_corpora import corpus
 
 LARGEST_REPLY = 1_100_000
-# A step ends after this many weights, but completes what it began.
+# Maximum number of weights that a reply computes, because it completes what it began.
 MAX_WEIGHTS = 4 * STEP
-# Bytes of numpy and Python. The number of weights bounds the bytes of tensors.
+# Limit for numpy and Python. Tensors are limited by the number of weights.
 MAX_BYTES = 100_000_000
 TOKENS = 20_000
 HEADS = 40_000
@@ -75,7 +75,7 @@ POOLS: dict[str, list[Any]] = {
 
 
 def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
-    """Return arguments of which most have the right type."""
+    """Return random arguments. Most of them have the right type."""
     values = {}
     for name in request.__dataclass_fields__:  # type: ignore[attr-defined]
         pool = POOLS.get(name, NUMBERS)
@@ -106,7 +106,7 @@ def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
 
 
 def attacked() -> dict[str, Server]:
-    """Return servers of large records: a long text, many heads, many texts."""
+    """Return servers of a record of a long text, a record with many heads, and a corpus."""
     generator = torch.Generator().manual_seed(0)
     small = torch.randn(HEADS, 8, 4, generator=generator)
     many = av.AttentionRecord.from_qk([small], [small], [f"t{i}" for i in range(8)], causal=True)
@@ -125,7 +125,7 @@ def servers() -> dict[str, Server]:
 def assert_bounded(
     server: Server, name: str, arguments_: Any, counted: list[int]
 ) -> dict[str, Any]:
-    """Send one request through the channel and return its reply or error."""
+    """Send a request, check that the cost is bounded, and return the reply or error."""
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     channel = KernelChannel(server, lambda *message: sent.append(message))
     counted.clear()
@@ -267,7 +267,7 @@ def test_work_in_steps_gives_the_same_as_at_once(counted: list[int]) -> None:
     replies_by_name: dict[str, list[Any]] = {name: [] for name in requests}
     waiting = dict(requests)
     while waiting:
-        # In turn, as a view's requests are answered.
+        # Send the requests in turn, as a view does.
         for name, request_arguments in list(waiting.items()):
             reply = server.reply(name, request_arguments)
             replies_by_name[name].append(reply)

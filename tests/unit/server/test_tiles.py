@@ -96,7 +96,7 @@ def assert_cells(
     error: float,
     relative: float = 2e-3,
 ) -> None:
-    """Compare cells with those of a matrix whose numbers have at most the given errors."""
+    """Compare cells with those of a matrix, up to an absolute and a relative error."""
     expected = cells_of(matrix)
     assert_allclose(np.abs(actual), np.abs(expected), atol=error, rtol=relative)
     # If the results of both signs are nearly equal, rounding may decide the sign of a cell.

@@ -1,4 +1,4 @@
-"""Positions of a view: as users write them, where a view opens, and in produced tokens."""
+"""Positions in a view: forms that users pass, defaults at the start, and generated tokens."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def test_an_incomplete_record_is_refused(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "x")
     spool.begin()
     spool.write("layers.0", {"queries": layer.queries, "keys": layer.keys})
-    # Nothing is cleaned up, like after the end of the process.
+    # Nothing is cleaned up, as if the process had ended.
     with pytest.raises(
         FileNotFoundError, match=r"no record at path='.*x': the folder has no index"
     ):
