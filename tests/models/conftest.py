@@ -1,7 +1,7 @@
 """Tiny models with sharpened attention, and tokenizers trained on a few sentences.
 
 A random model attends almost uniformly, so any formula looks right. The fixtures scale queries and
-keys until the rows have clear maxima, which shows a wrong formula.
+keys until the rows have clear maxima, so that a wrong formula is noticed.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ def _trained(model: Any, trainer: Any, setup: Callable[[Tokenizer], None]) -> To
 
 @pytest.fixture(autouse=True)
 def tokenizers_stay(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that changes a shared tokenizer. Otherwise another test would fail.
+    """Fail a test that changes a shared tokenizer. Without this check, another test would fail.
 
-    A pipeline does so: it sets its tokenizer to pad on the left.
+    For example, a pipeline sets its tokenizer to pad on the left.
     """
     names = {"byte_tokenizer", "piece_tokenizer", "word_tokenizer"}
     used = [request.getfixturevalue(name) for name in sorted(names & set(request.fixturenames))]
@@ -164,7 +164,7 @@ def word_tokenizer() -> Any:
 
 
 class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Substitute for torchvision, which timm's models import but do not use."""
+    """Importer of a substitute for torchvision, which timm's models import but do not use."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name.partition(".")[0] != "torchvision":

@@ -107,7 +107,7 @@ def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
     torch.manual_seed(0)
     model = getattr(transformers, _CLASSES[kind])(config)
     if kind == "gemma2":
-        # Newer versions do this themselves: sdpa does not support a soft cap.
+        # Newer versions of transformers do so themselves, because sdpa has no soft cap.
         model.set_attn_implementation("eager")
     if implementation is not None:
         model.set_attn_implementation(implementation)

@@ -45,7 +45,7 @@ def _classifier() -> Any:
 
 @pytest.fixture
 def tuned() -> Callable[..., Any]:
-    """Return a function that makes a model with an adapter. Its vectors are as long as tokens'."""
+    """Return a function that makes a model with an adapter, whose prompt encoder is random."""
 
     def make(base: str, kind: str) -> Any:
         task = "SEQ_CLS" if base == "bert" else "CAUSAL_LM"
@@ -61,7 +61,7 @@ def tuned() -> Callable[..., Any]:
 
 
 def own(model: Any, **arguments: Any) -> Any:
-    """Return the output of an eager copy of the model, with its weights."""
+    """Return the output of an eager copy of the model, including attention weights."""
     eager = copy.deepcopy(model)
     eager.get_base_model().set_attn_implementation("eager")
     with torch.no_grad():

@@ -69,7 +69,7 @@ def test_effects_of_heads_equal_columns_of_zeros(model: Any) -> None:
 
 
 def test_integrated_gradients_equal_slopes_of_autograd(model: Any) -> None:
-    """A layer's numbers sum to the integral of the answer's slope by a factor of its outputs."""
+    """The numbers of a layer sum to an integral over a factor that scales its outputs."""
     steps = 4
     record = av.attribute(
         model, IDS, answer=PAIR, method="integrated gradients", steps=steps, dtype=torch.float64

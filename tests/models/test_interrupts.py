@@ -100,7 +100,7 @@ class StoppedError(Exception):
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     interrupted: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Tools that limit the time of a computation do so in threads, which receive no signals."""
+    """Time limits may work like this in threads other than the main one, which get no signals."""
     subject = interrupted["spooled"]
     results: list[object] = []
 

@@ -138,7 +138,7 @@ def test_dropout_in_training_mode_is_disabled_and_noted(kind: str, names: list[s
     if kind == "bart":
         arguments["decoder_input_ids"] = IDS[:1, :5]
     with torch.no_grad():
-        # The model applies dropout, otherwise this test would not notice it.
+        # In training mode the model applies dropout, which the extraction must not do.
         assert not torch.equal(model(**arguments).logits, model.eval()(**arguments).logits)
     record = extract_own(model.train(), arguments)
     assert model.training

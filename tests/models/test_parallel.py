@@ -65,7 +65,7 @@ def start(model_folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def results(model_folder: Path) -> Callable[[str], Any]:
-    """Return a function with the result of a case for each process: an error or the weights."""
+    """Return a function that returns a case's result in each process: an error or weights."""
     out = model_folder.parent
     start(model_folder)
     outcomes = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]

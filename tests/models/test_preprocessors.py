@@ -30,7 +30,7 @@ IDS = torch.tensor([[7, 31, 12, 99, 5]])
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Counts of `from_pretrained`: "here" for local files, "hub" for the hub."""
+    """Numbers of calls of `from_pretrained`: "here" for local files, "hub" for the hub."""
     counted: Counter[str] = Counter()
     for reader in (
         transformers.AutoTokenizer,

@@ -73,7 +73,7 @@ def saved(statistics: av.HeadStatistics, folder: Path) -> bytes:
 
 
 def alive() -> list[int]:
-    """Return the ids of processes with a model."""
+    """Return the ids of the processes of Ray's actors."""
     below = psutil.Process().children(recursive=True)
     pids = []
     for process in below:

@@ -78,7 +78,7 @@ def test_modules_that_the_forward_replaces(*, again: bool) -> None:
 
 
 class _Times(torch.nn.Module):
-    """A module that multiplies attention weights, in place of the dropout."""
+    """Replacement of the dropout that multiplies attention weights by a factor."""
 
     def __init__(self, factor: torch.Tensor, *, in_place: bool) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
     ],
 )
 def test_longformer_is_refused(name: str) -> None:
-    """Longformer's classifiers have tokens with global attention. Only their rows could be read."""
+    """Longformer's classifiers have tokens with global attention. Only these rows can be read."""
     model = tiny_model("longformer", name, {"attention_window": 4, "sep_token_id": 2})
     # A question, and the text after two separators.
     ids = torch.tensor([[5, 17, 42, 2, 2, 8, 23, 5, 61, 7, 12, 2]])

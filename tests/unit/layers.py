@@ -93,7 +93,7 @@ def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -
 
 @st.composite
 def softmaxes(draw: st.DrawFn, queries: int, keys: int) -> QueryKeyAttention:
-    """Return four query heads that share two key heads."""
+    """Return attention of four query heads that share two key heads."""
     seed = draw(seeds)
     return QueryKeyAttention(
         vectors(HEADS, queries, 8, seed=seed),

@@ -27,7 +27,7 @@ def attention(
     seed: int = 0,
     **options: Any,
 ) -> QueryKeyAttention:
-    """Return queries with a mean near 1 and keys with a mean near -1, so that centring matters."""
+    """Return attention of queries with mean 1 and keys with mean -1, so that centring matters."""
     keys = num_tokens if num_keys is None else num_keys
     return QueryKeyAttention(
         vectors(heads, num_tokens, size, seed=seed) + 1.0,

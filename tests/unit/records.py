@@ -61,7 +61,7 @@ def given_record(heads_per_layer: tuple[int, ...] = (2, 3), num_tokens: int = 5)
 
 
 def encoder_decoder_record() -> AttentionRecord:
-    """Return three stacks with 6 and 4 tokens that differ in layers, heads and their numbers."""
+    """Return a record of three stacks, with different numbers of layers, heads and tokens."""
     return AttentionRecord.from_weights(
         encoder_attentions=[shares(3, 6, 6, seed=1), shares(3, 6, 6, seed=2)],
         decoder_attentions=[shares(2, 4, 4, seed=3)] * 3,
@@ -73,7 +73,7 @@ def encoder_decoder_record() -> AttentionRecord:
 
 
 def captured_record() -> AttentionRecord:
-    """Return two stacks with every kind of layer that a model can have, and with gaps."""
+    """Return a record of two stacks with all kinds of layers. Their numbers have gaps."""
     flags = torch.from_numpy(np.random.default_rng(5).random((4, 6, 6)) < 0.6)
     flags[:, 3] = False
     causal = BandMask(None, 0)
@@ -111,7 +111,7 @@ def captured_record() -> AttentionRecord:
 def difference_record(
     tokens: int = 6, *, layers: int = 2, heads: int = 4, with_side: bool = False
 ) -> AttentionRecord:
-    """Return differences of two causal softmaxes, and with `with_side` also the first softmax."""
+    """Return a record of differences of two causal softmaxes. `with_side` adds the first one."""
     text = Tokens.of(words(tokens))
     sides = [
         [
@@ -169,7 +169,7 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
 
 
 def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
-    """Return weights that fall with the distance of patches. Head h shifts its focus h columns."""
+    """Return weights of patches near each query. Head h attends h columns to the right of it."""
     [grid] = tokens.grids
     cells = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
     logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))

@@ -40,7 +40,7 @@ def test_a_page_equals_the_fixture_of_both_languages() -> None:
         codes = np.frombuffer(unpacked(layer["data"]), np.uint8).reshape(len(profiles), -1)
         maxima = np.array(layer["maximum"])[:, None]
         weights = np.where(codes == 0, np.nan, maxima * ((codes - 1.0) / 254) ** 2)
-        # Half a quantization step of the maximum, with 254 steps.
+        # Half a step between codes changes the largest weight by 1 / 254 of its value.
         assert_allclose(weights, np.array(profiles, float), atol=maxima.max() / 254)
 
 

@@ -55,7 +55,7 @@ def test_complete_texts_are_sampled_while_they_fit(
     if points.whole:
         omitted = set(range(len(counts))) - set(points.texts)
         room = max_points - len(points)
-        # No omitted text would fit as well.
+        # No omitted text would fit into the remaining points.
         assert all(2 * counts[text] > room for text in omitted)
     else:
         assert len(points.texts) == 1

@@ -118,7 +118,7 @@ def test_the_scale_of_numbers_does_not_change_the_plot() -> None:
 
 
 def broken(side: str, value: float) -> Corpus:
-    """Return three heads, the second with one value that is not finite."""
+    """Return a corpus of three heads. The second has one value that is not finite."""
     both = {"queries": vectors(3, 9, 4), "keys": vectors(3, 9, 4, seed=1)}
     both[side][1, 5, 2] = value
     return with_vectors(both["queries"], both["keys"], [4, 5])

@@ -28,7 +28,7 @@ MAX_SECONDS = 600
 
 POINTS, _ = clusters(25)
 TSNE = ProjectionSettings("tsne", perplexity=10)
-# Takes minutes unless it is ended.
+# A layout of these points with these settings takes minutes unless it is cancelled.
 MANY = clusters(2000)[0]
 LONG = ProjectionSettings("tsne", dimensions=3)
 

@@ -58,7 +58,7 @@ def evenly() -> av.AttentionRecord:
 
 
 def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
-    """Return the keys that fit into the given bytes, and the largest number that was kept."""
+    """Return the keys that fit into `room` bytes, and the largest number of keys held at once."""
     sweep, max_keys = Sweep(collect), 0
     for stack in record.stacks.values():
         for layer in stack.layers:
@@ -79,7 +79,7 @@ def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
     bounded, max_keys = swept(record, room, room)
     everything, _ = swept(record, room, 1e12)
     assert max_keys <= 1.5 * room / 0.8
-    # Each of the two sweeps fills the bytes with its own attempts.
+    # Each sweep searches for its own threshold, so the results differ a little.
     assert bounded.covered == pytest.approx(everything.covered, abs=0.005)
     assert bounded.error == pytest.approx(everything.error, rel=0.05)
     assert max(bounded.size, everything.size) <= room
@@ -107,7 +107,7 @@ def test_a_sweep_of_equal_weights_keeps_the_fewest() -> None:
 def swept_pages(tokens: int = 1100) -> av.AttentionRecord:
     """Return a record whose pages store only the strongest keys.
 
-    A sample estimates their number.
+    The number of keys is estimated from a sample.
     """
     return long_record(tokens, layers=2, heads=3, key_heads=3)
 

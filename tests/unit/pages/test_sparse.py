@@ -73,7 +73,7 @@ def attention(draw: st.DrawFn) -> NDArray[np.float32]:
 
 
 def rows_of(numbers: NDArray[np.float32], threshold: float) -> StrongestRows:
-    """Return the strongest keys of all heads. Numbers below 0 have signs."""
+    """Return the strongest keys of all heads. They are signed if a number is below 0."""
     signed = bool((numbers < 0).any())
     return concatenate_rows([strongest_rows(head, threshold, signed=signed) for head in numbers])
 
@@ -111,8 +111,8 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
         # All other numbers are decoded as 0.
         assert not dense[~is_embedded].any()
         return
-    # The rest of a row is the sum of its other keys, up to the rounding of its byte. It does not
-    # contain the rounding of strong keys.
+    # The rest of a row is the sum of the weights that are not embedded, rounded to a byte. It does
+    # not contain rounding errors of embedded weights.
     decoded_rests = np.where(is_embedded, 0, dense).sum(axis=1)
     rests = np.where(is_embedded, 0, lines).sum(axis=1, dtype=np.float64)
     assert_allclose(decoded_rests, rests, atol=0.004 * reloaded.max_rest + 1e-6 * maximum)

@@ -117,7 +117,7 @@ def test_causal_tokens_make_causal_words() -> None:
 
 def test_words_with_different_borders_are_not_causal() -> None:
     base = causal_stack().attention(3)
-    # The words of queries and keys are divided differently: word 1 of the queries sees word 2.
+    # Queries and keys have different words: word 1 of the queries sees word 2 of the keys.
     merged = MergedWeights(base, np.array([0, 1, 6]), np.array([0, 2, 4]))
     assert merged.weights(0, slice(1, 2), slice(2, 3)).item() > 0
     assert not merged.causal

@@ -46,7 +46,7 @@ def test_numbers_have_at_most_the_reported_error_and_keep_their_sign(
     scaled = data.draw(blocks(-1 if signed else 0)) * np.float32(maximum)
     encoded = encode(scaled, "uint8", maximum, signed=signed)
     codes = np.frombuffer(encoded.data, np.int8 if signed else np.uint8).reshape(scaled.shape)
-    # The nearest codes, where float32 and float64 do not round to different sides.
+    # Codes are the nearest ones, except if float32 rounds to the other side.
     top = 127 if signed else 255
     exact = np.sign(scaled) * top * np.sqrt(np.abs(scaled) / maximum)
     assert np.abs(codes - exact).max() <= 0.501
@@ -82,7 +82,7 @@ def test_float32_loses_nothing_in_any_memory_layout(
     encoded = encode(weights, "float32")
     assert (encoded.error, len(encoded.data)) == (0.0, 4 * weights.size)
     assert_array_equal(decode(encoded), weights)
-    # In any memory layout.
+    # The result does not depend on the memory layout.
     turned = np.asfortranarray(weights)
     assert encode(turned, "float32").data == encoded.data
     assert encode(turned, "uint8").data == encode(weights, "uint8").data

@@ -193,7 +193,7 @@ def unfit(kind: Any, header: Mapping[str, Any]) -> set[str]:
 
 
 def assert_declared(kinds: Sequence[Any], header: Mapping[str, Any]) -> None:
-    """Compare a reply with the types that its request declares."""
+    """Check that the header of a reply has one of the declared types."""
     sent = json.loads(json.dumps(dict(header)))
     assert not kinds or not all(unfit(kind, sent) for kind in kinds), sent
     # Every field of the reply is declared.

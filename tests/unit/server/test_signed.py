@@ -104,7 +104,7 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
             find_strongest_keys(stack, layer=0, heads=[0], rows=slice(*last), k=2)
         )
     assert estimate.header["encoding"] == "float32-deflated"
-    # Two sides need twice the work of one.
+    # A difference needs the weights of two attentions, which is twice the work.
     assert estimate.header["sampling_interval"] == 512
     assert tensors.largest < 40_000_000
     # The last query, computed by hand.

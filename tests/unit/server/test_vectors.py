@@ -48,7 +48,7 @@ def record_of(attention: QueryKeyAttention) -> AttentionRecord:
 
 
 def requested(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the header of a reply and its parts by name."""
+    """Request vectors. Return the header of the reply, and its arrays by name."""
     reply = RecordServer(record).reply("vectors", {"stack": "self", **arguments})
     assert reply.data is not None
     assert len(reply.data) <= MAX_REPLY_BYTES

@@ -14,7 +14,7 @@ N, MOVED = 6, (1, 2)
 
 
 def pair() -> av.Comparison:
-    """Return two layers of three heads. Head 1.2 differs strongly, and head 0.1 slightly."""
+    """Return a comparison of two records. Head 1.2 differs strongly, and head 0.1 slightly."""
     weights = shares(6, N, N).reshape(2, 3, N, N)
     changed = weights.copy()
     # All weight of the last query moves to the first key.

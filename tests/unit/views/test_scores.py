@@ -79,7 +79,7 @@ def test_a_note_is_dropped_with_its_scores() -> None:
     assert set(view.score_notes) == {"effect"}
     view.score_notes = {**view.score_notes, "mine": "what I measured"}
     view.scores = {"mine": [[1, -2, 3]], "effect": [[0.5, 1.0, 1.0]]}
-    # The note describes other numbers, so it is dropped.
+    # The note describes the replaced numbers, so it is dropped.
     assert view.score_notes == {"mine": "what I measured"}
 
 

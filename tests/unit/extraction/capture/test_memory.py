@@ -63,7 +63,7 @@ def test_memory_that_the_system_can_free_counts_as_free(tmp_path: Path) -> None:
             },
             100,
         ),
-        # Version 1, first without a limit, then with one.
+        # Version 1 of cgroups, first without a limit, then with one.
         (
             {
                 "proc/self/cgroup": "9:name=systemd:/\n4:cpu,memory:/box\n0::/\n",
@@ -144,7 +144,7 @@ def test_the_error_says_how_much_is_needed_and_what_needs_less() -> None:
 
 
 def test_the_error_of_a_small_disk_says_what_needs_less(tmp_path: Path) -> None:
-    # Also for a folder that does not exist yet.
+    # `free_disk` accepts a folder that does not exist yet.
     assert (free_disk(tmp_path / "no" / "such") or 0) > 0
     needed = needed_memory(layers(), CaptureOptions(CPU))[CPU]
     check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: needed)
