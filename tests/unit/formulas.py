@@ -56,7 +56,7 @@ def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
 
 
 def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
-    """Return what is added to each logit, (heads, queries, keys)."""
+    """Return the number that a bias adds to each logit, (heads, queries, keys)."""
     added = np.zeros((heads, queries, keys))
     query, key = np.ogrid[:queries, :keys]
     match bias:
@@ -81,8 +81,8 @@ def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
 def allowed_pairs(attention: LayerAttention) -> Flags:
     """Return whether each query may attend to each key, (heads, queries, keys).
 
-    A word may attend to a word if one of its tokens may attend to one of the word's tokens. A
-    difference has numbers where either side may attend, in rows that both sides have.
+    A word may attend to another if any of their tokens may. A difference allows a pair if one of
+    the two attentions allows it, except in rows in which either attention allows no key.
     """
     match attention:
         case QueryKeyAttention():

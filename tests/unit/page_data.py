@@ -62,7 +62,7 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """Replace the function that makes a page of all weights."""
+    """Run no step and return None, like a page that cannot contain all weights."""
     yield from ()
 
 

@@ -107,7 +107,7 @@ def test_a_page_is_made_while_the_view_answers_requests() -> None:
 
 
 def test_closing_a_view_does_not_affect_others() -> None:
-    """One of two views of a record is closed while both answer and it makes a page."""
+    """One of two views of a record is closed while both answer requests and a page is made."""
     shown = ViewWithBrowser(0)
     other = ViewWithBrowser(0)
     other.view.close()
