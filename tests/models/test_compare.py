@@ -76,7 +76,7 @@ def test_a_copy_in_half_precision_differs_by_less_than_rounding(
 ) -> None:
     model, tokenizer = minilm
     rounded = copy.deepcopy(model).to(dtype)
-    # Heads of layer 0 change most in the second text.
+    # The second text is the one in which half precision changes heads of layer 0 most.
     for text in (HE, "If it rains tomorrow, we will stay at home and read."):
         comparison = av.compare((model, rounded), text, tokenizer=tokenizer)
         share = np.stack(comparison.distance()) / np.stack(comparison.rounding())

@@ -1,4 +1,4 @@
-"""A corpus reads texts of every form, as many as needed, and refuses bad ones."""
+"""A corpus reads texts of every form until it has enough points, and refuses invalid ones."""
 
 from __future__ import annotations
 

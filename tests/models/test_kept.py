@@ -292,8 +292,8 @@ def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int)
     assert len(expected) == 1
     runs: list[Any] = []
     model.embedding.register_forward_pre_hook(lambda *_: runs.append(1))
-    # The names of the blocks say layers 2 and 5. Only the third run, of the first block again,
-    # shows that the runs are layers 0 to 3.
+    # By the names of its two blocks, the model has layers 2 and 5. Each block runs twice. Only when
+    # the first block runs again is it clear that the four runs are layers 0 to 3.
     record = extract(model, IDS, layers=[layer])
     assert_keeps(record, expected)
     assert len(runs) == times

@@ -82,7 +82,7 @@ def results(model_folder: Path) -> Callable[[str], Any]:
 
 @pytest.fixture(scope="module")
 def own(model_folder: Path) -> NDArray[np.float32]:
-    """The weights of the model without a split."""
+    """Return the attention weights of the same model in one process."""
     model: Any = transformers.LlamaForCausalLM.from_pretrained(
         model_folder, attn_implementation="eager"
     )

@@ -269,7 +269,7 @@ def test_diffusion(
         for weights, (value, output) in zip(record.to_numpy(), outputs.calls, strict=True):
             assert weights.shape == (2, 41, 41)
             assert weights.max(-1).mean() > 0.2
-            # The output of the second example is softmax(q k) v.
+            # The record has the last example of the batch. Its output is softmax(q k) v.
             expected = output[-1].numpy()
             assert np.abs(weights @ value[-1].numpy() - expected).max() < 1e-4
     vectors = torch.zeros(1, 1, 2, 4)

@@ -202,7 +202,7 @@ def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> Attentio
 
 
 def assert_same(actual: AttentionRecord, expected: AttentionRecord) -> None:
-    """Assert that two records have the same attributes, weights, queries and keys."""
+    """Assert that two records have the same model, notes and stacks, without their images."""
     assert (actual.model, actual.notes) == (expected.model, expected.notes)
     assert list(actual.stacks) == list(expected.stacks)
     for name, stack in actual.stacks.items():

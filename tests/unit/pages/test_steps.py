@@ -78,7 +78,7 @@ def steps_of(view: RecordView, max_mb: float | None = None) -> Steps[str]:
 
 
 def ended(steps: Steps[str]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each step, and finally the result."""
+    """Yield (name, "") for each step, and finally ("the end", result)."""
     while True:
         try:
             step = next(steps)

@@ -137,7 +137,7 @@ def test_a_view_in_a_variable_lives_and_can_be_shown_again(kernel: Kernel) -> No
     assert (kernel.alive(), kernel.num_widgets()) == ([0], 0)
     kernel.run("other", "kept")
     assert kernel.evaluate("kept.comm is not None and kept.model_id in _instances")
-    # The history holds the view until its own cell runs again.
+    # The output history holds the view until the cell that made it, "cell", runs again.
     kernel.run("other", "del kept")
     assert kernel.alive() == [0]
     kernel.run("cell", "None")

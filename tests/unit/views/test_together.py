@@ -121,5 +121,5 @@ def test_closing_a_view_does_not_affect_others() -> None:
             future.result()
         page.result()
     shown.check(4)
-    # A closed view still answers requests, and can be shown again.
+    # `other` still answers requests after its view was closed.
     other.check(2)

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(
         importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
     ),
-    # A limit for tests that hang, even on a busy machine.
+    # Even on a busy machine, only a test that hangs reaches this limit.
     pytest.mark.timeout(900),
 ]
 
