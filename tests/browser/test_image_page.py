@@ -114,17 +114,17 @@ def test_patches_stand_in_the_columns_in_their_order(
     root = show(av.HeadView(colored, orientation=orientation))
     canvas = pixels_of(root.locator(".av-plot").first.locator(".av-front"))
     across, along = (1, 0) if orientation == "vertical" else (0, 1)
-    places = []
+    centers = []
     for color in COLORS.reshape(-1, 3):
-        found = np.argwhere((canvas[:, :, :3] == color).all(-1) & (canvas[:, :, 3] == 255))
-        middle = found[:, across].mean()
-        sides = [found[found[:, across] < middle], found[found[:, across] > middle]]
+        pixels = np.argwhere((canvas[:, :, :3] == color).all(-1) & (canvas[:, :, 3] == 255))
+        middle = pixels[:, across].mean()
+        sides = [pixels[pixels[:, across] < middle], pixels[pixels[:, across] > middle]]
         # Both labels have the same size, at least 20 x 20 pixels.
         assert [len(side) for side in sides] == [len(sides[0])] * 2
         assert len(sides[0]) >= 400
         assert_allclose(sides[0][:, along].mean(), sides[1][:, along].mean(), atol=0.5)
-        places.append(sides[0][:, along].mean())
-    steps = np.diff(places)
+        centers.append(sides[0][:, along].mean())
+    steps = np.diff(centers)
     assert (steps > 20).all()
     assert_allclose(steps, steps[0], atol=1)
 
@@ -229,9 +229,9 @@ def test_the_matrix_has_patches_on_both_sides_and_follows_its_cells(
     canvas = pixels_of(plot.locator(".av-front"))
     boxes = []
     for color in COLORS.reshape(-1, 3):
-        found = np.argwhere((canvas[:, :, :3] == color).all(-1) & (canvas[:, :, 3] == 255))
-        above, beside = found[found[:, 0] < found[:, 0].mean()], found
-        beside = found[found[:, 0] > above[:, 0].max()]
+        pixels = np.argwhere((canvas[:, :, :3] == color).all(-1) & (canvas[:, :, 3] == 255))
+        above, beside = pixels[pixels[:, 0] < pixels[:, 0].mean()], pixels
+        beside = pixels[pixels[:, 0] > above[:, 0].max()]
         assert min(len(above), len(beside)) >= 400
         boxes.append((above[:, 1].mean(), beside[:, 0].mean()))
     across, down = np.diff(np.array(boxes), axis=0).T
@@ -266,15 +266,15 @@ def test_figures_hold_the_pictures_and_the_words(
     images = svg.findall(f".//{SVG}image")
     # One picture per patch on each side, and the grey image below the weights.
     assert len(images) == 2 * ROWS * COLUMNS + 1
-    assert all(each.get("href", "").startswith("data:image/png;base64,") for each in images)
+    assert all(image.get("href", "").startswith("data:image/png;base64,") for image in images)
     text = texts(svg)
     assert "Weights of “[CLS]” on the image" in text
-    assert any("70% on the image" in each for each in text)
-    assert not any("Click" in each for each in text)
+    assert any("70% on the image" in line for line in text)
+    assert not any("Click" in line for line in text)
     # Weights are vector shapes that an editor can change: one per patch with weight.
-    heat = [each for each in svg.iter(f"{SVG}rect") if each.get("fill-opacity")]
+    heat = [shape for shape in svg.iter(f"{SVG}rect") if shape.get("fill-opacity")]
     color = f"rgb({','.join(map(str, FIRST_HEAD))})" if view == "HeadView" else None
-    opacities = [float(each.get("fill-opacity", 0)) for each in heat if heat_of(each, color)]
+    opacities = [float(shape.get("fill-opacity", 0)) for shape in heat if heat_of(shape, color)]
     expected = [0.82 * weight / 0.25 for weight in WEIGHTS[1:] if weight > 0]
     assert_allclose(sorted(opacities)[: len(expected)], sorted(expected), atol=0.005)
 

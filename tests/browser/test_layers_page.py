@@ -69,7 +69,7 @@ def weights() -> torch.Tensor:
 
 @pytest.fixture(scope="module")
 def record(weights: torch.Tensor) -> av.AttentionRecord:
-    return av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(TOKENS)])
+    return av.AttentionRecord.from_weights(weights, [f"t{number}" for number in range(TOKENS)])
 
 
 @pytest.fixture(scope="module")
@@ -129,8 +129,8 @@ def check_weights(page: Page, weights: torch.Tensor, layer: int) -> None:
     assert {int(line["layer"]) for line in lines} == {layer}
     assert len(lines) > TOKENS
     for line in lines:
-        place = int(line["head"]), int(line["query"]), int(line["key"])
-        assert float(line["weight"]) == pytest.approx(float(weights[layer][place]), abs=0.005)
+        index = int(line["head"]), int(line["query"]), int(line["key"])
+        assert float(line["weight"]) == pytest.approx(float(weights[layer][index]), abs=0.005)
 
 
 def test_layers_are_decoded_when_they_are_shown(

@@ -39,7 +39,7 @@ def softmax_weights(*shape: int, causal: bool = False) -> torch.Tensor:
 def record_of(weights: Any, tokens: list[str] | None = None, **more: Any) -> av.AttentionRecord:
     count = np.shape(weights)[-1]
     return av.AttentionRecord.from_weights(
-        weights, tokens or [f"t{place}" for place in range(count)], **more
+        weights, tokens or [f"t{number}" for number in range(count)], **more
     )
 
 
@@ -97,8 +97,8 @@ def test_the_mean_of_all_heads_is_the_default(show: Show, minilm: av.AttentionRe
     root = show(MatrixView(minilm, layer=0))
     says(root, "mean of 12 heads")
     mean = minilm.stack().weights(layer=0).mean(0)
-    found = np.array([float(row["weight"]) for row in table(root)]).reshape(mean.shape)
-    np.testing.assert_allclose(found, mean, atol=0.004)
+    weights = np.array([float(row["weight"]) for row in table(root)]).reshape(mean.shape)
+    np.testing.assert_allclose(weights, mean, atol=0.004)
     root.get_by_role("button", name="Head 7", exact=True).click()
     root.get_by_role("button", name="Head 2", exact=True).click()
     says(root, "mean of heads 7, 2")
@@ -111,15 +111,15 @@ def test_every_cell_is_the_model_s_own_weight(
     own = minilm.stack().weights(layer=3, head=1)
     hint = hover(page, 10, 2)
     expect(hint).to_contain_text("“it” (10) → “animal” (2)")
-    said = re.search(r"weight +([\d.]+)", hint.inner_text())
-    assert said is not None
-    assert abs(float(said[1]) - own[10, 2]) < 0.0045
-    found = np.array([float(row["weight"]) for row in table(root)]).reshape(own.shape)
-    np.testing.assert_allclose(found, own, atol=0.004)
+    match = re.search(r"weight +([\d.]+)", hint.inner_text())
+    assert match is not None
+    assert abs(float(match[1]) - own[10, 2]) < 0.0045
+    weights = np.array([float(row["weight"]) for row in table(root)]).reshape(own.shape)
+    np.testing.assert_allclose(weights, own, atol=0.004)
     # The numbers in the cells. Weights below 0.005 have none.
     numbers = [text for text in texts(figure(root)) if re.fullmatch(r"\.\d\d|1\.00", text)]
     # The table rounds weights slightly below 0.005 up to it.
-    assert len(numbers) == (found > 0.005).sum()
+    assert len(numbers) == (weights > 0.005).sum()
     says(root, "Each cell is one weight.")
 
 
@@ -173,8 +173,8 @@ def test_zoom_from_all_to_single_weights_and_back(
     assert len(rows) == (LONG // 2) ** 2
     assert rows[LONG // 2]["query_stop"] == "4"
     mean = own.reshape(LONG // 2, 2, LONG // 2, 2).mean((1, 3))
-    found = np.array([float(row["weight"]) for row in rows]).reshape(LONG // 2, LONG // 2)
-    np.testing.assert_allclose(found, mean, atol=0.004)
+    weights = np.array([float(row["weight"]) for row in rows]).reshape(LONG // 2, LONG // 2)
+    np.testing.assert_allclose(weights, mean, atol=0.004)
     plot = root.locator(".av-plot")
     plot.focus()
     for _ in range(30):
@@ -188,8 +188,8 @@ def test_zoom_from_all_to_single_weights_and_back(
     assert abs(first + 8 - LONG // 2) <= 4
     says(root, f"Queries {first}–{first + 15} of 700, keys {key}–{key + 15} of 700 in sight")
     part = own[first : first + 16, key : key + 16]
-    found = np.array([float(row["weight"]) for row in near]).reshape(16, 16)
-    np.testing.assert_allclose(found, part, atol=0.004)
+    weights = np.array([float(row["weight"]) for row in near]).reshape(16, 16)
+    np.testing.assert_allclose(weights, part, atol=0.004)
     share = part.sum() / 16
     says(root, f"where a query’s weights sum to {share:.2f} on average")
     # The tokens have labels at this zoom.
@@ -235,15 +235,15 @@ def test_wheel_drag_and_double_click(show: Show, page: Page, long: av.AttentionR
     says(root, "Each cell is the mean of 2 × 2 weights.")
 
 
-def places(page: Page) -> list[tuple[float, ...]]:
+def boxes(page: Page) -> list[tuple[float, ...]]:
     """Return the boxes of the plot and of the elements below it."""
-    found = page.evaluate(
+    rectangles = page.evaluate(
         """() => [".av-plot", ".av-footer", ".av-legends", ".av-words", ".attnviz"].map((one) => {
             const { x, y, width, height } = document.querySelector(one).getBoundingClientRect();
             return [x, y, width, height];
         })"""
     )
-    return [tuple(each) for each in found]
+    return [tuple(rectangle) for rectangle in rectangles]
 
 
 def pointed_at(page: Page) -> tuple[range, range]:
@@ -260,11 +260,11 @@ def pointed_at(page: Page) -> tuple[range, range]:
 
 def test_a_pin_moves_nothing(show: Show, page: Page, minilm: av.AttentionRecord) -> None:
     root = show(MatrixView(minilm, layer=3, heads=[1]))
-    before = places(page)
+    before = boxes(page)
     left, top = corner(page)
     page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
     says(root, "Pinned: query “it”, key “animal”")
-    assert places(page)[:3] == before[:3]
+    assert boxes(page)[:3] == before[:3]
 
 
 def test_windows_can_be_typed(show: Show, long: av.AttentionRecord) -> None:
@@ -281,7 +281,7 @@ def test_rectangular_stacks(show: Show) -> None:
         encoder_attentions=softmax_weights(1, 2, 900, 900),
         decoder_attentions=softmax_weights(1, 2, 2, 2, causal=True),
         cross_attentions=softmax_weights(1, 2, 2, 900),
-        encoder_tokens=[f"e{place}" for place in range(900)],
+        encoder_tokens=[f"e{number}" for number in range(900)],
         decoder_tokens=["yes", "no"],
     )
     root = show(MatrixView(record, stack="cross", heads=[1]))
@@ -290,9 +290,9 @@ def test_rectangular_stacks(show: Show) -> None:
     rows = table(root)
     # Each of the two queries has its own row, although many keys share a pixel.
     assert {row["query_token"] for row in rows} == {"yes", "no"}
-    each = -(-900 // (len(rows) // 2))
-    found = np.array([float(row["weight"]) for row in rows]).reshape(2, -1)
-    np.testing.assert_allclose(found, own.reshape(2, -1, each).mean(-1), atol=0.004)
+    keys_per_row = -(-900 // (len(rows) // 2))
+    weights = np.array([float(row["weight"]) for row in rows]).reshape(2, -1)
+    np.testing.assert_allclose(weights, own.reshape(2, -1, keys_per_row).mean(-1), atol=0.004)
     root.get_by_label("Stack").select_option("decoder")
     expect(root).to_have_attribute("data-attnviz-drawn", "matrix:decoder:0")
     says(root, "2 tokens")
@@ -337,8 +337,8 @@ def test_fault_cases_say_what_they_are(show: Show) -> None:
     large = [[[[5.0, 0.25], [0.0, 2.5]]]]
     root = show(MatrixView(record_of(large, normalized=False)))
     expect(root.locator(".av-color-legend .av-ramp-words")).to_have_text("02.55")
-    found = [float(row["weight"]) for row in table(root)]
-    np.testing.assert_allclose(found, [5, 0.25, 0, 2.5], atol=0.02)
+    weights = [float(row["weight"]) for row in table(root)]
+    np.testing.assert_allclose(weights, [5, 0.25, 0, 2.5], atol=0.02)
     root = show(MatrixView(record_of([[[[1.0]]]], ["only"])))
     says(root, "Strongest: “only” to “only”, 1.00.")
 

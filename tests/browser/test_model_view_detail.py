@@ -62,13 +62,13 @@ def cell(root: Locator, layer: int, head: int) -> Locator:
 
 def rect(element: Locator) -> Rect:
     element.evaluate(STILL)
-    found: Rect = element.evaluate(
+    box: Rect = element.evaluate(
         """(element) => {
           const { x, y, width, height } = element.getBoundingClientRect();
           return { x, y, width, height };
         }"""
     )
-    return found
+    return box
 
 
 def inside(page: Page, inner: Rect) -> bool:
@@ -102,9 +102,9 @@ def test_a_head_opens_on_the_right_and_all_thumbnails_stay_in_sight(
     assert rect(grid)["x"] + rect(grid)["width"] <= rect(detail)["x"]
     assert grid.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
     for other in (0, HEADS - 1):
-        there = rect(cell(root, 3, other))
+        box = rect(cell(root, 3, other))
         label = rect(root.get_by_role("columnheader", name=re.compile(rf"^(head )?{other}$")))
-        assert abs(label["x"] + label["width"] / 2 - there["x"] - there["width"] / 2) < 3
+        assert abs(label["x"] + label["width"] / 2 - box["x"] - box["width"] / 2) < 3
     page.keyboard.press("Escape")
     expect(detail).to_have_count(0)
     assert rect(cell(root, 3, head)) == before
@@ -125,9 +125,9 @@ def test_a_row_that_is_cut_off_stays_where_it_was_clicked(page: Page, tmp_path: 
             break
         page.wait_for_timeout(100)
     expect(hint).to_contain_text(re.compile(r"Layer \d+, head 0"))
-    said = re.search(r"Layer (\d+)", hint.inner_text())
-    assert said is not None
-    chosen = cell(root, int(said[1]), 0)
+    match = re.search(r"Layer (\d+)", hint.inner_text())
+    assert match is not None
+    chosen = cell(root, int(match[1]), 0)
     before = rect(chosen)
     page.mouse.click(edge["x"] + 75, edge["y"] + edge["height"] - 3)
     expect(root.locator(".av-model-detail canvas").first).to_be_visible()
@@ -187,8 +187,8 @@ def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, widt
     root.get_by_label("Size").select_option("small")
     phone.keyboard.press("Escape")
     box = rect(grid)
-    labels = [rect(each) for each in root.get_by_role("rowheader").all()]
-    assert [each.inner_text() for each in root.get_by_role("rowheader").all()] == [
+    labels = [rect(header) for header in root.get_by_role("rowheader").all()]
+    assert [header.inner_text() for header in root.get_by_role("rowheader").all()] == [
         f"L{layer}" for layer in range(6)
     ]
     expect(root.locator(".av-grid.av-after")).to_have_count(1)
@@ -199,7 +199,7 @@ def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, widt
     assert last["x"] + last["width"] <= box["x"] + box["width"] + 1
     header = rect(root.get_by_role("columnheader", name=f"head {HEADS - 1}", exact=True))
     assert abs(header["x"] - last["x"]) < 3
-    assert [rect(each) for each in root.get_by_role("rowheader").all()] == labels
+    assert [rect(header) for header in root.get_by_role("rowheader").all()] == labels
     cell(root, 2, HEADS - 1).tap()
     expect(root.locator(".av-sentence")).to_contain_text("Layer 2, head 11.")
 
@@ -225,19 +225,21 @@ def test_a_frame_that_gets_low_keeps_the_detail_that_was_drawn(page: Page, file:
 def test_the_grid_says_which_heads_are_in_sight_also_on_paper(page: Page, file: Path) -> None:
     page.set_viewport_size({"width": 1100, "height": 1000})
     root = opened(page, file)
-    said = root.locator(".av-in-sight")
-    expect(said).to_have_count(0)
+    caption = root.locator(".av-in-sight")
+    expect(caption).to_have_count(0)
     root.get_by_label("Size").select_option("large")
-    expect(said).to_have_text(re.compile(r"In sight: heads 0 to \d+ of 12\. Scroll for the rest\."))
+    expect(caption).to_have_text(
+        re.compile(r"In sight: heads 0 to \d+ of 12\. Scroll for the rest\.")
+    )
     box = rect(root.get_by_role("grid"))
-    last = int(re.findall(r"to (\d+) of", said.inner_text())[0])
+    last = int(re.findall(r"to (\d+) of", caption.inner_text())[0])
     right = [rect(cell(root, 3, head)) for head in (last, last + 1)]
-    edges = [each["x"] + each["width"] for each in right]
+    edges = [box["x"] + box["width"] for box in right]
     assert edges[0] <= box["x"] + box["width"] + 3 < edges[1] + 20
     root.get_by_role("grid").evaluate("(grid) => { grid.scrollLeft = 9999; }")
-    expect(said).to_contain_text("to 11 of 12")
+    expect(caption).to_contain_text("to 11 of 12")
     page.emulate_media(media="print")
-    expect(said).to_contain_text("left out here")
-    assert "Scroll" not in said.inner_text()
+    expect(caption).to_contain_text("left out here")
+    assert "Scroll" not in caption.inner_text()
     page.emulate_media(media="screen")
     page.set_viewport_size({"width": 1000, "height": 800})

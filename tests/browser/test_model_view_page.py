@@ -69,11 +69,11 @@ def test_hover_says_the_strongest_weight_and_its_tokens(show: Show) -> None:
             cell(root, layer, head).hover()
             expect(hint).to_contain_text(f"Layer {layer}, head {head}")
             weights = record.stack().weights(layer=layer, head=head)
-            said = re.search(r"“t(\d+)” to “t(\d+)”, ([\d.]+)", hint.text_content() or "")
-            assert said is not None
+            match = re.search(r"“t(\d+)” to “t(\d+)”, ([\d.]+)", hint.text_content() or "")
+            assert match is not None
             # One-byte codes cannot order weights that are closer than this.
-            assert abs(weights[int(said[1]), int(said[2])] - weights.max()) <= 2 * 0.004
-            assert abs(float(said[3]) - weights.max()) <= CLOSE
+            assert abs(weights[int(match[1]), int(match[2])] - weights.max()) <= 2 * 0.004
+            assert abs(float(match[3]) - weights.max()) <= CLOSE
 
 
 def test_thumbnails_have_the_ink_of_the_weights(show: Show, page: Page) -> None:
@@ -158,9 +158,9 @@ def test_numbers_of_the_detail_are_the_weights(show: Show, page: Page) -> None:
         for x in range(10, int(box["width"]), 30):
             page.mouse.move(box["x"] + x, box["y"] + y)
             for text in hint.all_text_contents():
-                said = re.search(r"“t(\d)” \(\d\) → “t(\d)” \(\d\).*?([\d.]+) ± 0\.004$", text)
-                if said:
-                    seen[int(said[1]), int(said[2])] = float(said[3])
+                match = re.search(r"“t(\d)” \(\d\) → “t(\d)” \(\d\).*?([\d.]+) ± 0\.004$", text)
+                if match:
+                    seen[int(match[1]), int(match[2])] = float(match[3])
     assert len(seen) >= 6
     for (query, key), weight in seen.items():
         assert abs(weight - weights[query, key]) <= 0.0045
@@ -190,10 +190,10 @@ def test_the_summary_names_the_five_strongest_weights(show: Show) -> None:
     weights = record.stack().weights(layer=9, head=2)
     summary = root.locator(".av-summary")
     expect(summary).to_contain_text("3 layers of 1 to 5 heads. self-attention. Layer 9, head 2.")
-    said = re.findall(r"“t(\d)” to “t(\d)”, ([\d.]+\d)", summary.text_content() or "")
-    assert len(said) == 5
+    strongest = re.findall(r"“t(\d)” to “t(\d)”, ([\d.]+\d)", summary.text_content() or "")
+    assert len(strongest) == 5
     strongest_five = np.sort(weights.ravel())[::-1][:5]
-    for (query, key, weight), expected in zip(said, strongest_five, strict=True):
+    for (query, key, weight), expected in zip(strongest, strongest_five, strict=True):
         assert abs(float(weight) - expected) <= CLOSE
         assert abs(weights[int(query), int(key)] - expected) <= 2 * 0.004
 
@@ -218,14 +218,14 @@ def test_one_side_of_a_pair(show: Show) -> None:
 
 def test_every_stack_is_shown(show: Show) -> None:
     root = show(ModelView(encoder_decoder_record()))
-    for name, cells, said in (
+    for name, cells, size in (
         ("encoder self-attention", 6, "6 tokens"),
         ("decoder self-attention", 6, "4 tokens"),
         ("cross-attention", 6, "4 queries, 6 keys"),
     ):
         root.get_by_label("Stack").select_option(label=name)
         expect(root).to_contain_text(f"{name} · ")
-        expect(root).to_contain_text(said)
+        expect(root).to_contain_text(size)
         expect(root.get_by_role("gridcell")).to_have_count(cells)
     cell(root, 1, 4).click()
     expect(root.locator(".av-sentence")).to_contain_text("Layer 1, head 4. Strongest: “d")
@@ -359,9 +359,9 @@ def test_the_svg_has_a_cell_for_every_head_and_real_text(tmp_path: Path) -> None
     record = av.AttentionRecord.from_weights(weights, ["a", "b"], model="thirty")
     svg = ET.parse(ModelView(record).save(tmp_path / "x.svg")).getroot()  # noqa: S314 - our own file
     # The picture has all thirty layers, although the page does not show them at once.
-    said = texts(svg)
+    labels = texts(svg)
     for text in ("thirty", "layer 0", "layer 29", "head 0", "head 1", "ink = √weight"):
-        assert text in said
+        assert text in labels
     frames = [
         mark
         for mark in svg.iter(f"{SVG}rect")
@@ -374,7 +374,9 @@ def test_the_svg_has_a_cell_for_every_head_and_real_text(tmp_path: Path) -> None
 
 
 def test_one_token_is_enough(show: Show) -> None:
-    record = av.AttentionRecord.from_weights([np.ones((each, 1, 1)) for each in (2, 1)], ["alone"])
+    record = av.AttentionRecord.from_weights(
+        [np.ones((heads, 1, 1)) for heads in (2, 1)], ["alone"]
+    )
     root = show(ModelView(record))
     cell(root, 0, 0).click()
     expect(root.locator(".av-sentence")).to_contain_text("Strongest: “alone” to “alone”, 1.00")

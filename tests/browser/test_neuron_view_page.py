@@ -65,7 +65,7 @@ def record_of(
 
 
 def names(count: int) -> list[str]:
-    return [f"t{place}" for place in range(count)]
+    return [f"t{number}" for number in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +89,11 @@ def number(text: str) -> float:
 
 def by_quantity(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
     """Return the values of the table by quantity and key. Quantities of the row have no key."""
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    values: dict[str, dict[str, float]] = defaultdict(dict)
     for row in rows:
         if row["quantity"] not in ("product", "masked"):
-            found[row["quantity"]][row["key"]] = float(row["value"])
-    return found
+            values[row["quantity"]][row["key"]] = float(row["value"])
+    return values
 
 
 @pytest.mark.parametrize(
@@ -126,34 +126,34 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
         assert (row["layer"], row["head"], row["query"]) == (str(layer), str(head), str(token))
         if row["quantity"] != "product":
             continue
-        dimension, place = int(row["dimension"]), int(row["key"])
+        dimension, key_index = int(row["dimension"]), int(row["key"])
         assert float(row["q"]) == pytest.approx(queries[token, dimension], abs=1e-5)
-        assert float(row["k"]) == pytest.approx(keys[place, dimension], abs=1e-5)
+        assert float(row["k"]) == pytest.approx(keys[key_index, dimension], abs=1e-5)
         product = float(row["q"]) * float(row["k"]) * float(row["scale"])
         assert float(row["value"]) == pytest.approx(product, abs=1e-5)
         products[row["key"]] += float(row["value"])
         dimensions[row["key"]] += 1
     assert set(dimensions.values()) == {head_dim}
 
-    said = by_quantity(rows)
+    values = by_quantity(rows)
     expected = stack.weights(layer=layer, head=head, rows=slice(token, token + 1))[0]
     allowed = stack.allowed(layer=layer, head=head, rows=slice(token, token + 1))[0]
     masked = {row["key"] for row in rows if row["quantity"] == "masked"}
     assert masked == {str(key) for key in np.flatnonzero(~allowed)}
     cap = EXTRAS[extras].get("softcap")
-    log_sum_exp = said["log_sum_exp"][""]
+    log_sum_exp = values["log_sum_exp"][""]
     shown = lines_of(figure(root))
     total = 0.0
     for key in map(str, np.flatnonzero(allowed)):
-        logit = said["sum"][key]
+        logit = values["sum"][key]
         assert products[key] == pytest.approx(logit, abs=1e-4)
         if cap is not None:
-            assert said["capped"][key] == pytest.approx(cap * math.tanh(logit / cap), abs=1e-4)
-            logit = said["capped"][key]
-        if "bias" in said:
-            logit += said["bias"][key]
-        assert logit == pytest.approx(said["logit"][key], abs=1e-4)
-        weight = said["weight"][key]
+            assert values["capped"][key] == pytest.approx(cap * math.tanh(logit / cap), abs=1e-4)
+            logit = values["capped"][key]
+        if "bias" in values:
+            logit += values["bias"][key]
+        assert logit == pytest.approx(values["logit"][key], abs=1e-4)
+        weight = values["weight"][key]
         assert math.exp(logit - log_sum_exp) == pytest.approx(weight, abs=1e-4)
         assert weight == pytest.approx(expected[int(key)], abs=1e-5)
         total += weight
@@ -162,15 +162,15 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
         (line,) = [line for line in shown if line[0] == f"t{key}" and len(line) > 1]
         numbers = [number(text) for text in line[1:]]
         assert numbers[0] == pytest.approx(products[key], abs=0.0051)
-        assert numbers[-2] == pytest.approx(said["logit"][key], abs=0.0051)
+        assert numbers[-2] == pytest.approx(values["logit"][key], abs=0.0051)
         assert numbers[-1] == pytest.approx(math.exp(numbers[-2] - log_sum_exp), abs=0.011)
-        assert len(numbers) == 2 + (cap is not None) + 2 * ("bias" in said)
+        assert len(numbers) == 2 + (cap is not None) + 2 * ("bias" in values)
     for key in masked:
         (line,) = [line for line in shown if line[0] == f"t{key}" and len(line) > 1]
         assert line == [f"t{key}", "masked"]
-    if "sink_logit" in said:
-        weight = said["sink_weight"][""]
-        assert math.exp(said["sink_logit"][""] - log_sum_exp) == pytest.approx(weight, abs=1e-4)
+    if "sink_logit" in values:
+        weight = values["sink_weight"][""]
+        assert math.exp(values["sink_logit"][""] - log_sum_exp) == pytest.approx(weight, abs=1e-4)
         (line,) = [line for line in shown if line[0] == "sink"]
         assert number(line[-1]) == pytest.approx(weight, abs=0.0051)
         total += weight
@@ -208,9 +208,9 @@ def pointed_at(page: Page, pattern: str, header: str) -> str:
     hint = page.locator(".av-hint")
     for y in range(8, int(box["height"]), 6):
         page.mouse.move(box["x"] + left + 3, box["y"] + y)
-        said = " | ".join(hint.all_inner_texts())
-        if re.search(pattern, said, re.DOTALL) and "dimension" in said:
-            return said
+        text = " | ".join(hint.all_inner_texts())
+        if re.search(pattern, text, re.DOTALL) and "dimension" in text:
+            return text
     pytest.fail(f"no cell below {header!r} said {pattern!r}")
 
 

@@ -60,9 +60,9 @@ def test_caption_table_and_figure_have_one_number(
     number = float(row[column])
     assert number == pytest.approx(weight_by_hand(record), abs=ROUNDED)
     sentence = root.locator(".av-sentence").first.inner_text()
-    said = re.search(r"(?:gives|:) (0\.\d+)", sentence)
-    assert said, sentence
-    assert is_rounded(said[1], number), sentence
+    match = re.search(r"(?:gives|:) (0\.\d+)", sentence)
+    assert match, sentence
+    assert is_rounded(match[1], number), sentence
     # No other weight rounds to the same number.
     drawn = re.findall(r">(0?\.\d\d)</text>", svg(root))
     assert sum(is_rounded(text, number) for text in drawn) == in_figure, drawn

@@ -71,11 +71,11 @@ def test_lines_say_the_sign_by_colour_and_by_dashes(show: Show, page: Page) -> N
     above, below = (f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in (BLUE, ORANGE))
     assert re.search(rf'stroke="{below}" stroke-dasharray', picture)
     assert re.search(rf'stroke="{above}"(?! stroke-dasharray)', picture)
-    found = np.zeros_like(NUMBERS[0])
+    differences = np.zeros_like(NUMBERS[0])
     for row in table(root):
-        found[int(row["query"]), int(row["key"])] = float(row["difference"])
+        differences[int(row["query"]), int(row["key"])] = float(row["difference"])
         assert float(row["largest_error"]) >= ERROR
-    np.testing.assert_allclose(found, NUMBERS[0], atol=ERROR + 1e-4)
+    np.testing.assert_allclose(differences, NUMBERS[0], atol=ERROR + 1e-4)
 
 
 def test_what_is_for_shares_of_one_is_absent_in_words(show: Show, page: Page) -> None:
@@ -103,8 +103,8 @@ def test_cells_have_two_colours_and_numbers_with_signs(show: Show, page: Page) -
     picture = svg(root)
     for text in ("−.80", "+.50", "difference from “the”", "+0.30"):
         assert text in picture
-    found = [float(row["difference"]) for row in table(root)]
-    np.testing.assert_allclose(found, NUMBERS[0].ravel(), atol=ERROR + 1e-4)
+    differences = [float(row["difference"]) for row in table(root)]
+    np.testing.assert_allclose(differences, NUMBERS[0].ravel(), atol=ERROR + 1e-4)
     # The summary for screen readers says the signs in words.
     assert "“saw” −0.80 (less); “he” +0.50 (more)" in root.locator(".av-summary").inner_text()
 

@@ -32,7 +32,7 @@ def attention() -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
 
 
 WEIGHTS = attention()
-RECORD = av.AttentionRecord.from_weights(WEIGHTS, [f"w{place}" for place in range(TOKENS)])
+RECORD = av.AttentionRecord.from_weights(WEIGHTS, [f"w{number}" for number in range(TOKENS)])
 # Bytes by which the page must be smaller than a page with all weights.
 LESS = 5_000
 
@@ -44,19 +44,19 @@ def opened(page: Page, view: av.HeadView | av.MatrixView | av.ModelView, folder:
     return root
 
 
-def said(root: Locator) -> tuple[float, float]:
+def reported(root: Locator) -> tuple[float, float]:
     """Return the share of the weight and the largest error that the page reports."""
     note = root.locator(".av-note").filter(has_text=STRONGEST)
     expect(note).to_have_count(1)
-    found = re.search(r"keys: ([\d.]+)% of the weight, largest error ([\d.]+)\.", note.inner_text())
-    assert found is not None
-    return float(found[1]) / 100, float(found[2])
+    match = re.search(r"keys: ([\d.]+)% of the weight, largest error ([\d.]+)\.", note.inner_text())
+    assert match is not None
+    return float(match[1]) / 100, float(match[2])
 
 
 @pytest.mark.parametrize("kind", [av.HeadView, av.MatrixView, av.ModelView])
 def test_a_page_says_what_it_leaves_out(kind: Any, page: Page, tmp_path: Path) -> None:
     root = opened(page, kind(RECORD), tmp_path)
-    share, error = said(root)
+    share, error = reported(root)
     assert 0.5 < share < 1
     assert 0 < error < 0.1
     subtitle = re.compile(rf"{share:.1%} of the weight, exact to 0\.\d+")
@@ -67,33 +67,33 @@ def test_a_page_says_what_it_leaves_out(kind: Any, page: Page, tmp_path: Path) -
 
 def test_no_weight_is_off_by_more_than_is_said(page: Page, tmp_path: Path) -> None:
     root = opened(page, av.MatrixView(RECORD, layer=1, heads=[2]), tmp_path)
-    share, error = said(root)
-    found = np.zeros((TOKENS, TOKENS))
+    share, error = reported(root)
+    weights = np.zeros((TOKENS, TOKENS))
     for row in table(root):
-        place = int(row["query"]), int(row["key"])
-        found[place] = float(row["weight"])
+        index = int(row["query"]), int(row["key"])
+        weights[index] = float(row["weight"])
         assert float(row["largest_error"]) <= error
     exact = WEIGHTS[1][2]
-    assert np.abs(found - exact).max() <= error + 5e-5
+    assert np.abs(weights - exact).max() <= error + 5e-5
     # Rows still sum to 1, because the page spreads the missing weight over the row.
-    np.testing.assert_allclose(found.sum(axis=1), 1, atol=0.02)
-    assert (np.triu(found, 1) == 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1, atol=0.02)
+    assert (np.triu(weights, 1) == 0).all()
     assert share < 1
 
 
 def test_every_layer_is_there_and_the_pointer_tells_the_error(page: Page, tmp_path: Path) -> None:
     root = opened(page, av.MatrixView(RECORD), tmp_path)
-    _, error = said(root)
+    _, error = reported(root)
     root.get_by_label("Layer 1").click()
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile(":1$"))
     box = page.locator(".av-plot").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.6)
     expect(root.locator(".av-hint")).to_contain_text("±")
-    found = re.search(r"weight {2}[\d.]+ ± ([\d.]+)", root.locator(".av-hint").inner_text())
-    assert found is not None
+    match = re.search(r"weight {2}[\d.]+ ± ([\d.]+)", root.locator(".av-hint").inner_text())
+    assert match is not None
     # The error of the layer, which is at most that of the page.
-    assert 0 < float(found[1]) <= error
+    assert 0 < float(match[1]) <= error
 
 
 def test_a_page_of_every_weight_says_nothing_of_it(page: Page, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_page_of_every_weight_says_nothing_of_it(page: Page, tmp_path: Path) -
 def test_a_page_computes_weights_from_queries_and_keys(page: Page, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     sides = torch.randn((2, 6, 200, 2), generator=generator)
-    names = [f"w{place}" for place in range(200)]
+    names = [f"w{number}" for number in range(200)]
     record = av.AttentionRecord.from_qk([sides[0]], [sides[1]], names, causal=True)
     view = av.MatrixView(record, heads=[4])
     most = len(view.to_html().encode()) - 5 * LESS
@@ -117,5 +117,5 @@ def test_a_page_computes_weights_from_queries_and_keys(page: Page, tmp_path: Pat
     rows = table(root)
     assert len(rows) > 1000
     for row in rows:
-        place = int(row["query"]), int(row["key"])
-        assert float(row["weight"]) == pytest.approx(exact[place], abs=1e-6)
+        index = int(row["query"]), int(row["key"])
+        assert float(row["weight"]) == pytest.approx(exact[index], abs=1e-6)

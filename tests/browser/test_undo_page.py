@@ -99,9 +99,9 @@ def test_a_double_click_on_a_head_and_a_drag_of_a_slider_are_one_step_each(
     assert box is not None
     page.mouse.move(box["x"] + 8, box["y"] + box["height"] / 2)
     page.mouse.down()
-    for place in (0.3, 0.5, 0.7):
+    for fraction in (0.3, 0.5, 0.7):
         pause(page)
-        page.mouse.move(box["x"] + place * box["width"], box["y"] + box["height"] / 2)
+        page.mouse.move(box["x"] + fraction * box["width"], box["y"] + box["height"] / 2)
     page.mouse.up()
     assert float(slider.input_value()) > 0
     undo = root.get_by_role("button", name="Undo")

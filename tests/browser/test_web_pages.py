@@ -122,10 +122,10 @@ def frame_of(page: Page) -> Frame:
     """Return the frame of the view, once it is drawn and no longer replaced."""
     before = None
     for _ in range(300):
-        found = next(filter(is_drawn_in, page.frames), None)
-        if found is not None and found is before:
-            return found
-        before = found
+        candidate = next(filter(is_drawn_in, page.frames), None)
+        if candidate is not None and candidate is before:
+            return candidate
+        before = candidate
         page.wait_for_timeout(200)
     raise AssertionError([frame.url for frame in page.frames])
 
@@ -243,8 +243,10 @@ def test_two_frames_in_one_page_keep_their_own_heights(page: Page, tmp_path: Pat
     other = av.ModelView(view().record)
     page.goto(static_page(tmp_path, view().to_iframe() + other.to_iframe()))
     heads, model = (page.frame_locator("iframe").nth(at) for at in (0, 1))
-    for each in (heads, model):
-        expect(each.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", re.compile("."))
+    for frame_locator in (heads, model):
+        expect(frame_locator.locator(".attnviz")).to_have_attribute(
+            "data-attnviz-drawn", re.compile(".")
+        )
     for frame in page.frames[1:]:
         frame.wait_for_function(
             "() => Math.abs(innerHeight - document.documentElement.getBoundingClientRect().height)"
@@ -266,8 +268,8 @@ def test_a_stated_height_stays_and_a_low_frame_is_compact(page: Page, tmp_path: 
 
 def test_a_page_tells_its_height_to_nobody_who_did_not_ask(page: Page, tmp_path: Path) -> None:
     silent = re.sub(r' onload="[^"]*"', "", view().to_iframe())
-    heard = "<script>heard = []; onmessage = (event) => heard.push(event.data)</script>"
-    page.goto(static_page(tmp_path, heard + silent))
+    listener = "<script>heard = []; onmessage = (event) => heard.push(event.data)</script>"
+    page.goto(static_page(tmp_path, listener + silent))
     works(frame_of(page))
     assert page.evaluate("() => heard") == []
 
@@ -284,9 +286,9 @@ def test_hostile_messages_do_nothing(page: Page, tmp_path: Path) -> None:
     page.evaluate("() => new Promise((done) => setTimeout(done))")
     style = page.locator("iframe").get_attribute("style") or ""
     assert "fixed" not in style
-    found = re.search(r"height: ([\d.]+)px", style)
-    assert found is not None
-    assert 60 <= float(found[1]) <= before + 1
+    match = re.search(r"height: ([\d.]+)px", style)
+    assert match is not None
+    assert 60 <= float(match[1]) <= before + 1
 
 
 GROUND = "() => getComputedStyle(document.documentElement).backgroundColor"
