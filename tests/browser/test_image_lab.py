@@ -37,8 +37,8 @@ def test_the_kernel_sends_the_image_and_its_weights(view: tuple[Notebook, Locato
     panel = root.locator(".av-image .av-plot")
     expect(panel).to_have_attribute("aria-label", re.compile("Attention received: the mean over"))
     notebook.evaluate("view.set_trait('token', 0)")
-    said = "f'{view.record.stack().weights(layer=2, head=0)[0, 1:].max():.3f}'"
-    strongest = str(notebook.evaluate(said))
+    code = "f'{view.record.stack().weights(layer=2, head=0)[0, 1:].max():.3f}'"
+    strongest = str(notebook.evaluate(code))
     expect(panel).to_have_attribute(
         "aria-label", re.compile(rf"Weights of “\[CLS\]” on the image.*{re.escape(strongest)}")
     )

@@ -88,7 +88,7 @@ def test_a_view_that_its_notebook_stored_says_what_it_lacks(lab: JupyterLab) -> 
     """Open a notebook with saved widget state whose kernel has never had the view."""
     view = av.HeadView(av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"]))
     stored = {
-        each.model_id: ipywidgets.Widget._get_embed_state(each) for each in (view, view.layout)
+        model.model_id: ipywidgets.Widget._get_embed_state(model) for model in (view, view.layout)
     }
     widget = "application/vnd.jupyter.widget"
     shown = nbformat.v4.new_output(

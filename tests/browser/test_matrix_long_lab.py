@@ -43,9 +43,9 @@ def notebook(lab: JupyterLab) -> Notebook:
 
 @pytest.fixture
 def view(notebook: Notebook) -> Locator:
-    found = notebook.output(1).locator(".attnviz")
-    found.scroll_into_view_if_needed()
-    return found
+    root = notebook.output(1).locator(".attnviz")
+    root.scroll_into_view_if_needed()
+    return root
 
 
 def drawn(view: Locator) -> None:

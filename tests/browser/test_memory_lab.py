@@ -68,18 +68,18 @@ def counts(session: CDPSession) -> dict[str, float]:
     for _ in range(3):
         session.send("HeapProfiler.collectGarbage")
     metrics = session.send("Performance.getMetrics")["metrics"]
-    return {each["name"]: each["value"] for each in metrics}
+    return {metric["name"]: metric["value"] for metric in metrics}
 
 
 def settled(notebook: Notebook, session: CDPSession) -> dict[str, float]:
     """Return the counts once they are stable. JupyterLab may work for long after a run."""
-    found = counts(session)
+    current = counts(session)
     same = 0
     while same < 3:
         notebook.lab.page.wait_for_timeout(500)
-        before, found = found, counts(session)
-        same = same + 1 if found["JSEventListeners"] == before["JSEventListeners"] else 0
-    return found
+        before, current = current, counts(session)
+        same = same + 1 if current["JSEventListeners"] == before["JSEventListeners"] else 0
+    return current
 
 
 def test_runs_of_a_cell_leave_nothing_behind(notebook: Notebook) -> None:
@@ -96,7 +96,7 @@ def test_runs_of_a_cell_leave_nothing_behind(notebook: Notebook) -> None:
         assert notebook.evaluate("comms()") == comms
         counted.append(settled(notebook, session))
     for name, most in (("JSEventListeners", LISTENERS), ("JSHeapUsedSize", BYTES)):
-        before, between, after = (each[name] for each in counted)
+        before, between, after = (counts_of_run[name] for counts_of_run in counted)
         assert min(between - before, after - between) <= most, (name, before, between, after)
 
 

@@ -22,11 +22,13 @@ from attnviz.record.attention import QueryKeyAttention
 
 asked, answer = [], RecordServer.reply
 def reply(self, name, arguments):
-    found = answer(self, name, arguments)
-    # What goes on when it is asked again counts once.
-    if "pending" not in found.header:
-        asked.append([name, arguments.get("layer"), arguments.get("heads"), len(found.data or b"")])
-    return found
+    response = answer(self, name, arguments)
+    # A request whose reply is pending is repeated, and counts once.
+    if "pending" not in response.header:
+        asked.append(
+            [name, arguments.get("layer"), arguments.get("heads"), len(response.data or b"")]
+        )
+    return response
 RecordServer.reply = reply
 
 torch.manual_seed(0)
@@ -50,20 +52,20 @@ def test_live_only_heads_in_sight_are_asked_for(lab: JupyterLab) -> None:
     expect(root.locator("footer")).to_contain_text("each row is one query, 32 of 8,192")
     root.get_by_role("gridcell").first.hover()
     # Layer 0 is uniform, so the first query has the largest weights.
-    said = "strongest of 32 queries: 0.01, between query 128 and keys 0 to 255"
-    expect(root.locator(".av-hint")).to_contain_text(said)
+    caption = "strongest of 32 queries: 0.01, between query 128 and keys 0 to 255"
+    expect(root.locator(".av-hint")).to_contain_text(caption)
     shown = set(
         root.get_by_role("gridcell").evaluate_all(
             "cells => cells.map((cell) => cell.getAttribute('aria-label'))"
         )
     )
     asked = notebook.evaluate("asked")
-    maps = [each for each in asked if each[0] == "maps"]
-    assert {each[0] for each in asked} == {"describe", "maps"}
+    maps = [request for request in asked if request[0] == "maps"]
+    assert {request[0] for request in asked} == {"describe", "maps"}
     names = [f"Layer {layer}, head {head}" for _, layer, heads, _ in maps for head in heads]
     assert len(names) == len(set(names))
     assert set(names) == shown
     assert len(shown) < 64 * 64 / 3
     # One byte per cell of 32 x 32 cells.
-    assert sum(each[3] for each in maps) == 32 * 32 * len(names)
+    assert sum(request[3] for request in maps) == 32 * 32 * len(names)
     assert root.evaluate("root => root.querySelectorAll('*').length") < 1100

@@ -71,9 +71,9 @@ class Run:
 
     def number(self, code: str, after: str) -> float:
         """Return the first number that the cell with this code printed after a text."""
-        found = NUMBER.search(self.printed(code).partition(after)[2])
-        assert found is not None, f"no number behind {after!r}"
-        return float(found[0])
+        match = NUMBER.search(self.printed(code).partition(after)[2])
+        assert match is not None, f"no number behind {after!r}"
+        return float(match[0])
 
 
 def stored(name: str) -> Any:
@@ -181,19 +181,19 @@ def test_links_to_other_notebooks_lead_there(name: str) -> None:
         for link in re.findall(
             r"\]\(([^)]+)\)", cell.source if cell.cell_type == "markdown" else ""
         ):
-            known = link in attached or link.startswith("https://")
-            assert known or (FOLDER / link).is_file(), link
+            attached_or_remote = link in attached or link.startswith("https://")
+            assert attached_or_remote or (FOLDER / link).is_file(), link
 
 
-@pytest.mark.parametrize("name", [each for each in EACH if each.values != ("tutorial",)])
+@pytest.mark.parametrize("name", [param for param in EACH if param.values != ("tutorial",)])
 def test_what_is_saved_is_there(ran: Run) -> None:
-    wanted = {
+    files = {
         file
         for cell in code_cells(ran.notebook)
         for file in re.findall(r"save\(\"([\w.]+)\"\)", cell.source)
     }
-    assert any(file.endswith(".html") for file in wanted)
-    for file in wanted:
+    assert any(file.endswith(".html") for file in files)
+    for file in files:
         assert (ran.folder / file).stat().st_size > 5_000
 
 
@@ -251,9 +251,9 @@ def test_embedding_view_finds_the_head_that_pairs_with_the_token_before(
 @pytest.mark.slow
 def test_embedding_view_finds_the_same_in_the_demo_decoder(runs: Runs) -> None:
     (table,) = [
-        each
-        for each in runs["embedding_view"].outputs("circuit.sort_values")
-        if not is_progress(each)
+        output
+        for output in runs["embedding_view"].outputs("circuit.sort_values")
+        if not is_progress(output)
     ]
     _, _, best, *_ = rows_of(table)
     assert float(best[2]) > 0.8
@@ -321,14 +321,14 @@ def test_stored_outputs_need_no_kernel_and_know_no_machine(name: str) -> None:
     notebook = stored(name)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert set(notebook.metadata.language_info) == {"name"}
-    here = {str(ROOT), str(Path.home()), tempfile.gettempdir()}
+    local_paths = {str(ROOT), str(Path.home()), tempfile.gettempdir()}
     for cell in code_cells(notebook):
         assert not cell.metadata
         for output in cell.outputs:
             assert WIDGET not in kinds(output)
             assert output.get("name") != "stderr"
             text = json.dumps([output.get("text"), output.get("data")])
-            assert not [place for place in here if place in text]
+            assert not [path for path in local_paths if path in text]
             assert not A_MACHINES_PLACE.search(text)
 
 
@@ -349,11 +349,11 @@ def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
                 continue
             if shown(now) == "table":
                 # Rows with nearly equal numbers may change their order.
-                words = [set(NUMBER.sub("", text_of(each)).split()) for each in (before, now)]
+                words = [set(NUMBER.sub("", text_of(output)).split()) for output in (before, now)]
                 assert words[0] == words[1]
                 continue
             # A run writes its files to a temporary folder.
-            texts = [text_of(each).replace(f"{ran.folder}/", "") for each in (before, now)]
+            texts = [text_of(output).replace(f"{ran.folder}/", "") for output in (before, now)]
             assert NUMBER.sub("0", texts[0]) == NUMBER.sub("0", texts[1])
             numbers = [[float(number) for number in NUMBER.findall(text)] for text in texts]
             assert name in TRAINED or numbers[0] == pytest.approx(numbers[1], abs=0.021)

@@ -64,16 +64,16 @@ def printed(page: Page, folder: Path) -> tuple[str, list[NDArray[np.int64]]]:
     path = folder / "printed.pdf"
     page.pdf(path=path, format="A4")
     document = pypdfium2.PdfDocument(path)
-    text = "\n".join(each.get_textpage().get_text_range() for each in document)
-    pages = [each.render(scale=1.5).to_pil().convert("RGB") for each in document]
+    text = "\n".join(sheet.get_textpage().get_text_range() for sheet in document)
+    pages = [sheet.render(scale=1.5).to_pil().convert("RGB") for sheet in document]
     document.close()
-    return text, [np.asarray(each).astype(np.int64) for each in pages]
+    return text, [np.asarray(picture).astype(np.int64) for picture in pages]
 
 
 def coloured(pixels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return a mask of the pixels that are clearly not grey."""
-    found: NDArray[np.bool_] = pixels.max(axis=-1) - pixels.min(axis=-1) > 40
-    return found
+    mask: NDArray[np.bool_] = pixels.max(axis=-1) - pixels.min(axis=-1) > 40
+    return mask
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -126,13 +126,13 @@ def test_paper_is_white_with_the_whole_picture_and_its_legend(
     show(made(name, theme="light"))
     text, pages = printed(page, tmp_path)
     assert "made" in text
-    ink = [255 - each.min(axis=-1) for each in pages]
-    for each in ink:
+    ink = [255 - picture.min(axis=-1) for picture in pages]
+    for darkness in ink:
         # Most pixels are white, and nothing is cut off at the left and right edges of the paper.
-        assert np.median(each) < 30
-        assert each[:, :8].max() == 0
-        assert each[:, -8:].max() == 0
-    assert sum(coloured(each).sum() for each in pages) > 300
+        assert np.median(darkness) < 30
+        assert darkness[:, :8].max() == 0
+        assert darkness[:, -8:].max() == 0
+    assert sum(coloured(picture).sum() for picture in pages) > 300
     # Below the picture is a legend with coloured swatches or a ramp, not only a frame.
     rows = np.flatnonzero(ink[-1].max(axis=1) > 60)
     legend = slice(int(rows[-1]) - 130, int(rows[-1]) + 1)
@@ -204,10 +204,10 @@ def test_forced_colours_keep_legends_and_the_pictures_theme(
     swatches = root.locator(".av-dash, .av-dot, .av-square, .av-patch, .av-strip-legend i")
     ramps = root.locator(".av-ramp")
     assert swatches.count() + ramps.count() > 0
-    for each in swatches.all():
-        assert each.evaluate(FORCED)["background"] != canvas
-    for each in ramps.all():
-        assert "gradient" in each.evaluate(FORCED)["image"]
+    for swatch in swatches.all():
+        assert swatch.evaluate(FORCED)["background"] != canvas
+    for ramp in ramps.all():
+        assert "gradient" in ramp.evaluate(FORCED)["image"]
 
 
 @pytest.mark.parametrize("name", VIEWS)

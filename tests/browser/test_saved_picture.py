@@ -35,10 +35,10 @@ def notebook(lab: JupyterLab) -> Notebook:
 
 
 def test_a_live_view_hides_its_picture(notebook: Notebook) -> None:
-    for cell, place in ((1, DRAWN), (2, "model:self:0")):
+    for cell, drawn_state in ((1, DRAWN), (2, "model:self:0")):
         output = notebook.output(cell)
         output.scroll_into_view_if_needed()
-        expect(output.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", place)
+        expect(output.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", drawn_state)
         expect(output.locator(".attnviz-saved img")).to_be_hidden()
 
 
@@ -58,7 +58,7 @@ def test_a_reopened_notebook_shows_pictures(lab: JupyterLab) -> None:
             expect(output.get_by_text(instead)).to_be_hidden()
     # JupyterLab logs that the widgets are missing.
     lab.watch.problems[:] = [
-        each for each in lab.watch.problems if "widget model not found" not in each
+        problem for problem in lab.watch.problems if "widget model not found" not in problem
     ]
 
 

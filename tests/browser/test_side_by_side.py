@@ -74,21 +74,21 @@ def settled(roots: Locator, count: int) -> list[dict[str, float]]:
         arg=[roots.element_handles(), count],
         timeout=FIRST_PICTURE,
     )
-    places: list[dict[str, float]] = roots.evaluate_all(BOXES_OF)
-    return places
+    boxes: list[dict[str, float]] = roots.evaluate_all(BOXES_OF)
+    return boxes
 
 
-def check(places: list[dict[str, float]], room: float, least: float) -> None:
+def check(boxes: list[dict[str, float]], room: float, least: float) -> None:
     """Check that no view is too narrow or too high, and that no two views overlap."""
-    for place in places:
-        assert place["width"] >= least - 1, places
-        assert place["height"] <= HIGHEST, places
-    for one, other in itertools.pairwise(places):
+    for box in boxes:
+        assert box["width"] >= least - 1, boxes
+        assert box["height"] <= HIGHEST, boxes
+    for one, other in itertools.pairwise(boxes):
         beside = other["left"] >= one["left"] + one["width"] - 1
         below = other["top"] >= one["top"] + one["height"] - 1
-        assert beside or below, places
-    right = max(place["left"] + place["width"] for place in places)
-    assert right - min(place["left"] for place in places) <= room + 1, places
+        assert beside or below, boxes
+    right = max(box["left"] + box["width"] for box in boxes)
+    assert right - min(box["left"] for box in boxes) <= room + 1, boxes
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +110,13 @@ def test_no_view_collapses_in_a_box_of_ipywidgets(
     notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
     output = notebook.output(cell)
     output.locator(".attnviz").first.wait_for(timeout=FIRST_PICTURE)
-    places = settled(output.locator(".attnviz"), BOXES[box])
+    boxes = settled(output.locator(".attnviz"), BOXES[box])
     room = output.evaluate("(output) => output.clientWidth")
     # The columns of a grid keep the width that their layout sets.
     least = 230 if "Grid" in box else NARROWEST
-    check(places, room, least)
+    check(boxes, room, least)
     if box.startswith("widgets.HBox([av."):
-        beside = places[0]["top"] == places[1]["top"]
+        beside = boxes[0]["top"] == boxes[1]["top"]
         assert beside == (width == WIDTHS[0])
 
 
@@ -137,8 +137,8 @@ def test_no_view_collapses_in_a_stack_of_marimo(marimo: Marimo, width: int) -> N
     marimo.page.set_viewport_size({"width": width, "height": 1000})
     roots = marimo.page.locator(".attnviz")
     roots.nth(sum(STACKS.values()) - 1).wait_for(timeout=FIRST_PICTURE)
-    places = settled(roots, sum(STACKS.values()))
+    boxes = settled(roots, sum(STACKS.values()))
     room = marimo.page.locator(".output").nth(1).evaluate("(output) => output.clientWidth")
     for count in STACKS.values():
-        check(places[:count], room, NARROWEST)
-        del places[:count]
+        check(boxes[:count], room, NARROWEST)
+        del boxes[:count]

@@ -79,8 +79,8 @@ def local(page: str, target: str) -> tuple[Path, str] | None:
 def test_every_link_leads_to_a_page_and_a_heading(pages: Mapping[str, BeautifulSoup]) -> None:
     assert len(pages) > 50
     anchors = {
-        page: {each["id"] for each in soup.find_all(id=True)}
-        | {each["name"] for each in soup.find_all("a", attrs={"name": True})}
+        page: {element["id"] for element in soup.find_all(id=True)}
+        | {element["name"] for element in soup.find_all("a", attrs={"name": True})}
         for page, soup in pages.items()
     }
     broken = []
@@ -90,14 +90,14 @@ def test_every_link_leads_to_a_page_and_a_heading(pages: Mapping[str, BeautifulS
             continue
         for name, attribute in {**LOADED, "a": "href", "link": "href"}.items():
             for element in soup.find_all(name, attrs={attribute: True}):
-                found = local(page, str(element[attribute]))
-                if found is None:
+                target = local(page, str(element[attribute]))
+                if target is None:
                     continue
                 followed += 1
-                file, anchor = found
-                there = file.relative_to(SITE).as_posix() if file.exists() else None
-                known = anchors.get(there or "", {anchor}) | {"", "only-light", "only-dark"}
-                if there is None or anchor not in known | {"__skip"}:
+                file, anchor = target
+                path = file.relative_to(SITE).as_posix() if file.exists() else None
+                ids = anchors.get(path or "", {anchor}) | {"", "only-light", "only-dark"}
+                if path is None or anchor not in ids | {"__skip"}:
                     broken.append(f"{page}: {element[attribute]}")
     assert not broken, broken
     assert followed > 5000
@@ -106,12 +106,12 @@ def test_every_link_leads_to_a_page_and_a_heading(pages: Mapping[str, BeautifulS
 def test_a_page_loads_nothing_from_elsewhere(pages: Mapping[str, BeautifulSoup]) -> None:
     for page, soup in pages.items():
         loaded = [
-            str(each[attribute])
+            str(element[attribute])
             for name, attribute in LOADED.items()
-            for each in soup.find_all(name, attrs={attribute: True})
+            for element in soup.find_all(name, attrs={attribute: True})
         ]
-        styles = [str(each["href"]) for each in soup.find_all("link", rel="stylesheet")]
-        elsewhere = [each for each in loaded + styles if urlsplit(each).netloc]
+        styles = [str(element["href"]) for element in soup.find_all("link", rel="stylesheet")]
+        elsewhere = [address for address in loaded + styles if urlsplit(address).netloc]
         assert not elsewhere, (page, elsewhere)
 
 
@@ -174,8 +174,8 @@ def test_every_frame_draws(pages: Mapping[str, BeautifulSoup], reader: Page) -> 
     assert {path for path in frames if path.parent.name == "live"} == live
     # One page per frame, preferably the gallery page with its code.
     shown = {
-        min(each, key=lambda page: (not page.startswith("gallery"), page))
-        for each in frames.values()
+        min(group, key=lambda page: (not page.startswith("gallery"), page))
+        for group in frames.values()
     }
     for page in sorted(shown):
         reader.goto(page.removesuffix("index.html"))

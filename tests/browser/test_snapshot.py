@@ -166,5 +166,5 @@ def test_without_a_browser_a_small_picture_stands_in(
     assert 'alt="Weights of layers 0, 1 from top to bottom' in picture
     # The page in the frame contains the same picture, for websites that forbid its scripts.
     assert frame.count(escape(picture)) == 1
-    said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
-    assert "a smaller picture replaces that of the view" in said
+    message = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
+    assert "a smaller picture replaces that of the view" in message

@@ -28,15 +28,15 @@ IN_SIGHT = re.compile(r"Queries (\d+)–(\d+) of 40, keys (\d+)–(\d+) of 40 in
 def matrix(page: Page, folder: Path, window: tuple[int, int] | None = None) -> Locator:
     generator = torch.Generator().manual_seed(0)
     weights = torch.softmax(3 * torch.randn(1, 3, COUNT, COUNT, generator=generator), -1)
-    record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(COUNT)])
+    record = av.AttentionRecord.from_weights(weights, [f"t{number}" for number in range(COUNT)])
     view = av.MatrixView(record, query_window=window, key_window=window)
     return open_view(page, folder, view)
 
 
 def in_sight(root: Locator) -> list[int] | None:
     """Return the first and last visible query and key, or None if all are visible."""
-    found = IN_SIGHT.search(root.locator(".av-words").inner_text())
-    return [int(number) for number in found.groups()] if found else None
+    match = IN_SIGHT.search(root.locator(".av-words").inner_text())
+    return [int(number) for number in match.groups()] if match else None
 
 
 def middle(plot: Locator) -> Point:
@@ -48,8 +48,8 @@ def middle(plot: Locator) -> Point:
 
 
 def scrolled(page: Page) -> float:
-    found: float = page.evaluate("() => window.scrollY")
-    return found
+    offset: float = page.evaluate("() => window.scrollY")
+    return offset
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_one_finger_scrolls_rows_of_tokens_that_are_wider_than_the_screen(
     phone: Page, tmp_path: Path
 ) -> None:
     weights = torch.full((1, 1, COUNT, COUNT), 1 / COUNT)
-    record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(COUNT)])
+    record = av.AttentionRecord.from_weights(weights, [f"t{number}" for number in range(COUNT)])
     view = av.HeadView(record, orientation="horizontal")
     root = open_view(phone, tmp_path, view)
     plot = root.locator(".av-plot")
@@ -146,8 +146,8 @@ def test_fingers_zoom_and_move_points_and_draw_a_lasso(phone: Page, tmp_path: Pa
     picture = plot.locator("canvas").first
 
     def drawn() -> str:
-        found: str = picture.evaluate("canvas => canvas.toDataURL()")
-        return found
+        url: str = picture.evaluate("canvas => canvas.toDataURL()")
+        return url
 
     def changed(since: str) -> str:
         phone.wait_for_function(

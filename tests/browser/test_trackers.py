@@ -89,10 +89,10 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     # Two maps side by side, with a frame of 1 pixel and a gap of 4 pixels.
-    said = answer.stdout.splitlines()
-    assert f"3 {3 * 4 + 2 * 66} {2 * 4 + 66}" in said
+    lines = answer.stdout.splitlines()
+    assert f"3 {3 * 4 + 2 * 66} {2 * 4 + 66}" in lines
     # Comet silently drops what is logged after the end of a run, so attnviz raises.
-    nothing, ended, module = said[-3:]
+    nothing, ended, module = lines[-3:]
     assert nothing.startswith("to: no run of MLflow")
     assert ended.startswith("to: this run of Comet has ended")
     assert module.startswith("to=comet_ml: no run is active")
@@ -128,13 +128,13 @@ def test_comet_holds_the_page_byte_for_byte(logged: Path) -> None:
     page = (logged / "page.html").read_bytes()
     messages, files = archive_of(logged)
     assets = [
-        (each["additional_params"]["fileName"], each["additional_params"]["step"])
-        for each in messages["file_upload"]
+        (upload["additional_params"]["fileName"], upload["additional_params"]["step"])
+        for upload in messages["file_upload"]
     ]
     assert assets == [(f"attention/text-{number}/step-00000003.html", 3) for number in range(2)]
-    assert [files[each["file_path"]] for each in messages["file_upload"]] == [page, page]
-    scores = [each["metric"] for each in messages["metric_msg"]]
-    (score,) = (each for each in scores if each["metricName"] == "attention/previous token")
+    assert [files[upload["file_path"]] for upload in messages["file_upload"]] == [page, page]
+    scores = [message["metric"] for message in messages["metric_msg"]]
+    (score,) = (metric for metric in scores if metric["metricName"] == "attention/previous token")
     assert (score["metricValue"], score["step"]) == (0.25, 3)
 
 
@@ -164,7 +164,7 @@ def opened(chromium: Browser) -> Iterator[Page]:
 
 
 @contextmanager
-def served(command: list[str], folder: Path, said: str) -> Iterator[str]:
+def served(command: list[str], folder: Path, ready: str) -> Iterator[str]:
     """Run a tracker's server and return its address once it prints that it is ready."""
     log = folder / f"{command[0]}.log"
     # Do not buffer the output: the address must be read as soon as it is printed.
@@ -176,7 +176,7 @@ def served(command: list[str], folder: Path, said: str) -> Iterator[str]:
         while address is None:
             assert server.poll() is None, log.read_text()
             time.sleep(0.2)
-            address = re.search(said, log.read_text())
+            address = re.search(ready, log.read_text())
         yield address[1]
     finally:
         servers.stop(server)
@@ -188,7 +188,7 @@ def test_comet_draws_each_page_in_its_html_tab(
     messages, _ = archive_of(logged)
     # Comet's tab is one document with everything that was logged to it.
     tab = tmp_path / "tab.html"
-    tab.write_text("\n".join(each["html"] for each in messages["html"]), encoding="utf-8")
+    tab.write_text("\n".join(document["html"] for document in messages["html"]), encoding="utf-8")
     with opened(chromium) as page:
         page.goto(tab.as_uri())
         for number in range(2):
