@@ -24,9 +24,9 @@ def with_four_axes(
 ) -> AttentionCall:
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    The tensors of a traced call may have one axis for batch and heads. After the batch axis, they
-    may also have two axes for heads (groups, and heads of a group), or an axis of heads and one of
-    the windows of an image (Hiera). Each window becomes an example.
+    If attention was observed in a module's own code, its tensors may have one axis for batch and
+    heads. After the batch axis, they may also have two axes for heads (groups, and heads of a
+    group), or an axis of heads and one of image windows (Hiera). Each window becomes an example.
 
     `num_tokens` are the possible numbers of tokens of an example. The third of five axes has
     windows if its size times the number of keys is one of these numbers. A call without weights has
@@ -78,16 +78,16 @@ def capture(
     turn: int,
     windows: bool = False,
 ) -> tuple[list[Captured], float | None]:
-    """Copy the attention of each example of a call, and measure the rounding of the copies.
+    """Copy the attention of each example of a call, and measure the effect of rounding.
 
-    `unpadded` has an entry for each example, or for each window if `windows` is True. `name` is the
-    path of the module. `turn` is any number that differs between calls: it selects the window on
-    which rounding is measured.
+    `unpadded` has the positions without padding of each example, or of each window if `windows` is
+    True. `name` is the path of the module. `turn` is any number that differs between calls: it
+    selects the window on which rounding is measured.
 
     Return one copy per entry of `unpadded`, and the largest measured change of a weight by rounding
     (None if nothing is rounded). Raise NotImplementedError if the model's weights cannot be
-    determined. Raise ValueError if numbers are not finite or too large for the dtype, and OSError
-    if a copy cannot be written to its spool.
+    determined. Raise ValueError if numbers are not finite or too large for the dtype of the copies,
+    and OSError if a copy cannot be written to disk.
     """
     heads = range(call.num_heads)
     attentions = read_attention(call, unpadded, masks, check, heads=heads, name=name)
@@ -99,7 +99,7 @@ def capture(
     # A layer may have hundreds of windows. Rounding is measured on one of them.
     measured = [attentions[turn % len(attentions)]] if windows else attentions
     errors = [error for attention in measured if (error := copier.error(attention)) is not None]
-    # Windows are not written to the spool yet, because they are joined first.
+    # Windows are not written to disk yet, because they are joined first.
     slots = [None if windows else (index, name) for index in range(len(attentions))]
     copies = [
         copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)
@@ -119,8 +119,8 @@ def read_attention(
     """Return the attention of each example (or window) of a call, without copying it.
 
     Weights of `heads` are computed from queries and keys, and compared with the call's weights or,
-    if it has none, with its output. The result has the call's weights instead of queries and keys
-    if these are unknown or do not give the weights, or if the form of the mask is unknown. Raise
+    if it has none, with its output. If queries and keys are unknown or do not give the call's
+    weights, or if the mask cannot be read, the result has the call's weights instead. Raise
     NotImplementedError if a call without weights cannot be read or does not agree with its output.
     """
     if call.query is None or call.key is None:

@@ -75,7 +75,7 @@ ForwardChange = Mapping[tuple[str, int], LayerChange]
 
 @dataclass(frozen=True)
 class Block:
-    """Position of a call's queries and keys in the text so far (the prompt and new tokens).
+    """Block that a call computes in the attention matrix of a text (the prompt and new tokens).
 
     Attributes
     ----------
@@ -247,8 +247,8 @@ def edit_weights(
 
     This works for modules that compute attention in their own code, because they multiply the
     values with this tensor. `weights` are (examples, heads, queries, keys) or (examples * heads,
-    queries, keys). If `examples` is more than 1, they are continuations of one text, and all of
-    them are changed. `positions`, `name` and `block` are as for `apply_change`.
+    queries, keys). If `examples` is more than 1, the examples are continuations of one text,
+    and all of them are changed. `positions`, `name` and `block` are as for `apply_change`.
     """
     by_example = weights
     if weights.dim() == 3 and len(weights) % examples == 0:
@@ -301,7 +301,7 @@ def _edit_example(
 
 
 def replace_outputs(call: AttentionCall, change: LayerChange, name: str, examples: int) -> None:
-    """Replace the outputs of heads in a module that does not use the dispatcher.
+    """Replace the outputs of heads in a module that computes attention in its own code.
 
     All other outputs are already correct: the module computed them with the weights that
     `edit_weights` wrote.
@@ -316,7 +316,7 @@ def replace_outputs(call: AttentionCall, change: LayerChange, name: str, example
 def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:
     """Return a view of a call's output as (examples, queries, heads, value_dim).
 
-    `examples` is the number of examples of a module that does not use the dispatcher. Raise
+    `examples` is the number of examples, needed only for a call with weights. Raise
     NotImplementedError if the axes of the output are not known.
     """
     output, has_known_axes = call.output, call.value is not None

@@ -2,7 +2,7 @@
 
 The computed weights may be wrong in a single head, in a few rows, in one example of a batch, or in
 one window. A row has the weights of one query. In every call, rows of every requested head are
-compared in every example and window (in fewer of them if `CheckedCalls` is used):
+compared in every example and window (in fewer examples if `CheckedCalls` is used):
 
 - Number of rows: all rows of a call with at most `_MIN_ENTRIES` weights. Otherwise the number of
   rows per head is chosen so that the comparison takes a few percent of the layer's time: at least
@@ -48,7 +48,7 @@ __all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_a
 _MIN_ROWS = 32
 # Minimum number of compared rows per head and example in a call with several examples.
 _MIN_ROWS_OF_SEVERAL = 8
-# The number of rows grows with the width of the layer: one row for each `_WIDTH_PER_ROW` entries.
+# At least one row per head is compared for this many entries of the layer's width.
 # The time of a layer grows with the square of its width, and the time of the comparison with the
 # number of rows times the width. Therefore the comparison takes the same small share at any width.
 _WIDTH_PER_ROW = 24
@@ -79,9 +79,9 @@ _PROJECTIONS = 8
 # In 222 extractions of tiny models in bfloat16 and float16, the largest c was 1.8. If the logits
 # are large, the bounds are wide, and small errors of a formula are not found.
 _MAX_ROW_ERROR = 4.0
-# Limit of the root mean square of the errors of a head's rows. In the 222 extractions it was at
-# most 0.5. The limit is lower than that of a single row, because rounding errors are large in few
-# rows only. The error of a wrong formula is large in all rows.
+# Limit of the error of a head: the root mean square of the errors of its rows. The largest error
+# in the 222 extractions was 0.5. The limit is lower than that of a single row, because rounding
+# errors are large in few rows only. The error of a wrong formula is large in all rows.
 _MAX_HEAD_ERROR = 1.0
 # Limit of the error of a row of weights: c in the second bound above.
 _MAX_WEIGHT_ERROR = 4.0
@@ -97,11 +97,11 @@ _SHIPPED, _TORCH = (
 
 @dataclass(frozen=True)
 class _Sample:
-    """Rows to compare in `examples` (or windows) of a call, which have the same mask and bias.
+    """Rows to compare in examples (or windows) of a call that share one mask and one bias.
 
-    `attention` and `unpadded` are those of the first example. `rows` are row indices that do not
-    count padding, int64: (heads, rows), or (1, rows) if they are the same for all heads.
-    `positions` are the indices of these rows in the model's tensors, which have padding.
+    `attention` and `unpadded` (positions without padding) are those of the first example. `rows`
+    are row indices that do not count padding, int64: (heads, rows), or (1, rows) if they are the
+    same for all heads. `positions` are the indices of these rows in the model's padded tensors.
     """
 
     examples: list[int]
@@ -139,11 +139,11 @@ class _Sample:
     def index(
         self, part: tuple[slice, slice, slice], tensor: torch.Tensor, numbers: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return index tensors of the examples, heads and rows of a part (see `parts`).
+        """Return index tensors into `tensor` for the examples, heads and rows of a part.
 
-        The index tensors broadcast to (examples, heads, rows). The first axis of `tensor`, which
-        they index, is examples, or has size 1 for all examples. `numbers` are either the `rows` or
-        the `positions` of this sample.
+        The index tensors broadcast to (examples, heads, rows). `part` is one of `parts`. The first
+        axis of `tensor` is examples, or has size 1 if all examples share the tensor. `numbers` are
+        either the `rows` or the `positions` of this sample.
         """
         examples, heads, rows = part
         example_indices = torch.tensor(self.examples[examples]) % tensor.shape[0]
@@ -195,10 +195,10 @@ class CheckedCalls:
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own.
 
-    If `checked` is given, outputs are compared only for the examples that it selects. `foreign`
-    maps the name of each function that transformers does not ship to the number of compared rows
-    per head and the number of all rows, in the call with the smallest share of compared rows. The
-    value is None if a call had no output to compare with.
+    If `checked` is given, outputs are compared only for the examples that it selects. `foreign` has
+    an entry for each attention function that transformers does not ship: how many rows per head
+    were compared, and of how many, in the call with the smallest share of compared rows. The entry
+    is None if a call had no output to compare with.
     """
 
     def __init__(self, checked: CheckedCalls | None = None) -> None:

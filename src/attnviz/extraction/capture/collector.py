@@ -62,8 +62,8 @@ class Run:
     turn : int
         Number of earlier runs of the same module.
     num_tokens : set of int
-        Possible numbers of tokens per example. The shape of the module's input can be interpreted
-        in several ways.
+        Possible numbers of tokens per example. There may be several, because the order of the axes
+        of the module's input is not known.
     calls : list of list
         For each captured attention call, the attention of each example. A call with several windows
         has such a list for each window.
@@ -74,7 +74,7 @@ class Run:
     dtype : dtype or None
         Dtype of the queries and keys, or None if they are not known.
     has_all_logits : bool
-        Whether the logits contain no products other than those of queries and keys.
+        Whether the product of queries and keys is the only product in the logits.
     dispatched : bool
         Whether all calls used the dispatcher or torch's `scaled_dot_product_attention`.
     is_copied : bool
@@ -382,9 +382,9 @@ class Collector:
         return True
 
     def _is_requested(self, run: Run, shape: tuple[int, int]) -> bool:
-        """Whether to keep the attention of a run whose calls were not captured yet.
+        """Whether to keep the attention of a run that makes its first call.
 
-        `shape` is the number of queries and number of keys of its first call, without padding.
+        `shape` is the number of queries and number of keys of this call, without padding.
         """
         before = [
             earlier.name
@@ -403,7 +403,7 @@ class Collector:
     def missing(self) -> list[AttentionModule]:
         """Return the modules with softmax attention that ran but were not captured."""
         captured = {run.name for run in self.runs if run.calls}
-        # A module that replaced another one has the same path. It replaces the other one here, too.
+        # If a module was replaced during the forward, list only its replacement at the same path.
         modules = {entry.name: entry for entry in [*self._modules, *self._replaced()]}
         return [
             entry
@@ -512,8 +512,8 @@ class PredictedLayers:
     def keeps(self, stack: str, name: str, before: Sequence[str]) -> bool:
         """Whether to keep a run, because one of its possible layer numbers is requested.
 
-        `name` is the path of the run's module. `before` are the paths of the modules of the stack
-        that ran before with the same number of queries and keys.
+        `name` is the path of the run's module. `before` has the module path of each earlier run in
+        the stack that had the same number of queries and keys.
 
         Examples
         --------
@@ -536,7 +536,7 @@ class PredictedLayers:
         return {len(before), *(int(part) for part in name.split(".") if part.isdigit())}
 
 
-# Largest number of weights that may be joined from windows without queries and keys.
+# Largest number of weights that windows may have after joining if queries and keys are unknown.
 _MAX_JOINED_ENTRIES = 1 << 28
 
 

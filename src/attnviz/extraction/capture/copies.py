@@ -140,7 +140,7 @@ def sampled_rows(num_queries: int) -> list[int]:
 
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
-    """Return the largest change of a head's weights by rounding to `dtype`, in `sampled_rows`."""
+    """Return the largest change of a weight in `sampled_rows` of a head by rounding to `dtype`."""
     exact = attention.only_head(head)
     # Convert to float32 once, not for each row.
     exact = replace(exact, keys=exact.keys.float())
@@ -164,7 +164,7 @@ def _weight_error(values: torch.Tensor, dtype: torch.dtype) -> float:
 def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """Replace numbers that became zero by rounding with the smallest positive number of the dtype.
 
-    The views recognise sparse attention by its zeros, so rounding must not create zeros.
+    Sparse attention is recognised by zeros in its weights, so rounding must not create zeros.
     """
     vanished = (rounded == 0) & (exact != 0).to(rounded.device)
     if not bool(vanished.any()):

@@ -29,8 +29,8 @@ __all__ = ["AttentionCall", "Sink", "dispatching", "observe", "report"]
 class AttentionCall:
     """Inputs and output of one computation of attention.
 
-    The tensors belong to the model. Copy the tensors that are needed after the call. The leading
-    axes of a traced call may be others than stated here until `with_four_axes` is called.
+    The tensors belong to the model. Copy the tensors that are needed after the call. If attention
+    was observed in a module's own code, the leading axes may differ until `with_four_axes` is used.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class AttentionCall:
     weights : Tensor or None
         Weights after the softmax, (batch, heads, queries, keys), or None if they were not observed.
     has_all_logits : bool
-        Whether the logits contain no products other than those of queries and keys. False for
+        Whether the product of queries and keys is the only product in the logits. False for
         disentangled attention, which adds products with positions.
     function : callable or None
         Function that computed the attention, if the dispatcher returned it.
@@ -105,7 +105,7 @@ class AttentionCall:
 #: Function that receives attention calls.
 Sink = Callable[[AttentionCall], None]
 
-# Each thread and each asyncio task has its own values, so attention of others is not observed.
+# Each thread and asyncio task has its own values, so attention in other threads is not observed.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
 
 _observer: ContextVar[Sink | None] = ContextVar("attnviz_observer", default=None)
@@ -135,10 +135,10 @@ def report(sink: Sink, undo: Cleanup) -> None:
 
 
 def observe(observer: Sink, undo: Cleanup) -> None:
-    """Pass calls to `observer`, after the sink, until the ``with`` block of `undo` ends.
+    """Pass calls to `observer` until the ``with`` block of `undo` ends.
 
-    The sink of `report` may change the output of a call, so `observer` gets the output with which
-    the model continues. Without a sink, no calls are passed.
+    The sink of `report` gets each call first and may change its output, so `observer` gets the
+    output with which the model continues. Without a sink, no calls are passed.
     """
     undo.add(partial(_observer.set, _observer.get()))
     _observer.set(observer)

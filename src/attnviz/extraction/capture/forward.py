@@ -245,12 +245,12 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
 
     Unless the batch sets `use_cache` or may contain packed texts, the forward has no cache. If the
     model can skip logits, it computes them only for the final positions: for at least `logits`
-    positions, and for all that predict tokens of a produced text.
+    positions, and for all positions that predict tokens of a produced text.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = accepted_arguments(model)
     # Without a cache, transformers interprets positions that restart at 0 as several packed texts.
-    # Therefore the cache stays at the model's default for positions without a mask.
+    # Therefore, if positions are passed without a mask, the model decides whether to use a cache.
     packed = "position_ids" in arguments and "attention_mask" not in arguments
     if "use_cache" in accepted and not packed:
         arguments.setdefault("use_cache", False)
@@ -321,7 +321,7 @@ def check_capture(
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
-    """Return the size of the attention of each layer that attends over the tokens of a text."""
+    """Return the size of each layer that attends over the tokens of a text."""
     watch = _Watch(CaptureOptions())
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
     return layer_sizes(collector.model, collector.stacks, _sequences(loaded, batch))

@@ -53,8 +53,8 @@ class MaskReader:
     ) -> list[tuple[Mask | None, Bias | None]]:
         """Return the mask and the bias of a call for each entry of `unpadded`.
 
-        `unpadded` has an entry for each example or window. Raise NotImplementedError if the type or
-        shape of a mask or bias is unknown.
+        `unpadded` has the positions without padding of each example or window. Raise
+        NotImplementedError if the type or shape of a mask or bias is unknown.
         """
         arguments = (call.mask, call.options.get("position_bias"), *call.added)
         for tensor in arguments:

@@ -151,7 +151,7 @@ class LayerSize:
     as_weights : bool
         Whether the weights are captured instead of queries and keys.
     stack_numbers : tuple of int
-        Numbers of all layers of the layer's stack.
+        Numbers of all layers in the same stack, such as the decoder.
     """
 
     number: int | None
@@ -246,7 +246,7 @@ def _layer_size(
 
 
 def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[torch.device, int]:
-    """Return the number of bytes that the copies of the layers need on each device."""
+    """Return the number of bytes that copies of the layers' attention need on each device."""
     needed: dict[torch.device, int] = {}
     for layer in sizes:
         device = options.device or layer.device
@@ -254,7 +254,7 @@ def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[t
     return needed
 
 
-# Estimated memory of a layer's activations: vectors of the model's width per token.
+# Estimated size of a layer's activations for each token, in vectors of the model's width.
 _VECTORS_PER_TOKEN = 16
 
 

@@ -1,8 +1,8 @@
 """Notes on the layers of a model that a record does not contain.
 
-A record contains only softmax attention. In most layers of a hybrid model, linear attention, a
-state-space layer, a recurrence or a convolution replaces it. Attention and its replacements are
-called token mixers here, because they exchange information between tokens.
+A record contains only softmax attention. In most layers of a hybrid model, softmax attention is
+replaced by linear attention, a state-space layer, a recurrence or a convolution. Attention and
+its replacements are called token mixers here, because they exchange information between tokens.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class _Layers:
     """List of layers in a model, at least one of which has softmax attention.
 
     `path` is the path of the list in the model, and `stack` the name of its stack in the record.
-    `in_call_order` is as in `StackLayers`. `notes` maps each reason for a note to the numbers of
-    the layers to which the reason applies.
+    `in_call_order` is whether the record numbers layers in the order in which they ran. `notes`
+    maps each reason for a note to the numbers of the layers to which the reason applies.
     """
 
     path: str

@@ -25,9 +25,9 @@ class RunningModules:
     modules : sequence of AttentionModule
         The modules to track.
     trace_all : bool
-        Whether to trace the torch functions of all modules with a softmax. If False, modules that
-        call transformers' attention dispatcher are not traced, although some of them compute a part
-        of their attention in their own code.
+        Whether to trace (observe) the torch functions of all modules with a softmax. If False,
+        modules that call transformers' attention dispatcher are not traced, although some of them
+        compute a part of their attention in their own code.
     """
 
     def __init__(self, modules: Sequence[AttentionModule], *, trace_all: bool) -> None:

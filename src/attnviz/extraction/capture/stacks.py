@@ -1,4 +1,4 @@
-"""Conversion of the captured runs of modules into stacks with the model's layer numbers."""
+"""Grouping of captured attention modules into stacks ("self", "cross", ...) of numbered layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnviz.utils.numbers import format_small
 __all__ = ["StackLayers", "is_copied", "rounding_notes", "select_layers", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
-# Sections of module paths that do not distinguish parts of a model. "*" stands for a number.
+# Sections of dotted module paths that do not name a part of a model. "*" stands for a number.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
@@ -39,14 +39,14 @@ class StackLayers:
         For each example, a dictionary from the model's layer number to the attention of the layer.
     in_call_order : bool
         Whether layers are numbered in the order in which they ran, because the paths of their
-        modules do not give different layer numbers, or because a module ran several times.
+        modules do not give each layer a different number.
     has_all_logits : bool
-        Whether the logits of all layers contain no products other than those of queries and keys.
+        Whether the product of queries and keys is the only product in the logits of each layer.
     windows : list of tuple of int
-        For each layer, the number of queries in each window. The tuple is empty if the layer does
-        not attend in windows.
+        For each layer, the number of queries in each window, or an empty tuple if there are no
+        windows. A query attends only to keys of its window.
     runs : list of Run
-        The run from which each layer was captured.
+        For each layer, the run of its module from which it was captured.
     """
 
     stack: str
@@ -58,7 +58,7 @@ class StackLayers:
     runs: list[Run] = field(default_factory=list)
 
     def shape(self, index: int = 0) -> tuple[int, int]:
-        """Return the number of queries and the number of keys of an example."""
+        """Return the numbers of queries and keys of the example with this index."""
         first = next(iter(self.examples[index].values()))
         return first.num_queries, first.num_keys
 
@@ -69,7 +69,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     If the layers of a stack attend over different numbers of tokens, the stack is split into
     stages, which are numbered in the order in which they ran. Raise ValueError if the model has no
     attention. Raise NotImplementedError if none of its attention was captured, or if the calls of a
-    run do not cover its input.
+    module do not cover all tokens of its input once.
     """
     _check_any_captured(collector)
     runs = [run for run in collector.runs if run.calls]
@@ -95,11 +95,11 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 
 
 def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
-    """Return (stack, part of the model, run) for each run.
+    """Return (stack, name of a part of the model, run) for each run.
 
     Layers in different parts of the model, such as an encoder and a predictor after it, may have
-    the same number. If such layers are in one stack, names from `_distinct_parts` distinguish them.
-    Otherwise the part is an empty string.
+    the same number. If a stack has such layers, its parts get names from `_distinct_parts`. In all
+    other stacks the name is an empty string.
     """
     paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
     for run in runs:
@@ -119,10 +119,10 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 
 
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Return a short name for each path that distinguishes it from the other paths.
+    """Return a different short name for each module path, given as a tuple of its sections.
 
-    The name is a section of the path, at the same position in all paths. If no section
-    distinguishes all paths, the name is a number. The first path gets an empty string.
+    The names are sections at the same position in all paths, or numbers if no position gives
+    different names. The first path gets an empty string instead.
     """
     longest = max(map(len, paths))
     for length in range(1, longest + 1):
@@ -200,7 +200,7 @@ def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) ->
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
     """Whether every requested layer was copied, or no copies were requested (an outline).
 
-    A layer may not have been copied if its number was predicted wrongly during the forward.
+    A requested layer is not copied if its number was predicted wrongly during the forward.
     """
     return options.outline or all(
         run.is_copied
@@ -263,7 +263,7 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
 
 
 def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
-    """Return notes on the largest change of a weight that rounded copies cause."""
+    """Return notes that state how much weights change because copies are rounded."""
     notes = []
     errors: dict[bool, list[float]] = {False: [], True: []}
     for layers in stacks.values():

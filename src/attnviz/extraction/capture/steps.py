@@ -74,7 +74,7 @@ class ChangedSteps:
     changes : mapping of (str, int) to StepChange
         Changes. A key is the path of a module and the number of its run within a step, from 0.
     trace_all : bool
-        Whether to trace all attention modules (see `RunningModules`).
+        Whether to trace the torch functions of all modules with a softmax (see `RunningModules`).
     """
 
     def __init__(

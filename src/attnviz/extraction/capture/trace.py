@@ -78,6 +78,7 @@ class _Logits:
     """Product of queries and keys, and the operations that were applied to it so far.
 
     `is_bounded` is True between the `tanh` of a soft cap and the multiplication by the soft cap.
+    `blocked` are masks that are True for pairs of a query and a key that it may not attend to.
     """
 
     product: Product
@@ -287,7 +288,7 @@ def _follow(
     kwargs: Mapping[str, Any],
     result: torch.Tensor,
 ) -> _Logits | None:
-    """Return the logits after one more torch function.
+    """Return the logits that a torch function computes from known logits.
 
     Return None if no argument has known logits, or if the effect of the function is unknown.
     """
