@@ -48,7 +48,7 @@ __all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_a
 _MIN_ROWS = 32
 # Minimum number of compared rows per head and example in a call with several examples.
 _MIN_ROWS_OF_SEVERAL = 8
-# At least one row per head is compared for this many entries of the layer's width.
+# Increase of a layer's width (heads times head size) for which one more row per head is compared.
 # The time of a layer grows with the square of its width, and the time of the comparison with the
 # number of rows times the width. Therefore the comparison takes the same small share at any width.
 _WIDTH_PER_ROW = 24
