@@ -123,10 +123,10 @@ def extract(
     name : str, optional
         Title of the records. The default is derived from the model's hub id or folder.
     layers : int, iterable of int or "all", optional
-        Layers to keep, by the model's own numbers. If there are several stacks, each of them keeps
-        its layers with these numbers. Negative numbers count from the end of each stack, as in
-        Python: ``layers=-1`` keeps the last layer. Other layers are not copied. The default is all
-        layers.
+        Layers to keep, by the model's own numbers. If there are several stacks (such as encoder and
+        decoder), each keeps its layers with these numbers. Negative numbers count from the end of
+        each stack: ``layers=-1`` keeps the last layer. Other layers are not copied. The default is
+        all layers.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
         Dtype of the kept queries and keys, or of the weights if queries and keys are not known. The
         effect of rounding on the weights is measured for a few queries of each head and stated in a

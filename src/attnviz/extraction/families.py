@@ -1,4 +1,4 @@
-"""Names in transformers' models, and properties of single model families.
+"""Names in transformers' models, and properties of individual model families.
 
 The names of arguments, configuration attributes, parameters, modules and model types that
 `attnviz.extraction` looks for are collected here.
@@ -63,9 +63,9 @@ __all__ = [
 ]
 
 # Arguments of a model.
-#: Arguments with images, or beginnings of their names.
+#: Names, or beginnings of names, of arguments with images.
 IMAGES = ("pixel_values", "flattened_patches")
-#: Arguments with sounds, or beginnings of their names.
+#: Names, or beginnings of names, of arguments with sounds.
 SOUNDS = ("input_values", "input_features", "audio_values")
 #: Arguments with the size of each image or film in patches: (frames, rows, columns), or
 #: (rows, columns) if the name contains ``_hw``.
@@ -88,9 +88,9 @@ TOKENIZER_EXTRAS = {
 }
 
 # Attributes of a configuration.
-#: Attributes with the id of the tokens whose embeddings the patches of an image or film replace.
+#: Attributes with the id of tokens whose embeddings are replaced by patches of an image or film.
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
-#: Attributes with the id of the tokens whose embeddings the frames of a sound replace.
+#: Attributes with the id of tokens whose embeddings are replaced by frames of a sound.
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
 # A model with one of these attributes has stages, and its patches become larger in each stage.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
@@ -117,7 +117,7 @@ AUDIO_MODULE = re.compile(r"audio|speech", re.IGNORECASE)
 CONNECTOR_MODULE = re.compile(
     r"q_?former|resampler|perceiver|connector|projector|abstractor", re.IGNORECASE
 )
-#: Names of modules in image models whose queries are not patches.
+#: In image models, names of modules whose queries are not patches.
 NOT_PATCHES = re.compile("decoder|mask_head")
 POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
 #: Names of modules whose position embeddings are not those of a text.
@@ -208,7 +208,7 @@ def _configs_in(config: Any) -> Iterator[Any]:
 
 
 def class_prefixes(config: Any) -> list[str]:
-    """Return the prefixes of the class names of a model, such as "Llama", the longest first."""
+    """Return the possible prefixes of a model's class names, such as "Llama", longest first."""
     names = {type(nested).__name__.removesuffix("Config") for nested in _configs_in(config)}
     names |= {name.removesuffix("Text") for name in names}
     return sorted(names, key=len, reverse=True)
@@ -258,7 +258,7 @@ def frames_in_pixels(config: Any) -> int:
 
 
 def samples_per_frame(config: Any) -> int | None:
-    """Return the number of samples per frame of a sound encoder, or None without convolutions."""
+    """Return a sound encoder's number of samples per frame, or None if its strides are unknown."""
     strides = getattr(config, "conv_stride", None)
     return prod(strides) if strides else None
 

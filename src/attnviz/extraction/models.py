@@ -127,11 +127,11 @@ def _unwrapped(model: Any) -> Any:
 
 
 def _model_inside(wrapper: Any) -> PreTrainedModel:
-    """Return the transformers model inside of an object of another library.
+    """Return the single transformers model inside of a wrapper object.
 
-    Such objects are for example SentenceTransformer, CrossEncoder, Trainer, LightningModule and
-    DeepSpeedEngine. A model of timm is put into transformers' wrapper. Raise TypeError if the
-    object does not contain exactly one model.
+    Examples of wrappers are SentenceTransformer, CrossEncoder, Trainer, LightningModule and
+    DeepSpeedEngine. A model of timm is put into a `TimmWrapperModel` of transformers. Raise
+    TypeError if the wrapper does not contain exactly one model.
     """
     if type(wrapper).__module__.partition(".")[0] == "timm" and isinstance(wrapper, nn.Module):
         return _wrapped_timm_model(wrapper)
@@ -277,8 +277,8 @@ def name_of(model: PreTrainedModel) -> str:
     return parts[-1] or type(model).__name__
 
 
-# Modules that were switched from training to evaluation mode. For each module, the set has an
-# object for each call of `evaluate` that still needs the evaluation mode.
+# Modules that were switched from training to evaluation mode. The set of a module has one object
+# per call of `evaluate` that still needs the evaluation mode.
 _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 

@@ -86,7 +86,7 @@ def _code(modules: Iterable[tuple[str, nn.Module]]) -> dict[type[nn.Module], obj
     return {kind: getattr(kind.forward, "__code__", None) for kind in kinds}
 
 
-# Cached results by model. Keys and references are weak, so the cache keeps no model in memory.
+# Cached searches by model. Keys and references are weak, so the cache keeps no model in memory.
 _scans: weakref.WeakKeyDictionary[nn.Module, _Scan] = weakref.WeakKeyDictionary()
 
 

@@ -48,7 +48,7 @@ def num_logits(batch: Batch) -> int:
 def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:
     """Add the predictions for each token of the produced texts to ``batch.tokens``.
 
-    `outputs` are the outputs of the model. If `tokenizer` is None, a candidate is shown as ``#id``.
+    `outputs` are the outputs of the model. If `tokenizer` is None, tokens are shown as ``#id``.
     If the model has no language head, only a note is added to the batch.
     """
     if not any(produced is not None for produced in batch.produced):
@@ -94,9 +94,9 @@ class _Probabilities:
     """Probabilities of the tokens of a produced text.
 
     `candidates` has the most probable ids for each token, with their probabilities. `of_produced`
-    has the probability of each produced token. `difference` compares each step of the generation
-    with the forward: it is the largest difference of the probability of the id that was most
-    probable in the step.
+    has the probability of each produced token. For the most probable id of each generation step,
+    the probability in the step is compared with that in the forward. `difference` is the largest
+    absolute difference.
     """
 
     candidates: list[list[tuple[int, float]]]
@@ -159,6 +159,6 @@ def _sequence_name(batch: Batch) -> str:
 
 
 def _position(batch: Batch, index: int, position: int) -> int:
-    """Return the index in the padded sequence of the token at `position` of the example."""
+    """Return a token's index in the padded sequence. `position` is its index without padding."""
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
     return position if unpadded is None else int(unpadded[position])

@@ -29,7 +29,7 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["records_of_forward"]
 
-# For each stack over a text, the name of the token sequence whose tokens are its queries.
+# Names of stacks over a text, and of the token sequence whose tokens are their queries.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -89,7 +89,7 @@ def records_of_forward(
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
     """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
 
-    Rows are missing in such a layer, because only a part of the attention was computed. Models that
+    Such a layer lacks rows, because only a part of its attention was computed. Models that
     pool tokens, and layers that attend to images or sounds, are not checked.
     """
     if any(family.pools_queries for family in families_in(model.config)):
@@ -107,8 +107,8 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
             continue
         num_queries, num_keys = run.shape
         length = len(batch.tokens[side][0])
-        # If the inputs have media and the number of keys is not that of the text, the layer
-        # attends to the media. Then it may have fewer queries.
+        # If the inputs have images or sounds, and the number of keys is not the length of the text,
+        # the layer attends to the images or sounds. Then it may have fewer queries.
         if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
                 f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends "

@@ -379,8 +379,8 @@ def _in_steps(
 
     The numbers of queries and keys can grow, so a `LayerChange` is made for each step.
     """
-    # Cache with one entry. At each step, all layers of a stack have the same size, and run one
-    # after the other.
+    # Cache with one entry. At each step, the layers of a stack run one after the other, with the
+    # same numbers of queries and keys.
     outlines: dict[tuple[str, int, int], AttentionStack] = {}
     by_stack = _by_stack(changes, record)
 

@@ -170,7 +170,10 @@ class TokenRemover:
         return values
 
     def _check_copies(self, count: int) -> None:
-        """Run a batch of `count` copies with all tokens, and check the answer of each copy."""
+        """Run `count` copies with all tokens in a batch, and compare each answer with `before`.
+
+        See `_check` for the noise and the error.
+        """
         outputs = _run(self._model, _stacked([self._change(())] * count))
         for copy in range(count):
             self._check(self._deviation(outputs, copy))

@@ -390,7 +390,7 @@ def get_still(page: str) -> str:
 
 
 def replace_still(page: str, still: str) -> str:
-    """Replace the HTML that users see if the code of a page cannot run, and return the new page.
+    """Return a page with `still` as the HTML that users see if the code of the page cannot run.
 
     The new page also shows `still` immediately, until its code has drawn the view.
     """

@@ -163,8 +163,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# Arguments with a number for each token of a sequence, and the number for padding. None stands for
-# the id of padding tokens.
+# Arguments with one number per token, by token sequence, and their number for padding. None stands
+# for the id of padding tokens.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},

@@ -437,9 +437,9 @@ class Encoder:
 
 
 def _replaces_tokens(name: str, value: Any) -> bool:
-    """Whether an argument would replace tokens (a cache or an encoder output) but is None.
+    """Whether an argument is a cache or an encoder output, which can replace tokens.
 
-    Raise ValueError if it is such an argument and not None.
+    Raise ValueError if it is one of these and not None.
     """
     if name not in (*CACHES, "encoder_outputs"):
         return False

@@ -314,7 +314,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
 
     def generated(self, ids: torch.Tensor) -> Generated:
-        """Combine ids, (tokens,), with the most probable tokens of their steps."""
+        """Combine all ids so far, (tokens,), with the most probable id of each step."""
         ids = ids.detach().cpu()
         prefix = self.prefix if self._before is None else self._before
         most_probable = self.most_probable if len(self.most_probable) == len(ids) - prefix else []

@@ -71,7 +71,7 @@ def has_media(messages: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Processed:
-    """Encoded image or sound.
+    """Encoded image or sound, alone or with a text.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ def encode_media(
     *,
     expects_answer: bool,
 ) -> Processed | None:
-    """Encode an image or a sound, alone or with a text. Return None if the example is neither.
+    """Encode an image or a sound, alone or with a text. Return None for other examples.
 
     `find` returns the processor of a kind (see `find_processor`), or None. `expects_answer` is
     whether the model will answer: a chat message is then followed by the beginning of an answer.

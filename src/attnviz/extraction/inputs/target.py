@@ -147,7 +147,7 @@ def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
     Both are (examples, tokens). Labels of -100 are padding. The first id is the start token of the
     decoder. Raise ValueError if the model does not define this token.
     """
-    # Models with another start (in mBART it depends on the language) have a method for the ids.
+    # Models with other first ids (in mBART they depend on the language) have a method for the ids.
     prepare: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if prepare is not None:
         ids: torch.Tensor = prepare(labels=labels.to(model.device)).cpu()
@@ -196,7 +196,7 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
 def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
     """Append ids, (1, tokens), to the prompt in `batch`, which must not have padding.
 
-    The appended tokens belong to the text with number 1, and become the produced text.
+    The appended tokens are the produced text. They belong to the second text (number 1).
     """
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():

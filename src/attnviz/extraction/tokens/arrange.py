@@ -26,7 +26,7 @@ __all__ = ["ImageLayout", "arrange_patches"]
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """Positions of a stack's tokens in images. The tokens are patches, row by row, then padding.
+    """Positions of an image encoder's tokens: patches of images, row by row, then padding.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class ImageLayout:
     padding : int
         Number of padding tokens after the patches.
     sizes : list of tuple of int, or None
-        Height and width of each image in pixels, without padding. None if images have no padding.
+        Height and width in pixels to which the picture of each image is cropped, or None.
     block : int
         Size n of the blocks of n x n patches in the model's input.
     """
@@ -49,11 +49,11 @@ class ImageLayout:
 def arrange_patches(
     model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
 ) -> ImageLayout | None:
-    """Sort the tokens of a vision stack row by row, and return their layout.
+    """Sort the tokens of an image encoder row by row, and return their layout.
 
     If the model has patches in the order of windows or blocks, the attention in `layers` is
-    replaced. `arguments` are the arguments of the model. Return None if the order of the patches is
-    unknown.
+    reordered. `arguments` are the arguments of the model. Return None if the order of the patches
+    is unknown.
     """
     grid = grid_of(arguments)
     if grid is not None:
@@ -85,8 +85,8 @@ def _layout_in_pages(
 ) -> ImageLayout | None:
     """Return the layout of one example's images that are padded to a common size (Pixtral).
 
-    Each image is at the top left of its padded picture. Return None if there are several examples,
-    or if the sizes of the images do not give the number of tokens.
+    Each image is at the top left of its padded picture ("page"). Return None if there are several
+    examples, or if the sizes of the images do not fit their pages or the number of tokens.
     """
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
@@ -178,7 +178,7 @@ def _arrange_windows(
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage_shape(model.config, side, image_size, queries)
         module_windows = shifted_windows(model, name)
-        # Other models form windows in other ways, so require that the module has this window size.
+        # Some models form windows differently, so require that the module has this window size.
         if stage is None or (
             windows and module_windows.size not in (side, (side, side), [side, side])
         ):

@@ -30,8 +30,8 @@ class _Sound:
     """Lengths of the sounds in a model's arguments.
 
     `lengths` has the number of features of each sound without padding. `longest` is the number with
-    padding, and `seconds` the duration of one feature. If the model takes samples, they count
-    instead of features.
+    padding, and `seconds` the duration of one feature. If the model takes samples instead of
+    features, these numbers describe samples.
     """
 
     lengths: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Tokens of each stack: text tokens, image patches, sound frames, or numbered placeholders."""
+"""Tokens of each stack of layers: text tokens, image patches, sound frames, or placeholders."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
 def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of special tokens before and after the patches.
 
-    They are found by the names of their parameters in the modules that contain `name`.
+    They are found by the names of their parameters in the modules that contain the module `name`.
     """
     counts: dict[str, int] = {}
     while name and not counts:
@@ -255,10 +255,10 @@ def with_image_runs(
     """Rename the tokens of a text that stand for patches of images.
 
     `runs` is the result of `image_positions`. `shapes` has the number of rows and columns of
-    patches of each image, or is None if they are not known. Blocks of n x n patches become one
-    token. If some n gives exactly the number of tokens, tokens are named as by `grid_tokens`, and
+    patches of each image, or is None if they are not known. A token stands for a block of n x n
+    patches. If some n gives exactly the number of tokens, tokens are named as by `grid_tokens`, and
     each image with consecutive tokens gets a grid. Otherwise, the tokens of the first run are named
-    ``image 1``, and so on. Return the same object if `runs` is empty.
+    ``image 1``, and so on. Return `tokens` itself if `runs` is empty.
 
     Examples
     --------
@@ -422,7 +422,8 @@ def _as_uint8(colours: torch.Tensor) -> NDArray[np.uint8]:
 def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tensor]:
     """Rebuild pictures from patches that are sorted row by row (SigLIP 2).
 
-    The last axis of a patch has the colours. `shapes` has the rows and columns of each picture.
+    Within a patch, the colours are the last axis. `shapes` has the number of rows and columns of
+    patches in each picture. Return an empty list unless patches are squares with three colours.
     """
     side = isqrt(pixels.shape[2] // 3)
     if pixels.shape[2] != 3 * side * side:
@@ -441,8 +442,8 @@ def _from_patches(
 ) -> list[torch.Tensor]:
     """Rebuild pictures from patches in the order of blocks (Qwen2-VL and related models).
 
-    `grid` has the frames, rows and columns of each picture or film. Return an empty list if `grid`
-    does not fit the patches.
+    `grid` has the size of each picture or film in patches: frames, rows and columns. Return an
+    empty list if `grid` does not fit the patches.
     """
     frames_per_patch = frames_in_pixels(config)
     side = isqrt(pixels.shape[1] // (3 * frames_per_patch))

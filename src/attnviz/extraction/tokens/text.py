@@ -104,7 +104,7 @@ def _texts(
         entries: list[str | None] = list(encoding.tokens)
         return display_texts(entries, alphabet=guess_alphabet(entries))
     entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
-    # Tokens that were added to the vocabulary are shown literally. The alphabet does not apply.
+    # Show tokens that were added to the vocabulary literally, without decoding by the alphabet.
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
     alphabet = alphabet_of(tokenizer)
@@ -225,7 +225,7 @@ def _encoded_again(
 
 
 def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether no word contains a space. Otherwise the tokenizer does not split texts into words."""
+    """Whether `words` are single words. Some tokenizers return phrases, which contain spaces."""
     grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
     return not any(
         space in "".join(entry for _, entry in pairs).strip(space + breaks)
