@@ -1,7 +1,4 @@
-"""Learned vectors that adapters of PEFT and the model CPM-Ant put before a text.
-
-They are virtual tokens (queries and keys) or virtual keys only.
-"""
+"""Virtual tokens: learned vectors that adapters of PEFT and the model CPM-Ant put before a text."""
 
 from __future__ import annotations
 

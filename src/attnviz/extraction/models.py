@@ -323,7 +323,7 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a hook that calls `function` in this thread and does nothing in other threads.
 
     Other threads may run the same model, so torch also calls the hook there. If this thread adds or
-    removes the hook at the same time, torch may then omit the keyword arguments.
+    removes the hook at that time, torch may call it there without its keyword arguments.
     """
     thread = threading.get_ident()
 

@@ -141,8 +141,8 @@ def _predictions(
     ):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
-        # If the produced token is in `tokens`, use its text there, which depends on the
-        # neighbouring tokens, because a token may be only a part of a character.
+        # A token may be only a part of a character, so its text depends on its neighbours. Use the
+        # text in `tokens` if the produced token is there.
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)

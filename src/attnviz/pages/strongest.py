@@ -69,7 +69,7 @@ MIN_KEYS = 2
 _SEVEN_BITS = 7
 _MORE = 0x80
 # Number of levels. A level is an integer that stands for a threshold: ``(level / _LEVELS) ** 2``
-# times the largest possible weight.
+# times the `maximum` of the stack.
 _LEVELS = 4096
 # Lower bound of the compressed size of an embedded key in bytes. A key usually takes about 10 bits:
 # 4 for its position and 6 for its weight.

@@ -204,8 +204,8 @@ def generate_text(
     progress : bool
         Whether to show a progress bar after a second.
     watch : callable, optional
-        Function that is called before the generation, to change or observe the model. It adds to
-        its argument the steps that undo the change after the generation.
+        Function that changes or observes the model. It is called before the generation, with a
+        `Cleanup` to which it adds the steps that undo the change after the generation.
     on_token : callable, optional
         Function that is called after each token with the text so far. The generation ends if the
         function returns True. The function may run the model. It is not called in beam search.

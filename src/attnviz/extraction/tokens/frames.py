@@ -111,7 +111,7 @@ def with_sound_runs(
 
     Consecutive tokens of this kind are one sound. If there are several sounds, a name starts with
     the number of the sound: ``2: 0.04s``. If the text and `arguments` have different numbers of
-    sounds, the tokens of the first sound are named ``sound 1``, and so on. Return the same object
+    sounds, the tokens of the first sound are named ``sound 1``, and so on. Return `tokens` itself
     if no token stands for a sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)

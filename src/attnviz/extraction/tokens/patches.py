@@ -95,10 +95,7 @@ def patch_tokens(
 
 
 def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
-    """Return the height and width of patches in models of timm, from their first convolution.
-
-    Their configurations do not contain the patch size.
-    """
+    """Return the height and width of patches in a model of timm, from its first convolution."""
     return [
         (module.kernel_size[0], module.kernel_size[1])
         for name, module in model.named_modules()
