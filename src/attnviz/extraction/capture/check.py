@@ -260,7 +260,7 @@ class SelfCheck:
         unpadded: Sequence[Positions],
         heads: Sequence[int],
     ) -> bool:
-        """Whether weights computed from traced queries and keys agree with `call.weights`.
+        """Whether weights computed from the call's queries and keys agree with `call.weights`.
 
         Only sampled rows of `heads` are compared.
         """

@@ -45,7 +45,7 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Collector", "PredictedLayers", "Run", "joined_windows", "same_vectors"]
 
-# Stacks whose tokens are patches or frames. The padding of texts does not apply to them.
+# Stacks whose tokens are patches or frames, to which the padding of texts does not apply.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
 
 
@@ -76,13 +76,13 @@ class Run:
     has_all_logits : bool
         Whether the product of queries and keys is the only product in the logits.
     dispatched : bool
-        Whether all calls used the dispatcher or torch's `scaled_dot_product_attention`.
+        Whether all calls used transformers' dispatcher or torch's `scaled_dot_product_attention`.
     is_copied : bool
         Whether the attention is kept. If not, the attentions in `calls` have shapes but no heads.
     num_heads : int
         Number of heads.
     error : float or None
-        Largest change of a weight that rounded copies cause, or None if copies are not rounded.
+        Largest change of a weight by rounding of the copies, or None if they are not rounded.
     positions : Positions or None
         Queries and keys that are not padding, if the run made a single call for a single example
         without windows. None otherwise.

@@ -89,8 +89,8 @@ class _Rerun:
 
 # Reasons for a rerun, tested in this order after each forward. Each causes at most one rerun.
 _RERUNS = (
-    # Trace all modules if a module that calls the dispatcher also computes attention in its own
-    # code, or if the forward replaced a module.
+    # Trace all modules if a module that calls transformers' dispatcher also computes attention in
+    # its own code, or if the forward replaced a module.
     _Rerun(
         is_needed=lambda forward, _: forward.collector.has_untraced_attention,
         change=lambda watch: replace(watch, trace_all=True),
@@ -269,8 +269,8 @@ def _collector(
     encoder_decoder: bool,
     spools: Sequence[Spool] = (),
 ) -> Collector:
-    # The model counts as a vision model only if it reads no text. If it reads both, the stack of a
-    # module follows from its path.
+    # The model counts as a vision model only if it reads no text. If it reads text and images,
+    # the stack of a module follows from the path of the module.
     is_vision = "input_ids" not in batch.arguments and any(
         name.startswith("pixel_values") for name in batch.arguments
     )
@@ -307,8 +307,8 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
-    they stay in memory. If a text will be generated, `max_tokens` returns the maximum number of
-    tokens after the generation, given the number of tokens before, else it is None.
+    they stay in memory. `max_tokens` is None unless a text will be generated: then it returns the
+    maximum number of tokens after the generation, given the number of tokens before.
     """
     sequences = dict(_sequences(loaded, batch))
     if max_tokens is not None:
@@ -376,7 +376,7 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
 
 
 def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a list with a note if the masks for these arguments depend on the implementation."""
+    """Return a list with a note if eager attention and sdpa use different masks on this input."""
     looks_both_ways = family_of(model.config).bidirectional_prompt or True in config_values(
         model.config, "use_bidirectional_attention"
     )

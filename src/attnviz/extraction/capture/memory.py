@@ -134,12 +134,12 @@ def in_words(count: int) -> str:
 
 @dataclass(frozen=True)
 class LayerSize:
-    """Size of the attention of a layer.
+    """Size of the attention that is captured from one layer.
 
     Attributes
     ----------
     number : int or None
-        The model's number of the layer, or None if it is known only after a run.
+        The model's number of the layer, or None if it is known only after a forward.
     num_heads, num_key_heads, head_dim : int
         Number of query heads, number of key heads and size of a query or key.
     lengths : tuple of (int, int)
@@ -290,7 +290,7 @@ def check_runs(
     eager: bool,
     free: Callable[[torch.device], int | None] | None = None,
 ) -> None:
-    """Raise MemoryError if a batch of copies of a text would need more memory than is free.
+    """Raise MemoryError if a forward of a batch of copies of a text does not fit into free memory.
 
     `sizes` are the layers of the model, and `doing` describes the computation in the error.
     `copies` and `num_kept` are functions of the number of tokens. `copies` returns the number of

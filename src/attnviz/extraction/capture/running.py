@@ -72,7 +72,7 @@ class RunningModules:
         begun: Callable[[AttentionModule, Sequence[Any]], None] | None,
         ended: Callable[[], None] | None,
     ) -> Iterator[Any]:
-        """Register hooks that track which attention modules run in this thread."""
+        """Register hooks that track running modules of this thread. Yield each hook's handle."""
 
         def before(entry: AttentionModule) -> Any:
             def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

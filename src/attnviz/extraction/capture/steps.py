@@ -38,15 +38,15 @@ __all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
 
 _RunKey = tuple[str, int]
 
-#: Stacks in which every step adds queries to the text.
+#: Kinds of attention in which every step of a generation has new queries.
 MORE_QUERIES = ("self", "decoder", "cross")
-#: Stacks in which every step adds keys to the text.
+#: Kinds of attention in which every step of a generation adds keys to those of earlier steps.
 MORE_KEYS = ("self", "decoder")
 
 
 @dataclass(frozen=True)
 class StepChange:
-    """Change of one attention module in every step.
+    """Change of one attention module in every step of a generation.
 
     Attributes
     ----------
