@@ -14,7 +14,7 @@ __all__ = ["VirtualTokens", "base_of", "check_adapter", "virtual_tokens"]
 
 # PEFT's names of adapters whose vectors come before the embedded text.
 _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
-# PEFT's names of adapters whose keys and values come before those of the text, in every layer.
+# PEFT's names of adapters that put learned keys and values before those of the text in every layer.
 _AS_KEYS = ("PREFIX_TUNING", "CARTRIDGE")
 _OWN_PROMPT = "CPM-Ant"
 # Adapters whose forward cannot be captured or shown, with the reason.

@@ -72,7 +72,7 @@ SOUNDS = ("input_values", "input_features", "audio_values")
 IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
 #: Arguments with the merge size n of each image: n x n patches become one token of the text.
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
-#: Arguments with a mask that is True for the frames of a sound that are not padding.
+#: Arguments with a mask of a sound's frames, which is False for padding.
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
 #: Arguments that contain a cache of earlier tokens.
 CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
@@ -92,7 +92,7 @@ TOKENIZER_EXTRAS = {
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 #: Attributes with the id of tokens whose embeddings are replaced by frames of a sound.
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
-# A model with one of these attributes has stages, and its patches become larger in each stage.
+# Attributes of models with stages. The patches become larger in each stage.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
 _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
@@ -120,7 +120,7 @@ CONNECTOR_MODULE = re.compile(
 #: In image models, names of modules whose queries are not patches.
 NOT_PATCHES = re.compile("decoder|mask_head")
 POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
-#: Names of modules whose position embeddings are not those of a text.
+#: Names of modules with position embeddings for images, films or sounds.
 NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
 
 # Parameters that a model adds as tokens before the patches, and the text shown for each token. The

@@ -1,4 +1,4 @@
-"""Truncation of texts to the maximum number of tokens of a model."""
+"""Truncation of texts to a maximum number of tokens."""
 
 from __future__ import annotations
 

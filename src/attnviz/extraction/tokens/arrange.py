@@ -31,7 +31,7 @@ class ImageLayout:
     Attributes
     ----------
     grids : list of tuple of int
-        Number of rows and columns of patches of each image.
+        Number of rows and columns of each image, in patches.
     padding : int
         Number of padding tokens after the patches.
     sizes : list of tuple of int, or None
@@ -197,7 +197,7 @@ def _window_order(
     """Return for each patch, row by row, its index in the order of windows. Padding comes last.
 
     `shape` and `padded` are the numbers of rows and columns without and with padding. `side` is the
-    number of rows of a window, and `shift` the shift of the windows.
+    number of rows of a window, and `shift` its shift by (rows, columns).
     """
     rows, columns = padded
     numbers = torch.arange(rows * columns).reshape(rows, columns)

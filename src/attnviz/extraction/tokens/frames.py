@@ -80,7 +80,7 @@ def frame_tokens(
 
     `arguments` are the arguments of the model. The sound is ``input_values``, (examples, samples),
     or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` may define
-    the sampling rate and the number of samples of a feature. Return None if `arguments` contain no
+    the sampling rate and the number of samples per feature. Return None if `arguments` contain no
     sound.
 
     Examples

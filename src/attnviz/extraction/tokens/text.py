@@ -34,8 +34,8 @@ def display_tokens(
         Result of a fast tokenizer for the same ids. It states which tokens the tokenizer added, and
         to which text of a pair each token belongs.
     sequence : sequence of (int or None), optional
-        Number of the text of a pair to which each token belongs. It is ignored if `encoding` is
-        passed. The default is 0 for all tokens.
+        Text of a pair (0 or 1) to which each token belongs. It is ignored if `encoding` is passed.
+        The default is 0 for all tokens.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def _texts(
 def _special_ids(tokenizer: Any) -> set[int]:
     """Return the ids of special tokens, including those of chat templates.
 
-    The token for unknown words is not included, unless it also has another role.
+    The token for unknown words is included only if it also has another role.
     """
     special = set(tokenizer.all_special_ids)
     special.update(
@@ -167,7 +167,7 @@ def words_of(
     special : sequence of bool
         Whether each token is special.
     sequence : sequence of (int or None)
-        Number of the text of a pair to which each token belongs.
+        Text of a pair (0 or 1) to which each token belongs. None for special tokens.
     tokenizer : PreTrainedTokenizerBase, optional
         The tokenizer of the ids.
     encoding : tokenizers.Encoding, optional
