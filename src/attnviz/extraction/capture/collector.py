@@ -341,7 +341,6 @@ class Collector:
         run: Run,
         windows: int,
     ) -> None:
-        """Change the output of a call in place."""
         if (run.name, run.turn) in self.changed and call.weights is not None:
             # `_edit_weights` changed the weights before their product with the values.
             replace_outputs(call, change, run.name, call.num_examples)
