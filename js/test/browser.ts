@@ -5,8 +5,8 @@
 
 import { setMaxListeners } from "node:events";
 
-// A view registers about twelve listeners for its end on one signal. Node warns above ten. With this
-// limit, it still warns about listeners that are never removed.
+// A view adds about twelve listeners to the abort signal that ends it. Node warns above ten by
+// default. With a limit of 20, it still warns about listeners that are never removed.
 setMaxListeners(20);
 
 class Observer {

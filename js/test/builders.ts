@@ -90,7 +90,7 @@ export function sticky(
   return pieceOf(shape, codes, overrides);
 }
 
-/** Define one test per sentence: the words beside the sentence must equal it. */
+/** Define one test per entry of a table: the value, which the code computed, must equal the key. */
 export function sentences(table: Record<string, string>): void {
   it.each(Object.entries(table))("%s", (sentence, words) => expect(words).toBe(sentence));
 }

@@ -20,14 +20,14 @@ export function useFakeClock(): void {
     vi.useFakeTimers();
   });
   afterEach(() => {
-    // Preact runs the effects of all components after one frame that it requested. It requests no
-    // other frame, also not in the next test, until this one has come.
+    // Preact requests one frame, after which it runs the effects of all components. Until this
+    // frame has come, Preact requests no other one, not even in the next test.
     vi.runOnlyPendingTimers();
     vi.useRealTimers();
   });
 }
 
-/** Run all timers of the next milliseconds of the fake clock, with everything that they start. */
+/** Advance the fake clock. Run the timers that are due until then, and what these timers start. */
 export async function pass(milliseconds: number): Promise<void> {
   await vi.advanceTimersByTimeAsync(milliseconds);
 }
@@ -46,8 +46,8 @@ export async function until(hold: () => unknown): Promise<void> {
 }
 
 /**
- * Wait until a view has drawn (with the attribute value `drawn`, if given) and its controls are
- * updated.
+ * Wait until a view has drawn and its controls are updated. If `drawn` is given, the attribute that
+ * marks the view as drawn must have this value.
  */
 export async function drawnIn(root: Element, drawn?: string): Promise<void> {
   await until(() => {

@@ -5,7 +5,7 @@ import type { Connection, Reply, Transport } from "../src/client/transport";
 /** Fake kernel that records its requests. It replies at once, delays replies, or fails. */
 export abstract class FakeKernel implements Transport {
   live = true;
-  /** Name and arguments of all requests. */
+  /** Name and arguments of each request. */
   readonly asked: [string, Record<string, unknown>][] = [];
   /** Function that returns whether a request is delayed until a test calls `release`. */
   held: (name: string) => boolean = () => false;
@@ -13,7 +13,7 @@ export abstract class FakeKernel implements Transport {
   waiting: { name: string; release: () => void }[] = [];
   /** Names of the delayed requests that were cancelled. */
   readonly aborted: string[] = [];
-  /** Errors of requests by their name. */
+  /** Error message for each name of a request that fails. */
   failing: Record<string, string> = {};
   numRetries = 0;
 
@@ -33,7 +33,7 @@ export abstract class FakeKernel implements Transport {
     return this.reply(name, args);
   }
 
-  /** Return the arguments of all requests with a name. */
+  /** Return the arguments of all requests that have this name. */
   of(name: string): Record<string, unknown>[] {
     return this.asked.filter(([asked]) => asked === name).map(([, args]) => args);
   }

@@ -13,8 +13,7 @@ describe("the scripts of an exported page", () => {
     const code = script("note");
     // With the target ES5, esbuild rewrites or rejects newer syntax.
     const old = await transform(code, { target: "es5" });
-    // Without this setting, esbuild would shorten `name: name` to `name`, and the results would
-    // differ.
+    // Without this setting, esbuild would shorten `name: name` to `name` only for the newer target.
     const supported = { "object-extensions": false };
     const same = await transform(code, { target: "esnext", supported });
     expect(old.code).toBe(same.code);

@@ -1,4 +1,4 @@
-/** Messages by which the parent window of an exported page sets its theme to light or dark. */
+/** Messages with which the window around an exported page sets the theme of this page. */
 
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";

@@ -14,8 +14,8 @@ export interface ViewSetup<State extends RecordState> {
 }
 
 /**
- * Return a context for a view of the data of a source, in the light theme, and the controller that
- * ends it. The view ends with the test.
+ * Return the state and the context of a view of a source, in the light theme, and the controller
+ * that ends the view. The view also ends with the test.
  */
 export function setUpView<State extends RecordState>(
   fields: State,

@@ -22,8 +22,8 @@ interface Case {
   }[];
 }
 
-// Layers as Python writes them into a page, and their logits and weights by the formulas of the tests
-// in Python.
+// Layers as Python writes them into a page, with logits and weights that formulas of the Python
+// tests yield.
 const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
 
@@ -80,7 +80,7 @@ describe("attention of a page", () => {
       ...{ query: Float32Array.of(1000), keys: Float32Array.of(1, 0.999), numKeys: 2, scale: 1 },
       ...{ softcap: null, bias: () => 0, allowed: () => true, sink: null },
     });
-    // The two logits differ by 1, so the weights have the ratio e to 1.
+    // The two logits differ by 1, so the ratio of the two weights is e.
     expect(row.weights[0]).toBeCloseTo(Math.E / (1 + Math.E), 4);
     expect(row.logSumExp).toBeGreaterThan(1000);
   });
@@ -114,7 +114,7 @@ describe("16-bit numbers", () => {
   it("are read from bytes as float16 and bfloat16", () => {
     const bytes = Uint8Array.of(0x00, 0x3c, 0x00, 0xc0);
     expect([...readFloats(bytes, "float16")]).toEqual([1, -2]);
-    // 0x3fc0 and 0xc080 are the upper halves of the floats 1.5 and -4.
+    // A bfloat16 is the upper half of a float32: 0x3fc0 of 1.5, and 0xc080 of -4.
     const brain = Uint8Array.of(0xc0, 0x3f, 0x80, 0xc0);
     expect([...readFloats(brain, "bfloat16")]).toEqual([1.5, -4]);
   });

@@ -12,7 +12,7 @@ interface Case {
   values: number[][][];
 }
 
-// Bytes of Python's encoder, and their values by the formulas of the encodings
+// Bytes that Python encoded, and the values that the formulas of the encodings yield for them
 // (tests/fixtures/make_codec.py).
 const fixture = new URL("../../../tests/fixtures/codec.json", import.meta.url);
 

@@ -11,7 +11,7 @@ interface Sent {
   arguments?: object;
 }
 
-/** Fake of a host. Tests call it to reply to the requests of a widget. */
+/** Fake of a notebook application (host). Tests call `reply` to answer requests of the widget. */
 class Host extends WidgetModel {
   messages(kind: string): Sent[] {
     return (this.sent as Sent[]).filter(({ attnviz }) => attnviz === kind);
@@ -19,7 +19,7 @@ class Host extends WidgetModel {
   requests(): Sent[] {
     return this.messages("request");
   }
-  /** Reply to the request that was sent as number `index`. */
+  /** Reply to the request at position `index` of all requests that were sent. */
   reply(index: number, header: unknown, buffers: DataView[] = []): void {
     const { id } = this.requests()[index] as Sent;
     this.emit("msg:custom", { attnviz: "reply", id, header }, buffers);
@@ -31,7 +31,7 @@ let channel: KernelChannel;
 let end: AbortController;
 let seen: Connection[];
 
-/** Connect a widget with some traits to a host. */
+/** Create a host whose widget has the given traits, and a channel that is connected to it. */
 function connect(traits: Record<string, unknown> = {}): void {
   host = new Host(traits);
   end = new AbortController();
@@ -154,7 +154,7 @@ describe("the request channel", () => {
   it.each([
     [{ comm_live: false }, "detached", "detached"],
     [{ comm_live: true, comm: {} }, "waiting", "unanswered"],
-    // A kernel was restarted, or a host connects the widget later.
+    // A comm that is not live: the kernel was restarted, or the host connects the widget later.
     [{ comm_live: false, comm: {} }, "waiting", "unanswered"],
     ["IPY_MODEL_1", "waiting", "unanswered"],
     [undefined, "waiting", "unanswered"],
@@ -168,7 +168,7 @@ describe("the request channel", () => {
     expect(seen).toEqual(["ready", soon]);
     vi.advanceTimersByTime(9_000);
     expect(seen.at(-1)).toBe(late);
-    // If an answer arrives, the state "detached" or "unanswered" was wrong.
+    // An answer proves that the kernel is connected, so the state becomes "ready".
     host.reply(0, "late");
     expect((await answer).header).toBe("late");
     expect(seen.at(-1)).toBe("ready");

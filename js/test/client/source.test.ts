@@ -51,8 +51,8 @@ describe("the transport of a page", () => {
       2,
       close(0, 1, 20, 21),
     ]);
-    // If the page contains only the strongest keys, the embedded maps are more exact than maps from
-    // these keys.
+    // If the page contains only the strongest keys, its embedded maps are used, since they are more
+    // exact than maps that are computed from these keys.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
     const sparse = new Source(new PageTransport({ ...data, maps: [small], embedded }));
     expect((await sparse.maps({ ...layer, size: 2 })).rows).toBe(1);
@@ -129,7 +129,7 @@ describe("large requests", () => {
     const block = await source.block(whole);
     expect(sent).toHaveLength(expectedRequests);
     expect(block.matrices).toHaveLength(2);
-    // A page sends complete matrices, which are not copied.
+    // A page replies with complete matrices, which the source uses without copying.
     block.matrices.forEach((matrix, i) => {
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
     });
@@ -140,8 +140,8 @@ describe("large requests", () => {
   });
 
   /**
-   * Return a source with a cache of a limited size, and its requests. Each reply has exact weights,
-   * which count from 0, plus 1000 times the number of the request.
+   * Return a source with a cache of at most `cacheBytes`, and the list of its requests. The weights
+   * of reply n count up from 1000 n, where the first reply is 1.
    */
   function counting(cacheBytes?: number) {
     const requests: BlockRequest[] = [];
@@ -172,7 +172,7 @@ describe("large requests", () => {
       ...[{ column: 1 }, { pooled: "max" as const }],
     ];
     const firsts = new Set<number | undefined>();
-    // Each answer has other numbers. In the second round, all answers come from the cache.
+    // All 14 answers differ. In the second round, every answer comes from the cache.
     for (let round = 0; round < 2; round++) {
       for (const changed of blocks)
         firsts.add((await blockOf({ rows: [10, 12], ...changed })).matrices[0]?.[0]);
@@ -188,7 +188,7 @@ describe("large requests", () => {
     const inner = await blockOf({ heads: [1], rows: [3, 5] });
     expect([...(inner.matrices[0] ?? [])]).toEqual([1010, 1011, 1012, 1013]);
     expect(requests).toHaveLength(1);
-    // Weights of other rows and of another head are not cached, so they are requested.
+    // Each of these blocks has a row or a head that is not cached, so it is requested.
     await blockOf({ heads: [0], rows: [1, 3] });
     await blockOf({ heads: [0], rows: [5, 7] });
     await blockOf({ heads: [2], rows: [3, 5] });
@@ -208,7 +208,7 @@ describe("large requests", () => {
   });
 
   it("are dropped from a full cache, the oldest first", async () => {
-    // A cached matrix of 2 x 2 weights has 16 bytes. Two matrices fit into the cache.
+    // A matrix of 2 x 2 weights has 16 bytes, so two matrices fit into the cache of 40 bytes.
     const { requests, blockOf } = counting(40);
     for (const layer of [1, 2, 1, 3, 1, 2]) await blockOf({ layer, rows: [0, 2] });
     expect(requests.map(({ layer }) => layer)).toEqual([1, 2, 3, 2]);
@@ -335,7 +335,7 @@ describe("the description of a long text", () => {
       async (name, args) => {
         requests.push([name, args]);
         const { part = 0 } = args as { part?: number };
-        // The data starts inside a larger buffer, as in a message.
+        // In a message, the data starts inside a larger buffer. Here, it starts at byte 1.
         const data = new DataView(
           Uint8Array.from([0, ...bytes.subarray(cuts[part], cuts[part + 1])]).buffer,
           1,

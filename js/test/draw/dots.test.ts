@@ -65,8 +65,8 @@ describe("dots as pixels", () => {
 
   it("paint the corners of squares but not of discs", () => {
     const square = dots({ shape: Uint8Array.of(1) });
-    // This pixel is 4.9 pixels from the centre of the dot. It is in the corner of the square, whose
-    // half side is 3.5, and outside the disc.
+    // The centre of this pixel is 3.5 pixels left of and above the centre of the dot. It is inside
+    // the square, whose half side is 3.54, and outside the disc, whose radius is 4.
     expect(pixelAt(square, 6, 6)[3]).toBeGreaterThan(40);
     expect(pixelAt(dots(), 6, 6)[3]).toBe(0);
   });
@@ -147,8 +147,8 @@ describe("dots as an SVG", () => {
     expect(svg.match(/M/g)).toHaveLength(400);
     const root = new DOMParser().parseFromString(svg, "image/svg+xml");
     const paths = [...root.querySelectorAll("path")];
-    // Dots of one colour and shape are divided into several paths, so overlapping dots are more
-    // opaque. The paths are fewer than the dots.
+    // Several dots share a path. Dots of one colour and shape still need several paths, because
+    // dots that overlap within one path would not be more opaque.
     expect(paths.length).toBeGreaterThan(20);
     expect(paths.length).toBeLessThan(60);
     const caps = new Set(paths.map((path) => path.getAttribute("stroke-linecap")));

@@ -39,7 +39,7 @@ describe("patches", () => {
   it("are averaged if they have too many pixels", () => {
     const crop = cropOf(imageOf(160, 80), { grid: { rows: 1, columns: 2 }, row: 0, column: 1 });
     expect([crop.columns, crop.rows]).toEqual([40, 40]);
-    // The value is the mean of columns 80 and 81, 80.5. It may be rounded up or down.
+    // Red is the column of a pixel, so this mean of columns 80 and 81 is 80.5, rounded up or down.
     expect([80, 81]).toContain(crop.pixels[0]);
     expect(crop.pixels[2]).toBe(200);
     expect([158, 159]).toContain(crop.pixels[4 * 39]);

@@ -94,7 +94,7 @@ describe("signed numbers in text", () => {
 
 describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (theme) => {
   const { background } = PALETTES[theme];
-  /** Return the colour of a number on the background, as "#rrggbb". */
+  /** Return the colour of a share of the scale on the background, as "#rrggbb". */
   const seen = (share: number): string => {
     const [red, green, blue, opacity] = signColorAt(share, PALETTES[theme]);
     const ground = rgbOf(background);
@@ -266,7 +266,7 @@ describe("a heat map of signed numbers", () => {
   });
 });
 
-/** Return a line plot of three queries and three keys, with one head or two. */
+/** Return a line plot of signed numbers, which are given as [head][query][key]. */
 const linePlot = (heads: number[][][]): LinePlot => plotOf({ heads, quantity: QUANTITY });
 
 const ONE = [
@@ -383,6 +383,6 @@ it("fits scales to the visible numbers, but not to tiny changes", () => {
   expect(scaleEnd(0.0001, 0.8, "auto", true)).toBe(0.02);
   expect(scaleEnd(0.0001, 0.8, "largest", true)).toBeCloseTo(0.0001, 9);
   expect(scaleEnd(0.45, 0.8, "whole", true)).toBe(0.8);
-  // Scales of weights are not fitted in this way.
+  // Without `signed`, "auto" does not fit the scale to weights that are large enough to be visible.
   expect(scaleEnd(0.45, 1, "auto")).toBe(1);
 });

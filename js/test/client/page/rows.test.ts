@@ -4,8 +4,8 @@ import { completeRows, type EmbeddedWeights } from "../../../src/client/page/row
 import { pieceOf } from "../../builders";
 
 /**
- * Codes of two heads, of three queries and three keys each. With the causal mask, row r has r + 1
- * codes.
+ * One array of codes per head, for three queries and three keys. With the causal mask, rows 0, 1
+ * and 2 have one, two and three codes.
  */
 const CODES = [
   [255, 102, 153, 51, 204, 255],
@@ -41,7 +41,7 @@ describe("complete rows of a page", () => {
     }
     const both = new Float32Array(3);
     rows.add([0, 1], 2, 0, both);
-    // The sum of the last rows. Their codes are 51, 204, 255 and 102, 0, 153.
+    // The sum of the last rows of both heads, whose codes are 51, 204, 255 and 102, 0, 153.
     [0.04 + 0.16, 0.64, 1 + 0.36].forEach((sum, x) => {
       expect(both[x]).toBeCloseTo(sum, 6);
     });

@@ -1,6 +1,6 @@
 /**
- * Replies of a page with signed numbers. The tests compute the expected values with plain sums and
- * searches.
+ * Replies of a page with signed numbers. The tests compute the expected values from the complete
+ * matrices.
  */
 // @vitest-environment node
 
@@ -85,7 +85,7 @@ describe("signed numbers of a page", () => {
       const request = { stack: "self", layer: 0, heads, level: 1, row: 0, column: 0, pooled };
       const { matrices, rows, columns } = await source.tile({ ...request });
       expect([rows, columns]).toEqual([2, 2]);
-      // Heads are combined by their mean, also if the numbers of a cell are pooled by the maximum.
+      // Heads are combined by their mean, even if a cell is the maximum of the combined numbers.
       const mean = (row: number, key: number): number =>
         heads.reduce((sum, head) => sum + (HEADS[head]?.[row]?.[key] ?? 0), 0) / heads.length;
       const cells = [

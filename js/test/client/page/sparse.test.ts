@@ -14,7 +14,7 @@ interface Case {
   name: string;
   header: Omit<EmbeddedKeys, "stack" | "layer" | "error" | "data">;
   data: string;
-  /** Head, row, column and weight of all nonzero weights. */
+  /** Head, row, column and weight of each nonzero weight. */
   cells: [number, number, number, number][];
 }
 
@@ -124,8 +124,8 @@ describe("the strongest keys of a page", () => {
   });
 
   it("are zero for a row that ends before it starts, as in Python", async () => {
-    // One row without stored keys. Its range of keys starts at 1 and ends at -2. Its remaining
-    // weight is the maximum.
+    // The row stores no single keys. Its whole weight would be spread evenly over a range of keys,
+    // but this range starts at 1 and ends at -2, so it is empty.
     const header: Case["header"] = {
       shape: [1, 1, 4],
       encoding: "strongest-keys",

@@ -13,10 +13,7 @@ interface Fixture {
   cases: { record: string; request: Omit<TileRequest, "stack" | "layer">; cells: number[][] }[];
 }
 
-/**
- * Tiles by the formulas with which the tests in Python compare random tiles
- * (tests/unit/formulas.py).
- */
+/** Expected tiles, computed by formulas that the Python tests also use (tests/unit/formulas.py). */
 const FIXTURE = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/tiles.json", import.meta.url), "utf8"),
 ) as Fixture;

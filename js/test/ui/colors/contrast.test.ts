@@ -81,8 +81,8 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
     expect(headTextColor(palette, 1, 2 * MAX_COLOURS)).toBe(palette.headTexts[0]);
     palette.heads.forEach((color, index) => {
       const text = palette.headTexts[index] as string;
-      // If the colour of a head's lines has enough contrast, its text has the same colour.
-      // Otherwise the text has more contrast.
+      // If the colour of a head's lines has enough contrast, the text of the head has the same
+      // colour. If not, the text has more contrast.
       const [near, far] = [contrast(color, palette.background), contrast(text, palette.background)];
       expect(far).toBeGreaterThanOrEqual(near - 0.01);
       if (near >= MIN_CONTRAST && contrast(color, palette.raised) >= MIN_CONTRAST)

@@ -29,8 +29,8 @@ describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
     "has distinct colours below and above zero for %s vision",
     (_sight, sight) => {
       const { positive, negative, background } = palette;
-      // The distance is more than twice that of head colours, because cells of a few pixels show
-      // the signs.
+      // Signs must be visible in cells of a few pixels, so 0.2 is more than twice the distance that
+      // head colours need.
       expect(distance(positive, negative, sight)).toBeGreaterThan(0.2);
       for (const color of [positive, negative]) {
         expect(distance(color, background, sight)).toBeGreaterThan(0.2);

@@ -50,7 +50,7 @@ describe("scores that are effects", () => {
     expect(headEffectsOf(stack, stateOf(scores))?.name).toBe("one");
     expect(headEffectsOf(stack, stateOf(scores, "two"))?.name).toBe("two");
     expect(headEffectsOf(stack, stateOf({ shares: { self: shares } }, "shares"))).toBeNull();
-    // Log-likelihoods are all negative. They are effects only if they have a description.
+    // Scores that are all negative, such as log-likelihoods, are effects only with a description.
     const below = { mine: { self: [[-1, -2], [-3]] } };
     expect(headEffectsOf(stack, stateOf(below, "mine"))).toBeNull();
     expect(headEffectsOf(stack, stateOf(below, "mine", { mine: "effect" }))?.end).toBe(3);

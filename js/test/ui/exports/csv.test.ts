@@ -51,7 +51,7 @@ describe("a table", () => {
             writtenError(error),
           );
       }
-      // The bound is not much larger than the error: less than one unit of its last digit.
+      // The written error is not much larger than the error.
       expect(writtenError(error)).toBeLessThanOrEqual(roundedUp(error * 1.2) * 2);
     }
     expect(writtenError(0.00392)).toBe(0.004);

@@ -20,8 +20,8 @@ it.each([
 });
 
 /**
- * Model of a widget whose kernel exports a page. The export has two steps, and the reply has two
- * parts.
+ * Model of a widget whose kernel exports a page. The first two replies only state the progress.
+ * Then the page follows in two parts.
  */
 class Exporter extends WidgetModel {
   readonly requestedParts: number[] = [];

@@ -65,7 +65,7 @@ describe("the cursor of a generated answer", () => {
   it("finds the start of the answer", () => {
     expect(answerStart(TOKENS)).toBe(2);
     expect(answerStart({ ...TOKENS, predictions: [] })).toBeNull();
-    // If only special tokens precede the answer, the answer has no start that could be marked.
+    // If only special tokens precede the answer, the start of the answer is not marked.
     expect(answerStart({ ...TOKENS, special: [0, 1] })).toBeNull();
   });
 

@@ -19,7 +19,7 @@ describe("the arrangement of heads", () => {
     expect(offeredHeads(ragged, [1, 2])).toEqual([[1, 2], [], [1]]);
     expect(offeredHeads(ragged, { "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
     const grid = layerGrid(ragged, offeredHeads(ragged, { "0": [2], "7": [0] }));
-    // Columns without included heads and rows without included heads are omitted.
+    // Columns and rows of the grid that contain no included head are omitted.
     expect(grid.columns).toEqual([0, 2]);
     expect(grid.rows).toHaveLength(2);
     expect([grid.offered, grid.all]).toEqual([2, 6]);

@@ -56,7 +56,7 @@ describe("captions", () => {
     "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.": sentence(
       inputOf([1, 0, 0.8, 0.2], small),
     ),
-    // A pin is described from its own weights.
+    // If a query is pinned, the sentence describes the weights of this query.
     "Layer 0, head 1. “t1” attends most to “t1”: 0.80.": sentence(
       inputOf(FOUR, small, { token: 1, row }),
     ),

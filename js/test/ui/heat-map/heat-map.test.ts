@@ -30,7 +30,7 @@ describe("the visible part", () => {
       expect(rows.cell).toBeGreaterThanOrEqual(1);
       expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
       expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
-      // All tokens are visible. With cells of one level less, they would not fit.
+      // All tokens are visible. With half as many tokens per cell, they would not fit.
       expect(rows.window).toEqual([0, count]);
       expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
     }
@@ -40,7 +40,7 @@ describe("the visible part", () => {
     const thin = viewport(2, 900);
     expect([thin.rows.level, thin.rows.cell]).toEqual([0, 28]);
     expect(thin.columns.level).toBe(1);
-    // The tiles have the level of the queries, so the two queries are not pooled.
+    // The tiles have the level of the rows, 0, so the two queries are not pooled.
     expect(tileLevel(thin)).toBe(0);
     const whisper = viewport(20, 1500);
     expect(whisper.rows.level).toBe(0);
@@ -134,7 +134,7 @@ describe("zooming", () => {
       const size = ({ rows, columns }: Viewport): number =>
         (rows.window[1] - rows.window[0]) * (columns.window[1] - columns.window[0]);
       expect(size(after)).toBeLessThan(size(before));
-      // The token at the zoom point stays visible.
+      // The point to zoom around, at 0.7 of all queries, stays visible.
       expect(after.rows.window[0]).toBeLessThanOrEqual(numQueries * 0.7);
       expect(after.rows.window[1]).toBeGreaterThanOrEqual(numQueries * 0.7);
     }
@@ -162,13 +162,10 @@ function pool(matrix: number[][], queries: Range, keys: Range, pooled: "mean" | 
   return weights.reduce((sum, weight) => sum + weight, 0) / weights.length;
 }
 
-/**
- * Return a source that serves the tiles of one matrix, which are pooled as in Python, and the list
- * of requests.
- */
+/** Return a source that serves pooled tiles of one matrix, and the list of its requests. */
 function served(matrix: number[][]) {
   const requests: TileRequest[] = [];
-  /** Tokens of each cell of a row or column of tiles. */
+  /** Return the range of tokens of each cell along one side of a tile. */
   const cellsOf = (tile: number, level: number, count: number): Range[] => {
     const size = 2 ** level;
     const first = tile * TILE * size;
@@ -260,7 +257,7 @@ describe("the grid from the cached tiles", () => {
     expect(composeGrid(near, tiles).fine).toBe(true);
     expect(requests.slice(count).every(({ level }) => level === 0)).toBe(true);
     expect(requests.length - count).toBe(4);
-    // All these tiles are cached, so nothing is requested.
+    // The tiles of the whole matrix are still cached, so nothing is requested.
     await tiles.load(tilesOf(far), signal, () => undefined);
     expect(requests.length - count).toBe(4);
   });
@@ -289,7 +286,7 @@ describe("the layout", () => {
     expect(laid(256).queryLabels.tokens).toBe(false);
   });
 
-  // The numbers of tokens range from fewer than the pixels of the plot to many times as many.
+  // Numbers of tokens from far less than the width of the plot in pixels to many times this width.
   it.each([18, 24, 37, 48, 70, 71, 130, 214, 330, 643, 700, 1000, 5003, 20_000])(
     "of %i tokens keeps its position and the cell under the pointer at every step of zoom",
     (count) => {
@@ -376,7 +373,7 @@ describe("a pair of long texts", () => {
     const { rows, columns } = pairOf({});
     const tokensPerCell = 2 ** rows.level;
     expect(tokensPerCell).toBeGreaterThan(1);
-    // The last token of text A is 702, and the first token of text B is 703.
+    // Text A ends with token 702, and text B starts with token 703. One cell contains both.
     const last = tokensOf(rows, rows.cells - 1);
     expect(last[1] - last[0]).toBe(tokensPerCell);
     expect(last[0]).toBeLessThanOrEqual(702);

@@ -27,7 +27,7 @@ const long = (state = {}, more = {}) =>
   viewport(COUNT, COUNT, state, { vectors: true, causal: true, ...more });
 const NEAR = long({ query_window: [60_000, 60_400], key_window: [30_000, 30_400] });
 
-/** Kernel whose tiles are exact at levels up to 4 and estimated at coarser levels. */
+/** Kernel whose tiles are exact up to level 4 (cells of 16 x 16 tokens), and estimated above. */
 class Kernel extends FakeKernel {
   override live = false;
   /** Largest number of requests without a reply. */
@@ -86,8 +86,7 @@ describe("tiles of a long matrix", () => {
     expect(words(false)).toContain("Estimate from 1 query in 128. ");
     const part = long({ query_window: [0, 64_000], key_window: [0, 64_000] });
     expect(sumInSight(part, grid)).toBeNull();
-    // The smallest weight that is not rounded to 0 depends on the largest weight of the tile, not
-    // on 1.
+    // The smallest weight that is not rounded to 0 is a share of 0.01, the `maximum` of the tiles.
     expect(nothingInWords(grid)).toBe("less than 0.00000004");
     await load(tiles, tilesOf(whole));
     expect(kernel.asked).toHaveLength(4);

@@ -22,7 +22,7 @@ const STACK = stackOf({
   query_tokens: tokensOf(["a", "b", "c", "d", "e", "f"]),
 });
 
-/** Kernel of six tokens. Weights of tiles are rounded to 255 codes. Weights of blocks are exact. */
+/** Kernel of six tokens. Weights of tiles are rounded to one byte. Weights of blocks are exact. */
 class Kernel extends FakeKernel {
   override live = false;
 
@@ -94,7 +94,7 @@ it("uses exact weights for a pin, and states this", async () => {
   expect(input && coverage(input, { scale: "linear", end: 1, live: true })).toContain(
     "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
   );
-  // A pin does not request or draw the cells again.
+  // After a pin is set, the cells are not requested again.
   expect(kernel.of("tile")).toHaveLength(1);
 });
 

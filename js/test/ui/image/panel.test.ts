@@ -39,7 +39,7 @@ describe("the caption", () => {
     "100% on the image": sharesInWords(heat([0, 0, 0, 0, 0, 0, 1, 0]), captionInput),
     "0% on the image, 100% on “[CLS]”": sharesInWords(heat([1, 0, 0, 0, 0, 0, 0, 0]), captionInput),
     "no weight at all": sharesInWords(heat(new Array(8).fill(0)), captionInput),
-    // Maxima over heads have no shares.
+    // For maxima over heads, no shares are stated.
     "Most on “0,2”, 0.200.": heatInWords(heat(row, { how: "max" }), captionInput),
   });
 

@@ -55,7 +55,7 @@ describe("the request", () => {
 });
 
 describe("heat maps", () => {
-  // In this source, the weight of head h from query i to key j is 100 h + 10 i + j.
+  // Source in which the weight of head h from query i to key j is 100 h + 10 i + j.
   const source = {
     block: async ({ heads, rows, columns }: BlockRequest) => ({
       matrices: heads.map((head) => {

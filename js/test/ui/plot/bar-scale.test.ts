@@ -9,7 +9,7 @@ describe("the scale of bars", () => {
     expect([1, 16, 100, 200, 1000, 100_000].map((keys) => barEnd(1, keys))).toEqual([
       1, 1, 1, 0.5, 0.1, 0.001,
     ]);
-    // The end is rounded up. If all numbers are 0, the end is 1.
+    // The end of the scale is rounded up. If all numbers are 0, the end is 1.
     expect([barEnd(0.21, 16), barEnd(0, 16)]).toEqual([0.3, 1]);
   });
 

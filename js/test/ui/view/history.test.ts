@@ -33,7 +33,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** Change the state as a reader does who waits between two choices. */
+/** Wait a second, then change the state as a choice of the reader does. */
 function choose(change: Partial<Choices>): void {
   vi.advanceTimersByTime(1000);
   history.act();
@@ -180,7 +180,7 @@ describe("the reader of a view", () => {
     expect(state.layer.value).toBe(1);
     pressKey(plot, "Z", redo);
     expect(state.layer.value).toBe(2);
-    // Without a step to redo, the view also stops the key, so the redo of the host does not run.
+    // The view also stops the key if it has no step to redo, so the redo of the host does not run.
     pressKey(plot, "Z", redo);
     expect(outside).not.toHaveBeenCalled();
   });

@@ -1,6 +1,6 @@
 /**
- * Hosts that cannot run in these tests. They are simulated by the ways in which they differ:
- * buffers, signals and theme attributes.
+ * Notebook applications (hosts), which cannot run in these tests. The tests simulate what differs
+ * between hosts: buffers, signals and theme attributes.
  */
 
 import { beforeEach, describe, expect, it, onTestFinished } from "vitest";

@@ -46,7 +46,7 @@ it("a selection falls back to values that the record has", () => {
   expect(selection).toMatchObject({ layer: 2, chosen: [1], heads: [1], token: null, key: 1 });
 });
 
-/** Kernel of a record. Its maps have as many heads as a request names, or two. */
+/** Kernel of a record. Its maps have as many heads as a request names, or two if it names none. */
 class Kernel extends FakeKernel {
   override live = false;
   description: Description = described(STACK);

@@ -285,8 +285,7 @@ it("explains why the weights of a head are unchanged", () => {
   expect(why({ kind: "hide", layer: null, head: null })).toBe("");
   expect(why({ kind: "hide", layer: 1, head: 3 })).toContain("or parallel to it");
   expect(why({ kind: "knockout" })).toBe("");
-  // The ablation covers all layers. The weights of later layers may change, but those of the first
-  // layer are the same.
+  // The ablation covers all layers. It may change the weights of all layers except the first.
   expect(why({ layer: null })).toBe("");
   expect(why({ layer: null }, { layer: 0 })).toContain("keeps its weights");
   expect(why({ stack: "encoder" })).toBe("");
@@ -321,7 +320,7 @@ it("describes a pinned edge by weight, norm, effect and noise, in this order", a
   await expectLine(
     "share of the value norm 0.50; effect of cutting it: press “What if this edge were cut?”.",
   );
-  // The panel shows the answer that was measured last, so the line does not repeat its name.
+  // The measure of the first cut is the one that the panel shows, so the line does not name it.
   const cuts = [
     { description: "cut before the softmax 1 to 2", measure: MEASURE },
     { description: "cut after the softmax 1 to 3", measure: "logit" },
@@ -332,8 +331,8 @@ it("describes a pinned edge by weight, norm, effect and noise, in this order", a
     "share of the value norm 0.50; effect: cut before the softmax 1 to 2; cut after the softmax 1 to 3 (logit); noise 0.1.",
     "Pinned: “<b>” to “the”, head 2.1 in the unchanged run. Weight 0.25; ",
   );
-  // The weight of the edge is requested once. The weights of all heads are requested once per
-  // layer, and the other numbers after each answer.
+  // The weight of the edge and the weights of all heads of its layer are requested once each. The
+  // other numbers of the edge are requested after each answer.
   expect(kernel.of("block").filter(({ stack }) => stack === "self").length).toBe(2);
   expect(kernel.of("edge").length).toBe(3);
 });

@@ -65,7 +65,7 @@ export class Kernel extends FakeKernel {
   }
 }
 
-/** Return the description of the record of a text. Other requests for this record never resolve. */
+/** Return the description of the record of a text. Requests with another name never resolve. */
 function ofText(name: string, text: number): Promise<Reply> {
   if (name !== "describe") return new Promise(() => {});
   const tokens = FIXTURE.texts[text]?.tokens ?? [];

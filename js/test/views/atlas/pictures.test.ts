@@ -107,7 +107,7 @@ it("bars of offsets are found at their position, and only offsets can be brushed
   const profile: Profile = {
     labels: ["-2", "-1", "0", "1", "first", "rest"],
     weights: Float32Array.of(0.1, 0.4, 0.2, Number.NaN, 0.3, 0),
-    // Offset 1 has no pair, so it has no bar.
+    // No pair of tokens has the offset 1, so this offset has no bar.
     ...{ width: 400, height: 170, bins: [0, 1, 2, 4, 5], end: 0.5, beyond: null },
   };
   const style = { palette: PALETTES.light, color: "#0000ff", brush: null };
@@ -161,7 +161,7 @@ describe("distant offsets", () => {
       bins: labels.map((_, i) => i),
       beyond: null,
     });
-    // All 17 offsets are drawn, so that none is omitted.
+    // Only 17 offsets have weights, so all are drawn and none is omitted.
     expect(drawnBins(labels, weightsOf(0.5).fill(Number.NaN, 0, 48), 0.5).beyond).toBeNull();
     const few = weightsOf(0.5).fill(Number.NaN, 0, 60);
     expect(drawnBins(labels, few, 0.5)).toEqual({
@@ -213,7 +213,7 @@ describe("captions", () => {
       [-3, -3],
       false,
     ),
-    // The strongest edges are no sample, so they have no interval.
+    // The strongest edges are no random sample, so no confidence interval is stated.
     "4 of 50 strongest edges: the search and offset −3 to 2": listedInWords(
       4,
       50,

@@ -21,7 +21,7 @@ describe("the search text", () => {
       true,
       false,
     ]);
-    // "http" is not a system of classes, so the colon belongs to the searched text.
+    // Tokens have no classes named "http", so the colon belongs to the searched text.
     expect(parseSearch("http:x", CLASSES)?.kind).toBe("token");
   });
 
@@ -35,7 +35,7 @@ describe("the search text", () => {
   });
 });
 
-/** Count the sampled edges of a head that match, one edge after the other. */
+/** Count the sampled edges of a head for which `fits` returns true. */
 function counted(
   at: number,
   head: number,

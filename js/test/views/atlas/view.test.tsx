@@ -124,7 +124,7 @@ describe("a search", () => {
     enter(fieldOf(root, "Query"), "*", "input");
     await until(() => expect(root.textContent).toContain("Layer 2 of 2 …"));
     expect(root.getAttribute("data-attnviz-drawn")).toBeNull();
-    // The counts of layers that are finished are shown before all are finished.
+    // The counts of a finished layer are shown before all layers are finished.
     expect(cellNamesOf(root)[0]).toContain("2 of 2 sampled edges");
     expect(cellNamesOf(root)[2]).toContain("no sampled edges");
     await until(() => expect(kernel.waiting.length).toBe(1));

@@ -159,7 +159,7 @@ describe("what moved", () => {
       from: lost,
       to: gained,
     });
-    // The attention sink counts as one more key. It gained what key 0 lost.
+    // The attention sink gained what key 0 lost. It adds to the total, but it is no key for `to`.
     expect(movedIn(Float32Array.of(-0.25, 0))).toEqual({ total: 0.25, from: lost, to: null });
   });
 
@@ -220,10 +220,10 @@ const MOVED = {
   ...{ query: 0, most: false, total: 0.41 },
   ...{ from: { key: 1, change: -0.41 }, to: { key: 2, change: 0.4 } },
 };
-/** Selection of a head whose difference is within rounding. */
+/** Selection of a head whose difference is within its rounding error. */
 const SAME = { layer: 0, heads: [1] };
 
-/** Selection whose query only one member has. */
+/** Return a selection whose query only the first of the two compared records has. */
 function missing(): CompareSelection {
   const selection = at({ token: 0 });
   const members = [
@@ -296,7 +296,7 @@ describe("the detail caption", () => {
     expect(openingInWords(opening, at())).toBe(
       "Opened at layer 2, head 0, which has the largest distance: 0.30, the mean over queries.",
     );
-    // With rounding errors, Python opens at the head that most exceeds its own.
+    // With rounding errors, Python opens at the head whose distance exceeds its error most.
     expect(openingInWords({ ...opening, rounding: 0.001 }, at())).toContain(
       "head 0, whose distance exceeds its rounding error most: 0.30",
     );
@@ -329,7 +329,7 @@ it("the CSV of a window has the positions in the text and all errors", async () 
     }),
   } as unknown as Source;
   const csv = await pairsCsv(source, at(), { queries: [2, 3], keys: [1, 3] });
-  // Each member adds 0.01 to the error, and so does the rounding of the number.
+  // Each of the two weights adds 0.01 to the error, and so does the rounding of the difference.
   const [names, ...lines] = csv
     .trim()
     .split(/\r?\n/)

@@ -77,7 +77,7 @@ describe("coverage", () => {
     ...{ numQueries: 2000, numKeys: 2000, inAll: 120_000, texts: 12, totalTexts: 800 },
     ...{ whole: true, seed: 7, unit: "text" as const, leftOut: 0, stopped: true },
   };
-  // If `stopped` is false, the other texts could not be read, so the sample has no seed.
+  // If `stopped` is false, no limit was reached, so nothing was drawn at random with the seed.
   const read = { ...corpus, inAll: 4000, texts: 3, totalTexts: 12, stopped: false };
   sentences({
     "4,000 of 120,000 points: 12 of 800 texts, all of their tokens, drawn at random with seed 7.":

@@ -53,7 +53,7 @@ describe("colourings", () => {
     const colors = colorsOf(colored);
     expect(colors[0]).toBe(stops[0]);
     expect(colors[3]).toBe(stops.at(-1));
-    // On the scale from 0 to 3, position 1 is at one third.
+    // The last position is 3, so position 1 has the colour at one third of the scale.
     expect(colors[1]).toBe(stops[Math.round((stops.length - 1) / 3)]);
     expect(colors.slice(6)).toEqual(colors.slice(0, 6));
   });

@@ -19,8 +19,8 @@ import { FakeKernel } from "../../fakes";
 import { setUpView, type ViewSetup } from "../../view-context";
 
 /**
- * Corpus of two texts, "the cat , the" and "The dog" plus "</s>". Text 0 was skipped, and the
- * middle token of text 2 has no point.
+ * Corpus with points of text 1, "the cat , the", and of text 2, "The dog" plus "</s>". Text 0 was
+ * skipped, and the middle token of text 2 has no point.
  */
 export const ANSWER: CorpusPoints = {
   num_queries: 6,
@@ -91,7 +91,7 @@ export const DESCRIPTION: Description = {
   stacks: [stackOf(), stackOf({ name: "cross", layers: [1], heads_per_layer: [1] })],
 };
 
-/** Return trust numbers that depend on layer and head, so tests can identify the head. */
+/** Return numbers that rate how faithful a plot is. Layer and head can be identified from them. */
 export function trustFor(layer: number, head: number) {
   return {
     head,
@@ -105,12 +105,12 @@ export function trustFor(layer: number, head: number) {
   };
 }
 
-/** Kernel of this corpus. */
+/** Kernel of the corpus `ANSWER`. */
 export class Kernel extends FakeKernel {
   points = ANSWER;
   /** Progress of the projection that the kernel reports. */
   work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
-  /** Mean weights by position, and the first positions of their bins. */
+  /** Limits of the bins of positions, and mean weights by bin of the query and bin of the key. */
   means = { bins: [0, 1, 2], weights: [1, -1, 0.5, 0.125] };
 
   protected override reply(name: string, args: object): Reply {

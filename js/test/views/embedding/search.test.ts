@@ -89,7 +89,7 @@ describe("requests for all heads", () => {
   it("contain a few layers each, and every layer once", () => {
     const layers = Array.from({ length: 12 }, (_, layer) => layer);
     const stack = stackOf({ layers, heads_per_layer: layers.map(() => 12) });
-    // With 12 heads per layer, 10,000 points need 240 kB per layer, and 5,000 points need 120 kB.
+    // With 12 heads and 2 bytes per point, a layer has 240 kB for 10,000 points, 120 kB for 5,000.
     const sizes = (count: number): number[] =>
       overviewGroups(stack, count).map((group) => group.length);
     expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);

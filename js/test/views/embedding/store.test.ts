@@ -284,7 +284,7 @@ describe("the chosen point", () => {
     expect([store.chosen.value, ...traits()]).toEqual([2, 1, 2, null]);
     store.choose(11);
     expect([store.chosen.value, ...traits()]).toEqual([11, 2, null, 2]);
-    // Python sets text, token and key one after the other.
+    // If Python sets a trait, the token or key that was set last is chosen.
     assign(state, { token: 0 });
     expect(store.chosen.value).toBe(4);
     assign(state, { key: 0 });

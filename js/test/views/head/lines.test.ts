@@ -19,8 +19,8 @@ const tokens: TokenList = {
   sequence: [null, 0, 0, 1],
 };
 
-// Weights of two heads for four tokens. Every row sums to 1. The expected results below are
-// computed by hand.
+// Weights of two heads for the four tokens, as [query][key]. Every row sums to 1. The expected
+// results below are computed by hand.
 const HEAD_0 = [
   [1, 0, 0, 0],
   [0.5, 0.25, 0.125, 0.125],
@@ -74,7 +74,8 @@ describe("lines", () => {
   });
 
   it("bound the error of the left-out share of rounded weights", () => {
-    // A page with one byte per weight stores the square root, rounded to 255 steps.
+    // A page with one byte per weight stores the root of the weight, rounded to a multiple of 1 /
+    // 255.
     const rounded = (weight: number): number => (Math.round(255 * Math.sqrt(weight)) / 255) ** 2;
     const error = 0.00393;
     let seed = 1;
@@ -103,7 +104,7 @@ describe("lines", () => {
         }
       }
     }
-    // If no key is left out, the share is exactly 0.
+    // If no key is left out, the share is exactly 0 and has no error.
     expect(linesOf(weightsOf([HEAD_0], { error }), optionsOf(4)).shares.leftOutError).toBe(0);
   });
 
@@ -158,7 +159,7 @@ describe("lines", () => {
     const hidden = optionsOf(4, { keyWindow: [2, 4] });
     const { total, shares, wholeRows } = linesOf(weightsOf([rows]), hidden);
     expect([total, shares.outside, wholeRows]).toEqual([0, 1, true]);
-    // Two other keys are loaded, which have none of the weight.
+    // Here, only keys 2 and 3 are loaded, which the mask hides.
     expect(linesOf(weightsOf([rows], { columns: [2, 4] }), hidden).wholeRows).toBe(false);
   });
 
@@ -199,7 +200,7 @@ describe("lines", () => {
     expect(unknown.outsideKnown).toBe(false);
     expect(unknown.shares.outside).toBe(0);
     expect(unknown.shares.drawn).toBeCloseTo(1, 6);
-    // Maxima over heads need not sum to 1, so the weight outside is unknown, too.
+    // Maxima over heads need not sum to 1, so the weight outside the window is unknown, too.
     expect(linesOfWindow([...inWindow, ...inWindow], {}, "max").outsideKnown).toBe(false);
   });
 
@@ -207,7 +208,7 @@ describe("lines", () => {
     const result = lines([HEAD_0, HEAD_1], {}, true);
     expect(result.series).toHaveLength(1);
     expect(result.series[0]).toMatchObject({ head: null, name: "mean of 2 heads" });
-    // Means of both heads: (0.5 + 0.5) / 2, (0.25 + 0) / 2, (0.125 + 0.5) / 2, (0.125 + 0) / 2.
+    // Means in row 1: (0.5 + 0.5) / 2, (0.25 + 0) / 2, (0.125 + 0.5) / 2, (0.125 + 0) / 2.
     expect(listed(result).filter(([query]) => query === 1)).toEqual([
       [1, 0, 0.5],
       [1, 1, 0.125],

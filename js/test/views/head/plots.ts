@@ -30,7 +30,7 @@ export function marked(size: number, ...indices: number[]): Uint8Array {
   return Uint8Array.from({ length: size }, (_, index) => Number(indices.includes(index)));
 }
 
-/** Return options that draw all lines, except for those in `more`. */
+/** Return options that draw all lines. Options in `more` replace them. */
 export function optionsOf(size: number, more: Partial<LineOptions> = {}): LineOptions {
   const all = new Uint8Array(size).fill(1);
   return {

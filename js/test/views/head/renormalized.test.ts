@@ -17,7 +17,7 @@ interface Case {
   vectors: PageData["vectors"];
 }
 
-/** Weights from the formula in double precision. Tests in Python read the same file. */
+/** Weights that were renormalised in double precision. Tests in Python read the same file. */
 const file = new URL("../../../../tests/fixtures/renormalized.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(file, "utf8")) as { cases: Case[] };
 
@@ -108,12 +108,12 @@ describe("the bound of renormalised weights", () => {
   };
 
   it("follows from the errors of a weight and of the remaining sum", () => {
-    // The weight of the left-out key has an error of 0.004. The sum of the others, 0.5, has the
-    // same error, because the row sums to 1.
+    // Each weight has an error of 0.004. The sum of the remaining weights, 0.5, has the same error,
+    // because it is 1 minus the left-out weight. The largest result is 0.25 / 0.5.
     expect(boundOf([0.5, 0.25, 0.125, 0.125])).toBeCloseTo((0.004 + 0.5 * 0.004) / 0.496, 9);
-    // The row sums to 0.99, so the sum of the others may be wrong by 0.01 more.
+    // The row sums to 0.99, so the remaining sum may be wrong by 0.01 more.
     expect(boundOf([0.49, 0.25, 0.125, 0.125])).toBeCloseTo((0.004 + 0.5 * 0.014) / 0.486, 6);
-    // If the row may have any sum, the sum of the others has three times the error of a weight.
+    // If the row may have any sum, the errors of the three remaining weights add up to 0.012.
     const any = boundOf([0.5, 0.25, 0.125, 0.125], { normalized: false });
     expect(any).toBeCloseTo((0.004 + 0.5 * 0.012) / 0.488, 9);
   });

@@ -133,7 +133,7 @@ describe("the strongest keys", () => {
     const transport = transportOf(async (_: string, part: object) =>
       replyOf(part as StrongestRequest),
     );
-    // With this number of keys, a request has two rows of one head, so several are sent.
+    // With this number of keys, a request has at most two rows of one head, so several are sent.
     const numKeys = 1 << 22;
     const long = { ...request, heads: [0, 1] };
     const source = new Source(transport);

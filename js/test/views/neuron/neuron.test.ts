@@ -39,7 +39,7 @@ const HEADER: RowHeader = {
   logit_error: 0,
 };
 
-/** Return the vectors of the query (1, 2, -1, 0) and of three keys. The third key is masked. */
+/** Return the vectors of the query (1, 2, -1, 0) and of three keys. The third key, 2, is masked. */
 function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): Vectors {
   return {
     header: { ...HEADER, ...header },
@@ -384,13 +384,14 @@ describe("the table of numbers", () => {
     const moved = 0.5 * (exact ** 2 - 1);
     for (const error of errors(rows, "product", "0")) expect(error).toBeGreaterThanOrEqual(moved);
     expect(Math.max(...errors(rows, "product", "0"))).toBeLessThan(2.1 * moved);
-    // The error of the logits is for logits after the cap. It does not hold for a masked key.
+    // `logit_error` bounds logits after the cap, but not their sums before the cap, and not the
+    // logit of the masked key 2.
     for (const key of ["0", "2"])
       expect(errors(rows, "sum", key)[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "0")).toEqual([0.002]);
     expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
-    // An error that was measured on some queries is no bound for other queries.
+    // Here, `logit_error` was measured on 64 queries only, so it is no bound for other queries.
     const sampled = { error: 0.0001, logit_error: 1e-9, measured: 64 };
     expect(errors(rowsOf(sampled), "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(neuronCsv(captionInputOf(vectors(sampled))).split("\r\n")[0]).toMatch(

@@ -45,7 +45,7 @@ const live = transportOf(async (name, args) => {
   return { header: reply.header, data: reply.data ? fromBase64(reply.data) : null };
 });
 
-/** Half a step of codes with one byte, and of codes with two bytes, as shares of the range. */
+/** Largest rounding errors of codes with one and with two bytes, as shares of the coded range. */
 const [BYTE, WORD] = [0.5 / 255, 0.5 / 65_535];
 
 /** Return text, position and token of every query point, in the order of the points. */
@@ -83,7 +83,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
     expect(plot.count).toBe(values.coordinates.length);
     values.coordinates.forEach(([x, y], point) => {
       const [left, up] = plot.coordinates.subarray(2 * point, 2 * point + 2);
-      // The tolerance is one step of the codes plus the rounding of floats.
+      // The tolerance is half a step of the codes plus the rounding of floats.
       expect(Math.abs((left as number) - x)).toBeLessThan(plot.size * WORD + 1e-5);
       expect(Math.abs((up as number) - y)).toBeLessThan(plot.size * WORD + 1e-5);
     });
@@ -124,7 +124,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
       expect([queries.length, keys.length]).toEqual([mean.rows + 1, mean.columns + 1]);
       for (let row = 0; row < mean.rows; row++) {
         for (let column = 0; column < mean.columns; column++) {
-          // Weights of all allowed pairs in the bin, of all texts.
+          // Weights of all pairs of all texts that are in the bin and that the causal mask allows.
           const pairs = values.weights.flatMap((text) =>
             text.flatMap((weights, query) =>
               weights.filter(
@@ -140,7 +140,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
           const sum = pairs.reduce((total, weight) => total + weight, 0);
           const expected = pairs.length > 0 ? sum / pairs.length : -1;
           const weight = mean.weights[row * mean.columns + column] as number;
-          // A page stores codes of square roots. Their steps are largest at the maximum.
+          // A page stores codes of square roots, so the largest weights have the largest errors.
           expect(Math.abs(weight - expected)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
           if (mean.rows === values.aggregate.length) {
             expect(expected).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);

@@ -32,7 +32,7 @@ function sourceOf(data = pageData()): Source {
   return new Source(new EmbeddingPageTransport(data));
 }
 
-/** Return the stack of a page, and the layer of `HEAD`. A test may change both. */
+/** Return the stack of a page, and its layer that contains `HEAD`. A test may change both. */
 function partsOf(data: EmbeddingPageData) {
   const [stack] = data.embedding.stacks;
   const layer = stack?.layers.find((stored) => stored.layer === HEAD.layer);

@@ -76,8 +76,8 @@ describe("a corpus", () => {
       const textAndPosition: [number, number] = [corpus.textOf(point), corpus.positionOf(point)];
       expect(corpus.pointOf(corpus.kindOf(point), ...textAndPosition)).toBe(point);
     }
-    // None of these points exists. Text 0 has no points, text 2 has no position 1, and text 3 does
-    // not exist.
+    // None of these points exists: text 0 has no points, text 2 has none at positions 1 and 3, and
+    // there is no text 3.
     expect(corpus.pointOf("query", 0, 0)).toBe(-1);
     expect(corpus.pointOf("query", 2, 1)).toBe(-1);
     expect(corpus.pointOf("key", 3, 0)).toBe(-1);
@@ -140,8 +140,9 @@ describe("a projection", () => {
   });
 
   it("never mixes two frames", async () => {
-    // Each number is the frame of one reply. In the first attempt, the second part belongs to a
-    // newer frame. In the second attempt, both parts belong to frame 2.
+    // Each number identifies the state of a running projection (frame) that one reply contains. In
+    // the first attempt, the second part belongs to a newer frame. In the second attempt, both
+    // parts belong to frame 2.
     const frames = [1, 2, 2, 2];
     const recorder = recorded((args, turn) => ({
       header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),

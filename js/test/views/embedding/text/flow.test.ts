@@ -85,7 +85,7 @@ describe("the visible part of a text", () => {
 });
 
 describe("the line above and the line below", () => {
-  // The first line has three tokens, the second line two and the third line one.
+  // Boxes of tokens. The first line has three tokens, the second line two and the third line one.
   const boxes = [
     { left: 0, right: 30, top: 0 },
     { left: 34, right: 60, top: 0 },

@@ -19,7 +19,7 @@ function described(words: string[]): Description {
 }
 
 /**
- * Kernel that also answers requests for the record of a text, under names that begin with "text ".
+ * Kernel that also answers requests for the record of a text. It puts "text " before their names.
  * Every query attends only to itself.
  */
 class TextKernel extends Kernel {
@@ -41,7 +41,7 @@ class TextKernel extends Kernel {
     return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
   }
 
-  /** Return the texts of all requests with a name. */
+  /** Return the index of the text of each request that has this name and is about a text. */
   ofTexts(name: string): number[] {
     return this.of(`text ${name}`).map((args) => args.text as number);
   }
@@ -76,7 +76,7 @@ describe("the text of the chosen point", () => {
     expect(textsOf(box, ".av-running [data-at]")).toEqual(["the", " cat", ",", "the"]);
     expect(textsOf(box, ".av-running [aria-pressed=true]")).toEqual(["the"]);
     expect(token(box, 3).getAttribute("aria-pressed")).toBe("true");
-    // The lines go to points 6 and 7. These are keys 0 and 1, with the weights 0.75 and 0.25.
+    // The lines go to points 6 and 7, which are keys 0 and 1, with the weights 0.75 and 0.25.
     const shade = (at: number): number => {
       // The opacity is the last number of the background, in "rgb(... / 0.3)" or "rgba(..., 0.3)".
       const style = token(box, at).getAttribute("style") ?? "";
