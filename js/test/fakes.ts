@@ -1,4 +1,4 @@
-/** Fakes of a kernel and of a widget's model. Tests control when and how they reply. */
+/** Fakes of a kernel, whose replies the tests control, and of a widget's model. */
 
 import type { Connection, Reply, Transport } from "../src/client/transport";
 

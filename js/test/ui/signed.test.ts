@@ -142,7 +142,7 @@ it("follows the logarithm of the absolute value on both sides", () => {
   expect(signedShareOf(0, 0.8, "log")).toBeNull();
 });
 
-/** Return a heat map with the square root of `values.length` queries and as many keys. */
+/** Return a heat map of a square matrix, whose values are given row by row. */
 function heatMap(values: number[], more: Partial<HeatMap> = {}, width = 400): HeatMap {
   const count = Math.sqrt(values.length);
   const layout = layOut({

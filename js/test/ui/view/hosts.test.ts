@@ -14,7 +14,7 @@ import { described, stackOf, tokensOf } from "../../builders";
 import { drawnIn, pass, until, useFakeClock } from "../../dom";
 import { WidgetModel } from "../../fakes";
 
-/** Limit for the size of a message to the kernel, in bytes. The limits of all hosts are far larger. */
+/** Largest message to the kernel in bytes that these tests allow. All hosts allow far more. */
 const MAX_REQUEST_BYTES = 10_000;
 
 const TOKENS = ["a", "b", "c"];

@@ -82,7 +82,7 @@ function changedStacks(): ChangedStack[] {
 /** Return the text of the line with the pinned edge. */
 const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
 
-/** Kernel that runs the model with changes. */
+/** Fake kernel that replies as if it had run the model with changes. */
 class Kernel extends FakeKernel {
   description: Description = described(STACK);
   /** Sentence of the reply to a request with changes. */
@@ -256,7 +256,7 @@ it("opens for changes that come from Python, and can be closed", async () => {
   expect(details()?.open).toBe(true);
   await toggle(false);
   await until(() => expect(root.textContent).not.toContain("Answer to 1"));
-  // Removing the last change does not close the panel.
+  // Removing the only change does not close the panel.
   assign(state, { changes: [] });
   assign(state, { changes: [{ ...EDGE, key: 1 }] });
   await until(() => expect(details()?.open).toBe(true));

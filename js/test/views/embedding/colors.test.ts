@@ -191,8 +191,8 @@ describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   });
 
   it.each(Object.entries(SIGHT))("tell numbers apart to %s sight", (_name, sight) => {
-    // Any two of five colours along the scale differ as much as two colours of heads. From one to
-    // the next, the colour always changes in the same direction.
+    // Any two of five colours along the scale differ at least as much as the colours of two heads.
+    // From one to the next, the colour always changes in the same direction.
     const five = [0, 1, 2, 3, 4].map((i) => stops[Math.round((i * (stops.length - 1)) / 4)] ?? "");
     const near: string[] = [];
     five.forEach((a, i) => {

@@ -73,7 +73,7 @@ it.each([
   ["5.0", 0, -1, "5.0"],
   ["0.1", -1, 0, "0.1"],
   ["6.1", 1, 0, "6.1"],
-  // A layer without this head has the head with the nearest number.
+  // If a layer lacks the head of this number, the head with the nearest number is chosen.
   ["5.2", 1, 0, "6.1"],
   ["6.0", -2, 0, "0.0"],
 ])(

@@ -74,8 +74,7 @@ describe("lines", () => {
   });
 
   it("bound the error of the left-out share of rounded weights", () => {
-    // A page with one byte per weight stores the root of the weight, rounded to a multiple of 1 /
-    // 255.
+    // Pages with one byte per weight store the root of the weight as a code from 0 to 255.
     const rounded = (weight: number): number => (Math.round(255 * Math.sqrt(weight)) / 255) ** 2;
     const error = 0.00393;
     let seed = 1;
@@ -111,7 +110,7 @@ describe("lines", () => {
   it("renormalise the remaining weights, but not the shares", () => {
     const leftOut = leftOutKeys(tokens, ["first"]);
     const result = lines([HEAD_0], { leftOut, renormalize: true });
-    // Row 1 keeps .5 of its weight, row 2 keeps .25, and row 0 keeps no weight.
+    // Without key 0, row 1 keeps .5 of its weight, row 2 keeps .25, and row 0 keeps none.
     expect(listed(result).filter(([query]) => query === 1)).toEqual([
       [1, 1, 0.5],
       [1, 2, 0.25],

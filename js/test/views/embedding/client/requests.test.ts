@@ -17,8 +17,8 @@ import { transportOf } from "../../../builders";
 import { ANSWER, corpusWith, largeAnswer, trustFor } from "../kernel";
 
 /**
- * Return a source whose replies depend on the arguments and the number of the request, and the
- * arguments of its requests.
+ * Return a source, and a list of the arguments of its requests. `reply` gets the arguments of a
+ * request and the number of earlier requests.
  */
 function recorded(reply: (args: Record<string, unknown>, turn: number) => Reply) {
   const asked: Record<string, unknown>[] = [];

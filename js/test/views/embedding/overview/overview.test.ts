@@ -149,7 +149,7 @@ describe("a tile's points", () => {
     expect([back?.count, front?.count]).toEqual([3, 1]);
     expect([...(front?.color ?? [])]).toEqual([2]);
     expect(back?.opacity).toBeLessThan(whole?.opacity as number);
-    // If a search has no match, all points are faint.
+    // If a search finds no point, all points are faint.
     const none = tileDots(head, look(new Uint8Array(8)), square, 1);
     expect(none).toHaveLength(1);
     expect(none[0]?.opacity).toBeLessThan(whole?.opacity as number);
