@@ -105,7 +105,7 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of queries and number of keys of the first example, without padding."""
+        """Number of queries and of keys of the first example in all calls, without padding."""
         return (
             sum(call[0].num_queries for call in self.calls),
             sum(call[0].num_keys for call in self.calls),
@@ -134,7 +134,7 @@ class Collector:
     vision : bool
         Whether the model's main input is an image.
     options : CaptureOptions
-        Layers, dtype and device of the copies.
+        Which layers are copied, and the dtype and device of the copies.
     spools : sequence of Spool
         For each example, the spool (a folder on disk) to which its copies are written. Copies stay
         in memory if no spools are passed.
@@ -143,7 +143,7 @@ class Collector:
     trace_all : bool
         Whether to trace the torch functions of all modules with a softmax (see `RunningModules`).
     change : mapping, optional
-        Changes of the model's attention.
+        Changes of the model's attention. A key is a module's path and the number of its run.
     checked : CheckedCalls, optional
         Kinds of calls that were compared with the model's output in earlier forwards.
     """

@@ -249,8 +249,9 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     accepted = accepted_arguments(model)
-    # Without a cache, transformers interprets positions that restart at 0 as several packed texts.
-    # Therefore, if positions are passed without a mask, the model decides whether to use a cache.
+    # Without a cache and a mask, transformers interprets positions that restart at 0 as several
+    # packed texts. `use_cache=False` would change how the model reads the text, so it is not set if
+    # positions are passed without a mask.
     packed = "position_ids" in arguments and "attention_mask" not in arguments
     if "use_cache" in accepted and not packed:
         arguments.setdefault("use_cache", False)

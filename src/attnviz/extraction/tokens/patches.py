@@ -437,10 +437,11 @@ def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tens
 def _from_patches(
     pixels: torch.Tensor, grid: list[list[int]], config: Any, block: int
 ) -> list[torch.Tensor]:
-    """Rebuild pictures from patches in the order of blocks (Qwen2-VL and related models).
+    """Rebuild pictures from patches that are sorted by squares (Qwen2-VL and related models).
 
-    `grid` has the size of each picture or film in patches: frames, rows and columns. Return an
-    empty list if `grid` does not fit the patches.
+    A square has `block` rows and columns of patches. For each picture or film, `grid` has the
+    number of patches along time, rows and columns. Return one picture for each patch along time, or
+    an empty list if `grid` does not fit the patches.
     """
     frames_per_patch = frames_in_pixels(config)
     side = isqrt(pixels.shape[1] // (3 * frames_per_patch))
