@@ -3,7 +3,7 @@
 #   make demo        write the view of a demo model to head_view.html and open it
 #   make test        run what every change must pass: linters, type checks, and all tests that are
 #                    not marked slow (unit tests, models, Chromium, JupyterLab)
-#   make test-sample run also a quarter of the slow tests, chosen by the commit, like .ci/run
+#   make test-sample run also the slow tests of a quarter of the files, chosen by the commit, like .ci/run
 #   make test-all    run also all slow tests: every notebook, lost kernels, ...
 #   make mutants     insert small faults into a copy of the code and check that tests fail
 #   make processors  run the numerical tests as if on other processors (30 minutes)

@@ -1,7 +1,7 @@
 """Run the Python tests in two parallel halves, because many wait for a browser or a kernel.
 
     python scripts/run_tests.py            all tests except those marked slow
-    python scripts/run_tests.py --sample   these, and a quarter of the slow tests
+    python scripts/run_tests.py --sample   these, and the slow tests of a quarter of the files
     python scripts/run_tests.py --all      all tests
     python scripts/run_tests.py --renew    all tests, and update tests/durations.json
 
@@ -37,8 +37,8 @@ REPORTS = [ROOT / "test-results" / f"pytest-{half}.xml" for half in (1, 2)]
 # Folders of tests. The quick ones come first.
 FOLDERS = ("unit", "models", "model_types", "browser")
 SHORT_SECONDS = 2.0
-# Share of the slow tests that `--sample` runs. `pytest_collection_modifyitems` in tests/conftest.py
-# selects them.
+# Share of the files whose slow tests `--sample` runs. `pytest_collection_modifyitems` in
+# tests/conftest.py selects them.
 SAMPLE = 0.25
 
 
@@ -87,7 +87,9 @@ def durations(reports: Iterable[Path]) -> dict[str, tuple[float, float]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run both halves. Return 0 if all tests passed, otherwise the larger exit status."""
     parser = argparse.ArgumentParser(prog="python scripts/run_tests.py")
-    parser.add_argument("--sample", action="store_true", help="a quarter of the slow tests, too")
+    parser.add_argument(
+        "--sample", action="store_true", help="slow tests of a quarter of the files, too"
+    )
     parser.add_argument("--all", action="store_true", help="all slow tests, too")
     parser.add_argument("--renew", action="store_true", help="all, and renew tests/durations.json")
     parser.add_argument("--seed", type=int, help="shuffle the tests and generate new examples")

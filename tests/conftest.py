@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options of this repository."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
     parser.addoption(
-        "--slow-sample", metavar="SEED", help="run only a quarter of the slow tests, chosen by SEED"
+        "--slow-sample", metavar="SEED", help="run slow tests only in a quarter of the files"
     )
     parser.addoption(
         "--stuck-after",
@@ -107,7 +107,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     seed = config.getoption("slow_sample")
     if seed is not None:
         slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
-        others = {name for name in slow if zlib.crc32(f"{seed}{name}".encode()) % 4}
+        # Files are chosen as wholes, because the slow tests of a file often share a notebook.
+        files = {name.partition("::")[0] for name in slow}
+        others = {name for name in files if zlib.crc32(f"{seed}{name}".encode()) % 4}
+        others = {name for name in slow if name.partition("::")[0] in others}
         _deselect(config, items, others)
 
 

@@ -218,8 +218,11 @@ SLOW = """
 import pytest
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", range(60))
-def test_slow(case):
+def test_first():
+    pass
+
+@pytest.mark.slow
+def test_second():
     pass
 
 def test_quick():
@@ -227,12 +230,17 @@ def test_quick():
 """
 
 
-def test_about_a_quarter_of_the_slow_tests_is_a_sample(tmp_path: Path) -> None:
-    files = {"conftest.py": CONFTEST, "test_slow.py": SLOW}
-    output = run_here(tmp_path, files, "--slow-sample=seed", "--collect-only", "-q").stdout
-    assert "test_slow.py::test_quick" in output
-    # 15 are expected. Five standard deviations of a binomial distribution are 17.
-    assert 0 < len(re.findall(r"test_slow\[", output)) < 32
+def test_slow_tests_of_about_a_quarter_of_the_files_are_a_sample(tmp_path: Path) -> None:
+    files = {f"test_{number}.py": SLOW for number in range(24)}
+    options = ("--slow-sample=seed", "--collect-only", "-q")
+    output = run_here(tmp_path, {"conftest.py": CONFTEST, **files}, *options).stdout
+    assert output.count("test_quick") == len(files)
+    first, second = (
+        re.findall(rf"(\S+)::{name}", output) for name in ("test_first", "test_second")
+    )
+    assert first == second
+    # 6 files are expected. Five standard deviations of a binomial distribution are 11.
+    assert 0 < len(first) < 17
 
 
 def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
