@@ -5,8 +5,7 @@
     python scripts/run_tests.py --all      all tests
     python scripts/run_tests.py --renew    all tests, and update tests/durations.json
 
-The hash of the commit determines the sample of slow tests. A sample runs in the environment "avx2"
-of `processors.py`, because all other runs use the instructions of the local processor.
+The hash of the commit determines the sample of slow tests.
 
 The halves have similar durations, according to `tests/durations.json`. A file that is not listed
 there counts as `SHORT_SECONDS`. The order of the tests in a half is fixed. `--seed NUMBER` shuffles
@@ -27,7 +26,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import processors
 import tally
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -102,7 +100,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout.strip()
         chosen, share = [f"--slow-sample={commit}"], SAMPLE
-        environment |= processors.ENVIRONMENTS["avx2"]
     if options.seed is not None:
         print(f"seed {options.seed}", flush=True)
         chosen += ["--random-order-bucket=module", f"--random-order-seed={options.seed}"]
