@@ -103,7 +103,7 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
     with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
         extract(model, arguments)
-    # The cache is unchanged. The value None is no cache, so it is accepted.
+    # The cache is unchanged. None means without a cache, so it is accepted.
     assert cache.get_seq_length() == 4
     record = extract(model, {"input_ids": IDS[:1], "past_key_values": None})
     with torch.no_grad():

@@ -29,7 +29,7 @@ export interface AttentionRow {
   logits: Float64Array;
   /** Weight of each key. All weights are 0 if no key is allowed. */
   weights: Float64Array;
-  /** Log-sum-exp of all logits and the sink, or null if no key is allowed and there is no sink. */
+  /** Log-sum-exp of all logits and the sink, or null without allowed keys and a sink. */
   logSumExp: number | null;
   sinkWeight: number | null;
 }

@@ -61,7 +61,7 @@ export interface Transport {
 /** Maximum number of bytes in a reply. All tested hosts deliver messages of this size. */
 export const MAX_REPLY_BYTES = 1_000_000;
 
-/** Return the buffer of a reply. @throws Error if there is none. */
+/** Return the buffer of a reply. @throws Error if it has none. */
 export function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
   if (reply.data === null) throw new Error("The reply contains no data.");
   return reply.data;

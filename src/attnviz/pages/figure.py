@@ -67,7 +67,7 @@ class FigureOptions:
     scale : float
         Number of PNG pixels per CSS pixel.
     title : str or None
-        Title above the figure. None is the name of the model, and "" is no title.
+        Title above the figure. None is the name of the model, and "" omits the title.
     caption, legend : bool
         Whether the caption and the legend are drawn.
     theme, background : str or None

@@ -337,7 +337,7 @@ def encode_png(
     """
     height, width = pixels.shape
     numbers = np.minimum(pixels, len(palette) - 1).astype(np.uint8)
-    # In PNG, each row begins with the type of its filter. 0 is no filter.
+    # In PNG, each row begins with the type of its filter. 0 means unfiltered.
     rows = np.zeros((height, 1 + (width + 1) // 2), np.uint8)
     rows[:, 1:] = numbers[:, ::2] << 4
     rows[:, 1 : 1 + width // 2] |= numbers[:, 1::2]

@@ -723,7 +723,7 @@ class HasPage(Protocol):
     Attributes
     ----------
     make_page : callable or None
-        Function that makes the page for the state of a view. If None, there is no export.
+        Function that makes the page for the state of a view. None disables the export.
     pages : Pages
         Pages that are being sent.
     """

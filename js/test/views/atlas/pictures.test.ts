@@ -213,7 +213,7 @@ describe("captions", () => {
       [-3, -3],
       false,
     ),
-    // The strongest edges are no random sample, so no confidence interval is stated.
+    // The strongest edges are not a random sample, so the table omits confidence intervals.
     "4 of 50 strongest edges: the search and offset −3 to 2": listedInWords(
       4,
       50,

@@ -159,7 +159,7 @@ describe("what moved", () => {
       from: lost,
       to: gained,
     });
-    // The attention sink gained what key 0 lost. It adds to the total, but it is no key for `to`.
+    // The attention sink gained what key 0 lost. It adds to the total, but `to` names only keys.
     expect(movedIn(Float32Array.of(-0.25, 0))).toEqual({ total: 0.25, from: lost, to: null });
   });
 

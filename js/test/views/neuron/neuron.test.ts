@@ -391,7 +391,7 @@ describe("the table of numbers", () => {
     expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "0")).toEqual([0.002]);
     expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
-    // Here, `logit_error` was measured on 64 queries only, so it is no bound for other queries.
+    // Here, `logit_error` was measured on 64 queries only, so other queries may exceed it.
     const sampled = { error: 0.0001, logit_error: 1e-9, measured: 64 };
     expect(errors(rowsOf(sampled), "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(neuronCsv(captionInputOf(vectors(sampled))).split("\r\n")[0]).toMatch(

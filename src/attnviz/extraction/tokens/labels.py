@@ -84,7 +84,7 @@ class TokenNames:
         return stack_tokens
 
     def _own_text(self, name: str, index: int) -> Tokens | None:
-        """Return the text whose tokens are the queries of a stack, or None if there is none."""
+        """Return the text whose tokens are the queries of a stack, or None without a text."""
         layers = self._stacks[name]
         if layers.stack not in _READING:
             return None

@@ -260,7 +260,7 @@ function Edges({ box, layout }: { box: RefObject<HTMLElement | null>; layout: Ti
     const to = { left: across * clientWidth * 0.7, top: down * clientHeight * 0.7 };
     box.current?.scrollBy({ ...to, behavior: "smooth" });
   };
-  // Readers with a keyboard reach all heads with the arrow keys, so the buttons are no tab stops.
+  // Readers with a keyboard reach all heads with the arrow keys, so Tab skips the buttons.
   return (
     <>
       {hidden.value.right && (
