@@ -142,6 +142,7 @@ def unchanged_model_view(notebook: Notebook) -> tuple[Locator, Locator]:
     # Another test may have opened it.
     if what_if.get_attribute("open") is None:
         what_if.locator("summary").press("Enter")
+    expect(what_if).to_have_attribute("open", "")
     return root, what_if
 
 

@@ -158,8 +158,11 @@ class Steps:
             assert self.turns.acquire(timeout=60)
             if self.fails:
                 raise RuntimeError("out of memory")
+            # Decide before `show`, because a test may stop the generation as soon as it sees the
+            # record.
+            stops = is_stopped()
             show(record, COUNT)
-            if is_stopped():
+            if stops:
                 break
         return record
 

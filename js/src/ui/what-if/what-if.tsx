@@ -113,18 +113,12 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
   const { state } = context;
   const { latest, panelOpen, retry } = context.record.changedRun;
   const changes = state.changes.value;
-  const box = useRef<HTMLDetailsElement>(null);
   const opened = useSignal(changes.length > 0);
   const open = opened.value;
   // Open the panel when Python sets changes.
   useEffect(() => {
     if (changes.length > 0) opened.value = true;
   }, [JSON.stringify(changes)]);
-  // The browser also opens and closes the element. Set its attribute after every rendering, so the
-  // attribute agrees with `opened`.
-  useLayoutEffect(() => {
-    if (box.current) box.current.open = open;
-  });
   useEffect(() => {
     panelOpen.value = open;
     return () => {
@@ -140,15 +134,18 @@ function Live(props: { context: ViewContext<RecordState>; selection: Selection }
   const problem = now?.problem ?? null;
   const answers = last?.outcome !== null || problem === null || changes.length > 0;
   return (
-    <details
-      class="av-what-if"
-      ref={box}
-      open={open}
-      onToggle={(event) => {
-        opened.value = event.currentTarget.open;
-      }}
-    >
-      <summary>{SUMMARY}</summary>
+    <details class="av-what-if" open={open}>
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: a summary takes Enter and Space */}
+      <summary
+        onClick={(event) => {
+          // Only `opened` sets the attribute `open`. If the browser set it, too, a rendering before
+          // its event `toggle` would close the panel again.
+          event.preventDefault();
+          opened.value = !opened.peek();
+        }}
+      >
+        {SUMMARY}
+      </summary>
       {open && (
         // Answers have different lengths. Buttons come first, so answers do not move them.
         <>

@@ -129,10 +129,10 @@ function draw(changed: Partial<RecordState> = {}, kernel = new Kernel()) {
 
 const details = (): HTMLDetailsElement | null => root.querySelector("details");
 
-async function toggle(open: boolean): Promise<void> {
+/** Click the summary of the panel, which opens or closes it. */
+async function clickSummary(): Promise<void> {
   await until(() => expect(details()).not.toBeNull());
-  (details() as HTMLDetailsElement).open = open;
-  details()?.dispatchEvent(new Event("toggle"));
+  root.querySelector("summary")?.click();
 }
 
 async function press(label: string): Promise<void> {
@@ -153,16 +153,24 @@ it("runs no model before it is opened, then the unchanged one", async () => {
   const { kernel } = draw();
   await until(() => expect(root.querySelector("summary")).not.toBeNull());
   expect(kernel.runs).toEqual([]);
-  await toggle(true);
+  await clickSummary();
   await expectAnswer("Answer to 0 changes.");
   expect(kernel.runs).toEqual([[]]);
   expect(root.textContent).not.toContain(CAVEAT);
 });
 
+it("keeps a click that is followed by a rendering before the next event", async () => {
+  const { state } = draw();
+  await clickSummary();
+  assign(state, { token: 0 });
+  await expectAnswer("Answer to 0 changes.");
+  expect(details()?.open).toBe(true);
+});
+
 it("cuts the pinned edge, and lists changes that can be removed", async () => {
   const { kernel, state } = draw();
   const kinds = () => kernel.runs.at(-1)?.map((change) => change.kind);
-  await toggle(true);
+  await clickSummary();
   await expectAnswer("Answer to 0 changes.");
   await press("What if this edge were cut?");
   await expectAnswer("Answer to 1 changes.");
@@ -185,7 +193,7 @@ it("cuts the pinned edge, and lists changes that can be removed", async () => {
 
 it("cuts after the softmax, and in all layers", async () => {
   const { state } = draw();
-  await toggle(true);
+  await clickSummary();
   await choose("Cut", "after");
   await choose("Where", "all");
   await press("What if this edge were cut?");
@@ -196,7 +204,7 @@ it("shows errors, and offers no changes without the unchanged run", async () => 
   const words = "inputs: the 4 queries in the record are not the 5 that the model reads";
   const { kernel } = draw();
   kernel.failing = { intervene: words };
-  await toggle(true);
+  await clickSummary();
   await expectAnswer(words);
   expect(root.querySelectorAll(".av-what-if button").length).toBe(0);
 });
@@ -213,7 +221,7 @@ it("is absent without a model that can run again", async () => {
 it("offers no answers for a model without logits", async () => {
   const { kernel } = draw();
   kernel.hasLogits = false;
-  await toggle(true);
+  await clickSummary();
   await expectAnswer("Answer to 0 changes.");
   expect(root.querySelector(".av-measured")).toBeNull();
 });
@@ -221,7 +229,7 @@ it("offers no answers for a model without logits", async () => {
 it("names the measured function, and requests again for another function of the same name", async () => {
   const answer = (id: number) => ({ function: "start_logit", id });
   const { kernel, state } = draw({ answer: answer(1) });
-  await toggle(true);
+  await clickSummary();
   await expectAnswer("Answer to 0 changes.");
   expect(root.querySelector(".av-measured option:checked")?.textContent).toBe(
     "value of start_logit",
@@ -239,7 +247,7 @@ it("names the measured function, and requests again for another function of the 
 
 it("shows the run after a new change, and keeps showing a difference", async () => {
   const { state } = draw();
-  await toggle(true);
+  await clickSummary();
   await expectAnswer("Answer to 0 changes.");
   await press("Without head 2.1");
   expect(state.run.value).toBe("after");
@@ -254,7 +262,7 @@ it("opens for changes that come from Python, and can be closed", async () => {
   assign(state, { changes: [EDGE] });
   await expectAnswer("Answer to 1 changes.");
   expect(details()?.open).toBe(true);
-  await toggle(false);
+  await clickSummary();
   await until(() => expect(root.textContent).not.toContain("Answer to 1"));
   // Removing the only change does not close the panel.
   assign(state, { changes: [] });
@@ -316,7 +324,7 @@ it("describes a pinned edge by weight, norm, effect and noise, in this order", a
     "share of the value norm and effect of cutting it: open “What if the attention were changed?”.",
   );
   kernel.edge = { ...READY, share: 0.5 };
-  await toggle(true);
+  await clickSummary();
   await expectLine(
     "share of the value norm 0.50; effect of cutting it: press “What if this edge were cut?”.",
   );
