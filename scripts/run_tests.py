@@ -5,7 +5,8 @@
     python scripts/run_tests.py --all      all tests
     python scripts/run_tests.py --renew    all tests, and update tests/durations.json
 
-The hash of the commit determines the sample of slow tests.
+The hash of the commit determines the sample of slow tests. A sample runs in the environment "avx2"
+of `processors.py`, because all other runs use the instructions of the local processor.
 
 The halves have similar durations, according to `tests/durations.json`. A file that is not listed
 there counts as `SHORT_SECONDS`. The order of the tests in a half is fixed. `--seed NUMBER` shuffles
@@ -21,11 +22,13 @@ import json
 import os
 import subprocess
 import sys
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import processors
 import tally
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,15 +38,20 @@ REPORTS = [ROOT / "test-results" / f"pytest-{half}.xml" for half in (1, 2)]
 # Folders of tests. The quick ones come first.
 FOLDERS = ("unit", "models", "model_types", "browser")
 SHORT_SECONDS = 2.0
-# Share of the files whose slow tests `--sample` runs. `pytest_collection_modifyitems` in
-# tests/conftest.py selects them.
-SAMPLE = 0.25
 
 
 def files() -> list[str]:
     """Return all test files as paths within `tests`, in the order in which they run."""
     paths = [path for folder in FOLDERS for path in sorted((TESTS / folder).rglob("test_*.py"))]
     return [path.relative_to(TESTS).as_posix() for path in paths]
+
+
+def sample(names: Iterable[str], seed: str) -> set[str]:
+    """Return about a quarter of the files.
+
+    Their slow tests run together, because the tests of a file often share a notebook.
+    """
+    return {name for name in names if zlib.crc32(f"{seed}{name}".encode()) % 4 == 0}
 
 
 def share_a_server(name: str) -> bool:
@@ -92,23 +100,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--renew", action="store_true", help="all, and renew tests/durations.json")
     parser.add_argument("--seed", type=int, help="shuffle the tests and generate new examples")
     options = parser.parse_args(arguments)
-    chosen, share, environment = ["-m", "not slow"], 0.0, dict(os.environ)
+    names = files()
+    chosen, with_slow, environment = ["-m", "not slow"], set(), dict(os.environ)
     if options.all or options.renew:
-        chosen, share = [], 1.0
+        chosen, with_slow = [], set(names)
     elif options.sample:
         commit = subprocess.run(
             ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
         ).stdout.strip()
-        chosen, share = [f"--slow-sample={commit}"], SAMPLE
+        with_slow = sample(names, commit)
+        chosen = [f"--slow-only-in={','.join(f'tests/{name}' for name in sorted(with_slow))}"]
+        environment |= processors.settings("avx2")
     if options.seed is not None:
         print(f"seed {options.seed}", flush=True)
         chosen += ["--random-order-bucket=module", f"--random-order-seed={options.seed}"]
         chosen += ["--hypothesis-profile=random", f"--hypothesis-seed={options.seed}"]
     seconds = {
-        name: quick + share * slow
+        name: quick + (slow if name in with_slow else 0.0)
         for name, (quick, slow) in json.loads(DURATIONS.read_text(encoding="utf-8")).items()
     }
-    names = files()
     running = []
     for report, half in zip(
         REPORTS, halves(names, seconds, filter(share_a_server, names)), strict=True

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import signal
 import sys
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options of this repository."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
     parser.addoption(
-        "--slow-sample", metavar="SEED", help="run slow tests only in a quarter of the files"
+        "--slow-only-in", metavar="FILES", help="run slow tests only in these files: a.py,b.py"
     )
     parser.addoption(
         "--stuck-after",
@@ -104,14 +103,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         if not torch.cuda.is_available():
             _deselect(config, items, gpu)
-    seed = config.getoption("slow_sample")
-    if seed is not None:
-        slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
-        # Files are chosen as wholes, because the slow tests of a file often share a notebook.
-        files = {name.partition("::")[0] for name in slow}
-        others = {name for name in files if zlib.crc32(f"{seed}{name}".encode()) % 4}
-        others = {name for name in slow if name.partition("::")[0] in others}
-        _deselect(config, items, others)
+    files = config.getoption("slow_only_in")
+    if files is not None:
+        slow = {item.nodeid for item in items if item.get_closest_marker("slow")}
+        wanted = set(files.split(","))
+        _deselect(config, items, {name for name in slow if name.partition("::")[0] not in wanted})
 
 
 @pytest.fixture(scope="module", autouse=True)

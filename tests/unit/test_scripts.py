@@ -218,11 +218,7 @@ SLOW = """
 import pytest
 
 @pytest.mark.slow
-def test_first():
-    pass
-
-@pytest.mark.slow
-def test_second():
+def test_slow():
     pass
 
 def test_quick():
@@ -230,17 +226,21 @@ def test_quick():
 """
 
 
-def test_slow_tests_of_about_a_quarter_of_the_files_are_a_sample(tmp_path: Path) -> None:
-    files = {f"test_{number}.py": SLOW for number in range(24)}
-    options = ("--slow-sample=seed", "--collect-only", "-q")
+def test_slow_tests_run_only_in_the_files_of_the_sample(tmp_path: Path) -> None:
+    files = {f"test_{number}.py": SLOW for number in range(3)}
+    options = ("--slow-only-in=test_0.py,test_2.py", "--collect-only", "-q")
     output = run_here(tmp_path, {"conftest.py": CONFTEST, **files}, *options).stdout
-    assert output.count("test_quick") == len(files)
-    first, second = (
-        re.findall(rf"(\S+)::{name}", output) for name in ("test_first", "test_second")
-    )
-    assert first == second
-    # 6 files are expected. Five standard deviations of a binomial distribution are 11.
-    assert 0 < len(first) < 17
+    assert re.findall(r"(\d)\.py::test_(\w+)", output) == [
+        ("0", "slow"), ("0", "quick"), ("1", "quick"), ("2", "slow"), ("2", "quick")
+    ]  # fmt: skip
+
+
+def test_a_sample_is_about_a_quarter_of_the_files() -> None:
+    names = [f"test_{number}.py" for number in range(240)]
+    sample = run_tests.sample(names, "seed")
+    # 60 are expected. Five standard deviations of a binomial distribution are 34.
+    assert 26 < len(sample) < 94
+    assert sample != run_tests.sample(names, "other seed")
 
 
 def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
