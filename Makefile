@@ -103,7 +103,7 @@ oldest: test-environment
 	PYTHONPATH=.oldest $(VENV_PYTHON) -m pytest --junitxml=test-results/oldest.xml \
 		tests/models/test_traced.py tests/models/test_extract_state.py \
 		tests/models/test_extract_inputs.py tests/models/test_generation.py \
-		tests/model_types/test_sample.py
+		tests/models/test_model_types.py
 
 # A separate folder with packages that some model types need, such as torchvision for timm.
 .kinds: constraints-coverage.txt | test-environment
@@ -112,8 +112,8 @@ oldest: test-environment
 	@touch .kinds
 
 coverage: test-environment .kinds
-	cd tests && PYTHONPATH=../.kinds ../$(VENV_PYTHON) -m model_types
-	$(VENV_PYTHON) -m pytest tests/model_types/of_all_types.py --junitxml=test-results/coverage.xml
+	PYTHONPATH=tests:.kinds $(VENV_PYTHON) -m model_types
+	$(VENV_PYTHON) -m pytest model_types/of_all_types.py --junitxml=test-results/coverage.xml
 
 # A separate folder with the tools that attnviz is compared with.
 .bench: constraints-bench.txt
@@ -123,12 +123,12 @@ coverage: test-environment .kinds
 
 bench: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
-	cd tests && ../$(VENV_PYTHON) -m benchmarks --write-docs
+	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks --write-docs
 
 # Run only the small cases (two minutes). The results are in test-results/benchmarks.json.
 bench-quick: test-environment .bench
 	@$(VENV_PYTHON) scripts/find_browser.py --install
-	cd tests && ../$(VENV_PYTHON) -m benchmarks --quick
+	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks --quick
 
 # These tests need a CUDA device.
 gpu: test-environment
@@ -136,7 +136,7 @@ gpu: test-environment
 
 counts: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install
-	cd tests && ../$(VENV_PYTHON) -m benchmarks.counts --renew
+	PYTHONPATH=tests $(VENV_PYTHON) -m benchmarks.counts --renew
 
 lab: test-environment
 	.venv/bin/jupyter lab notebooks

@@ -28,8 +28,8 @@ from attnviz.server.server import RecordServer
 from attnviz.views.base import View
 
 ROOT = Path(__file__).resolve().parents[1]
-# The script uses modules of tests/benchmarks and tests/models.
-sys.path.insert(0, str(ROOT / "tests"))
+# The script uses modules of benchmarks and tests/models.
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from benchmarks.live import LiveView  # noqa: E402
 from benchmarks.opening import PACKAGES, serve_script  # noqa: E402

@@ -36,7 +36,7 @@ TESTS = ROOT / "tests"
 DURATIONS = TESTS / "durations.json"
 REPORTS = [ROOT / "test-results" / f"pytest-{half}.xml" for half in (1, 2)]
 # Folders of tests. The quick ones come first.
-FOLDERS = ("unit", "models", "model_types", "browser")
+FOLDERS = ("unit", "models", "browser")
 SHORT_SECONDS = 2.0
 
 

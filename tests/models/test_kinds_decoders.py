@@ -1,6 +1,6 @@
 """Records of decoders: windows, shared keys, latent attention, layers of hybrids.
 
-`tests/model_types` compares their weights with the models' own.
+`model_types` compares their weights with the models' own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Vision models: names and positions of their tokens, and their stored images.
 
-`tests/model_types` compares the weights with the models' own.
+`model_types` compares the weights with the models' own.
 """
 
 from __future__ import annotations

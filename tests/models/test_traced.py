@@ -1,6 +1,6 @@
 """Models whose attention bypasses the dispatcher of transformers.
 
-`tests/model_types` compares their weights with the models' own.
+`model_types` compares their weights with the models' own.
 """
 
 from __future__ import annotations

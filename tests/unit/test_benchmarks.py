@@ -111,6 +111,6 @@ def test_published_pages_contain_the_figures_of_one_run(path: str) -> None:
     on_page = path.startswith("docs")
     expected = document(run) if on_page else with_figures(text, run)
     assert text == expected, (
-        "the page differs from the report: write both again with `cd tests && python -m "
-        "benchmarks --from ../docs/benchmarks.json --write-docs`"
+        "the page differs from the report: write both again with `PYTHONPATH=tests python -m "
+        "benchmarks --from docs/benchmarks.json --write-docs`"
     )

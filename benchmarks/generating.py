@@ -1,6 +1,6 @@
 """Time a live generation of a model like GPT-2 small, beside `model.generate`.
 
-    cd tests && python -m benchmarks.generating [turns]
+    PYTHONPATH=tests python -m benchmarks.generating [turns]
 
 The benchmark measures CPU time and alternates the ways in one process, so that other load on the
 machine affects all of them.

@@ -1,7 +1,7 @@
 """Check all cases of every model type of the installed transformers, each type in its own process.
 
 make coverage                       all types, and docs/coverage.md
-cd tests && python -m model_types bert swin    single types
+PYTHONPATH=tests python -m model_types bert swin    single types
 """
 
 from __future__ import annotations

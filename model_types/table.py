@@ -15,7 +15,7 @@ from model_types.rows import REFERENCED, Row
 
 __all__ = ["DOCUMENT", "RESULTS", "share", "table", "versions"]
 
-_ROOT = Path(__file__).resolve().parent.parent.parent
+_ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
 

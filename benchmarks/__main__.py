@@ -1,9 +1,9 @@
 """Measure attnviz beside BertViz, CircuitsVis and inspectus, in one run.
 
 make bench                                          everything, about 14 minutes on a quiet machine
-cd tests && python -m benchmarks --quick            only small cases, two minutes
-cd tests && python -m benchmarks --only Start       one part (repeat the option for more parts)
-cd tests && python -m benchmarks --write-docs       also write docs/benchmarks.* and README.md
+PYTHONPATH=tests python -m benchmarks --quick            only small cases, two minutes
+PYTHONPATH=tests python -m benchmarks --only Start       one part (repeat the option for more parts)
+PYTHONPATH=tests python -m benchmarks --write-docs       also write docs/benchmarks.* and README.md
 
 Every page is made and opened in separate processes, one after the other. Each process has a limit
 of time and memory, and the tables name the pages that exceed it. The benchmark prints tables and

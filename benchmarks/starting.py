@@ -1,6 +1,6 @@
 """Time from an empty kernel to the first picture, by stage and by the software responsible.
 
-    cd tests && python -m benchmarks.starting 3
+    PYTHONPATH=tests python -m benchmarks.starting 3
 
 The benchmark starts a Jupyter kernel and runs one cell for each stage, so that the import of a
 library is not counted as attnviz's. Then the view's bundle draws in a Chromium (`benchmarks.live`).

@@ -1,6 +1,6 @@
 """Open one page in a new Chromium, and time its drawing and its responses.
 
-    cd tests && python -m benchmarks.opening VIEW TOOL PAGE.html FOLDER_OF_SCRIPTS CHROMIUM TIMES
+    python -m benchmarks.opening VIEW TOOL PAGE.html FOLDER_OF_SCRIPTS CHROMIUM TIMES
 
 The page is opened up to TIMES times within a limit of seconds, each in a new browser. Responses are
 measured the first time.

@@ -1,6 +1,6 @@
 """Make one page in a separate process, and report time and memory.
 
-cd tests && python -m benchmarks.building VIEW TOOL LAYERS TOKENS PAGE.html TIMES [WEIGHTS.npy]
+PYTHONPATH=tests python -m benchmarks.building VIEW TOOL LAYERS TOKENS PAGE.html TIMES [WEIGHTS.npy]
 
 The page is made up to TIMES times, within a limit of seconds. The memory is that of the first time.
 """

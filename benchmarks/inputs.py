@@ -1,6 +1,6 @@
 """Inputs of all tools: weights like those of a language model.
 
-    cd tests && python -m benchmarks.inputs LAYERS TOKENS FILE.npy
+    PYTHONPATH=tests python -m benchmarks.inputs LAYERS TOKENS FILE.npy
 
 The command writes weights to a file, so that no tool's figures include the memory of making them.
 """

@@ -1,7 +1,7 @@
 """Counts that do not depend on the machine: bytes, DOM nodes, requests, logits, forwards.
 
-make counts                                        renew the baseline, tests/benchmarks/counts.json
-cd tests && python -m benchmarks.counts            print the differences from the baseline
+make counts                                        renew the baseline, benchmarks/counts.json
+PYTHONPATH=tests python -m benchmarks.counts            print the differences from the baseline
 
 `tests/browser/test_counts.py` compares the counts with the baseline. A change that moves a count on
 purpose renews the baseline in the same commit, so that the diff shows the amount.
@@ -42,7 +42,7 @@ BASELINE = Path(__file__).with_name("counts.json")
 TOLERANCE = 0.03
 EMBEDDING = "embedding view, 12 x 12, 1,000 points"
 NODES = "document.querySelectorAll('*').length"
-HOW_TO_RENEW = "if this is intended, renew tests/benchmarks/counts.json with `make counts`"
+HOW_TO_RENEW = "if this is intended, renew benchmarks/counts.json with `make counts`"
 
 Counts = dict[str, int]
 

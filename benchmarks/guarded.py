@@ -17,8 +17,7 @@ from typing import Any
 
 import psutil
 
-TESTS = Path(__file__).resolve().parents[1]
-ROOT = TESTS.parent
+ROOT = Path(__file__).resolve().parents[1]
 #: Folder into which `make bench` installs the other tools.
 PEERS = ROOT / ".bench"
 _LOOK_S = 0.05
@@ -63,16 +62,14 @@ def guarded(module: str, *arguments: str, limits: Limits) -> Outcome:
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
-        "PYTHONPATH": os.pathsep.join(map(str, (TESTS, ROOT / "src", PEERS))),
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "src", PEERS))),
     }
     # Allow compiled modules, as in an installation.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", module, *arguments]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         waited = _cpu_of_ended()
-        process = subprocess.Popen(
-            command, cwd=TESTS, env=environment, stdout=output, stderr=errors
-        )
+        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=errors)
         watched = _Watched(process)
         fault = _watch(watched, output.fileno(), limits)
         output.seek(0)

@@ -1,7 +1,7 @@
 """Time one forward of a model like GPT-2 small, and measure its memory, in a separate process.
 
-    cd tests && python -m benchmarks.extracting time TOKENS      all ways, in turns
-    cd tests && python -m benchmarks.extracting WAY TOKENS       the memory of one way
+    PYTHONPATH=tests python -m benchmarks.extracting time TOKENS      all ways, in turns
+    PYTHONPATH=tests python -m benchmarks.extracting WAY TOKENS       the memory of one way
 
 The weights are random, which changes neither time nor memory. The model has no language modelling
 head, because its logits would take most of the memory.

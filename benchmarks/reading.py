@@ -1,7 +1,7 @@
 """Time of reading a corpus, beside plain forwards of the same texts in batches.
 
-    cd tests && python -m benchmarks.reading            2,000 texts, about two minutes of one core
-    cd tests && python -m benchmarks.reading 400        fewer
+    PYTHONPATH=tests python -m benchmarks.reading        2,000 texts, two minutes of one core
+    PYTHONPATH=tests python -m benchmarks.reading 400    fewer
 
 The model is the checkpoint of all-MiniLM-L6-v2 that the tests use (6 layers with 12 heads), and the
 texts have 5 to 60 tokens. Both ways read the same texts in turns in one process with one thread.
