@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
-from attnviz.server.codec import Encoded, Precision, decode, encode, pool_max
+from attnviz.server.codec import decode, encode, pool_max
 from fixtures.make_codec import cases, values_of
 from unit.formulas import equal_cells
 
@@ -23,11 +23,7 @@ CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["c
 
 def test_the_fixture_of_typescript_is_what_replies_contain() -> None:
     """If this fails, run `fixtures.make_codec` and the tests of js."""
-    written = json.loads(json.dumps(cases()))
-    assert [case["name"] for case in written] == [case["name"] for case in CASES]
-    for case, stored in zip(written, CASES, strict=True):
-        assert case["data"] == stored["data"]
-        assert case["header"] == stored["header"]
+    assert json.loads(json.dumps(cases())) == CASES
 
 
 def blocks(minimum: float) -> st.SearchStrategy[Any]:
@@ -76,39 +72,29 @@ def test_codes_rise_with_the_numbers_and_the_largest_error_is_reached(
 
 @settings(max_examples=50)
 @given(blocks(0))
-def test_float32_loses_nothing_in_any_memory_layout(
+def test_codes_do_not_depend_on_the_memory_layout(
     weights: np.ndarray[Any, np.dtype[np.float32]],
 ) -> None:
-    encoded = encode(weights, "float32")
-    assert (encoded.error, len(encoded.data)) == (0.0, 4 * weights.size)
-    assert_array_equal(decode(encoded), weights)
-    # The result does not depend on the memory layout.
+    assert_array_equal(decode(encode(weights, "float32")), weights)
     turned = np.asfortranarray(weights)
-    assert encode(turned, "float32").data == encoded.data
-    assert encode(turned, "uint8").data == encode(weights, "uint8").data
+    for precision in ("float32", "uint8"):
+        assert encode(turned, precision).data == encode(weights, precision).data
 
 
-@pytest.mark.parametrize("tokens", [8, 64, 65])
+@pytest.mark.parametrize("tokens", [8, 65])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("signed", [False, True])
 def test_exact_numbers_with_many_zeros_are_compressed_without_loss(
-    tokens: int, causal: bool, signed: bool
+    tokens: int, causal: bool
 ) -> None:
-    weights = np.random.default_rng(0).random((3, tokens, tokens), np.float32) - 0.5 * signed
-    weights = np.tril(weights) if causal else weights
-    encoded = encode(weights, "float32", signed=signed)
+    numbers = np.random.default_rng(0).random((3, tokens, tokens), np.float32) - np.float32(0.5)
+    numbers = np.tril(numbers) if causal else numbers
+    encoded = encode(numbers, "float32", signed=True)
     # Compressing noise or a few bytes does not pay.
     deflated = causal and tokens > 8
     assert encoded.encoding == ("float32-deflated" if deflated else "float32")
-    assert (len(encoded.data) < 0.6 * weights.nbytes) == deflated
-    assert (encoded.error, encoded.shape) == (0.0, weights.shape)
-    assert_array_equal(decode(encoded), weights)
-
-
-def test_zeros_are_encoded_without_error() -> None:
-    encoded = encode(np.zeros((1, 2, 2), np.float32), "uint8", 0.0)
-    assert (encoded.data, encoded.error) == (bytes(4), 0.0)
-    assert_array_equal(decode(encoded), 0)
+    assert (len(encoded.data) < 0.6 * numbers.nbytes) == deflated
+    assert encoded.error == 0.0
+    assert_array_equal(decode(encoded), numbers)
 
 
 def test_rounding_above_the_maximum_is_accepted() -> None:
@@ -116,34 +102,24 @@ def test_rounding_above_the_maximum_is_accepted() -> None:
     assert encode(weights, "uint8").data == b"\xff\xff"
 
 
-@pytest.mark.parametrize("precision", ["uint8", "float32"])
 @pytest.mark.parametrize(
-    ("value", "signed", "message"),
+    ("value", "precision", "signed", "message"),
     [
-        (np.nan, False, r"NaN or infinite \(the first at index 1 of the requested heads\)"),
-        (np.inf, False, r"NaN or infinite \(the first at index 1"),
-        (-0.1, False, "some weights are negative"),
-        (1.01, False, r"some weights are 1\.01, which exceeds the maximum 1\."),
-        (np.nan, True, "NaN or infinite"),
-        (-np.inf, True, "NaN or infinite"),
-        (-3.5, True, r"some numbers have the absolute value 3\.5, which exceeds the maximum 1"),
-        (3.5, True, r"some numbers have the absolute value 3\.5"),
+        (np.nan, "uint8", False, r"NaN or infinite \(the first at index 1 of the requested heads"),
+        (-0.1, "uint8", False, "some weights are negative"),
+        (1.01, "float32", False, r"some weights are 1\.01, which exceeds the maximum 1\."),
+        (-np.inf, "float32", True, "NaN or infinite"),
+        (-3.5, "uint8", True, r"the absolute value 3\.5, which exceeds the maximum 1"),
+        (0.0, "float16", False, "precision='float16' must be"),
     ],
 )
 def test_numbers_that_cannot_be_encoded_are_refused(
-    precision: Precision, value: float, signed: bool, message: str
+    value: float, precision: Any, signed: bool, message: str
 ) -> None:
     numbers = np.zeros((3, 2, 2), np.float32)
     numbers[1, 0, 1] = value
     with pytest.raises(ValueError, match=message):
         encode(numbers, precision, signed=signed)
-
-
-def test_unknown_precisions_and_encodings_are_refused() -> None:
-    with pytest.raises(ValueError, match="precision='float16' must be"):
-        encode(np.zeros((1, 1, 1), np.float32), "float16")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="encoding 'zip' is unknown"):
-        decode(Encoded((1, 1, 1), "zip", 1.0, 0.0, b"\0"))  # type: ignore[arg-type]
 
 
 @settings(max_examples=60)

@@ -31,13 +31,6 @@ from unit.layers import (
 )
 from unit.long_records import long_record
 
-TOKENS, SIZE = 600, 8
-
-
-@pytest.fixture
-def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampled, "_MAX_ENTRIES", TOKENS * TOKENS - 1)
-
 
 @given(st.data(), st.integers(1, 30), heads_lists)
 def test_maps_show_the_largest_number_of_each_cell(
@@ -75,24 +68,23 @@ def test_a_device_pools_the_same_cells(data: st.DataObject, size: int, head: int
     assert_allclose(pooled, expected, atol=error_of(attention))
 
 
-@pytest.mark.usefixtures("_short_is_long")
-def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share() -> None:
-    stack = long_record(TOKENS, heads=4).stack()
-    maps, queries, _ = run_steps(encode_maps(stack, 0, SIZE, heads=[1, 3]))
+def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens, size = 600, 8
+    monkeypatch.setattr(sampled, "_MAX_ENTRIES", tokens * tokens - 1)
+    record = long_record(tokens, heads=4)
+    maps, queries, _ = run_steps(encode_maps(record.stack(), 0, size, heads=[1, 3]))
     assert queries is not None
-    assert [query // (TOKENS // SIZE) for query in queries] == [*range(SIZE)]
-    weights = weights_of(stack.attention(0))[[1, 3]][:, queries]
-    expected = weights.reshape(2, SIZE, SIZE, -1).max(axis=3)
+    assert [query // (tokens // size) for query in queries] == [*range(size)]
+    weights = weights_of(record.stack().attention(0))[[1, 3]][:, queries]
+    expected = weights.reshape(2, size, size, -1).max(axis=3)
     assert_allclose(decode(maps), expected, atol=maps.error + 1e-6)
-
-
-@pytest.mark.usefixtures("_short_is_long")
-def test_a_reply_contains_the_sampled_queries() -> None:
-    server = RecordServer(long_record(TOKENS))
-    request = {"stack": "self", "layer": 0, "size": SIZE}
-    assert len(server.reply("maps", request).header["sampled"]) == SIZE
+    # A reply contains the sampled queries, unless the requested part of the map is small.
+    request = {"stack": "self", "layer": 0, "size": size}
+    assert RecordServer(record).reply("maps", request).header["sampled"] == queries
     part = request | {"rows": [0, 100], "columns": [0, 100]}
-    assert "sampled" not in server.reply("maps", part).header
+    assert "sampled" not in RecordServer(record).reply("maps", part).header
 
 
 @pytest.mark.gpu

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import pytest
 
+import protocol
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.server.protocol import Range, Requests, parse_dataclass
-from attnviz.server.server import (
-    RECORD_REQUESTS,
-    RecordServer,
-)
+from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from unit.embedding_fixture import PROJECTING, WAY, fixture_corpus
 from unit.records import image_record, vectors
-
-ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "scripts" / "protocol.py"
 
 
 @dataclass(frozen=True)
@@ -58,11 +50,9 @@ GOOD: dict[str, Any] = {
 
 def test_arguments_become_the_fields() -> None:
     more = {"leave_out": ["special", 3], "size": 3, "exact": False, "layer": 7, "unknown": 1}
-    parsed = parse_dataclass(Asked, GOOD | more)
-    expected = Asked(
+    assert parse_dataclass(Asked, GOOD | more) == Asked(
         "a", (0, 4), (1, 2), Inner("log"), {"x": 1}, ("special", 3), size=3, exact=False, layer=7
     )
-    assert parsed == expected
     assert parse_dataclass(Asked, GOOD).layer is None
 
 
@@ -72,17 +62,12 @@ def test_arguments_become_the_fields() -> None:
         ({"name": 3}, TypeError, "name=3 must be a string"),
         ({"rows": [0]}, ValueError, "rows=[0] must be 2 values"),
         ({"rows": "01"}, TypeError, "rows='01' must be a list"),
-        ({"rows": [0, "x"]}, TypeError, "rows='x' must be a whole number"),
-        ({"heads": 3}, TypeError, "heads=3 must be a list"),
-        ({"heads": [1.5]}, TypeError, "heads=1.5 must be a whole number"),
         ({"heads": [True]}, TypeError, "heads=True must be a whole number"),
         ({"inner": {"scale": "cubic"}}, ValueError, """inner.scale='cubic' must be "linear" or"""),
         ({"inner": 3}, TypeError, "inner=3 must be a mapping"),
-        ({"state": []}, TypeError, "state=[] must be a mapping"),
         ({"leave_out": [None]}, TypeError, "leave_out=None must be a whole number"),
         ({"size": 4}, ValueError, "size=4 must be 2 or 3"),
         ({"exact": 1}, TypeError, "exact=1 must be true or false"),
-        ({"layer": "7"}, TypeError, "layer='7' must be a whole number"),
     ],
 )
 def test_an_error_names_the_field(
@@ -93,25 +78,13 @@ def test_an_error_names_the_field(
 
 
 def test_missing_fields_are_named() -> None:
-    for name in GOOD:
-        with pytest.raises(ValueError, match=f"'{name}' is missing"):
-            parse_dataclass(Asked, {key: value for key, value in GOOD.items() if key != name})
-
-
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("protocol", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.raises(ValueError, match="'rows' is missing"):
+        parse_dataclass(Asked, {name: value for name, value in GOOD.items() if name != "rows"})
 
 
 def test_the_types_of_the_browser_are_up_to_date() -> None:
-    module = script()
-    assert module.FILE == ROOT / "js" / "src" / "client" / "protocol.ts"
-    written = module.FILE.read_text(encoding="utf-8")
-    assert written == module.protocol(), "run `make protocol`"
+    written = protocol.FILE.read_text(encoding="utf-8")
+    assert written == protocol.protocol(), "run `make protocol`"
 
 
 HEAD: dict[str, Any] = {"stack": "self", "layer": 0, "head": 0}
@@ -200,19 +173,15 @@ def assert_declared(kinds: Sequence[Any], header: Mapping[str, Any]) -> None:
     assert set(sent) <= {field for kind in kinds for field in typing.get_type_hints(kind)}
 
 
+def no_page(_: Mapping[str, Any]) -> tuple[str, str]:
+    return "x.html", ""
+
+
 @pytest.mark.parametrize(
     ("server", "requests", "arguments_by_name"),
     [
-        (
-            RecordServer(record(), page=lambda _: ("x.html", "")),
-            RECORD_REQUESTS,
-            RECORD_ASKED,
-        ),
-        (
-            CorpusServer(fixture_corpus(), page=lambda _: ("x.html", "")),
-            CORPUS_REQUESTS,
-            CORPUS_ASKED,
-        ),
+        (RecordServer(record(), page=no_page), RECORD_REQUESTS, RECORD_ASKED),
+        (CorpusServer(fixture_corpus(), page=no_page), CORPUS_REQUESTS, CORPUS_ASKED),
     ],
     ids=["record", "corpus"],
 )

@@ -27,15 +27,13 @@ def record() -> AttentionRecord:
     return AttentionRecord({"self": AttentionStack("self", layers, Tokens.of(words(TOKENS)))})
 
 
-USUAL: dict[str, dict[str, Any]] = {
+VALID: dict[str, dict[str, Any]] = {
     "block": {"layer": 0, "heads": [0], "rows": [0, 5], "columns": [0, 5]},
     "maps": {"layer": 0, "size": 4},
     "strongest": {"layer": 0, "heads": [0], "rows": [0, 5], "k": 2, "combine": "mean"}
     | {"leave_out": [], "pair": "all"},
     "tile": {"layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0, "pooled": "mean"},
     "vectors": {"layer": 0, "head": 0, "token": 0, "keys": [0, 5]},
-    "scores": {},
-    "image": {},
     "page": {"part": 0, "state": {}},
 }
 
@@ -47,56 +45,27 @@ USUAL: dict[str, dict[str, Any]] = {
         ("block", {"stack": "decoder"}, KeyError, "stack='decoder': this record has 'self'"),
         ("block", {"layer": 9}, IndexError, "layer=9: stack 'self' has layers 0, 1"),
         ("block", {"heads": [0, 3]}, IndexError, "head=3: layer 0 of .* has heads 0 to 2"),
-        ("block", {"heads": [-4]}, IndexError, "head=-4"),
         ("block", {"heads": []}, ValueError, "heads is empty. Pass at least one head"),
-        (
-            "block",
-            {"rows": [0, 6]},
-            ValueError,
-            r"rows=\[0, 6\] must satisfy 0 <= start < stop <= 5",
-        ),
+        ("block", {"heads": [0, -3]}, ValueError, "must not contain duplicates"),
+        ("block", {"heads": [0] * 100_001}, ValueError, "100,001 entries, but at most 100,000"),
+        ("block", {"rows": [0, 6]}, ValueError, r"rows=\[0, 6\] must .* 0 <= start < stop <= 5"),
         ("block", {"rows": [-1, 2]}, ValueError, r"rows=\[-1, 2\] must satisfy"),
         ("block", {"columns": [3, 3]}, ValueError, r"columns=\[3, 3\] must satisfy"),
-        ("block", {"columns": [4, 2]}, ValueError, r"columns=\[4, 2\] must satisfy"),
-        ("block", {"columns": [0]}, ValueError, r"columns=\[0\] must be 2 values"),
-        ("maps", {"rows": [1, 9]}, ValueError, "rows="),
         ("maps", {"size": 0}, ValueError, "size=0 must be at least 1"),
         ("maps", {"layer": 1}, ValueError, "some weights are NaN or infinite"),
         ("strongest", {"layer": 1, "heads": [2]}, ValueError, "NaN or infinite"),
         ("strongest", {"k": 0}, ValueError, "k=0 must be at least 1"),
-        ("strongest", {"heads": []}, ValueError, "heads is empty"),
-        ("strongest", {"heads": [9]}, IndexError, "head=9"),
-        ("strongest", {"combine": "sum"}, ValueError, "combine='sum'"),
         ("strongest", {"pair": "a-c"}, ValueError, "pair='a-c'"),
         ("strongest", {"leave_out": [6]}, ValueError, "leave_out=6 must be"),
         ("strongest", {"leave_out": ["last"]}, ValueError, "leave_out='last' must be"),
-        ("tile", {"heads": []}, ValueError, "heads is empty"),
-        ("tile", {"heads": [9]}, IndexError, "heads 0 to"),
-        ("tile", {"layer": 7}, IndexError, "layer"),
-        ("tile", {"level": -1}, ValueError, "level=-1 must be from 0 to 24"),
-        ("tile", {"level": 25}, ValueError, "level=25"),
+        ("tile", {"level": 25}, ValueError, "level=25 must be from 0 to 24"),
         ("tile", {"row": 1}, ValueError, "row=1 must be from 0 to 0 at level 0"),
         ("tile", {"column": -1}, ValueError, "column=-1"),
-        ("tile", {"pooled": "median"}, ValueError, "pooled='median'"),
-        ("vectors", {"layer": 4}, IndexError, "layers 0, 1"),
         ("vectors", {"head": 3}, IndexError, r"head=-?\d must be from 0 to 2"),
-        ("vectors", {"head": -1}, IndexError, r"head=-?\d must be from 0 to 2"),
         ("vectors", {"token": 5}, IndexError, "token=5 must be from 0 to 4"),
         ("vectors", {"keys": [0, 6]}, ValueError, "stop <= 5"),
-        ("vectors", {"keys": [3, 3]}, ValueError, "stop <= 5"),
-        (
-            "vectors",
-            {"layer": 1, "head": 2, "token": 3},
-            ValueError,
-            r"layer 1, head 2, query 3.*NaN",
-        ),
-        (
-            "scores",
-            {"pattern": "sideways"},
-            ValueError,
-            "pattern='sideways' does not exist. Pass one of 'previous ",
-        ),
-        ("image", {"index": -1}, IndexError, "index=-1: the record has 0 images"),
+        ("vectors", {"layer": 1, "head": 2, "token": 3}, ValueError, r"head 2, query 3.*NaN"),
+        ("scores", {"pattern": "sideways"}, ValueError, "'sideways' does not exist. Pass one of"),
         ("image", {"index": 0}, IndexError, "index=0: the record has 0 images"),
         ("page", {"part": 1}, ValueError, "part=1 of a page must be from 0 to 0"),
         ("page", {"part": -1}, ValueError, "part=-1 of a page must not be negative"),
@@ -107,12 +76,12 @@ def test_missing_parts_are_refused(
 ) -> None:
     server = RecordServer(record(), page=lambda _: ("x.html", "é"))
     with pytest.raises(kind, match=message):
-        server.reply(name, {"stack": "self"} | USUAL.get(name, {}) | changes)
+        server.reply(name, {"stack": "self"} | VALID.get(name, {}) | changes)
 
 
 def test_a_head_of_nan_is_named_and_others_are_sent() -> None:
     server = RecordServer(record())
-    request = {"stack": "self"} | USUAL["block"] | {"layer": 1}
+    request = {"stack": "self"} | VALID["block"] | {"layer": 1}
     server.reply("block", request)
     message = r"stack 'self', layer 1, heads 1, 2: some weights are NaN .*include_layers"
     with pytest.raises(ValueError, match=message):

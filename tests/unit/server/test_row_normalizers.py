@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -31,19 +32,17 @@ def stack_of(name: str = "self", seed: int = 0) -> AttentionStack:
 
 @pytest.mark.parametrize("method", ["block", "whole_rows"])
 def test_rows_use_their_own_normalizers(method: str) -> None:
-    sums = RowNormalizers()
+    normalizers = RowNormalizers()
     stacks = [stack_of(), stack_of("cross", seed=20)]
-    rows, columns = slice(0, 3), slice(100, 140)
-    for _ in range(2):
-        # All normalizers are cached in the second iteration.
-        for stack in stacks:
-            for layer in (4, 9):
-                for head in (0, 1):
-                    block_rows: dict[str, Any] = {"layer": layer, "head": head, "rows": rows}
-                    expected = stack.weights(**block_rows, columns=columns)
-                    if method == "whole_rows":
-                        sums.whole_rows(stack, **block_rows)
-                    weights = run_steps(sums.block(stack, **block_rows, columns=columns))
-                    tolerance = relative_error(stack.attention(layer))
-                    np.testing.assert_allclose(weights, expected, rtol=tolerance)
-    assert sums.num_bytes == 2 * 2 * 2 * 3 * 4
+    # All normalizers are cached in the second repetition.
+    for stack, layer, head in list(product(stacks, (4, 9), (0, 1))) * 2:
+        rows: dict[str, Any] = {"layer": layer, "head": head, "rows": slice(0, 3)}
+        columns = slice(100, 140)
+        if method == "whole_rows":
+            normalizers.whole_rows(stack, **rows)
+        weights = run_steps(normalizers.block(stack, **rows, columns=columns))
+        expected = stack.weights(**rows, columns=columns)
+        tolerance = relative_error(stack.attention(layer))
+        np.testing.assert_allclose(weights, expected, rtol=tolerance)
+    # Two stacks, layers and heads have three normalizers each, of four bytes.
+    assert normalizers.num_bytes == 2 * 2 * 2 * 3 * 4

@@ -29,38 +29,23 @@ from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Progress, Steps, run_steps
 from attnviz.views.model import ModelView
+from unit.complete_replies import joined_reply
 from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
 from unit.page_data import data_of
 from unit.records import (
     captured_record,
     given_record,
     image_record,
-    shares,
     vectors,
     words,
 )
 
-BLOCK = {
-    "stack": "self",
-    "layer": 1,
-    "heads": [0],
-    "rows": [0, 5],
-    "columns": [0, 5],
-}
+BLOCK = {"stack": "self", "layer": 1, "heads": [0], "rows": [0, 5], "columns": [0, 5]}
 
 
 def values_of(reply: Reply) -> NDArray[np.float32]:
-    header = reply.header
-    assert reply.data is not None
-    return decode(
-        Encoded(
-            tuple(header["shape"]),
-            header["encoding"],
-            header["maximum"],
-            header["error"],
-            reply.data,
-        )
-    )
+    header = {name: reply.header[name] for name in ("shape", "encoding", "maximum", "error")}
+    return decode(Encoded(**header, data=reply.data or b""))
 
 
 def test_a_record_is_described() -> None:
@@ -117,22 +102,11 @@ def test_a_long_text_is_described_in_parts() -> None:
         cross_attentions=[weights], encoder_tokens=texts, decoder_tokens=["q"]
     )
     server = RecordServer(record)
-    replies = [server.reply("describe", {})]
-    while len(replies) < replies[0].header["parts"]:
-        replies.append(server.reply("describe", {"part": len(replies)}))
-    data = [reply.data or b"" for reply in replies]
-    assert max(map(len, data)) <= MAX_REPLY_BYTES
-    assert json.loads(zlib.decompress(b"".join(data))) == json.loads(json.dumps(describe(record)))
+    reply = joined_reply(server, "describe", {})
+    sent = json.loads(zlib.decompress(reply.data or b""))
+    assert sent == json.loads(json.dumps(describe(record)))
     with pytest.raises(ValueError, match="part"):
-        server.reply("describe", {"part": len(replies)})
-
-
-def test_a_record_with_numbers_from_numpy_is_described_too() -> None:
-    numbers: Any = np.arange(2)
-    record = AttentionRecord.from_weights(
-        [shares(1, 2, 2) * 2] * 2, ["a", "b"], layers=numbers, normalized=False
-    )
-    json.dumps(describe(record), allow_nan=False)
+        server.reply("describe", {"part": reply.header["parts"]})
 
 
 @given(st.data(), heads_lists, st.sampled_from(["float32", "uint8"]))
@@ -152,44 +126,18 @@ def test_blocks_are_slices_of_the_weights(
     json.dumps(reply.header, allow_nan=False)
 
 
-def test_blocks_of_weights_above_one_contain_their_maximum() -> None:
-    weights = shares(2, 3, 3) * 40
-    record = AttentionRecord.from_weights([weights], list("abc"), normalized=False)
-    block = BLOCK | {"layer": 0, "heads": [0, 1], "rows": [0, 3], "columns": [0, 3]}
-    reply = RecordServer(record).reply("block", block)
-    assert reply.header["maximum"] == pytest.approx(weights.max())
-    assert_allclose(values_of(reply), weights, atol=reply.header["error"])
-
-
-def long_record(heads: int, queries: int, keys: int) -> AttentionRecord:
-    attention = QueryKeyAttention(vectors(heads, queries, 2), vectors(1, keys, 2, seed=1), 1.0)
-    tokens = Tokens.of(["a"] * queries), Tokens.of(["b"] * keys)
-    return AttentionRecord({"self": AttentionStack("self", {1: attention}, *tokens)})
-
-
-@pytest.mark.parametrize(("columns", "fits"), [(250, True), (251, False)])
-def test_a_reply_is_at_most_a_megabyte(columns: int, fits: bool) -> None:
-    server = RecordServer(long_record(2, 500, 1100))
-    block = BLOCK | {"heads": [0, 1], "rows": [0, 500], "columns": [0, columns]}
-    if fits:
-        data = server.reply("block", block).data
-        assert data is not None
-        assert len(data) == MAX_REPLY_BYTES
-    else:
-        with pytest.raises(ValueError, match=r"a block have 100\d000 bytes, more than the 1000000"):
-            server.reply("block", block)
-
-
-def test_scores_of_all_heads() -> None:
-    looks_back = np.eye(4, k=-1, dtype=np.float32)
-    looks_back[0, 0] = 1
-    uniform = np.tril(np.ones((4, 4), np.float32))
-    uniform /= uniform.sum(axis=1, keepdims=True)
-    record = AttentionRecord.from_weights([np.stack([looks_back, uniform])], words(4))
-    request = {"stack": "self", "pattern": "previous token"}
-    reply = RecordServer(record).reply("scores", request)
-    # The first query has no previous token. The others give 1/2, 1/3 and 1/4.
-    assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
+def test_a_reply_is_at_most_a_megabyte() -> None:
+    attention = QueryKeyAttention(vectors(2, 500, 2), vectors(1, 1100, 2, seed=1), 1.0)
+    tokens = Tokens.of(["a"] * 500), Tokens.of(["b"] * 1100)
+    server = RecordServer(
+        AttentionRecord({"self": AttentionStack("self", {1: attention}, *tokens)})
+    )
+    block = BLOCK | {"heads": [0, 1], "rows": [0, 500]}
+    data = server.reply("block", block | {"columns": [0, 250]}).data
+    assert data is not None
+    assert len(data) == MAX_REPLY_BYTES
+    with pytest.raises(ValueError, match="a block have 1004000 bytes, more than the 1000000"):
+        server.reply("block", block | {"columns": [0, 251]})
 
 
 def test_scores_of_a_long_text_are_estimated_from_some_queries(
@@ -222,36 +170,19 @@ class Pages:
         return "head-view.html", (f"{state['token']}é" * 2_500_000)[:2_400_000]
 
 
-def test_the_parts_of_a_page_join_to_the_page() -> None:
-    pages = Pages()
-    server = RecordServer(given_record(), page=pages)
-    state = {"token": 1}
-    first = server.reply("page", {"part": 0, "state": state})
-    other_parts = range(1, first.header["parts"])
-    replies = [
-        first,
-        *(server.reply("page", {"part": i, "state": dict(state)}) for i in other_parts),
-    ]
-    pieces = [reply.data for reply in replies if reply.data is not None]
-    assert all(0 < len(piece) <= MAX_REPLY_BYTES for piece in pieces)
-    assert b"".join(pieces).decode() == pages(state)[1]
-    assert {json.dumps(reply.header) for reply in replies} == {
-        '{"parts": 4, "name": "head-view.html"}'
-    }
-    # Once by the server, and once by this test.
-    assert pages.made == 2
-
-
 def test_two_tabs_that_request_pages_at_once_get_their_own() -> None:
     pages = Pages()
     server = RecordServer(given_record(), page=pages)
     states: list[dict[str, Any]] = [{"token": 1}, {"token": 2}]
-    fetched = [b"", b""]
+    pieces: list[list[bytes]] = [[], []]
     for part in range(4):
         for tab, state in enumerate(states):
-            fetched[tab] += server.reply("page", {"part": part, "state": state}).data or b""
+            reply = server.reply("page", {"part": part, "state": state})
+            assert reply.header == {"parts": 4, "name": "head-view.html"}
+            pieces[tab].append(reply.data or b"")
     assert pages.made == 2
-    assert [page.decode() for page in fetched] == [pages(state)[1] for state in states]
+    assert max(map(len, pieces[0])) <= MAX_REPLY_BYTES
+    assert [b"".join(data).decode() for data in pieces] == [pages(state)[1] for state in states]
 
 
 def test_a_page_that_takes_long_is_made_in_steps(
@@ -282,14 +213,12 @@ def test_a_page_that_takes_long_is_made_in_steps(
     last = server.reply("page", request)
     assert (last.header, last.data) == ({"parts": 1, "name": "x.html"}, b"page")
     assert started == [{"token": 1}]
-    # An interrupted page starts again. The record caches partial results.
-    server.reply("page", request)
-    server.reply("page", {"part": 0, "state": {"stop": 2}})
+    # An interrupted page starts again.
+    interrupted = {"part": 0, "state": {"stop": 2}}
+    server.reply("page", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        server.reply("page", {"part": 0, "state": {"stop": 2}})
-    assert server.reply("page", {"part": 0, "state": {"stop": 2}}).header == {
-        "pending": {"doing": "strongest keys", "progress": 0.25, "seconds_left": None}
-    }
+        server.reply("page", interrupted)
+    assert server.reply("page", interrupted).header["pending"]["progress"] == 0.25
 
 
 def test_images_are_described_and_sent_as_they_are() -> None:
@@ -310,19 +239,8 @@ def test_an_image_that_is_too_large_is_averaged() -> None:
     small = run_steps(average_image(image, 104))
     assert small.shape == (3, 4, 3)
     assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())
-    assert_array_equal(small[2, 3], image[4, 6])
     assert_array_equal(small[1, 3], image[2:4, 6].mean(0).round())
-    assert run_steps(average_image(image, 36)).shape == (3, 4, 3)
     assert run_steps(average_image(image, 35)).shape == (2, 3, 3)
-    assert run_steps(average_image(image, 3)).shape == (1, 1, 3)
     assert run_steps(average_image(image, 105)) is image
     with pytest.raises(ValueError, match="max_bytes=2 must be at least 3"):
         run_steps(average_image(image, 2))
-
-
-def test_large_images_stay_under_a_megabyte() -> None:
-    image = np.full((2_000, 900, 3), (10, 20, 30), np.uint8)
-    record = AttentionRecord(given_record().stacks, images=[image])
-    reply = RecordServer(record).reply("image", {"index": 0})
-    assert reply.header == {"height": 667, "width": 300}
-    assert reply.data == bytes((10, 20, 30)) * 667 * 300

@@ -9,9 +9,8 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-import attnviz.record.stack
 from attnviz import analysis
-from attnviz.record.attention import QueryKeyAttention, StoredWeights
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord
@@ -22,50 +21,25 @@ from attnviz.server.server import RecordServer
 from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps
 from models.counting import LiveTensors
-from unit.layers import random_numbers, stack_of
 from unit.records import difference_record, vectors, words
 
 
-def signed_stack(*shape: int) -> AttentionStack:
-    numbers = torch.from_numpy(random_numbers(*shape))
-    return stack_of(StoredWeights(numbers), signed=True)
-
-
 def test_a_signed_stack_is_described() -> None:
-    (described,) = describe(difference_record())["stacks"]
-    largest = max(
-        np.abs(difference_record().stack().weights(layer=0, head=head)).max() for head in range(4)
-    )
-    assert described["signed"] is True
-    assert described["measure"] == "difference"
-    assert described["normalized"] is False
+    record = difference_record()
+    (described,) = describe(record)["stacks"]
+    largest = np.abs(record.stack().weights(layer=0)).max()
     assert described["maximum"] == pytest.approx(largest)
-    assert (described["patterns"], described["vectors"]) == ([], False)
-    assert "sampled" not in described
-    (plain,) = describe(AttentionRecord.from_weights([[[[1.0]]]], ["a"]))["stacks"]
-    assert plain.keys().isdisjoint({"signed", "measure"})
-
-
-def test_the_maximum_of_many_differences_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attnviz.record.stack, "_MAX_WEIGHTS_READ", 100)
-    assert difference_record().stack().maximum == 1.0
-    # The bound of stored numbers is their largest absolute value.
-    assert signed_stack(2, 20, 20).maximum == np.abs(random_numbers(2, 20, 20)).max()
-
-
-def test_requests_for_weights_refuse_a_difference() -> None:
-    server = RecordServer(difference_record())
-    request: dict[str, Any] = {"stack": "self: b − a", "layer": 0}
-    with pytest.raises(ValueError, match="scores of patterns are defined for attention weights,"):
-        server.reply("scores", request | {"pattern": "self"})
-    with pytest.raises(ValueError, match="stack 'self: b − a', layer 0, has no queries and keys"):
-        server.reply("vectors", request | {"head": 0, "token": 3, "keys": [0, 3]})
+    assert (described["signed"], described["measure"]) == (True, "difference")
+    assert (described["normalized"], described["patterns"]) == (False, [])
+    assert described["vectors"] is False
 
 
 def test_analyses_of_weights_refuse_signed_numbers() -> None:
     record = difference_record()
     assert analysis.patterns_of(record) == ()
     assert analysis.distinct_head(record) is None
+    assert record.stack().exact_zeros(layer=0, head=0) is None
+    server, request = RecordServer(record), {"stack": "self: b − a", "layer": 0}
     message = "are defined for attention weights, but stack 'self: b − a' has signed values"
     for analyse in (
         lambda: analysis.head_scores(record, "self: b − a"),
@@ -73,11 +47,12 @@ def test_analyses_of_weights_refuse_signed_numbers() -> None:
         lambda: analysis.head_entropy(record),
         lambda: analysis.uniform_scores(record, "entropy"),
         lambda: record.sources(5),
+        lambda: server.reply("scores", request | {"pattern": "self"}),
     ):
         with pytest.raises(ValueError, match=message):
             analyse()
-    assert record.stack().exact_zeros(layer=0, head=0) is None
-    assert signed_stack(1, 2, 2).exact_zeros(layer=3, head=0) is None
+    with pytest.raises(ValueError, match="stack 'self: b − a', layer 0, has no queries and keys"):
+        server.reply("vectors", request | {"head": 0, "token": 3, "keys": [0, 3]})
 
 
 def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:

@@ -19,7 +19,6 @@ from attnviz.server.strongest import Strongest, find_strongest_keys
 from attnviz.utils.progress import run_steps
 from unit.formulas import Floats, weights_of
 from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
-from unit.long_records import NEEDLE, long_record
 from unit.records import captured_record
 
 
@@ -101,35 +100,14 @@ def test_a_pair_selects_the_keys_of_one_text() -> None:
     assert_allclose(strongest.sums, np.stack(expected_sums, axis=2), atol=2e-6)
 
 
-def test_one_distant_key_is_found() -> None:
-    tokens = 5000
-    record = long_record(tokens)
-    query, key = (int(share * tokens) for share in NEEDLE)
-    rows = slice(query - 1, query + 1)
-    strongest = strongest_keys(record.stack(), layer=0, heads=[3], rows=rows, k=1)
-    assert strongest.keys[0, 1, 0] == key
-    assert strongest.weights[0, 1, 0] > 0.9
-    assert strongest.keys[0, 0, 0] != key
-
-
 def test_the_reply_contains_its_shape() -> None:
-    server = RecordServer(captured_record())
-    request = {
-        "stack": "self",
-        "layer": 2,
-        "heads": [0, 3],
-        "rows": [1, 5],
-        "k": 2,
-        "combine": "separate",
-        "leave_out": [],
-        "pair": "all",
-    }
-    reply = server.reply("strongest", request)
+    options: dict[str, Any] = {"layer": 2, "heads": [0, 3], "k": 2, "combine": "separate"}
+    options |= {"leave_out": [], "pair": "all"}
+    record = captured_record()
+    reply = RecordServer(record).reply("strongest", options | {"stack": "self", "rows": [1, 5]})
     assert reply.header == {"shape": (2, 4, 2)}
     assert reply.data is not None
-    expected = strongest_keys(
-        captured_record().stack(), layer=2, heads=[0, 3], rows=slice(1, 5), k=2
-    )
+    expected = strongest_keys(record.stack(), **options, rows=slice(1, 5))
     assert np.frombuffer(reply.data, "<i4", 16).tolist() == expected.keys.ravel().tolist()
     numbers = np.frombuffer(reply.data, "<f4")[16:]
     assert_array_equal(numbers[:16], expected.weights.ravel())
