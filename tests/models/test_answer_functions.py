@@ -34,29 +34,8 @@ def early_logit(output: Any) -> torch.Tensor:
     return logit
 
 
-def pretrained_word(output: Any) -> float:
-    return float(output.prediction_logits[0, 4, 7] - output.seq_relationship_logits[0, 1])
-
-
-KINDS: dict[str, tuple[str, str, Any]] = {
-    "question answering": (
-        "BertForQuestionAnswering",
-        "bert.encoder.layer.{}.attention.output.dense",
-        start_of_span,
-    ),
-    "pretraining": (
-        "BertForPreTraining",
-        "bert.encoder.layer.{}.attention.output.dense",
-        pretrained_word,
-    ),
-    "decoder": ("LlamaForCausalLM", "model.layers.{}.self_attn.o_proj", early_logit),
-}
-
-
-@pytest.fixture(params=list(KINDS))
-def question(request: pytest.FixtureRequest) -> tuple[Any, str, Any]:
-    name, projection, function = KINDS[request.param]
-    return built(name, SIZE), projection, function
+#: Path of the output projection of each layer of BERT.
+BERT = "bert.encoder.layer.{}.attention.output.dense"
 
 
 def by_hand(
@@ -80,8 +59,15 @@ def by_hand(
             hook.remove()
 
 
-def test_effects_of_heads_equal_ablation_by_hand(question: tuple[Any, str, Any]) -> None:
-    model, projection, function = question
+@pytest.mark.parametrize(
+    ("name", "projection", "function"),
+    [
+        ("BertForQuestionAnswering", BERT, start_of_span),
+        ("LlamaForCausalLM", "model.layers.{}.self_attn.o_proj", early_logit),
+    ],
+)
+def test_effects_of_heads_equal_ablation_by_hand(name: str, projection: str, function: Any) -> None:
+    model = built(name, SIZE)
     before = by_hand(model, function)
     effects = av.head_effects(model, GIVEN, answer=function)
     assert effects.measure == f"value of {function.__name__}"
@@ -94,24 +80,15 @@ def test_effects_of_heads_equal_ablation_by_hand(question: tuple[Any, str, Any])
         [before, before + effects[1][2]], abs=1e-5
     )
     assert str(effect).startswith(f"value of {function.__name__}: ")
-    # The effect over several texts is a mean with a standard error.
-    several = av.head_effects(
-        model, [IDS[0, :8], IDS[0]], answer=[function, function], progress=False
-    )
-    one = av.head_effects(model, IDS[:, :8], answer=function)
-    assert several[1] == pytest.approx((one[1] + effects[1]) / 2, abs=1e-5)
-    assert several.standard_errors is not None
-    assert several.standard_errors[1] == pytest.approx(np.abs(one[1] - effects[1]) / 2, abs=1e-5)
 
 
 def test_the_answer_of_a_reranker_is_its_single_logit() -> None:
     model = built("BertForSequenceClassification", {**SIZE, "num_labels": 1})
-    projection = KINDS["pretraining"][1].format(1)
 
     def score(output: Any) -> Any:
         return output.logits[0, 0]
 
-    expected = [by_hand(model, score, projection, head) for head in range(4)]
+    expected = [by_hand(model, score, BERT.format(1), head) for head in range(4)]
     effects = av.head_effects(model, GIVEN)
     assert effects.measure == "value of score"
     assert effects[1] == pytest.approx(np.array(expected) - by_hand(model, score), abs=1e-5)
@@ -123,14 +100,12 @@ def test_the_answer_of_a_reranker_is_its_single_logit() -> None:
 def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     model = built("BertForQuestionAnswering", SIZE)
     before = by_hand(model, widest)
-    expected, changes = [], dict[str, Any]()
+    expected = []
     for token in range(COUNT):
         mask = torch.ones_like(IDS)
         mask[0, token] = 0
-        changes = (
-            {"attention_mask": mask} if removal == "mask" else {"input_ids": IDS[mask > 0][None]}
-        )
-        expected.append(by_hand(model, widest, **changes))
+        changed = {"mask": {"attention_mask": mask}, "delete": {"input_ids": IDS[mask > 0][None]}}
+        expected.append(by_hand(model, widest, **changed[removal]))
     effects = av.token_effects(model, GIVEN, answer=widest, removal=removal)
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
     curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
@@ -153,10 +128,7 @@ def test_a_view_measures_a_function() -> None:
     with pytest.raises(ValueError, match=r"no logits.*Pass a function"):
         answer_to()
     view.answer = start_of_span
-    before, after = (
-        by_hand(model, start_of_span, *where)
-        for where in ((), (KINDS["question answering"][1].format(1), 2))
-    )
+    before, after = (by_hand(model, start_of_span, *where) for where in ((), (BERT.format(1), 2)))
     assert answer_to()["sentence"] == f"Unchanged. Value of start_of_span: {before:.1f}."
     outcome = answer_to(ABLATE)
     assert [outcome["before"], outcome["after"]] == pytest.approx([before, after], abs=1e-5)

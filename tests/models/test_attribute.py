@@ -15,8 +15,6 @@ from torch import nn
 import attnviz as av
 from attnviz.interventions.attributed import (
     GradientAttribution,
-    NormAttribution,
-    uniform_share_of_first,
 )
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
@@ -146,8 +144,6 @@ def test_the_largest_attribution_is_bounded_without_computing_all(at: Any) -> No
             # keys.
             off = relative_error(attention.base) + 2 * 8 * UNIT
             assert attention.bound == pytest.approx(most, rel=off)
-    norms = NormAttribution(attention.base, torch.rand(2, 300))
-    assert norms.bound == float(norms.norms.max())
 
 
 def test_requests_for_131072_tokens_make_no_matrix_of_all_pairs() -> None:
@@ -156,13 +152,10 @@ def test_requests_for_131072_tokens_make_no_matrix_of_all_pairs() -> None:
     tokens = Tokens.of([f"t{index}" for index in range(count)])
     stack = AttentionStack("self", {0: attention}, tokens, signed=True, measure="gradient")
     server = RecordServer(AttentionRecord({"self": stack}))
-    last = [count - 4, count]
-    request: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [1]}
     with LiveTensors() as tensors:
         maps = whole_reply(server, "maps", {"stack": "self", "layer": 0, "size": 32})
-        block = whole_reply(server, "block", request | {"rows": last, "columns": last})
         strongest = run_steps(
-            find_strongest_keys(stack, layer=0, heads=[1], rows=slice(*last), k=2)
+            find_strongest_keys(stack, layer=0, heads=[1], rows=slice(count - 4, count), k=2)
         )
     assert tensors.largest < 40_000_000
     assert maps.data is not None
@@ -170,16 +163,10 @@ def test_requests_for_131072_tokens_make_no_matrix_of_all_pairs() -> None:
     # The reference is computed for the last query.
     q, v = attention.base.vectors.queries[1].double(), attention.values[0].double()  # type: ignore[union-attr]
     weights = torch.softmax(q[-1] @ q.T * 8**-0.5, dim=0)
-    slope = attention.gradients[1, -1].double()
-    numbers = v @ slope
-    expected = (weights * numbers).numpy()
+    expected = (weights * (v @ attention.gradients[1, -1].double())).numpy()
     most = np.argsort(-np.abs(expected))[:2]
-    scale = np.abs(expected).max()
     assert strongest.keys[0, 3].tolist() == most.tolist()
-    assert np.abs(strongest.weights[0, 3] - expected[most]).max() < 1e-4 * scale
-    assert block.data is not None
-    row = np.frombuffer(block.data, "<f4").reshape(4, 4)[3]
-    assert np.abs(row - expected[-4:]).max() < 1e-4 * scale
+    assert strongest.weights[0, 3] == pytest.approx(expected[most], rel=1e-4)
 
 
 def test_integrated_gradients_add_up_to_the_effect_of_a_layer() -> None:
@@ -193,43 +180,21 @@ def test_integrated_gradients_add_up_to_the_effect_of_a_layer() -> None:
     assert any("sum of a layer's numbers differs" in note for note in record.notes)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
-def test_value_norms_are_those_of_the_projected_values(
-    kind: str, register: Callable[..., str]
-) -> None:
-    model = make_model(kind)
-    inputs = {"input_ids": IDS}
-    layer, head = 1, 2
-    name = {
-        "gpt2": "transformer.h.1.attn.c_proj",
-        "llama": "model.layers.1.self_attn.o_proj",
-        "bert": "bert.encoder.layer.1.attention.output.dense",
-    }[kind]
-    projection = model.get_submodule(name)
-    matrix = projection.weight if kind == "gpt2" else projection.weight.T
-    values: list[torch.Tensor] = []
-
-    def look(
-        module: Any, query: Any, key: Any, value: torch.Tensor, *more: Any, **named: Any
-    ) -> Any:
-        if module.layer_idx == layer:
-            values.append(value)
-        return transformers.integrations.sdpa_attention.sdpa_attention_forward(
-            module, query, key, value, *more, **named
-        )
-
-    looked = copy.deepcopy(model)
-    looked.set_attn_implementation(register("look", look))
-    with torch.no_grad():
-        looked(IDS)
-    group = 2 if kind == "llama" else 1
-    own = values[0][0, head // group] @ matrix[head * 12 : (head + 1) * 12]
-    weights = av.extract(model, inputs).stack().weights(layer=layer, head=head)
+def test_value_norms_are_those_of_the_projected_values() -> None:
+    model, inputs = make_model("llama"), {"input_ids": IDS}
+    attention = model.model.layers[1].self_attn
+    projected: list[torch.Tensor] = []
+    attention.v_proj.register_forward_hook(lambda *args: projected.append(args[2][0].detach()))
+    weights = av.extract(model, inputs).stack().weights(layer=1)
     stack = av.attribute(model, inputs, method="value norm").stack()
     assert not stack.signed
     assert not stack.normalized
-    expected = weights * own.norm(dim=-1).detach().numpy()
-    assert close(stack.weights(layer=layer, head=head), expected)
+    matrix = attention.o_proj.weight.detach().T
+    for head in range(4):
+        # Two query heads share a value head. Each head has 12 numbers.
+        values = projected[0][:, head // 2 * 12 :][:, :12]
+        norms = (values @ matrix[head * 12 : (head + 1) * 12]).norm(dim=-1).numpy()
+        assert close(stack.weights(layer=1, head=head), weights[head] * norms)
 
 
 def test_an_answer_may_be_a_function() -> None:
@@ -239,11 +204,10 @@ def test_an_answer_may_be_a_function() -> None:
         difference: torch.Tensor = outputs.logits[0, -1, PAIR[0]] - outputs.logits[0, -1, PAIR[1]]
         return difference
 
-    for method in ("gradient", "integrated gradients"):
-        by_name = av.attribute(model, inputs, answer=PAIR, method=method).stack()
-        own = av.attribute(model, inputs, answer=logit_difference, method=method)
-        assert close(own.stack().weights(layer=1), by_name.weights(layer=1))
-        assert "Attributed number: the value of logit_difference." in own.notes
+    expected = av.attribute(model, inputs, answer=PAIR).stack().weights(layer=1)
+    record = av.attribute(model, inputs, answer=logit_difference)
+    assert close(record.stack().weights(layer=1), expected)
+    assert "Attributed number: the value of logit_difference." in record.notes
 
 
 def test_stacks_of_windows_are_left_out_and_named() -> None:
@@ -251,12 +215,11 @@ def test_stacks_of_windows_are_left_out_and_named() -> None:
         image_size=32, patch_size=2, embed_dim=24, depths=[1, 1], num_heads=[2, 4], window_size=8
     )
     model = transformers.SwinForImageClassification(config).eval()
-    for method in ("gradient", "value norm"):
-        record = av.attribute(model, {"pixel_values": torch.rand(1, 3, 32, 32)}, method=method)
-        # In the second stage one window is the whole image.
-        assert list(record.stacks) == ["vision stage 2"]
-        assert record.stack().weights(layer=1).shape == (4, 64, 64)
-        assert "stack “vision stage 1”" in record.notes[-1]
+    record = av.attribute(model, {"pixel_values": torch.rand(1, 3, 32, 32)})
+    # In the second stage one window is the whole image.
+    assert list(record.stacks) == ["vision stage 2"]
+    assert record.stack().weights(layer=1).shape == (4, 64, 64)
+    assert "stack “vision stage 1”" in record.notes[-1]
 
 
 @pytest.mark.parametrize(
@@ -264,15 +227,9 @@ def test_stacks_of_windows_are_left_out_and_named() -> None:
     [
         ("gpt2", {"method": "gradients"}, ValueError, "method='gradients' must be one of 'grad"),
         ("gpt2", {"method": "integrated gradients", "steps": 0}, ValueError, "steps=0"),
-        ("gpt2", {"method": "integrated gradients", "steps": 1000}, ValueError, "steps=1000"),
-        ("gpt2", {"method": "value norm", "answer": 3}, ValueError, "no answer"),
         ("gpt2", {"method": "rollout", "answer": 3}, ValueError, "'rollout' has no answer"),
         ("gpt2", {"method": "rollout", "layers": [1]}, ValueError, "Do not pass layers"),
-        ("albert", {}, ValueError, "no logits"),
-        *(
-            ("gpt2", {"method": method, "answer": lambda _: 1.0}, ValueError, "without a gradient")
-            for method in ("gradient", "integrated gradients", "direct")
-        ),
+        ("gpt2", {"answer": lambda _: 1.0}, ValueError, "without a gradient"),
         ("bloom", {"answer": PAIR}, NotImplementedError, "cannot be attributed"),
     ],
 )
@@ -298,7 +255,10 @@ def test_rollout_multiplies_the_layers() -> None:
             record.stack().weights(layer=layer, head=0, rows=slice(3, 5)), weights[3:5]
         )
     causal = av.attribute(make_model("gpt2"), inputs, method="rollout")
-    assert any("the first token gets" in note for note in causal.notes)
+    matrix = (np.tri(9) / np.arange(1, 10)[:, None] + np.eye(9)) / 2
+    share = np.linalg.matrix_power(matrix, 3)[-1, 0]
+    # With uniform attention in three layers, this share of the last row falls on the first token.
+    assert any(f"the first token gets {share:.0%}" in note for note in causal.notes)
 
 
 def test_relevance_is_the_recursion_of_its_paper(register: Callable[..., str]) -> None:
@@ -311,33 +271,23 @@ def test_relevance_is_the_recursion_of_its_paper(register: Callable[..., str]) -
     assert not record.stack().signed
 
 
-def test_uniform_attention_accumulates_on_the_first_token() -> None:
-    matrix = (np.tri(12) / np.arange(1, 13)[:, None] + np.eye(12)) / 2
-    expected = np.linalg.matrix_power(matrix, 5)[-1, 0]
-    assert uniform_share_of_first(12, 5) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
     model = make_model(kind)
     record = av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="direct").stack()
     if kind == "gpt2":
-        blocks, norm = model.transformer.h, model.transformer.ln_f
-        projections = [block.attn.c_proj for block in blocks]
+        norm = model.transformer.ln_f
+        projections = [block.attn.c_proj for block in model.transformer.h]
         matrices = [projection.weight for projection in projections]
     else:
-        blocks, norm = model.model.layers, model.model.norm
-        projections = [block.self_attn.o_proj for block in blocks]
+        norm = model.model.norm
+        projections = [block.self_attn.o_proj for block in model.model.layers]
         matrices = [projection.weight.T for projection in projections]
     inputs_of: dict[Any, torch.Tensor] = {}
-    handles = [
+    for hooked in (*projections, norm):
         hooked.register_forward_pre_hook(lambda module, args: inputs_of.update({module: args[0]}))
-        for hooked in (*projections, norm)
-    ]
     with torch.no_grad():
         model(IDS, use_cache=False)
-    for handle in handles:
-        handle.remove()
     stream = inputs_of[norm][0, -1].detach()
     unembedding = model.lm_head.weight.detach()
     towards = norm.weight.detach() * (unembedding[PAIR[0]] - unembedding[PAIR[1]])
@@ -358,9 +308,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
             assert not weights[:-1].any()
 
 
-@pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("kind", ["bert", "gemma2"])
-def test_direct_attribution_refuses_norms_after_layers(kind: str, frozen: bool) -> None:
-    model = make_model(kind).requires_grad_(not frozen)
+def test_direct_attribution_refuses_norms_after_layers(kind: str) -> None:
     with pytest.raises(NotImplementedError, match="other modules lie between"):
-        av.attribute(model, {"input_ids": IDS}, answer=PAIR, method="direct")
+        av.attribute(make_model(kind), {"input_ids": IDS}, answer=PAIR, method="direct")
