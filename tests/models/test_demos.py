@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,12 +33,7 @@ from train_demos.shapes import draw_shapes, patches_of
 from train_demos.vocabulary import WORDS
 
 HOME = Path(demos.__file__).parent
-CLASSES = {
-    "decoder": transformers.GPT2LMHeadModel,
-    "encoder-decoder": transformers.BartForConditionalGeneration,
-    "vision": transformers.ViTForImageClassification,
-    "vision-language": transformers.LlavaForConditionalGeneration,
-}
+
 # Fields of a model's output with the weights of each stack.
 STACKS = {
     "decoder": {"self": "attentions"},
@@ -75,12 +69,6 @@ def stacked(layers: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
     return weights
 
 
-def of_heads(scores: NDArray[Any]) -> NDArray[Any]:
-    """Return the mean over examples, (layers, heads)."""
-    mean: NDArray[Any] = scores.mean(axis=1)
-    return mean
-
-
 # --- the decoder
 
 
@@ -93,8 +81,8 @@ def test_the_decoder_repeats_random_words(length: int) -> None:
     predicted = outputs.logits.argmax(dim=-1).numpy()
     assert (predicted[:, length:-1] == rows[:, length + 1 :]).mean() > 0.97
     weights = stacked(outputs.attentions)
-    previous = of_heads(patterns.previous_token(weights)).max(axis=1)
-    induction = of_heads(patterns.repeated_induction(weights, length)).max(axis=1)
+    previous = patterns.previous_token(weights).mean(axis=1).max(axis=1)
+    induction = patterns.repeated_induction(weights, length).mean(axis=1).max(axis=1)
     assert previous.max() > 0.9
     assert induction.max() > 0.8
     # The induction head reads the output of the previous-token head, so it is in a later layer.
@@ -126,14 +114,12 @@ def test_the_decoder_finds_the_antecedent_and_attends_to_it(generator: np.random
     sentences = [antecedent_sentence(generator, held_out=True) for _ in range(150)]
     right, on_source, on_distractor = completions(sentences)
     assert np.mean(right) > 0.97
-    head = np.unravel_index(of_heads(on_source).argmax(), of_heads(on_source).shape)
-    assert of_heads(on_source)[head] > 0.8
-    assert of_heads(on_distractor)[head] < 0.2
-
-
-def test_the_decoder_predicts_who_receives_the_object(generator: np.random.Generator) -> None:
-    sentences = [recipient_sentence(generator, held_out=True) for _ in range(100)]
-    assert np.mean(completions(sentences)[0]) > 0.97
+    source, distractor = on_source.mean(axis=1), on_distractor.mean(axis=1)
+    assert source.max() > 0.8
+    assert distractor.flat[source.argmax()] < 0.2
+    # The demo decoder also completes sentences about the recipient of an object.
+    recipients = [recipient_sentence(generator, held_out=True) for _ in range(100)]
+    assert np.mean(completions(recipients)[0]) > 0.97
 
 
 def test_the_word_tokenizer_returns_the_offsets_of_words() -> None:
@@ -180,20 +166,9 @@ def test_cross_attention_aligns_month_and_day(dates: list[WrittenDate]) -> None:
     for on_field, off_field, positions in ((months, days, (5, 6)), (days, months, (8, 9))):
         for position in positions:
             row = weights[..., position : position + 1, :]
-            scores = of_heads(patterns.mass_on(row, on_field))
-            head = np.unravel_index(scores.argmax(), scores.shape)
-            assert scores[head] > 0.6
-            assert of_heads(patterns.mass_on(row, off_field))[head] < 0.25
-
-
-def test_the_character_tokenizer_encodes_and_decodes() -> None:
-    tokenizer = loaded("encoder-decoder")[1]
-    text = demos.example("encoder-decoder")["inputs"]
-    encoded = tokenizer(text, return_offsets_mapping=True)
-    assert encoded["input_ids"][-1] == tokenizer.eos_token_id
-    assert tokenizer.unk_token_id not in encoded["input_ids"]
-    assert encoded["offset_mapping"][:-1] == [(at, at + 1) for at in range(len(text))]
-    assert tokenizer.decode(encoded["input_ids"], skip_special_tokens=True) == text
+            on, off = (patterns.mass_on(row, keys).mean(axis=1) for keys in (on_field, off_field))
+            assert on.max() > 0.6
+            assert off.flat[on.argmax()] < 0.25
 
 
 # --- the vision model
@@ -209,7 +184,7 @@ def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it() -> None:
     on_shape = np.pad(patches_of(masks), ((0, 0), (1, 0)))[:, None, None]
     cls = stacked(outputs.attentions)[..., :1, :]
     assert patches_of(masks).mean() < 0.3
-    assert of_heads(patterns.mass_on(cls, on_shape)).max() > 0.75
+    assert patterns.mass_on(cls, on_shape).mean(axis=1).max() > 0.75
 
 
 # --- the vision-language model
@@ -249,13 +224,12 @@ def test_heads_attend_to_the_shape_in_the_question(scenes: list[Scene]) -> None:
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     chosen, other = (
-        of_heads(patterns.mass_on(row, patches[:, shape, None, None])) for shape in (0, 1)
+        patterns.mass_on(row, patches[:, shape, None, None]).mean(axis=1) for shape in (0, 1)
     )
-    head = np.unravel_index((chosen - other).argmax(), chosen.shape)
     # Each shape has about a seventh of the patches.
     assert patches.mean() < 0.2
-    assert chosen[head] > 0.5
-    assert other[head] < 0.1
+    assert chosen.max() > 0.5
+    assert other.flat[chosen.argmax()] < 0.1
 
 
 # --- the examples
@@ -307,15 +281,8 @@ def test_held_out_pairs_are_not_in_the_training() -> None:
             sentences = [make(generator, held_out=held_out) for _ in range(1500)]
             assert all(s.words[s.answer] == s.words[s.source] for s in sentences)
             assert all(s.words[s.distractor] != s.words[s.answer] for s in sentences)
-            assert all(s.source < s.answer and s.distractor < s.answer for s in sentences)
-            assert {word for s in sentences for word in s.words} <= set(WORDS)
             pairs.append({frozenset((s.words[s.source], s.words[s.distractor])) for s in sentences})
         assert not pairs[0] & pairs[1]
-    example = demos.example("decoder")["inputs"]
-    animal_and_street = frozenset(("animal", "street"))
-    assert animal_and_street <= set(example.split())
-    trained = [antecedent_sentence(generator, held_out=False) for _ in range(3000)]
-    assert not any(animal_and_street <= set(sentence.words) for sentence in trained)
 
 
 def test_held_out_days_are_not_in_the_training() -> None:
@@ -343,25 +310,9 @@ def test_the_files_are_small_and_readable_and_store_float16() -> None:
             }
 
 
-@pytest.mark.parametrize("name", demos.NAMES)
-def test_a_demo_model_has_the_class_of_transformers(name: str) -> None:
-    model, _ = demos.load(name)
-    assert type(model) is CLASSES[name]
-    assert not model.training
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
-
-
 def test_the_error_for_an_unknown_name_lists_the_names() -> None:
-    for function in (demos.load, demos.example):
-        with pytest.raises(ValueError, match="'vision', 'vision-language', not 'bert'"):
-            function("bert")
-
-
-def test_the_shipped_sentences_are_held_out() -> None:
-    generator = np.random.default_rng(0)
-    drawn = [antecedent_sentence(generator, held_out=True).words for _ in range(60)]
-    assert demos.sentences() == [" ".join(words) for words in drawn]
+    with pytest.raises(ValueError, match="'vision', 'vision-language', not 'bert'"):
+        demos.load("bert")
 
 
 @pytest.mark.slow
@@ -374,10 +325,8 @@ def test_the_training_script_writes_a_model_that_loads(
     printed = capsys.readouterr()
     assert printed.out.startswith(f"{name}: ")
     assert "2/2" in printed.err
-    written = {file.name: file for file in (tmp_path / name).iterdir()}
+    written = {file.name for file in (tmp_path / name).iterdir()}
     shipped = {file.name for file in (HOME / name).iterdir()}
-    assert set(written) == shipped - {"example.png", "sentences.txt"}
-    assert {file.stat().st_mode & 0o777 for file in written.values()} == {0o644}
-    assert json.loads(written["config.json"].read_text())["dtype"] == "float32"
-    model = CLASSES[name].from_pretrained(tmp_path / name)
+    assert written == shipped - {"example.png", "sentences.txt"}
+    model = transformers.AutoModel.from_pretrained(tmp_path / name)
     assert next(model.parameters()).dtype == torch.float32
