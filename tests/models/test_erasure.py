@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -54,15 +53,12 @@ def test_the_smallest_sufficient_set_is_found(decoder: Any) -> None:
     tokens = av.sufficient_tokens(model, TEXT, **options)
     assert tokens.exact
     assert tokens.texts == ("wide",)
+    # The last token, 13, always stays. Without any other token the answer is “animal”.
     choice = range(13)
     assert without(model, options, choice) <= 0
-    alone = {
-        subset: without(model, options, [token for token in choice if token not in subset])
-        for subset in combinations(choice, 1)
-    }
-    best = max(alone, key=lambda subset: alone[subset])
-    assert tokens.positions == best
-    assert tokens.value == pytest.approx(alone[best], abs=1e-4)
+    alone = [without(model, options, set(choice) - {token}) for token in choice]
+    assert tokens.positions == (int(np.argmax(alone)),)
+    assert tokens.value == pytest.approx(max(alone), abs=1e-4)
 
 
 def test_the_sufficient_set_of_a_long_text_is_marked_as_inexact(decoder: Any) -> None:
@@ -78,18 +74,10 @@ def test_invalid_arguments_are_refused(decoder: Any) -> None:
     model, options = decoder
     with pytest.raises(ValueError, match=r"ranking has shape \(3,\)"):
         av.erasure_curve(model, TEXT, [1, 2, 3], **options)
-    with pytest.raises(TypeError, match="ranking='street' must have one number"):
-        av.erasure_curve(model, TEXT, "street", **options)
     with pytest.raises(ValueError, match="have the score NaN"):
         av.erasure_curve(model, TEXT, [np.nan] * 14, **options)
-    with pytest.raises(ValueError, match="random_orders"):
-        av.erasure_curve(model, TEXT, range(14), random_orders=0, **options)
-    for answer, message in (
-        (("animal", "street"), "more likely than the other"),
-        (lambda _: -1.0, r"value of the function is -1. Pass .* function that is"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            av.sufficient_tokens(model, TEXT, **(options | {"answer": answer}))
+    with pytest.raises(ValueError, match="more likely than the other"):
+        av.sufficient_tokens(model, TEXT, **(options | {"answer": ("animal", "street")}))
 
 
 def test_a_permutation_changes_the_answer_only_in_heads_that_matter(decoder: Any) -> None:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.hooks import RemovableHandle
-from transformers.modeling_utils import AttentionInterface
 
 import attnviz as av
 from attnviz.extraction import extract
-from attnviz.extraction.capture.dispatch import AttentionCall, Sink, report
 from attnviz.extraction.models import evaluate
 from attnviz.utils.cleanup import Cleanup
 from models.interrupts import state_of
@@ -24,14 +19,6 @@ from models.make_models import make_model
 from models.tiny import IDS, arguments_of
 
 KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
-
-
-@contextmanager
-def capturing(sink: Sink) -> Iterator[None]:
-    """Pass each attention call inside the context to `sink`."""
-    with Cleanup() as undo:
-        report(sink, undo)
-        yield
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -47,32 +34,6 @@ def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool
     assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
     assert any("training mode" in note for note in record.notes) == any(before["mode"])
-
-
-def test_the_gradient_mode_of_the_caller_is_kept() -> None:
-    model = make_model("gpt2")
-    assert torch.is_grad_enabled()
-    extract(model, IDS)
-    assert torch.is_grad_enabled()
-    with torch.inference_mode():
-        record = extract(model, IDS)
-    assert not isinstance(record, list)
-    assert record.stacks["self"].weights(layer=0).shape == (4, 10, 10)
-
-
-def test_nested_captures_restore_the_state() -> None:
-    model = make_model("gpt2")
-    original = AttentionInterface.__dict__["get_interface"]
-    outer: list[AttentionCall] = []
-    inner: list[AttentionCall] = []
-    with torch.no_grad(), capturing(outer.append):
-        model(IDS)
-        with capturing(inner.append):
-            model(IDS)
-        assert AttentionInterface.__dict__["get_interface"] is not original
-        model(IDS)
-    assert (len(outer), len(inner)) == (6, 3)
-    assert AttentionInterface.__dict__["get_interface"] is original
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -100,32 +61,21 @@ def test_the_last_capture_restores_the_mode_of_a_module(
     assert state_of([model]) == before
 
 
-def in_other_threads(model: Any, run: Callable[[], Any]) -> RemovableHandle:
-    """Run a function in another thread whenever this thread reaches the second layer."""
-    own = threading.get_ident()
-
-    def pause(*_: Any) -> None:
-        if threading.get_ident() == own:
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(run).result()
-
-    handle: RemovableHandle = model.transformer.h[1].attn.register_forward_pre_hook(pause)
-    return handle
-
-
-@pytest.mark.parametrize("way", ["weights", "value norm", "direct", "integrated", "generate"])
+@pytest.mark.parametrize(
+    "way", ["weights", "value norm", "direct", "integrated gradients", "generate"]
+)
 def test_forwards_in_other_threads_change_nothing(way: str) -> None:
     model = make_model("gpt2")
 
     def numbers() -> Any:
         if way == "weights":
-            return extract(model, IDS).stack().weights(layer=2)
-        if way == "generate":
-            change = av.Ablate(layers=1, heads=0)
-            return av.intervene(model, IDS, change, generate=3).stack().weights(layer=2)
-        method: Any = "integrated gradients" if way == "integrated" else way
-        answer = None if way == "value norm" else (3, 4)
-        record = av.attribute(model, IDS, method=method, answer=answer)
+            record: Any = extract(model, IDS)
+        elif way == "generate":
+            record = av.intervene(model, IDS, av.Ablate(layers=1, heads=0), generate=3)
+        else:
+            method: Any = way
+            answer = None if way == "value norm" else (3, 4)
+            record = av.attribute(model, IDS, method=method, answer=answer)
         return record.stack().weights(layer=2)
 
     @torch.no_grad()
@@ -133,7 +83,15 @@ def test_forwards_in_other_threads_change_nothing(way: str) -> None:
         model(IDS[:, :3])
 
     expected = numbers()
-    with in_other_threads(model, forward):
+    own = threading.get_ident()
+
+    def pause(*_: Any) -> None:
+        if threading.get_ident() == own:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(forward).result()
+
+    # Whenever this thread reaches the second layer, another thread runs a forward.
+    with model.transformer.h[1].attn.register_forward_pre_hook(pause):
         np.testing.assert_array_equal(numbers(), expected)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import threading
@@ -117,25 +116,6 @@ def test_forwards_and_training_in_other_threads_are_not_affected(dropping: Any) 
     assert all_losses == [train()]
     assert all_losses[0][-1] < all_losses[0][0]
     assert trained.training
-
-
-def test_tasks_of_an_event_loop_extract_the_same_weights(dropping: Any) -> None:
-    before, alone = mode_of(dropping), [weights(dropping, number) for number in range(2)]
-
-    async def task(number: int) -> Weights:
-        await asyncio.sleep(0)
-        return weights(dropping, number)
-
-    async def all_of_them() -> list[Weights]:
-        tasks = [task(number) for number in range(4)]
-        threads = [asyncio.to_thread(weights, dropping, number) for number in range(4)]
-        return await asyncio.gather(*tasks, *threads)
-
-    results = asyncio.run(all_of_them())
-    for number, result in enumerate(results):
-        # A worker has one thread, so its sums are rounded in another order.
-        assert np.allclose(result, alone[number % 2], atol=1e-6)
-    assert mode_of(dropping) == before
 
 
 def _send(queue: Any, model: Any) -> None:
