@@ -104,8 +104,10 @@ def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     for token in range(COUNT):
         mask = torch.ones_like(IDS)
         mask[0, token] = 0
-        changed = {"mask": {"attention_mask": mask}, "delete": {"input_ids": IDS[mask > 0][None]}}
-        expected.append(by_hand(model, widest, **changed[removal]))
+        changed: dict[str, Any] = {"attention_mask": mask}
+        if removal == "delete":
+            changed = {"input_ids": IDS[mask > 0][None]}
+        expected.append(by_hand(model, widest, **changed))
     effects = av.token_effects(model, GIVEN, answer=widest, removal=removal)
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
     curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
