@@ -16,6 +16,7 @@ from PIL import Image
 from attnviz import AttentionRecord
 from attnviz.extraction import extract
 from models.make_models import largest_error, make_model, reference
+from models.tiny import picture
 
 TEXT = "The cat sat on the mat."
 IDS = [7, 31, 12, 99, 5]
@@ -129,8 +130,6 @@ def test_a_target_of_a_decoder_continues_the_prompt(gpt2: Any, byte_tokenizer: A
 def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: Any) -> None:
     model = make_model(kind)
     record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
-    with pytest.raises(ValueError, match=r"target: the decoder of .* needs a text"):
-        extract(model, "The cat sat", tokenizer=piece_tokenizer)
     # In training, the decoder reads the labels shifted by one token.
     encoded = piece_tokenizer("The cat sat", return_tensors="pt")
     labels = piece_tokenizer(text_target="the dog", return_tensors="pt")["input_ids"]
@@ -143,11 +142,9 @@ def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: A
     assert largest_error(record, reference(model, arguments)) < 1e-4
     assert same(record, extract(model, {**encoded, "labels": labels}, tokenizer=piece_tokenizer))
     by_ids = extract(model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids)
-    # The target is unknown if only ids are passed, so that tokens have no predictions.
+    # If only ids are passed, the target is unknown, so the tokens have no predictions.
     tokens = record.stacks["decoder"].query_tokens
     assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
-    weights = by_ids.stacks["cross"].weights(layer=0)
-    assert np.array_equal(weights, record.stacks["cross"].weights(layer=0))
 
 
 def test_the_decoder_of_a_classifier_reads_the_text(piece_tokenizer: Any) -> None:
@@ -174,15 +171,16 @@ def test_each_text_of_a_list_has_its_target(kind: str, piece_tokenizer: Any) -> 
             assert one.stacks[name].query_tokens.ids == other.stacks[name].query_tokens.ids
             weights = other.stacks[name].weights(layer=1)
             assert np.abs(one.stacks[name].weights(layer=1) - weights).max() < 1e-5
-        predictions = (item.stacks["cross"].query_tokens.predictions for item in (one, other))
-        for a, b in zip(*predictions, strict=True):
-            assert (a.query, a.row, a.token.id) == (b.query, b.row, b.token.id)
-            assert a.token.probability == pytest.approx(b.token.probability, abs=1e-5)
+        probabilities = [
+            [item.token.probability for item in record.stacks["cross"].query_tokens.predictions]
+            for record in (one, other)
+        ]
+        assert probabilities[0] == pytest.approx(probabilities[1], abs=1e-5)
     with pytest.raises(ValueError, match="target must be a list with one entry for each of the 2"):
         extract(model, texts, target="it", **options)
 
 
-def test_text_for_a_folder_without_a_tokenizer(gpt2: Any, tmp_path: Path) -> None:
+def test_text_for_a_folder_without_a_tokenizer_is_refused(gpt2: Any, tmp_path: Path) -> None:
     # transformers makes an empty tokenizer for such a folder.
     gpt2.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="tokenizer: inputs contain text"):
@@ -217,7 +215,7 @@ def test_ids_are_read_in_every_form(gpt2: Any) -> None:
     assert [item.tokens.ids for item in batch] == [tuple(IDS), tuple(IDS[::-1])]
 
 
-@pytest.mark.parametrize("tensors", ["pt", "np", None])
+@pytest.mark.parametrize("tensors", ["pt", None])
 def test_the_output_of_a_tokenizer_is_an_input(
     tensors: str | None, gpt2: Any, byte_tokenizer: Any
 ) -> None:
@@ -225,7 +223,6 @@ def test_the_output_of_a_tokenizer_is_an_input(
     encoded.pop("token_type_ids", None)
     record = extract(gpt2, encoded)
     assert record.tokens.text == extract(gpt2, TEXT, tokenizer=byte_tokenizer).tokens.text
-    assert not any("#id" in note for note in record.notes)
 
 
 def test_a_padded_batch_keeps_the_data_of_the_tokenizer(word_tokenizer: Any) -> None:
@@ -244,28 +241,17 @@ def test_a_padded_batch_keeps_the_data_of_the_tokenizer(word_tokenizer: Any) -> 
         assert record.tokens.text == alone.tokens.text
 
 
-@pytest.fixture
-def processor() -> Any:
-    return transformers.ViTImageProcessor(size={"height": 32, "width": 32})
-
-
-@pytest.fixture
-def image() -> Image.Image:
-    pixels = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
-    return Image.fromarray(pixels)
-
-
-def test_an_image_is_read_in_every_form(processor: Any, image: Image.Image, tmp_path: Path) -> None:
+def test_an_image_is_read_in_every_form(tmp_path: Path) -> None:
     model = make_model("vit")
+    processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+    image = Image.fromarray(picture(40, 40))
     encoded = processor(images=image, return_tensors="pt")
     record = extract(model, encoded)
     assert list(record.stacks) == ["vision"]
     assert record.tokens.text[:6] == ("[CLS]", "0,0", "0,1", "0,2", "0,3", "1,0")
     assert record.tokens.special == (True, *[False] * 16)
-    assert same(record, extract(model, image, processor=processor))
-    assert same(record, extract(model, np.asarray(image), processor=processor))
-    assert same(record, extract(model, encoded["pixel_values"]))
-    assert same(record, extract(model, encoded["pixel_values"][0]))
+    for inputs in (image, np.asarray(image), encoded["pixel_values"], encoded["pixel_values"][0]):
+        assert same(record, extract(model, inputs, processor=processor))
     several = extract(model, [image, image], processor=processor, progress=False)
     assert same(several[1], record)
     model.save_pretrained(tmp_path)
@@ -275,25 +261,10 @@ def test_an_image_is_read_in_every_form(processor: Any, image: Image.Image, tmp_
     assert same(record, extract(pipeline, image))
 
 
-def test_ids_without_a_tokenizer_give_one_note_for_both_sides() -> None:
-    ids = torch.tensor([[3, 4, 5]])
-    record = extract(make_model("t5"), {"input_ids": ids, "decoder_input_ids": ids})
-    assert [note for note in record.notes if "#id" in note] == [
-        "No tokenizer was passed: tokens are shown as #id."
-    ]
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
-def test_ids_may_have_any_integer_type(gpt2: Any, dtype: torch.dtype) -> None:
-    ids = torch.tensor([[1, 2, 3]])
-    assert same(extract(gpt2, {"input_ids": ids.to(dtype)}), extract(gpt2, ids))
-
-
 @pytest.mark.parametrize(
     ("source", "name"),
     [
         ("google-bert/bert-base-uncased", "bert-base-uncased"),
-        ("/runs/sentiment/", "sentiment"),
         ("/runs/sentiment/checkpoint-500", "sentiment/checkpoint-500"),
         ("C:\\runs\\sentiment\\best_model", "sentiment/best_model"),
         ("/home/.cache/hub/models--openai--gpt2/snapshots/0f2a", "gpt2"),
@@ -325,67 +296,43 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     ("gpt2", "", {}, ValueError, "inputs: the text is empty"),
     ("gpt2", ("The cat", ""), {}, ValueError, "inputs: the second text is empty"),
     ("gpt2", [], {}, ValueError, "inputs: the list is empty"),
-    ("gpt2", ["The cat", ""], {}, ValueError, "inputs: the text is empty"),
     ("gpt2", {}, {}, ValueError, "inputs: the encoded batch is empty"),
     ("gpt2", torch.zeros(0, dtype=torch.long), {}, ValueError, "inputs contains no tokens"),
     # Values that are not inputs.
     *(
         ("gpt2", inputs, {}, TypeError, "^inputs: ")
-        for inputs in (3.5, ("a", "b", "c"), ["a", 3], object(), torch.ones(2, 3), b"bytes")
+        for inputs in (3.5, ("a", "b", "c"), ["a", 3], torch.ones(2, 3), b"bytes")
     ),
-    *(
-        ("gpt2", {"input_ids": ids}, {}, TypeError, "inputs: input_ids must be integers")
-        for ids in (torch.ones(1, 3).bool(), torch.ones(1, 3), torch.ones(1, 3).int().to_sparse())
-    ),
+    ("gpt2", {"input_ids": torch.ones(1, 3)}, {}, TypeError, "inputs: input_ids must be integers"),
     ("gpt2", "a \ud800", {}, ValueError, "inputs: the text has half of a surrogate pair"),
-    ("gpt2", ("a", "\udc00"), {}, ValueError, "inputs: the second text has half of a surrogate"),
-    ("gpt2", TEXT, {"target": "\ud800"}, ValueError, "target has half of a surrogate pair"),
     ("mamba", IDS, {}, ValueError, "MambaForCausalLM has no attention"),
     ("gpt2", TEXT, {"tokenizer": None}, ValueError, r"tokenizer: inputs contain text.*tokenizer="),
     ("gpt2", TEXT, {"tokenizer": str.split}, TypeError, "tokenizer must be a tokenizer of"),
-    ("gpt2", IDS, {"produce": 3}, TypeError, "produce"),
     # Targets.
     ("gpt2", TEXT, {"target": ""}, ValueError, "target: the text is empty"),
     ("gpt2", TEXT, {"target": 3}, TypeError, "target must be a string"),
     ("gpt2", TEXT, {"decoder_input_ids": [1]}, ValueError, "is not an encoder-decoder model"),
     ("gpt2", torch.tensor([IDS, IDS]), {"target": "a"}, ValueError, "target needs one prompt"),
+    ("bart", IDS, {}, ValueError, "target: the decoder of .* needs a text"),
     ("bart", IDS, {"target": "a", "decoder_input_ids": [1]}, ValueError, "Pass one of them"),
-    (
-        "bart",
-        IDS,
-        {"decoder_input_ids": torch.ones(2, 3, dtype=torch.long)},
-        ValueError,
-        "decoder_input_ids must be integers",
-    ),
     ("bart", IDS, {"decoder_input_ids": [9] * 65}, ValueError, "target: 65 tokens are too many"),
     ("bert", TEXT, {"target": "the dog"}, ValueError, "BertForMaskedLM cannot produce text"),
     # Encoded batches.
     (
         "gpt2",
-        {"input_ids": torch.tensor([IDS, IDS]), "attention_mask": torch.ones(2, 3)},
+        {"input_ids": torch.tensor([IDS]), "attention_mask": torch.ones(2, 3)},
         {},
         ValueError,
         "attention_mask must have the shape of the ids",
     ),
     (
         "gpt2",
-        {
-            "input_ids": torch.tensor([IDS, IDS]),
-            "attention_mask": torch.tensor([[1] * 5, [0] * 5]),
-        },
+        {"input_ids": torch.tensor([IDS]), "attention_mask": torch.zeros(1, 5)},
         {},
         ValueError,
-        "example 1 is all padding",
+        "all padding",
     ),
     ("gpt2", {"input_ids": [IDS, IDS[:3]]}, {}, ValueError, "padding=True"),
-    ("gpt2", {"input_ids": None}, {}, TypeError, "input_ids must be a tensor.*got NoneType"),
-    (
-        "gpt2",
-        {"input_ids": torch.ones(1, 2, 2, dtype=torch.long)},
-        {},
-        ValueError,
-        r"input_ids must be \(examples, tokens\)",
-    ),
 ]
 
 
