@@ -15,13 +15,8 @@ from attnviz.views import base
 from unit.records import given_record
 
 
-@pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "has_kernel", lambda: True)
-
-
 def opening_state(view: Any) -> Any:
-    """Return the trait in the message that opens the widget."""
+    """Return the description in the message that opens the widget."""
     view._is_opening = True
     try:
         return view.get_state()["_description"]
@@ -29,7 +24,11 @@ def opening_state(view: Any) -> Any:
         view._is_opening = False
 
 
-@pytest.mark.usefixtures("kernel")
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "has_kernel", lambda: True)
+
+
 def test_the_description_is_only_in_the_opening_message() -> None:
     shown_record = given_record()
     view = av.HeadView(shown_record)
@@ -40,7 +39,6 @@ def test_the_description_is_only_in_the_opening_message() -> None:
     assert opening_state(view) == {**describe(new_record), "record": 1}
 
 
-@pytest.mark.usefixtures("kernel")
 def test_a_long_description_is_requested() -> None:
     tokens = ["token" * 20] * 2000
     queries, keys = torch.zeros(2, 1, 1, 2000, 2)
@@ -48,26 +46,26 @@ def test_a_long_description_is_requested() -> None:
     assert opening_state(av.HeadView(long, layer=0)) is None
 
 
-@pytest.mark.usefixtures("kernel")
 def test_an_error_is_raised_by_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    view = av.HeadView(given_record())
-
     def broken(*_: object) -> None:
         raise OSError("the file is gone")
 
+    view = av.HeadView(given_record())
     monkeypatch.setattr(RecordServer, "reply", broken)
     assert opening_state(view) is None
 
 
 def test_nothing_is_described_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "has_kernel", lambda: False)
     monkeypatch.setattr(RecordServer, "reply", lambda *_: pytest.fail("the record was described"))
     assert opening_state(av.HeadView(given_record())) is None
 
 
-def test_a_browser_cannot_set_the_description() -> None:
+def test_a_browser_sets_neither_the_description_nor_the_code() -> None:
     view = av.HeadView(given_record())
-    view.set_state({"_description": {"stacks": []}, "layer": 1})
-    assert view.layer == 1
-    assert view._description is None
-    with pytest.raises(traitlets.TraitError):
-        view._description = {}
+    code = view._code
+    view.set_state({"_description": {"stacks": []}, "_code": "alert(1)", "layer": 1})
+    assert (view.layer, view._description, view._code) == (1, None, code)
+    for name, value in (("_description", {}), ("_code", "alert(1)")):
+        with pytest.raises(traitlets.TraitError):
+            setattr(view, name, value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from attnviz import (
     EmbeddingView,
     HeadView,
     MatrixView,
-    ModelView,
     NeuronView,
     Tokens,
 )
@@ -27,7 +25,7 @@ from attnviz.record.tokens import Candidate, Prediction
 from attnviz.views.generated_token import Cursor, settled
 from attnviz.views.record_view import RecordView
 from unit.page_data import data_of
-from unit.records import captured_record, encoder_decoder_record, shares, words
+from unit.records import captured_record, shares, words
 
 WORDS = ["[CLS]", "the", "animal", "crossed", "the", "street", ",", "it", "was", "[SEP]"]
 
@@ -38,22 +36,22 @@ def spoken_record() -> AttentionRecord:
     return AttentionRecord.from_weights(weights, Tokens.of(WORDS, special=special))
 
 
-@pytest.mark.parametrize("kind", [HeadView, ModelView, MatrixView, Dashboard])
-def test_positions_become_numbers(kind: type[RecordView]) -> None:
-    view = kind(spoken_record(), token="it", key="animal", layer=-1, heads=1)
+def test_positions_become_numbers() -> None:
+    view = HeadView(spoken_record(), token="it", key="animal", layer=-1, heads=1)
     assert (view.token, view.key, view.layer, view.heads) == (7, 2, 2, [1])
     # The state that the browser receives.
     assert json.loads(json.dumps(view.get_state()))["token"] == 7
-    view.token, view.key, view.layer, view.heads = "street", -1, -2, "all"  # type: ignore[assignment]
-    assert (view.token, view.key, view.layer, view.heads) == (5, 9, 1, [0, 1, 2, 3])
-    view.heads = (3, 0, -1)  # type: ignore[assignment]
-    assert view.heads == [3, 0]
-    view.heads = np.array([-2])  # type: ignore[assignment]
-    assert view.heads == [2]
-    view.heads = np.int64(-1)  # type: ignore[assignment]
-    assert view.heads == [3]
-    view.token = None
-    assert view.token is None
+    view.token, view.key, view.layer = "street", -1, -2
+    assert (view.token, view.key, view.layer) == (5, 9, 1)
+    values: list[tuple[Any, list[int]]] = [
+        ("all", [0, 1, 2, 3]),
+        ((3, 0, -1), [3, 0]),
+        (np.array([-2]), [2]),
+        (np.int64(-1), [3]),
+    ]
+    for value, heads in values:
+        view.heads = value
+        assert view.heads == heads
 
 
 def test_negative_layers_count_existing_layers() -> None:
@@ -63,20 +61,22 @@ def test_negative_layers_count_existing_layers() -> None:
     assert view.record.stacks["self"].layers == (11,)
 
 
-def test_a_text_of_two_tokens_is_refused() -> None:
-    view = HeadView(spoken_record())
-    message = (
-        r"token='the': 2 tokens have this text, at positions 1 \(\[CLS\] \[the\] animal crossed\), "
-        r"4 \(animal crossed \[the\] street ,\)\. Pass one of these positions"
-    )
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "token",
+            "the",
+            r"token='the': 2 tokens have this text, at positions 1 \(\[CLS\] \[the\] animal "
+            r"crossed\), 4 \(animal crossed \[the\] street ,\)\. Pass one of these positions",
+        ),
+        ("key", "anmial", r"key='anmial': .*Similar texts are 'animal'\. Pass"),
+        ("leave_out", ["[PAD]"], r"leave_out='\[PAD\]': no token has this text"),
+    ],
+)
+def test_a_text_of_two_tokens_or_of_none_is_refused(name: str, value: Any, message: str) -> None:
     with pytest.raises(TraitError, match=message):
-        view.token = "the"
-    assert view.token is None
-
-
-def test_a_missing_text_is_refused() -> None:
-    with pytest.raises(TraitError, match=r"key='anmial': .*Similar texts are 'animal'\. Pass"):
-        HeadView(spoken_record(), key="anmial")
+        HeadView(spoken_record(), **{name: value})
 
 
 def test_a_word_is_chosen_by_its_text() -> None:
@@ -85,16 +85,12 @@ def test_a_word_is_chosen_by_its_text() -> None:
     with pytest.raises(TraitError, match=r"consists of 2 tokens, 0 to 1 .*words=True"):
         HeadView(record, token="undo")
     assert HeadView(record.merge_words(), token="undo").token == 0
-    assert HeadView(record.merge_words(), token="it").token == 1
 
 
 def test_keys_are_excluded_by_text() -> None:
     view = HeadView(spoken_record(), leave_out=["the", "[CLS]", "special", -1])
     assert view.leave_out == [1, 4, 0, "special", 9]
     view.leave_out = "first"  # type: ignore[assignment]
-    assert view.leave_out == ["first"]
-    with pytest.raises(TraitError, match=r"leave_out='\[PAD\]': no token has this text"):
-        view.leave_out = ["[PAD]"]
     assert view.leave_out == ["first"]
 
 
@@ -103,8 +99,6 @@ def test_the_tokens_of_a_corpus_are_those_of_the_text() -> None:
     names = records[0].stack().query_tokens
     view = EmbeddingView(records, token=names[2], text=1, layer=-1, heads=1)
     assert (view.token, view.layer, view.heads) == (2, 12, [1])
-    with pytest.raises(TraitError, match="token='none'"):
-        view.token = "none"
 
 
 N, PLANTED = 12, (2, 3)
@@ -137,61 +131,35 @@ def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
         "baseline": pytest.approx(1 / N),
         "num_queries": None,
     }
-    # The page also reports the opening.
-    state = data_of(opened.to_html())["state"]
-    assert (state["opening"]["layer"], state["opening"]["head"]) == (2, 3)
+    assert data_of(opened.to_html())["state"]["opening"]["head"] == 3
+    with pytest.raises(TraitError, match="read-only"):
+        opened.opening = {"layer": 1}
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "heads"),
     [
-        {"layer": 0},
-        {"heads": [1]},
-        {"heads": []},
-        {"token": 3},
-        {"order": "previous token"},
-        {"scores": np.zeros((3, 5))},
+        ({"layer": 0}, []),
+        ({"heads": [1]}, [1]),
+        ({"token": 3}, []),
+        ({"order": "previous token"}, []),
+        ({"scores": np.zeros((3, 5))}, []),
+        # The distinct head is in layer 2.
+        ({"include_layers": [0, 1]}, []),
     ],
 )
-def test_a_position_from_the_caller_is_kept(arguments: dict[str, Any]) -> None:
+def test_a_position_from_the_caller_is_kept(arguments: dict[str, Any], heads: list[int]) -> None:
     view = HeadView(RECORD, **arguments)
-    assert (view.layer, view.opening) == (0, None)
-    assert view.heads == arguments.get("heads", [])
+    assert (view.layer, view.heads, view.opening) == (0, heads, None)
 
 
-def test_a_view_without_a_distinct_head_opens_at_the_first_layer() -> None:
-    view = HeadView(encoder_decoder_record(), stack="cross")
-    assert (view.layer, view.opening) == (0, None)
-    one_head = RECORD.stack().weights(layer=2)[3:4]
-    view = HeadView(AttentionRecord.from_weights([one_head], NUMBERED))
-    assert (view.heads, view.opening) == ([0], None)
-    # The distinct head is in layer 2.
-    view = HeadView(RECORD, include_layers=[0, 1])
-    assert (view.layer, view.heads, view.opening) == (0, [], None)
-
-
-def test_another_layer_keeps_the_head_and_one_without_it_shows_its_default() -> None:
-    view = HeadView(RECORD)
-    view.layer = 1
-    assert view.heads == [3]
-    weights = [
-        np.asarray(RECORD.stack().weights(layer=2)),
-        np.full((2, N, N), 1 / N, np.float32),
-    ]
+def test_another_layer_without_the_distinct_head_shows_its_default() -> None:
+    weights = [np.asarray(RECORD.stack().weights(layer=2)), np.full((2, N, N), 1 / N, np.float32)]
     view = HeadView(AttentionRecord.from_weights(weights, NUMBERED))
     assert (view.layer, view.heads) == (0, [3])
-    with warnings.catch_warnings():
-        # The user did not choose this head, so dropping it causes no warning.
-        warnings.simplefilter("error")
-        view.layer = 1
+    # A warning would fail this test. The user did not choose this head, so dropping it causes none.
+    view.layer = 1
     assert view.heads == [0, 1]
-
-
-def test_the_opening_cannot_be_set() -> None:
-    with pytest.raises(TypeError, match="opening"):
-        HeadView(RECORD, opening={"layer": 1})
-    with pytest.raises(TraitError, match="read-only"):
-        HeadView(RECORD).opening = {"layer": 1}
 
 
 def prediction(query: int, row: int | None) -> Prediction:
@@ -232,27 +200,9 @@ def test_the_first_cursor_is_complete() -> None:
     assert cursor_of(HeadView(predicted_record(), token=0, prediction=1)) == (0, None, False)
 
 
-def test_another_stack_has_its_own_predictions() -> None:
-    record = AttentionRecord.from_weights(
-        encoder_attentions=[shares(2, 6, 6)],
-        decoder_attentions=[shares(2, 4, 4)],
-        cross_attentions=[shares(2, 4, 6)],
-        encoder_tokens=words(6, "e"),
-        decoder_tokens=TOKENS,
-    )
-    view = HeadView(record, stack="cross", prediction=1)
-    view.stack = "decoder"
-    assert cursor_of(view) == (2, 1, False)
-    view.stack = "encoder"
-    assert view.prediction is None
-
-
 def test_negative_predictions_count_from_the_end_and_missing_ones_are_refused() -> None:
     view = HeadView(predicted_record(), prediction=-1)
     assert view.prediction == len(PREDICTIONS) - 1
     for value in (-4, 3):
         with pytest.raises(TraitError, match=f"prediction={value}: .* has predictions 0 to"):
             view.prediction = value
-    with pytest.raises(TraitError):
-        view.prediction = 1.5
-    assert view.prediction == len(PREDICTIONS) - 1
