@@ -15,8 +15,6 @@ import type { Reply } from "../../../src/client/transport";
 import { strongestKeys } from "../../../src/views/head/strongest";
 import { transportOf } from "../../builders";
 
-const LONG = 131_072;
-
 // Weights whose rows sum to 1. The expected results below are computed by hand.
 const ROWS = [
   [0.5, 0.25, 0, 0, 0.25, 0],
@@ -82,51 +80,27 @@ describe("the strongest keys", () => {
     expect([...strongest.sums]).toEqual([0.25, 0.5, 0.25, 0.875, 0.125, 0, 1, 0, 0]);
   });
 
-  it("are read from a reply of the correct length", () => {
-    const reply = replyOf({ ...request, heads: [0, 1], rows: [1, 3] });
-    const [first, second] = readStrongest(reply);
-    expect([...(first?.keys ?? [])]).toEqual([2, 3, 5, -1]);
-    expect(second).toEqual(first);
-    const short = new DataView((reply.data as DataView).buffer, 1, 100);
-    expect(() => readStrongest({ header: reply.header, data: short })).toThrow(/has 100 bytes/);
-  });
-
-  it("are requested in parts of limited size", () => {
+  it.each([
+    ["separate", 6, 6],
+    ["separate", 131_072, 10],
+    ["mean", 5000, 1500],
+    ["mean", 131_072, 10],
+  ] as const)("are requested in parts of limited size: %s, %i keys, %i", (combine, numKeys, k) => {
     const heads = Array.from({ length: 32 }, (_, head) => head);
-    for (const combine of ["separate", "mean"] as const) {
-      for (const [numKeys, k] of [
-        [6, 6],
-        [5000, 10],
-        [5000, 1500],
-        [LONG, 10],
-        [LONG, 1500],
-      ] as const) {
-        const asked = { ...request, heads, rows: [100, 164] as [number, number], combine };
-        const parts = splitStrongest({ ...asked, k }, numKeys);
-        const cells = parts.map(
-          (part) => part.heads.length * (part.rows[1] - part.rows[0]) * numKeys,
-        );
-        expect(Math.max(...cells)).toBeLessThanOrEqual(1 << 23);
-        for (const part of parts) {
-          const numRows = part.rows[1] - part.rows[0];
-          const matrices = combine === "mean" ? 1 : part.heads.length;
-          const bytes = matrices * numRows * (8 * k + 12);
-          expect(bytes).toBeLessThanOrEqual(1_000_000);
-        }
-        const pairs = parts.flatMap((part) =>
-          part.heads.flatMap((head) =>
-            Array.from(
-              { length: part.rows[1] - part.rows[0] },
-              (_, i) => `${head} ${part.rows[0] + i}`,
-            ),
-          ),
-        );
-        expect(new Set(pairs).size).toBe(32 * 64);
-        expect(pairs).toHaveLength(32 * 64);
-        // To compute the mean of a row, a request needs all heads.
-        if (combine === "mean") expect(parts.every((part) => part.heads.length === 32)).toBe(true);
-      }
+    const requested: StrongestRequest = { ...request, heads, rows: [100, 164], combine, k };
+    const pairs: string[] = [];
+    for (const part of splitStrongest(requested, numKeys)) {
+      const numRows = part.rows[1] - part.rows[0];
+      // To compute the mean of a row, a request needs all heads.
+      if (combine === "mean") expect(part.heads).toEqual(heads);
+      expect(part.heads.length * numRows * numKeys).toBeLessThanOrEqual(1 << 23);
+      // The reply has a key and a weight of 4 bytes for each of k keys, and three sums per row.
+      const numMatrices = combine === "mean" ? 1 : part.heads.length;
+      expect(numMatrices * numRows * (8 * k + 12)).toBeLessThanOrEqual(1_000_000);
+      for (const head of part.heads)
+        for (let row = part.rows[0]; row < part.rows[1]; row++) pairs.push(`${head} ${row}`);
     }
+    expect([new Set(pairs).size, pairs.length]).toEqual([32 * 64, 32 * 64]);
   });
 
   it("are assembled from all parts", async () => {
@@ -135,16 +109,17 @@ describe("the strongest keys", () => {
     );
     // With this number of keys, a request has at most two rows of one head, so several are sent.
     const numKeys = 1 << 22;
-    const long = { ...request, heads: [0, 1] };
     const source = new Source(transport);
-    const answer = await requestStrongest(source, long, numKeys, new AbortController().signal);
-    expect([answer.rows, answer.k]).toEqual([[0, 3], 2]);
-    const [first, second] = answer.matrices;
-    // The two largest weights of each row, by hand. If weights are equal, the first is taken.
-    expect([...(first?.keys ?? [])]).toEqual([0, 1, 2, 3, 5, -1]);
-    expect([...(first?.weights ?? [])]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
-    expect([...(first?.sums ?? [])]).toEqual([1, 0, 0, 1, 0, 0, 1, 0, 0]);
-    expect(second).toEqual(first);
+    const { signal } = new AbortController();
+    const answer = await requestStrongest(source, { ...request, heads: [0, 1] }, numKeys, signal);
+    const strongest = strongestOf(rowAt, request, 6, meant());
+    expect(answer).toMatchObject({ rows: [0, 3], k: 2, matrices: [strongest, strongest] });
+  });
+
+  it("are rejected if the reply is too short", () => {
+    const { header, data } = replyOf({ ...request, heads: [0, 1], rows: [1, 3] });
+    const short = new DataView((data as DataView).buffer, 1, 100);
+    expect(() => readStrongest({ header, data: short })).toThrow(/has 100 bytes/);
   });
 
   it("of one query are sorted over all heads, and null for another query", () => {
