@@ -39,7 +39,7 @@ describe("numbers and labels", () => {
     "exact,exact to 0.004,exact to 0.02,exact to 0.1,exact to 2": [0, 0.00392, 0.0137, 0.095, 1.2]
       .map((error) => precision(error))
       .join(),
-    // A position tells equal tokens apart.
+    // Only tokens that occur several times have a position.
     "“the” (0),“animal”,“the” (2)": repeated.map((_, i) => quotedAt(repeated, i)).join(),
     "“aaaaaaaaaaaaaaaaaaaaaaa…”": quoted("a".repeat(30)),
     "⏎,␣,␣": ["\n", " ", ""].map((text) => fitLabel(text, 99, "", measure).text).join(),
