@@ -1,4 +1,4 @@
-"""Tests of the atlas in JupyterLab: traits and links in both directions, tokens of an edge."""
+"""Test the atlas in JupyterLab: traits and a link in both directions, the tokens of an edge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from browser.hosts import drawn, view_in
 
 if TYPE_CHECKING:
-    from browser.jupyter import JupyterLab, Notebook
+    from browser.jupyter import JupyterLab
 
 SETUP = """
 import attnviz as av, ipywidgets, torch
@@ -37,44 +37,28 @@ head
 """
 
 
-@pytest.fixture(scope="module")
-def notebook(lab: JupyterLab) -> Notebook:
+@pytest.mark.slow
+def test_choices_reach_python_a_linked_view_and_the_tokens_of_an_edge(lab: JupyterLab) -> None:
     notebook = lab.open([SETUP, SHOW, LINKED])
     notebook.run_all()
-    return notebook
-
-
-@pytest.mark.slow
-def test_a_choice_in_the_atlas_reaches_python_and_a_linked_view(notebook: Notebook) -> None:
     view, head = view_in(notebook, 1), view_in(notebook, 2)
     drawn(head, "head:self:1")
     view.get_by_role("gridcell", name="Layer 2, head 1:").click()
-    drawn(view, "atlas:self:2")
     notebook.becomes("(view.layer, view.heads, head.layer, head.heads)", (2, [1], 2, [1]))
     drawn(head, "head:self:2")
-    head.get_by_role("button", name="Layer 0").click()
-    drawn(view, "atlas:self:0")
-    notebook.execute("view.color, view.order, view.offsets = 'entropy', 'entropy', [-2, -1]")
+    head.get_by_role("button", name="Layer 1").click()
+    drawn(view, "atlas:self:1")
+    notebook.execute("view.color, view.offsets = 'entropy', [-2, -1]")
     expect(view.locator(".av-atlas-scale")).to_contain_text("entropy")
     expect(view.get_by_role("button", name="offset −2 to −1")).to_be_visible()
-    view.get_by_role("combobox", name="Query", exact=True).fill("cat")
-    notebook.becomes("view.query_search", "cat")
-    expect(view.locator(".av-atlas-found li").first).to_contain_text(" of ")
-    notebook.execute("view.query_search, view.offsets, view.color = '', None, 'role'")
-    expect(view.locator(".av-atlas-roles")).to_contain_text("none")
 
-
-@pytest.mark.slow
-def test_an_edge_opens_the_tokens_around_it(notebook: Notebook) -> None:
-    view = view_in(notebook, 1)
-    notebook.execute("view.layer, view.heads, view.edges = 1, [0], 'strongest'")
-    drawn(view, "atlas:self:1")
-    view.locator(".av-atlas-edges > ol > li > button").nth(1).click()
-    pane = view.locator(".av-atlas-text")
+    notebook.execute("view.offsets, view.heads, view.edges = None, [0], 'strongest'")
     notebook.execute("edge = view.statistics.stack().strongest(1, 0)[1]")
+    view.locator(".av-atlas-edges > ol > li > button").nth(1).click()
     notebook.becomes(
         "(view.text, view.edge)", notebook.evaluate("(edge.text, [edge.query, edge.key])")
     )
+    pane = view.locator(".av-atlas-text")
     weight, *window = notebook.evaluate("(edge.weight, *[token for _, token in edge.window])")
     for token in window:
         expect(pane).to_contain_text(token.replace("Ġ", ""))
@@ -82,5 +66,3 @@ def test_an_edge_opens_the_tokens_around_it(notebook: Notebook) -> None:
     expect(key).to_have_attribute("title", re.compile(re.escape(f"{weight:.2f}")))
     view.get_by_role("button", name="Close the text").click()
     notebook.becomes("(view.text, view.edge)", (None, None))
-    notebook.execute("view.text = 600")
-    expect(pane).to_contain_text("No edges and no tokens of this text")

@@ -65,10 +65,6 @@ def cell(root: Locator, layer: int, head: int) -> Locator:
     return root.get_by_role("gridcell", name=re.compile(rf"^Layer {layer}, head {head}:"))
 
 
-def field(root: Locator, end: str) -> Locator:
-    return root.get_by_role("combobox", name=end, exact=True)
-
-
 def test_each_head_has_its_role_and_the_chosen_head_its_statistics(
     show: Show, statistics: av.HeadStatistics
 ) -> None:
@@ -139,47 +135,3 @@ def test_a_drag_over_the_offsets_filters_the_edges(
     # A drag is one undo step.
     page.keyboard.press("Control+z")
     expect(listed).to_have_text("60 sampled edges")
-
-
-def test_a_search_counts_the_edges_of_all_heads(show: Show, statistics: av.HeadStatistics) -> None:
-    root = show(av.AtlasView(statistics))
-    field(root, "Query").fill("pos:NOUN")
-    field(root, "Key").fill('"the"')
-    counts = {}
-    for layer in range(LAYERS):
-        for head in range(HEADS):
-            count = 0
-            for edge in statistics.stack().sampled(layer, head):
-                text = words(edge.text)
-                count += text[edge.query] in ("cat", "dog") and text[edge.key] == "the"
-            counts[layer, head] = count
-            label = re.compile(rf"^Layer {layer}, head {head}: {count} of 60 sampled edges \(")
-            expect(root.get_by_role("gridcell", name=label)).to_be_attached()
-    assert len(set(counts.values())) > 1
-    best = max(counts.values())
-    first = root.locator(".av-atlas-found li").first
-    expect(first).to_contain_text(f"{best} of 60 (")
-    first.get_by_role("button").click()
-    expect(root.locator(".av-atlas-listed")).to_contain_text(f"{best} of 60")
-    field(root, "Query").fill("pos:NOPE")
-    expect(root).to_contain_text("No pos is “NOPE”. Choose one of")
-
-
-def test_the_address_keeps_the_colour_and_the_order_of_heads(
-    show: Show, page: Page, statistics: av.HeadStatistics
-) -> None:
-    root = show(av.AtlasView(statistics))
-    root.get_by_label("Colour").select_option("first token")
-    expect(root.locator(".av-atlas-scale")).to_contain_text("first token")
-    root.get_by_label("Heads by").select_option("first token")
-    first = root.get_by_role("gridcell").first
-    expect(first).to_have_attribute("aria-label", re.compile("^Layer 1, head 2:"))
-    expect(root.locator(".av-atlas-caption").first).to_have_text("1.21.00")
-    assert "color=first%20token" in page.url
-    root.locator(".av-grid-box").focus()
-    page.keyboard.press("Home")
-    drawn(root, 1)
-    page.reload()
-    drawn(root, 1)
-    expect(root.locator(".av-atlas-head h2")).to_have_text("Layer 1, head 2")
-    expect(root.get_by_label("Heads by")).to_have_value("first token")

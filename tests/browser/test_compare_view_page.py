@@ -107,30 +107,6 @@ def test_a_token_pinned_in_one_pane_is_pinned_in_all(show: Show, page: Page) -> 
     )
 
 
-def test_heads_are_chosen_and_ordered_by_keyboard(show: Show, page: Page) -> None:
-    root = show(made())
-    root.locator(".av-grid-box").focus()
-    page.keyboard.press("ArrowUp")
-    page.keyboard.press("ArrowLeft")
-    expect(root).to_have_attribute("data-attnviz-drawn", "compare:self:0")
-    sentence = root.locator(".av-compare-side .av-sentence")
-    expect(sentence).to_have_text("Layer 0, head 1 is exactly the same in he and she.")
-    root.get_by_label("Heads by").select_option("distance")
-    first, second, _ = weights()
-    distances = np.abs(second - first).sum(-1).mean(-1) / 2
-    order = np.argsort(-distances, axis=None)
-    for cell, index in zip(root.get_by_role("gridcell").all(), order, strict=True):
-        layer, head = np.unravel_index(index, distances.shape)
-        assert (cell.get_attribute("aria-label") or "").startswith(f"Layer {layer}, head {head},")
-    root.get_by_label("Head as").select_option("matrix")
-    expect(root.locator(".av-pane-a .av-plot")).to_have_attribute(
-        "aria-roledescription", "attention matrix"
-    )
-    expect(root).to_have_attribute("data-attnviz-drawn", "compare:self:0")
-    page.keyboard.press("Control+z")
-    expect(root.get_by_label("Head as")).to_have_value("head")
-
-
 def test_a_slider_chooses_one_of_several_members(show: Show, page: Page) -> None:
     root = show(made(several=True, layer=1, heads=[2], token=QUERY))
     sentence = root.locator(".av-compare-side .av-sentence")

@@ -89,15 +89,3 @@ def test_narrow_screens_stack_the_panes(show: Show, page: Page, width: int) -> N
     model, head, matrix = (rect(root.locator(selector)) for selector in PICTURES)
     assert model["bottom"] <= min(head["top"], matrix["top"])
     assert (head["bottom"] <= matrix["top"]) == (width == 360)
-
-
-def test_the_controls_of_a_pane_open_by_their_button(show: Show, page: Page) -> None:
-    root = show(av.Dashboard(record()))
-    pane = root.locator(".av-pane-head")
-    lines = pane.get_by_label("Lines")
-    expect(lines).to_have_count(0)
-    pane.get_by_role("button", name="Controls").click()
-    lines.select_option("1")
-    expect(pane.locator(".av-muted").last).to_contain_text("Top key per query drawn")
-    page.keyboard.press("Escape")
-    expect(lines).to_have_count(0)
