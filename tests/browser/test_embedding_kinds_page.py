@@ -42,17 +42,11 @@ def test_cross_attention_has_queries_of_one_text_and_keys_of_another(
     )
     expect(queries).to_have_count(len(stack.query_tokens))
     expect(keys).to_have_count(len(stack.key_tokens))
-    expect(pane.get_by_role("listitem")).to_have_count(3)
     weights = made.records[0].stack("cross").weights(layer=0, head=0)
     queries.nth(5).click()
     expect(root.locator(".av-sentence")).to_contain_text(f"({int(weights[5].argmax())}):")
     keys.nth(1).click()
     says(root, f"Key “{stack.key_tokens[1]}”, position 1 of text 0")
-    # Each stack has separate points.
-    root.get_by_role("combobox", name="Stack").select_option("encoder")
-    drawn(root, 0, "encoder")
-    says(root, f"{made.points('encoder').num_queries} queries and")
-    assert "key=" not in page.url
 
 
 def test_patches_of_images_are_points(show: Show) -> None:
@@ -64,11 +58,9 @@ def test_patches_of_images_are_points(show: Show) -> None:
     made = av.extract_corpus(model, images, processor=processor, progress=False)
     view = av.EmbeddingView(made, layer=1, heads=[0], enlarged=True, text=1, token=10)
     root = show(view, top_keys=4)
-    says(root, "2 images")
     weights = made.records[1].stack().weights(layer=1, head=0)[10]
     says(root, f"Query “patch {made.records[1].tokens[10]}”")
     strongest = root.locator(".av-text-strongest li")
-    expect(strongest).to_have_count(4)
     expect(strongest.first).to_contain_text(f"({int(weights.argmax())})")
     panel = root.locator(".av-text-pane .av-front")
     before = pixels(root, ".av-text-pane .av-front")
