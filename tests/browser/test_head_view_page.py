@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +10,8 @@ import torch
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.pages import SVG, figure, says, table, texts
-from unit.records import encoder_decoder_record, shares, words
+from browser.pages import says, table
+from unit.records import words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,50 +80,6 @@ def pixel_of(page: Page, title: str) -> tuple[float, float]:
                     # A few pixels further into the row, which is about 26 pixels high.
                     return box["x"] + x, box["y"] + y + 8
     pytest.fail(f"no token with the hint {title!r}")
-
-
-def test_the_svg_has_a_line_for_every_weight_and_real_text(tmp_path: Path) -> None:
-    weights = [[[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
-    view = av.HeadView(av.AttentionRecord.from_weights(weights, ["one", "two", "three"]))
-    svg = ET.parse(view.save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own file
-    # Each of the six nonzero weights has a line.
-    assert len(list(svg.iter(f"{SVG}path"))) == 6
-    for token in ("one", "two", "three"):
-        assert texts(svg).count(token) == 2
-    assert "exact to 0.004" in " ".join(texts(svg))
-
-
-def test_a_search_moves_the_window_of_a_long_text(show: Show, page: Page) -> None:
-    tokens = words(300)
-    tokens[250] = "needle"
-    root = show(av.HeadView(av.AttentionRecord.from_weights(shares(1, 2, 300, 300), tokens)))
-    says(root, "300 tokens")
-    assert "needle" not in " ".join(texts(figure(root)))
-    search = root.get_by_label("Find token")
-    search.fill("needle")
-    search.press("Enter")
-    expect(root.locator(".av-find")).to_contain_text("1")
-    page.wait_for_function(
-        "async () => (await document.querySelector('.attnviz').attnviz.svg()).includes('needle')"
-    )
-
-
-@pytest.mark.parametrize("stop", [64, 300])
-def test_the_strongest_key_is_named_inside_and_outside_the_window(show: Show, stop: int) -> None:
-    weights = np.full((1, 1, 300, 300), 0.2 / 298, np.float32)
-    weights[..., 290], weights[..., 10] = 0.5, 0.3
-    record = av.AttentionRecord.from_weights(weights, words(300))
-    root = show(av.HeadView(record, token=5, key_window=[0, stop]))
-    where = " outside the window" if stop == 64 else ""
-    says(root, f"“t5” attends most to “t290”{where}: 0.50")
-
-
-def test_another_stack_may_have_fewer_layers_and_other_tokens(show: Show) -> None:
-    root = show(av.HeadView(encoder_decoder_record(), stack="decoder", layer=2))
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:decoder:2")
-    root.get_by_label("Stack").select_option("cross")
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:cross:0")
-    says(root, "4 queries, 6 keys")
 
 
 def test_the_windows_are_legible_on_a_narrow_page(show: Show, page: Page) -> None:
