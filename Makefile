@@ -17,6 +17,7 @@
 #   make gpu         run the tests that need a CUDA device
 #   make counts      measure bytes, requests and DOM nodes again, with which make test compares
 #   make protocol    write js/src/client/protocol.ts, the types of requests, from the Python classes
+#   make constraints write constraints.txt again, with the newest versions of all packages
 #   make docs        build the documentation site in build/site
 #   make docs-serve  serve it on http://localhost:8000 and rebuild it after every change
 #   make package     build the wheel and the source distribution and test them
@@ -31,10 +32,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol docs docs-serve package clean environment test-environment docs-environment front-end
+.PHONY: help demo test test-sample test-all checks ready-for-slow-tests mutants processors oldest coverage bench bench-quick gpu counts lab watch notebooks format protocol constraints docs docs-serve package clean environment test-environment docs-environment front-end
 
 help:
-	@sed -n '3,23s/^#//p' Makefile
+	@sed -n '3,24s/^#//p' Makefile
 
 # Install everything that attnviz needs to run, and build the front-end.
 environment:
@@ -157,6 +158,14 @@ protocol: environment
 	$(VENV_PYTHON) scripts/protocol.py
 
 # The gallery needs a browser for its thumbnails. `find_browser.py` fails if it is not installed.
+# The file holds for all platforms. It has no hashes, because the CPU build of torch has the same
+# version as PyPI's and other hashes.
+constraints: test-environment
+	@$(VENV_PYTHON) -m pip install --quiet uv
+	.venv/bin/uv pip compile --quiet pyproject.toml --all-extras --group test --universal --upgrade \
+		--python-version 3.11 --no-annotate --custom-compile-command "make constraints" \
+		--output-file constraints.txt
+
 docs: docs-environment
 	@$(VENV_PYTHON) scripts/find_browser.py >/dev/null
 	$(VENV_PYTHON) scripts/build_site.py

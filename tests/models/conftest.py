@@ -188,9 +188,7 @@ def timm() -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return pytest.importorskip(
-                "timm", reason="pip install --no-deps -c constraints.txt timm"
-            )
+            return pytest.importorskip("timm", reason="pip install --no-deps timm")
     finally:
         sys.meta_path.remove(finder)
         # Remove the substitute, so that no other code uses it.
