@@ -12,24 +12,14 @@ from attnviz.analysis import kendall_tau, movable_weight
 
 
 def test_tau_counts_pairs() -> None:
-    generator = np.random.default_rng(0)
-    a, b = generator.normal(size=(2, 12))
+    a, b = np.random.default_rng(0).normal(size=(2, 12))
     pairs = list(combinations(range(12), 2))
     alike = sum(np.sign(a[i] - a[j]) == np.sign(b[i] - b[j]) for i, j in pairs)
     assert kendall_tau(a, b) == pytest.approx((2 * alike - len(pairs)) / len(pairs))
-    assert kendall_tau(a, a) == pytest.approx(1)
     assert kendall_tau(a, -a) == pytest.approx(-1)
-    holes = a.copy()
-    holes[3] = np.nan
-    valid = np.arange(12) != 3
-    assert kendall_tau(holes, b) == kendall_tau(a[valid], b[valid])
-
-
-def test_tau_refuses_invalid_rankings() -> None:
-    with pytest.raises(ValueError, match="a has 2 numbers and b has 3"):
-        kendall_tau([1, 2], [1, 2, 3])
-    with pytest.raises(ValueError, match="1 pairs"):
-        kendall_tau([1, np.nan], [1, 2])
+    with_nan = a.copy()
+    with_nan[3] = np.nan
+    assert kendall_tau(with_nan, b) == kendall_tau(np.delete(a, 3), np.delete(b, 3))
 
 
 @pytest.mark.parametrize("keys", [4, 40])
@@ -42,19 +32,20 @@ def test_moved_weight_gives_the_same_output(keys: int) -> None:
     assert moved.weights.sum() == pytest.approx(1)
     assert moved.weights.min() > -1e-9
     assert moved.share == pytest.approx(np.abs(moved.weights - weights).sum() / 2, abs=1e-9)
-    # If there are as many dimensions as keys, only the original weights give this output.
+    # With no more keys than the 8 dimensions, only the original weights give this output.
     assert (moved.share > 0.2) == (keys == 40)
 
 
 @pytest.mark.parametrize(
-    ("weights", "values"),
+    ("function", "arguments", "message"),
     [
-        ([0.5, 0.5], [[1.0]]),
-        ([], np.zeros((0, 2))),
-        ([1.5, -0.5], [[1.0], [2.0]]),
-        ([0.5, 0.5], [[1.0], [np.inf]]),
+        (kendall_tau, ([1, 2], [1, 2, 3]), "a has 2 numbers and b has 3"),
+        (kendall_tau, ([1, np.nan], [1, 2]), "1 pairs"),
+        (movable_weight, ([0.5, 0.5], [[1.0]]), "weights"),
+        (movable_weight, ([1.5, -0.5], [[1.0], [2.0]]), "weights"),
+        (movable_weight, ([0.5, 0.5], [[1.0], [np.inf]]), "weights"),
     ],
 )
-def test_invalid_rows_are_refused(weights: Any, values: Any) -> None:
-    with pytest.raises(ValueError, match="weights"):
-        movable_weight(weights, values)
+def test_invalid_numbers_are_refused(function: Any, arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        function(*arguments)

@@ -38,10 +38,6 @@ ON_ARRAYS: dict[str, Any] = {
 }
 
 
-def stack_of(*layers: Any, tokens: Tokens) -> AttentionStack:
-    return AttentionRecord.from_weights([np.asarray(layer) for layer in layers], tokens).stack()
-
-
 @settings(max_examples=50)
 @given(st.integers(0, 99), st.integers(1, 7), st.integers(1, 40), st.data())
 def test_scores_equal_the_functions_of_arrays(
@@ -67,6 +63,7 @@ def test_scores_equal_the_functions_of_arrays(
         # Compute in blocks of any number of rows.
         patch.setattr(heads, "_MAX_ENTRIES", entries)
         together = all_head_scores(stack)
+        assert tuple(together) == patterns_of(stack)
         for pattern, measure in ON_ARRAYS.items():
             more = (ids,) if pattern in ("same token", "induction") else ()
             expected = [
@@ -81,16 +78,12 @@ def test_scores_equal_the_functions_of_arrays(
                     assert_allclose(scores, reference, atol=1e-12)
             else:
                 assert np.isnan(np.concatenate(actual)).all()
-    assert tuple(together) == patterns_of(stack)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(2, 3), (3, 3)])
-def test_cross_attention_has_no_pattern_of_positions(queries: int, keys: int) -> None:
-    # Also if queries and keys are equal in number and text, as in a decoder that copies.
+def test_cross_attention_has_no_pattern_of_positions() -> None:
+    # Queries and keys are equal in number and text, as in a decoder that copies.
     stack = AttentionRecord.from_weights(
-        cross_attentions=[shares(2, queries, keys)],
-        decoder_tokens=["a"] * queries,
-        encoder_tokens=["a"] * keys,
+        cross_attentions=[shares(2, 3, 3)], decoder_tokens=["a"] * 3, encoder_tokens=["a"] * 3
     ).stack()
     assert patterns_of(stack) == ("first token",)
     weights = stack.weights(layer=0)
@@ -102,62 +95,40 @@ def test_cross_attention_has_no_pattern_of_positions(queries: int, keys: int) ->
         head_scores(stack, "induction")
 
 
-def test_an_unknown_pattern_lists_the_valid_ones() -> None:
-    with pytest.raises(
-        ValueError, match=r"'prev' does not exist. Pass one of 'previous token', 'next token'"
-    ):
-        head_scores(given_record().stack(), "prev")
+def test_entropy_omits_rows_of_zeros_and_the_share_of_a_sink() -> None:
+    tokens = ["a", "b"]
+    halves = np.array([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.0, 0.0]]])
+    record = AttentionRecord.from_weights([halves], tokens)
+    assert_allclose(head_entropy(record), [[math.log(2) / 2, 0.0]], atol=1e-7)
+    nothing = AttentionRecord.from_weights([np.zeros((1, 2, 2))], tokens)
+    assert np.isnan(head_entropy(nothing)).all()
+    # Both keys have the same weight, and the sink has the most.
+    zeros = torch.zeros(1, 2, 1)
+    sink = AttentionRecord.from_qk([zeros], [zeros], tokens, sinks=[torch.tensor([3.0])])
+    assert sink.stack().weights(layer=0).sum() < 0.5
+    assert_allclose(head_entropy(sink), [[math.log(2)]], atol=1e-6)
 
 
-def test_words_are_scored_as_words() -> None:
-    weights = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.4, 0.4]])
-    record = AttentionRecord.from_weights([[weights]], Tokens.of(["un", "do", " it"]))
-    (scores,) = head_scores(record.merge_words().stack(), "previous token")
-    assert_allclose(scores, [0.6], atol=1e-7)
-
-
-def test_entropy_leaves_out_rows_of_zeros_and_the_share_of_a_sink() -> None:
-    one_key_and_halves = np.array([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.0, 1.0]]])
-    expected = [[math.log(2) / 2, 0.0]]
-    tokens = Tokens.of(["a", "b"])
-    assert_allclose(head_entropy(stack_of(one_key_and_halves, tokens=tokens)), expected, atol=1e-7)
-    zeros = np.array([[0.0, 0.0], [0.5, 0.5]])
-    assert_allclose(head_entropy(stack_of([zeros], tokens=tokens)), [[math.log(2)]], atol=1e-7)
-    nothing = np.zeros((2, 2))
-    assert np.isnan(head_entropy(stack_of([nothing], tokens=tokens))).all()
-    layer = QueryKeyAttention(
-        torch.zeros(1, 2, 1), torch.zeros(1, 2, 1), 1.0, sinks=torch.tensor([3.0])
-    )
-    stack = AttentionStack("self", {0: layer}, tokens)
-    assert stack.weights(layer=0).sum() < 0.5
-    assert_allclose(head_entropy(stack), [[math.log(2)]], atol=1e-6)
-
-
-def test_a_sample_of_queries_is_measured_without_the_others() -> None:
+def test_a_sample_of_queries_is_measured_without_other_queries() -> None:
     num_tokens, num_queries = 300, 20
     layer = QueryKeyAttention(
         vectors(4, num_tokens, 8), vectors(2, num_tokens, 8, seed=1), 0.5, mask=BandMask(None, 0)
     )
     tokens = Tokens.of([f"t{index % 11}" for index in range(num_tokens)])
     stack = AttentionStack("self", {0: layer}, tokens)
-    rows = sample_queries(num_tokens, num_queries)
-    weights = stack.weights(layer=0).astype(np.float64)[:, rows]
-    previous = weights[:, np.arange(num_queries), rows - 1].sum(1) / num_queries
-    assert_allclose(
-        head_scores(stack, "previous token", max_queries=num_queries)[0], previous, atol=1e-6
-    )
-    same = (np.arange(num_tokens) % 11 == rows[:, None] % 11) & (
-        np.arange(num_tokens) < rows[:, None]
-    )
-    expected = (weights * same).sum((1, 2)) / np.count_nonzero(same.any(1))
+    rows, keys = sample_queries(num_tokens, num_queries)[:, None], np.arange(num_tokens)
+    weights = stack.weights(layer=0).astype(np.float64)[:, rows[:, 0]]
+    same = (keys % 11 == rows % 11) & (keys < rows)
     scores = all_head_scores(stack, max_queries=num_queries)
-    assert_allclose(scores["same token"][0], expected, atol=1e-6)
-    assert set(scores) == set(patterns_of(stack))
+    for pattern, pairs in (("previous token", keys == rows - 1), ("same token", same)):
+        expected = (weights * pairs).sum((1, 2)) / np.count_nonzero(pairs.any(1))
+        assert_allclose(scores[pattern][0], expected, atol=1e-6)
+        assert_allclose(
+            head_scores(stack, pattern, max_queries=num_queries)[0], expected, atol=1e-6
+        )
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
     entropy = -(weights * logarithms).sum(-1).mean(-1)
     assert_allclose(head_entropy(stack, max_queries=num_queries)[0], entropy, atol=1e-5)
-    with pytest.raises(ValueError, match="max_queries=0 must be at least 1"):
-        head_scores(stack, "self", max_queries=0)
 
 
 @given(st.integers(0, 99), st.integers(1, 40))
@@ -192,3 +163,10 @@ def test_measures_read_the_first_stack_of_a_record_and_refuse_other_types(measur
     ):
         with pytest.raises(TypeError, match=message):
             measure(value)
+
+
+def test_unknown_patterns_and_no_queries_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'prev' does not exist. Pass one of 'previous token', '"):
+        head_scores(given_record(), "prev")
+    with pytest.raises(ValueError, match="max_queries=0 must be at least 1"):
+        head_scores(given_record(), "self", max_queries=0)

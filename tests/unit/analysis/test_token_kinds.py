@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-import pytest
-
-from attnviz.analysis.token_kinds import KINDS, is_punctuation, kinds_of
+from attnviz.analysis.token_kinds import KINDS, kinds_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
-
-
-@pytest.mark.parametrize(
-    ("entry", "punctuation"),
-    [
-        (",", True),
-        ("·(", True),
-        ("##...", True),
-        ("„", True),
-        ("$", True),
-        ("·", False),
-        ("", False),
-        ("a.", False),
-        ("[SEP]", False),
-        ("⏎", False),
-    ],
-)
-def test_punctuation(entry: str, punctuation: bool) -> None:
-    assert is_punctuation(entry) is punctuation
 
 
 def kinds(tokens: Tokens) -> list[str]:
     return [KINDS[kind] for kind in kinds_of(tokens)]
 
 
-def test_every_kind_of_token() -> None:
+def test_the_text_of_a_token_decides_its_kind() -> None:
+    kind_of_text = {
+        "·The": "capitalised",
+        "·cat": "word",
+        "s": "continuation",
+        "·2,021": "number",
+        "·3rd": "word",
+        "⏎": "other",
+        "·": "other",
+        ".": "punctuation",
+        "·(": "punctuation",
+        "„": "punctuation",
+        "$": "punctuation",
+        "·a.": "word",
+    }
+    assert kinds(Tokens.of(list(kind_of_text))) == list(kind_of_text.values())
+
+
+def test_special_tokens_and_patches_have_a_kind_of_their_own() -> None:
     tokens = Tokens.of(
-        ["<s>", "[0]", "[1]", "·The", "·cat", "s", "·2,021", "·3rd", "⏎", "·", "."],
-        special=[True] + [False] * 10,
+        ["<s>", "[0]", "[1]", "·cat"],
+        special=[True, False, False, False],
         grids=[PatchGrid(0, 1, 1, 2)],
     )
-    assert kinds(tokens) == [
-        "special",
-        "patch",
-        "patch",
-        "capitalised",
-        "word",
-        "continuation",
-        "number",
-        "word",
-        "other",
-        "other",
-        "punctuation",
-    ]
+    assert kinds(tokens) == ["special", "patch", "patch", "word"]
 
 
 def test_wordpiece_continues_words_and_numbers_stay_numbers() -> None:
