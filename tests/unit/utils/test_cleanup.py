@@ -6,24 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import pytest
 
 from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
-
-
-def interrupted_once(then: Callable[[], object]) -> Callable[[], object]:
-    """Return a step that raises KeyboardInterrupt when it first runs."""
-    interrupts = [KeyboardInterrupt("step")]
-
-    def step() -> None:
-        if interrupts:
-            raise interrupts.pop()
-        then()
-
-    return step
 
 
 def restored(*steps: Callable[[], object], error: BaseException | None = None) -> None:
@@ -38,59 +27,52 @@ def restored(*steps: Callable[[], object], error: BaseException | None = None) -
 @pytest.mark.parametrize("error", [None, ValueError("block"), KeyboardInterrupt("block")])
 def test_steps_run_the_last_one_first(error: BaseException | None) -> None:
     calls: list[str] = []
-    try:
+    with pytest.raises(type(error)) if error else nullcontext():
         restored(partial(calls.append, "first"), partial(calls.append, "second"), error=error)
-    except BaseException as raised:  # noqa: BLE001
-        assert raised is error  # noqa: PT017
     assert list(dict.fromkeys(calls)) == ["second", "first"]
 
 
-def test_an_interrupt_of_a_step_is_raised_when_all_are_done() -> None:
+@pytest.mark.parametrize("error", [OSError("step"), KeyboardInterrupt("step")])
+def test_an_error_of_a_step_is_raised_when_all_steps_are_done(error: BaseException) -> None:
     calls: list[str] = []
-    last = interrupted_once(partial(calls.append, "second"))
-    with pytest.raises(KeyboardInterrupt, match="step"):
-        restored(partial(calls.append, "first"), last)
-    assert list(dict.fromkeys(calls)) == ["second", "first"]
+
+    def fail_once() -> None:
+        calls.append("failing")
+        if calls.count("failing") == 1:
+            raise error
+
+    with pytest.raises(type(error), match="step"):
+        restored(partial(calls.append, "first"), fail_once)
+    assert list(dict.fromkeys(calls)) == ["failing", "first"]
 
 
-def test_an_exit_that_is_interrupted_before_its_first_line_runs_again() -> None:
-    """Python can interrupt there. The second exit runs the steps that the first one left."""
+def test_steps_run_if_an_interrupt_stops_the_exit_before_its_first_line() -> None:
     calls: list[str] = []
-    stopped = iter([True])
+    interrupts = [KeyboardInterrupt()]
 
     class Stopped(Cleanup):
         def __exit__(self, *raised: Any) -> None:
-            if next(stopped, False):
-                raise KeyboardInterrupt
+            if interrupts:
+                raise interrupts.pop()
             super().__exit__(*raised)
 
+    # The second exit of the same block runs the steps that the first one left.
     with pytest.raises(KeyboardInterrupt), Stopped() as undo, undo:
         undo.add(partial(calls.append, "done"))
     assert set(calls) == {"done"}
 
 
-def test_an_error_of_a_step_does_not_stop_other_steps() -> None:
-    calls: list[str] = []
-
-    def fail() -> None:
-        raise OSError("step")
-
-    with pytest.raises(OSError, match="step"):
-        restored(partial(calls.append, "done"), fail)
-    assert set(calls) == {"done"}
-
-
 class Switch:
-    """A change of the whole process that an interrupt may stop."""
+    """A change of the whole process, whose first steps may be interrupted."""
 
-    def __init__(self) -> None:
+    def __init__(self, interrupts: int = 0) -> None:
         self.on = False
-        self.stops = 0
+        self.interrupts = interrupts
         self.change = SharedChange(partial(self.turn, True), partial(self.turn, False))
 
     def turn(self, on: bool) -> None:
-        if self.stops:
-            self.stops -= 1
+        if self.interrupts:
+            self.interrupts -= 1
             raise KeyboardInterrupt
         self.on = on
 
@@ -101,21 +83,18 @@ def test_the_last_holder_of_a_change_undoes_it(order: tuple[int, int]) -> None:
     cleanups = [Cleanup(), Cleanup()]
     for cleanup in cleanups:
         switch.change.hold(cleanup)
-    assert switch.on
-    with cleanups[order[0]]:
-        pass
-    assert switch.on
-    with cleanups[order[1]]:
-        pass
-    assert not switch.on
+    for index, stays in zip(order, (True, False), strict=True):
+        assert switch.on
+        with cleanups[index]:
+            pass
+        assert switch.on is stays
 
 
 def test_an_interrupted_change_has_no_holder() -> None:
-    switch = Switch()
-    switch.stops = 1
+    switch = Switch(interrupts=1)
     with pytest.raises(KeyboardInterrupt), Cleanup() as undo, undo:
         switch.change.hold(undo)
-    assert (switch.on, switch.stops) == (False, 0)
+    assert (switch.on, switch.interrupts) == (False, 0)
     with Cleanup() as undo, undo:
         switch.change.hold(undo)
         assert switch.on

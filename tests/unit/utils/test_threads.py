@@ -64,7 +64,7 @@ def test_a_number_that_is_set_between_two_results_stays(monkeypatch: pytest.Monk
         set_for_a_thread(count)
 
     monkeypatch.setattr(threads, "_set_own_threads", set_late)
-    results = map_ahead(name_and, range(100))
+    results = map_ahead(str, range(100))
     next(results)
     assert number_of_a_new_thread() == 3
     torch.set_num_threads(2)
@@ -80,15 +80,9 @@ def test_an_error_is_raised_and_the_number_of_threads_restored(count: int) -> No
     with pytest.raises(ValueError, match="number 0"):
         map_threads(fail, count)
     assert torch.get_num_threads() == 3
-    with torch_threads(1):
-        assert torch.get_num_threads() == 1
     with pytest.raises(KeyError), torch_threads(1):
         raise KeyError
     assert torch.get_num_threads() == 3
-
-
-def name_and(number: int) -> tuple[str, int]:
-    return threading.current_thread().name, number
 
 
 def test_items_are_consumed_on_demand() -> None:
@@ -99,8 +93,8 @@ def test_items_are_consumed_on_demand() -> None:
             consumed.append(number)
             yield number
 
-    results = map_ahead(name_and, items())
-    assert next(results)[1] == 0
+    results = map_ahead(str, items())
+    assert next(results) == "0"
     assert len(consumed) < 10
     results.close()  # type: ignore[attr-defined]
     assert torch.get_num_threads() == 3
