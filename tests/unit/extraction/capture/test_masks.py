@@ -40,10 +40,8 @@ def transformers_own(function: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
-def test_the_causal_flag_distinguishes_layers_with_the_same_mask(
-    order: tuple[bool, bool],
-) -> None:
-    # The masks and positions are the same. Only the flag distinguishes the two layers.
+def test_the_causal_flag_distinguishes_layers_with_the_same_mask(order: tuple[bool, bool]) -> None:
+    # The reader caches masks by the arguments of a call, which differ only in this flag.
     reader, positions = MaskReader(), [Positions(None, None)]
     expected = {True: transformers_own(causal_mask_function), False: flags_of(None)}
     for causal in (*order, *order):
@@ -52,15 +50,19 @@ def test_the_causal_flag_distinguishes_layers_with_the_same_mask(
         assert torch.equal(flags_of(mask), expected[causal])
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, LENGTH - 1, LENGTH, LENGTH + 1])
 @pytest.mark.parametrize("implementation", ["flash_attention_2", "flash_attention_3"])
 def test_a_window_of_flash_attention_is_the_one_that_transformers_masks(
-    implementation: str, window: int
+    implementation: str,
 ) -> None:
-    arguments = call(implementation, is_causal=True, sliding_window=window)
-    ((mask, _),) = MaskReader().read(arguments, [Positions(None, None)])
-    expected = transformers_own(sliding_window_causal_mask_function(window))
-    assert torch.equal(flags_of(mask), expected)
+    # One reader reads all windows, and each has its own mask.
+    reader, positions = MaskReader(), [Positions(None, None)]
+    for window in (1, 2, LENGTH - 1, LENGTH, LENGTH + 1, None, 2):
+        arguments = call(implementation, is_causal=True, sliding_window=window)
+        ((mask, _),) = reader.read(arguments, positions)
+        function = (
+            causal_mask_function if window is None else sliding_window_causal_mask_function(window)
+        )
+        assert torch.equal(flags_of(mask), transformers_own(function))
 
 
 def test_a_window_of_flash_attention_beside_padding() -> None:
@@ -74,14 +76,3 @@ def test_a_window_of_flash_attention_beside_padding() -> None:
     ((mask, _),) = MaskReader().read(arguments, [Positions(unpadded, unpadded)])
     expected = transformers_own(sliding_window_causal_mask_function(3))[2:, 2:]
     assert torch.equal(flags_of(mask, LENGTH - 2), expected)
-
-
-def test_layers_that_differ_in_their_window_have_different_masks() -> None:
-    reader, positions = MaskReader(), [Positions(None, None)]
-    for window in (2, 4, None, 2):
-        arguments = call("flash_attention_2", is_causal=True, sliding_window=window)
-        ((mask, _),) = reader.read(arguments, positions)
-        function = (
-            causal_mask_function if window is None else sliding_window_causal_mask_function(window)
-        )
-        assert torch.equal(flags_of(mask), transformers_own(function))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,12 @@ def files(root: Path, texts: dict[str, str]) -> Path:
 SYSTEM = {"proc/meminfo": "MemTotal: 64000 kB\nMemFree: 10 kB\nMemAvailable:   8000 kB\n"}
 
 
-def test_memory_that_the_system_can_free_counts_as_free(tmp_path: Path) -> None:
-    assert free_memory(CPU, files(tmp_path, SYSTEM)) == 8000 * 1024
-
-
 @pytest.mark.parametrize(
     ("group", "expected"),
     [
-        # A container with its own group, which it sees as the root.
-        (
+        pytest.param({}, 8000 * 1024, id="no group"),
+        # A container sees its own group as the root.
+        pytest.param(
             {
                 "proc/self/cgroup": "0::/\n",
                 "sys/fs/cgroup/memory.max": "5000000\n",
@@ -51,9 +47,9 @@ def test_memory_that_the_system_can_free_counts_as_free(tmp_path: Path) -> None:
                 "sys/fs/cgroup/memory.stat": "anon 100\ninactive_file 500000\n",
             },
             2_500_000,
+            id="container",
         ),
-        # Limited by the parent group.
-        (
+        pytest.param(
             {
                 "proc/self/cgroup": "0::/user/job\n",
                 "sys/fs/cgroup/user/job/memory.max": "max\n",
@@ -62,26 +58,18 @@ def test_memory_that_the_system_can_free_counts_as_free(tmp_path: Path) -> None:
                 "sys/fs/cgroup/user/memory.current": "900\n",
             },
             100,
+            id="limit of the parent group",
         ),
-        # Version 1 of cgroups, first without a limit, then with one.
-        (
+        pytest.param(
             {
                 "proc/self/cgroup": "9:name=systemd:/\n4:cpu,memory:/box\n0::/\n",
-                "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "9223372036854771712\n",
-                "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "5\n",
-            },
-            8000 * 1024,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:memory:/box\n",
                 "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "700\n",
                 "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "500\n",
                 "sys/fs/cgroup/memory/box/memory.stat": "total_inactive_file 50\n",
             },
             250,
+            id="version 1 of cgroups",
         ),
-        ({"proc/self/cgroup": "0::/\n"}, 8000 * 1024),
     ],
 )
 def test_the_limit_of_a_container_counts(
@@ -113,15 +101,12 @@ def test_memory_that_torch_holds_unused_on_a_cuda_device_is_free(
 
 
 def layers(
-    count: int = 32,
-    tokens: int = 131_072,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device = CPU,
+    device: torch.device, numbers: range = range(32), tokens: int = 131_072
 ) -> list[LayerSize]:
     """Return sizes like those of Llama 3 8B: 32 heads that share 8 key heads of 128 dimensions."""
     return [
-        LayerSize(number, 32, 8, 128, ((tokens, tokens),), dtype, device) for number in range(count)
+        LayerSize(number, 32, 8, 128, ((tokens, tokens),), torch.float32, device)
+        for number in numbers
     ]
 
 
@@ -132,11 +117,10 @@ def error_of(sizes: list[LayerSize], options: CaptureOptions, free: dict[torch.d
 
 
 def test_the_error_says_how_much_is_needed_and_what_needs_less() -> None:
-    needed = needed_memory(layers(), CaptureOptions(CPU))[CPU]
+    needed = needed_memory(layers(CPU), CaptureOptions(CPU))[CPU]
     for free in (needed, None):
-        check_memory(layers(), CaptureOptions(CPU), {CPU: free}.get)
-    check_memory([], CaptureOptions(CPU), {CPU: 0}.get)
-    assert error_of(layers(), CaptureOptions(CPU), {CPU: 60 * 10**9}) == (
+        check_memory(layers(CPU), CaptureOptions(CPU), {CPU: free}.get)
+    assert error_of(layers(CPU), CaptureOptions(CPU), {CPU: 60 * 10**9}) == (
         "inputs: keeping the queries and keys of 32 layers for 131,072 tokens takes 86 GB on cpu, "
         "and 60 GB are free. Pass fewer layers (layers=) or a shorter text, or pass "
         'dtype="bfloat16" or spool="folder" to av.extract.'
@@ -146,11 +130,11 @@ def test_the_error_says_how_much_is_needed_and_what_needs_less() -> None:
 def test_the_error_of_a_small_disk_says_what_needs_less(tmp_path: Path) -> None:
     # `free_disk` accepts a folder that does not exist yet.
     assert (free_disk(tmp_path / "no" / "such") or 0) > 0
-    needed = needed_memory(layers(), CaptureOptions(CPU))[CPU]
-    check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: needed)
-    check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: None)
+    needed = needed_memory(layers(CPU), CaptureOptions(CPU))[CPU]
+    for free in (needed, None):
+        check_disk(layers(CPU), CaptureOptions(CPU), tmp_path, {tmp_path: free}.get)
     with pytest.raises(OSError, match="spool: the queries and keys") as raised:
-        check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: needed - 1)
+        check_disk(layers(CPU), CaptureOptions(CPU), tmp_path, lambda _: needed - 1)
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path))
     assert raised.value.strerror == (
         "spool: the queries and keys of 32 layers for 131,072 tokens take 86 GB, and 86 GB are "
@@ -160,17 +144,11 @@ def test_the_error_of_a_small_disk_says_what_needs_less(tmp_path: Path) -> None:
 
 def test_layers_are_counted_on_their_device() -> None:
     other = torch.device("cuda", 1)
-    mixed = layers(4, 1000, device=CUDA) + [
-        replace(layer, number=layer.number + 4, device=other)  # type: ignore[operator]
-        for layer in layers(4, 1000, device=CUDA)
-    ]
+    mixed = layers(CUDA, range(4), 1000) + layers(other, range(4, 8), 1000)
     needed = needed_memory(mixed, CaptureOptions())
     assert needed[CUDA] == needed[other]
-    check_memory(mixed, CaptureOptions(), dict.fromkeys((CUDA, other), needed[CUDA]).get)
-    assert "on cuda:1" in error_of(
-        mixed, CaptureOptions(), {CUDA: needed[CUDA], other: needed[CUDA] - 1}
-    )
+    check_memory(mixed, CaptureOptions(), needed.get)
     # The error names the device that lacks most.
-    assert "on cuda:0" in error_of(
-        mixed, CaptureOptions(), {CUDA: needed[CUDA] - 2, other: needed[CUDA] - 1}
-    )
+    free = {CUDA: needed[CUDA] - 2, other: needed[other] - 1}
+    assert "on cuda:0" in error_of(mixed, CaptureOptions(), free)
+    assert "on cuda:1" in error_of(mixed, CaptureOptions(), free | {CUDA: needed[CUDA]})
