@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, extract
 from attnviz.extraction.capture import memory
 from attnviz.extraction.capture.copies import Copier
 from models.make_models import make_model, reference
-from models.tiny import IDS, SIZE, arguments_of, built
-
-Own = Callable[..., dict[str, list[NDArray[np.float32]]]]
+from models.tiny import IDS, arguments_of
 
 
 def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
@@ -38,32 +35,6 @@ def record_bytes(record: AttentionRecord) -> int:
         tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(record)
     }
     return sum(storages.values())
-
-
-def plain(
-    model: Any, arguments: Any, keeps: Callable[[str, int], bool]
-) -> dict[tuple[str, int], NDArray[np.float32]]:
-    """Return the weights of the selected layers from a record with all layers."""
-    whole = extract(model, arguments)
-    return {
-        (name, layer): stack.weights(layer=layer)
-        for name, stack in whole.stacks.items()
-        for layer in stack.layers
-        if keeps(name, layer)
-    }
-
-
-def assert_keeps(
-    record: AttentionRecord,
-    expected: dict[tuple[str, int], NDArray[np.float32]],
-    tolerance: float = 1e-6,
-) -> None:
-    """Check that the record has exactly these layers with these weights."""
-    layers = {(name, layer) for name, stack in record.stacks.items() for layer in stack.layers}
-    assert layers == set(expected)
-    for (name, layer), weights in expected.items():
-        own = record.stacks[name].weights(layer=layer)
-        np.testing.assert_allclose(own, weights, rtol=0, atol=tolerance)
 
 
 @pytest.fixture
@@ -95,7 +66,6 @@ def test_a_selected_layer_has_the_models_own_weights_and_takes_its_memory(
     assert list(record.stacks) == list(own)
     for name, stack in record.stacks.items():
         assert stack.layers == (1,)
-        assert stack.heads_per_layer == (own[name][1].shape[1],)
         assert np.abs(stack.weights(layer=1) - own[name][1][0]).max() < 1e-4
     expected = sum(
         tensor.nbytes
@@ -107,30 +77,11 @@ def test_a_selected_layer_has_the_models_own_weights_and_takes_its_memory(
     assert record_bytes(extract(model, arguments, layers=[1], dtype="bfloat16")) == expected // 2
 
 
-def test_each_stack_keeps_the_layers_that_it_has() -> None:
-    """Bart's encoder has 2 layers of 4 heads, and its decoder 3 of 6."""
-    model, arguments = make_model("bart"), arguments_of("bart")
-    for layers, expected in (
-        ([2], {"decoder": (2,), "cross": (2,)}),
-        (-1, {"encoder": (1,), "decoder": (2,), "cross": (2,)}),
-    ):
-        record = extract(model, arguments, layers=layers)
-        assert {name: stack.layers for name, stack in record.stacks.items()} == expected
-    assert record.only(-1).stacks["encoder"].layers == (1,)
-
-
-def test_layers_of_one_module_that_runs_again_are_counted() -> None:
-    model = make_model("albert")
-    record = extract(model, IDS, layers=[0, -1])
-    assert_keeps(record, plain(model, IDS, lambda _, layer: layer != 1))
-
-
-def test_differential_attention_keeps_the_chosen_layers() -> None:
-    config = transformers.DiffLlamaConfig(**SIZE, vocab_size=300, num_key_value_heads=2)
-    for implementation in ("eager", "sdpa"):
-        model = built("DiffLlamaForCausalLM", config, implementation=implementation)
-        record = extract(model, IDS, layers=[1])
-        assert_keeps(record, plain(model, IDS, lambda _, layer: layer == 1))
+def test_layers_counted_from_the_end_are_the_last_of_each_stack() -> None:
+    """Bart's encoder has 2 layers, and its decoder 3."""
+    record = extract(make_model("bart"), arguments_of("bart"), layers=-1)
+    layers = {name: stack.layers for name, stack in record.stacks.items()}
+    assert layers == {"encoder": (1,), "decoder": (2,), "cross": (2,)}
 
 
 def test_padding_is_removed_from_stored_layers() -> None:
@@ -145,13 +96,6 @@ def test_padding_is_removed_from_stored_layers() -> None:
         weights = record.stack().weights(layer=2, head=1)
         assert weights.shape == (length, length)
         assert np.abs(weights - own[2][example, 1, :length, :length]).max() < 1e-4
-    # ALBERT has one module for all layers, so layers are counted.
-    shared = make_model("albert")
-    whole = extract(shared, batch)
-    for record, full in zip(extract(shared, batch, layers=[1]), whole, strict=True):
-        np.testing.assert_allclose(
-            record.stack().weights(layer=1), full.stack().weights(layer=1), atol=1e-6
-        )
 
 
 @pytest.mark.parametrize("dtype", ["float16", torch.bfloat16, "torch.float16"])
@@ -160,8 +104,7 @@ def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     exact, rounded = extract(model, arguments), extract(model, arguments, dtype=dtype)
     name = str(dtype).removeprefix("torch.")
-    for tensor in tensors_of(rounded):
-        assert tensor.dtype == getattr(torch, name)
+    assert {tensor.dtype for tensor in tensors_of(rounded)} == {getattr(torch, name)}
     (note,) = [note for note in rounded.notes if "were kept in" in note]
     assert note.startswith(f"Queries and keys were kept in {name}: weights differ by up to ")
     assert note.endswith(", measured on 4 queries of each head.")
@@ -172,11 +115,9 @@ def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
             own, weights = (record.stacks[key].weights(layer=layer) for record in (exact, rounded))
             rows = [len(own[0]) * part // 4 - 1 for part in range(1, 5)]
             sampled = max(sampled, float(np.abs(own - weights)[:, rows].max()))
+    # The note has two digits and is rounded up.
     assert sampled * 0.999 <= stated <= sampled * 1.11
-    # float32 and float64 hold the exact queries and keys.
-    for same in (None, "float32", torch.float64):
-        record = extract(model, arguments, dtype=same)
-        assert not any("were kept in" in note for note in record.notes)
+    assert not any("were kept in" in note for note in exact.notes)
 
 
 def test_a_model_in_half_precision_keeps_it() -> None:
@@ -239,31 +180,25 @@ def weights_only(kind: type[Pooled] = Pooled) -> Any:
     return model
 
 
-def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error() -> None:
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error(dtype: str) -> None:
     model = weights_only()
-    exact = extract(model, IDS)
-    assert exact.stack().attention(0).stored_weights is not None
-    for dtype in ("float16", "bfloat16"):
-        record = extract(model, IDS, dtype=dtype)
-        assert record_bytes(record) == 3 * 4 * 10 * 10 * 2
-        (note,) = [note for note in record.notes if "were kept in" in note]
-        assert "Weights without known queries and keys" in note
-        stated = float(note.split("up to ")[1].rstrip(".").replace("−", "-"))
-        worst = 0.0
-        for layer in range(3):
-            for head in range(4):
-                own, weights = (
-                    item.stack().weights(layer=layer, head=head) for item in (exact, record)
-                )
-                sums = np.abs(weights.sum(axis=1) - own.sum(axis=1)).max()
-                worst = max(worst, float(np.abs(weights - own).max()), float(sums))
-                # A small weight must not become 0: 0 means that a query cannot attend to a key.
-                np.testing.assert_array_equal(weights > 0, own > 0)
-        assert worst * 0.999 <= stated <= worst * 1.11
-        assert stated < 0.01
-        zeros = record.stack().exact_zeros(layer=0, head=1)
-        assert zeros is not None
-        assert zeros == exact.stack().exact_zeros(layer=0, head=1)
+    exact, record = extract(model, IDS).stack(), extract(model, IDS, dtype=dtype)
+    assert exact.attention(0).stored_weights is not None
+    # 3 layers, 4 heads, 10 queries, 10 keys.
+    assert record_bytes(record) == 3 * 4 * 10 * 10 * 2
+    (note,) = [note for note in record.notes if "were kept in" in note]
+    assert "Weights without known queries and keys" in note
+    stated = float(note.split("up to ")[1].rstrip(".").replace("−", "-"))
+    worst = 0.0
+    for layer in range(3):
+        own, weights = (stack.weights(layer=layer) for stack in (exact, record.stack()))
+        sums = np.abs(weights.sum(axis=-1) - own.sum(axis=-1)).max()
+        worst = max(worst, float(np.abs(weights - own).max()), float(sums))
+        # A small weight must not become 0: 0 means that a query cannot attend to a key.
+        np.testing.assert_array_equal(weights > 0, own > 0)
+    assert worst * 0.999 <= stated <= worst * 1.11
+    assert stated < 0.01
 
 
 class Turns(Pooled):
@@ -287,15 +222,18 @@ class Turns(Pooled):
 
 @pytest.mark.parametrize(("layer", "times"), [(0, 2), (1, 2), (2, 1), (3, 1)])
 def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int) -> None:
+    """By the names of its two blocks, the model has layers 2 and 5.
+
+    Each block runs twice. Only when the first block runs again is it clear that the four runs are
+    layers 0 to 3.
+    """
     model = weights_only(Turns)
-    expected = plain(model, IDS, lambda _, at: at == layer)
-    assert len(expected) == 1
+    expected = extract(model, IDS).stack().weights(layer=layer)
     runs: list[Any] = []
     model.embedding.register_forward_pre_hook(lambda *_: runs.append(1))
-    # By the names of its two blocks, the model has layers 2 and 5. Each block runs twice. Only when
-    # the first block runs again is it clear that the four runs are layers 0 to 3.
-    record = extract(model, IDS, layers=[layer])
-    assert_keeps(record, expected)
+    stack = extract(model, IDS, layers=[layer]).stack()
+    assert stack.layers == (layer,)
+    np.testing.assert_allclose(stack.weights(layer=layer), expected, rtol=0, atol=1e-6)
     assert len(runs) == times
 
 
@@ -320,36 +258,15 @@ def test_the_estimate_equals_the_memory_of_the_record(
         extract(model, arguments, **options)
 
 
-def test_weights_of_torchs_own_module_are_estimated_as_weights(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    needed = 3 * 4 * 10 * 10 * 4
-    model = weights_only()
-    assert record_bytes(extract(model, IDS)) == needed
-    monkeypatch.setattr(memory, "free_memory", lambda _: needed - 1)
-    with pytest.raises(MemoryError, match=r"4\.8 kB on cpu"):
-        extract(model, IDS)
-
-
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": []}, ValueError, r"layers=\[\] is empty. Pass layers"),
     ({"layers": "01"}, TypeError, r"layers='01' must be a list of whole numbers, such as \[0, 5\]"),
-    ({"layers": 1.0}, TypeError, r"layers=1\.0 must be a list of whole numbers"),
-    ({"layers": True}, TypeError, "layers=True must be a list of whole numbers"),
-    ({"layers": "first"}, TypeError, "layers='first' must be a list of whole numbers"),
     ({"layers": [True]}, TypeError, r"layers=\[True\] must be .*; True is not one"),
-    ({"layers": [0.0]}, TypeError, r"0\.0 is not one"),
-    ({"layers": ["0"]}, TypeError, r"layers=\['0'\] must be .*; '0' is not one"),
     ({"layers": [-4]}, ValueError, "layer -4 does not exist; stack 'self' has layers 0 to 2"),
-    ({"layers": 7}, ValueError, "layer 7 does not exist; stack 'self' has layers 0 to 2"),
+    ({"layers": 3}, ValueError, "layer 3 does not exist; stack 'self' has layers 0 to 2"),
     ({"layers": [0, 0]}, ValueError, "contains 0 twice"),
-    ({"layers": [3]}, ValueError, "layer 3 does not exist; stack 'self' has layers 0 to 2"),
     ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys. Pass 'float16'"),
-    ({"dtype": torch.int64}, ValueError, "cannot hold queries and keys"),
-    ({"dtype": torch.float8_e4m3fn}, ValueError, "cannot hold queries and keys"),
-    ({"dtype": torch.complex64}, ValueError, "cannot hold queries and keys"),
     ({"dtype": 16}, TypeError, r"dtype must be .*; got 16"),
-    ({"dtype": np.float16}, TypeError, "dtype must be"),
     ({"device": "nowhere"}, ValueError, "device='nowhere' .* does not know this kind of device"),
     ({"device": "meta"}, ValueError, "device='meta' .* stores no numbers"),
     ({"device": 1.5}, TypeError, "device must be a device such as 'cpu' or 'cuda'"),
@@ -373,28 +290,8 @@ def test_a_missing_device_raises_before_the_model_runs() -> None:
 
 
 def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
-    record = extract(make_model("gpt2"), IDS, device=None)
-    assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
-    # The tensors are still copies, because the model may overwrite its buffers.
-    assert record_bytes(record) == record_bytes(extract(make_model("gpt2"), IDS))
-
-
-@pytest.mark.gpu
-def test_a_device_without_memory_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = make_model("llama").cuda()
-    needed = record_bytes(extract(model, IDS, device=None))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (needed - 1, 10**9))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 0)
-    with pytest.raises(MemoryError, match="on cuda:0, "):
-        extract(model, IDS, device=None)
-    extract(model, IDS)
-
-
-def test_layers_from_the_end() -> None:
     model = make_model("gpt2")
-    whole = extract(model, IDS)
-    stack = extract(model, IDS, layers=-1).stack()
-    assert stack.layers == (2,)
-    assert np.array_equal(stack.weights(layer=-1, head=-2), whole.stack().weights(layer=2, head=2))
-    assert extract(model, IDS, layers="all").stack().layers == (0, 1, 2)
+    record = extract(model, IDS, device=None)
+    assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
+    # The queries and keys are copies: views would keep the values and all other buffers, too.
+    assert record_bytes(record) == record_bytes(extract(model, IDS))

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import transformers
 
 from attnviz import AttentionRecord, extract, load
@@ -21,11 +20,9 @@ from attnviz.extraction.capture import memory
 from attnviz.record.storage.safetensors_file import write_safetensors
 from attnviz.record.storage.spool import INDEX
 from models.make_models import make_model
-from models.test_kept import Turns, record_bytes, tensors_of, weights_only
+from models.test_kept import record_bytes, tensors_of
 from models.tiny import IDS, arguments_of, built, picture
 from unit.records import assert_same
-
-KINDS = "albert llama gpt_oss bart t5 vit bloom".split()
 
 
 def names_in(folder: Path) -> list[str]:
@@ -50,10 +47,8 @@ def assert_mapped(record: AttentionRecord, folder: Path) -> None:
         assert any(start <= tensor.data_ptr() < stop for start, stop in spans)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "options", [{}, {"layers": [1]}, {"dtype": "float16"}, {"dtype": torch.float64}], ids=str
-)
+@pytest.mark.parametrize("kind", "albert llama gpt_oss bart t5 vit bloom".split())
+@pytest.mark.parametrize("options", [{}, {"layers": [1]}, {"dtype": "float16"}], ids=str)
 def test_spooled_records_equal_records_in_memory(
     kind: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -93,49 +88,37 @@ def test_windows_and_images_are_restored(tmp_path: Path) -> None:
     assert_mapped(record, tmp_path / "x")
 
 
-def test_a_generated_text_is_spooled(tmp_path: Path) -> None:
-    for kind in ("gpt2", "bart"):
-        model = make_model(kind)
-        expected = extract(model, {"input_ids": IDS}, generate=5)
-        record = extract(model, {"input_ids": IDS}, generate=5, spool=tmp_path / kind)
-        assert_same(expected, record)
-        predictions = [stack.query_tokens.predictions for stack in record.stacks.values()]
-        assert predictions == [stack.query_tokens.predictions for stack in expected.stacks.values()]
-        assert any(predictions)
+@pytest.mark.parametrize("kind", ["gpt2", "bart"])
+def test_a_generated_text_is_spooled(kind: str, tmp_path: Path) -> None:
+    model = make_model(kind)
+    expected = extract(model, IDS, generate=5)
+    record = extract(model, IDS, generate=5, spool=tmp_path / "x")
+    assert_same(expected, record)
+    predictions = [stack.query_tokens.predictions for stack in record.stacks.values()]
+    assert predictions == [stack.query_tokens.predictions for stack in expected.stacks.values()]
+    assert any(predictions)
 
 
-def test_texts_and_rows_get_a_folder_each(byte_tokenizer: Any, tmp_path: Path) -> None:
+def test_texts_and_rows_of_a_batch_get_a_folder_each(byte_tokenizer: Any, tmp_path: Path) -> None:
     model = make_model("gpt2")
     texts = ["The cat sat.", "A dog", "it was too tired"]
     options: dict[str, Any] = {"tokenizer": byte_tokenizer, "progress": False}
     expected = extract(model, texts, **options)
-    records = extract(model, texts, spool=tmp_path / "texts", **options)
-    assert names_in(tmp_path / "texts") == ["0", "1", "2"]
+    extract(model, texts, spool=tmp_path / "texts", **options)
     batch = byte_tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
     rows = extract(model, batch, spool=tmp_path / "rows", **options)
+    assert names_in(tmp_path / "texts") == names_in(tmp_path / "rows") == ["0", "1", "2"]
     for number, one in enumerate(expected):
-        assert_same(one, records[number])
         assert_same(one, load(tmp_path / "texts" / str(number)))
+        assert_mapped(rows[number], tmp_path / "rows" / str(number))
         # In a padded batch the last bits differ.
-        for layer in range(3):
-            np.testing.assert_allclose(
-                load(tmp_path / "rows" / str(number)).stack().weights(layer=layer),
-                one.stack().weights(layer=layer),
-                atol=1e-5,
-            )
-            assert_mapped(rows[number], tmp_path / "rows" / str(number))
-    # A list of one text gives a list.
-    (one,) = extract(model, texts[:1], spool=tmp_path / "single", **options)
+        for weights, own in zip(
+            load(tmp_path / "rows" / str(number)).to_numpy(), one.to_numpy(), strict=True
+        ):
+            np.testing.assert_allclose(weights, own, atol=1e-5)
+    # A list of one text has a folder with a number, too.
+    extract(model, texts[:1], spool=tmp_path / "single", **options)
     assert_same(expected[0], load(tmp_path / "single" / "0"))
-
-
-def test_an_error_in_a_text_keeps_the_earlier_records(byte_tokenizer: Any, tmp_path: Path) -> None:
-    model = make_model("gpt2")
-    texts = ["The cat sat.", "the dog " * 60]
-    with pytest.raises(ValueError, match="tokens are too many"):
-        extract(model, texts, tokenizer=byte_tokenizer, spool=tmp_path / "x", progress=False)
-    assert names_in(tmp_path / "x") == ["0"]
-    assert load(tmp_path / "x" / "0").stack().num_layers == 3
 
 
 def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
@@ -150,25 +133,19 @@ def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
     assert len(names_in(tmp_path / "x")) == num_layers(record) + 1
 
 
-def test_a_layer_with_a_number_known_only_later_is_spooled(tmp_path: Path) -> None:
-    model = weights_only(Turns)
-    for layer in range(4):
-        expected = extract(model, IDS, layers=[layer])
-        record = extract(model, IDS, layers=[layer], spool=tmp_path / str(layer))
-        assert_same(expected, record)
+def fail_with(error: BaseException) -> Any:
+    """Return a hook that raises an error."""
 
-
-def failing(model: Any, error: BaseException) -> Any:
     def fail(*_: Any) -> None:
         raise error
 
-    return model.model.layers[2].register_forward_pre_hook(fail)
+    return fail
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("in the model")])
 def test_an_interrupt_or_error_leaves_nothing(error: BaseException, tmp_path: Path) -> None:
     model = make_model("llama")
-    hook = failing(model, error)
+    hook = model.model.layers[2].register_forward_pre_hook(fail_with(error))
     (tmp_path / "there").mkdir()
     for name in ("x", "there"):
         with pytest.raises(type(error)):
@@ -184,7 +161,6 @@ import os, signal, sys
 import torch
 import attnviz as av
 from models.make_models import make_model
-from models.test_kept import Turns, record_bytes, tensors_of, weights_only
 model = make_model("llama")
 kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 model.model.layers[2].register_forward_pre_hook(kill)
@@ -236,14 +212,9 @@ def test_bad_spool_paths_are_refused_before_the_model_runs(
     (tmp_path / "texts").mkdir()
     shutil.copytree(tmp_path / "record", tmp_path / "texts" / "1")
     before = sorted(tmp_path.rglob("*"))
-
-    def run_model(*_: Any) -> None:
-        raise AssertionError("the model ran")
-
-    hook = model.transformer.wte.register_forward_pre_hook(run_model)
+    model.register_forward_pre_hook(fail_with(AssertionError("the model ran")))
     for name, inputs, error, message in (
         ("record", IDS, FileExistsError, "the folder is not empty"),
-        ("texts", IDS, FileExistsError, "the folder is not empty"),
         ("texts", ["a", "b"], FileExistsError, "texts' cannot be written: the folder is not empty"),
         ("file", IDS, NotADirectoryError, "is a file"),
         ("no/x", IDS, FileNotFoundError, "the parent folder does not exist"),
@@ -254,7 +225,6 @@ def test_bad_spool_paths_are_refused_before_the_model_runs(
         extract(model, IDS, spool=7)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="device=None and spool='x' are two locations"):
         extract(model, IDS, spool="x", device=None)
-    hook.remove()
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -264,24 +234,18 @@ def test_a_disk_without_space_raises_before_the_model_runs(
     model = make_model("llama")
     # 4 heads and 2 key heads of 12 numbers for 10 tokens, in 3 layers.
     needed = 3 * 6 * 12 * 10 * 4
+    # Free memory does not matter.
     monkeypatch.setattr(memory, "free_memory", lambda _: 0)
     monkeypatch.setattr(memory, "free_disk", lambda _: needed)
-    # Free memory does not matter.
     extract(model, IDS, spool=tmp_path / "x")
     monkeypatch.setattr(memory, "free_disk", lambda _: needed - 1)
-
-    def run_model(*_: Any) -> None:
-        raise AssertionError("the model ran")
-
-    hook = model.model.embed_tokens.register_forward_pre_hook(run_model)
+    model.register_forward_pre_hook(fail_with(AssertionError("the model ran")))
     with pytest.raises(
         OSError, match=r"spool: the queries and keys of 3 layers for 10 tokens take 8\.6 kB"
     ) as raised:
         extract(model, IDS, spool=tmp_path / "y")
     assert raised.value.errno == errno.ENOSPC
-    hook.remove()
     assert names_in(tmp_path) == ["x"]
-    extract(model, IDS, spool=tmp_path / "y", layers=[0, 1])
 
 
 @pytest.mark.parametrize(
@@ -303,20 +267,14 @@ def test_memory_for_a_generated_text_is_checked_before_the_generation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = make_model(kind)
-    record = extract(model, {"input_ids": IDS}, generate={"min_new_tokens": 8, "max_new_tokens": 8})
-    needed = record_bytes(record)
-    runs: list[Any] = []
-    hooks = [
-        module.register_forward_pre_hook(lambda *_: runs.append(1)) for module in model.modules()
-    ]
+    needed = record_bytes(extract(model, IDS, generate={"min_new_tokens": 8, "max_new_tokens": 8}))
     options: dict[str, Any] = {"spool": tmp_path / "x"} if spool else {}
-    where = "free_disk" if spool else "free_memory"
-    monkeypatch.setattr(memory, where, lambda _: needed - 1)
+    free = "free_disk" if spool else "free_memory"
+    monkeypatch.setattr(memory, free, lambda _: needed)
+    extract(model, IDS, generate=bound, **options)
+    shutil.rmtree(tmp_path / "x", ignore_errors=True)
+    monkeypatch.setattr(memory, free, lambda _: needed - 1)
+    for module in model.modules():
+        module.register_forward_pre_hook(fail_with(AssertionError("the model ran")))
     with pytest.raises(OSError if spool else MemoryError, match="queries and keys of"):
-        extract(model, {"input_ids": IDS}, generate=bound, **options)
-    assert not runs
-    monkeypatch.setattr(memory, where, lambda _: needed)
-    extract(model, {"input_ids": IDS}, generate=bound, **options)
-    assert runs
-    for hook in hooks:
-        hook.remove()
+        extract(model, IDS, generate=bound, **options)
