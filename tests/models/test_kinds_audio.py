@@ -52,13 +52,11 @@ def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
     assert any("The sound ends at 3.00s" in note for note in record.notes)
 
     features = extractor(sound(3), sampling_rate=RATE, return_tensors="pt")
-    others = [
+    for inputs in (
         torch.from_numpy(sound(3)),
-        sound(3).astype(np.float64),
         {"array": sound(3), "sampling_rate": RATE},
         features,
-    ]
-    for inputs in others:
+    ):
         same = extract(model, inputs, processor=extractor, decoder_input_ids=ids)
         assert same.stacks["cross"].key_tokens == frames
         weights, expected = (item.stacks["cross"].weights(layer=1) for item in (same, record))
@@ -67,59 +65,50 @@ def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
     assert not any("ends at" in note for note in same.notes)
 
 
-_WAV2VEC2 = {
-    **SIZE,
-    "vocab_size": 30,
-    "conv_dim": [16] * 7,
-    "num_conv_pos_embeddings": 16,
-    "num_conv_pos_embedding_groups": 2,
-}
+@pytest.fixture(scope="module")
+def wav2vec2() -> Any:
+    settings = {
+        **SIZE,
+        "vocab_size": 30,
+        "conv_dim": [16] * 7,
+        "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 2,
+        "feat_extract_norm": "layer",
+    }
+    return built("Wav2Vec2Model", settings, factor=30.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "more"),
-    [("Wav2Vec2Model", {"feat_extract_norm": "layer"}), ("HubertModel", {})],
-)
-def test_speech_encoders(name: str, more: dict[str, Any]) -> None:
+def test_frames_of_a_speech_encoder_are_named_by_their_times(
+    wav2vec2: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A frame has 400 samples and starts 320 samples (0.02 s) after the previous one."""
-    model = built(name, {**_WAV2VEC2, **more}, factor=30.0)
-    extractor = transformers.Wav2Vec2FeatureExtractor()
-    for seconds in (5, 0.8):
-        record = extract(model, sound(seconds), processor=extractor)
-        count = (int(seconds * RATE) - 400) // 320 + 1
-        assert record.tokens.text == tuple(f"{index / 50:.2f}s" for index in range(count))
-        assert not record.notes
-
-
-def test_a_frame_depends_on_the_samples_of_its_time() -> None:
-    model = built("Wav2Vec2Model", {**_WAV2VEC2, "feat_extract_norm": "layer"})
     # This convolution reads many frames. Without it, a query depends on one frame only.
-    model.encoder.pos_conv_embed.forward = torch.zeros_like
+    monkeypatch.setattr(wav2vec2.encoder.pos_conv_embed, "forward", torch.zeros_like)
     extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False)
-    before, after = sound(0.8), sound(0.8)
-    after[6400:6480] += 1.0
-    queries = [
-        extract(model, samples, processor=extractor).stacks["self"].queries(layer=0, head=0)
-        for samples in (before, after)
-    ]
-    changed = np.flatnonzero((queries[0] != queries[1]).any(-1))
-    # Two frames contain the samples from 0.400 s to 0.405 s: they start at 0.38 s and 0.40 s.
-    assert changed.tolist() == [19, 20]
-
-
-def test_sounds_of_different_lengths_in_a_batch() -> None:
-    model = built("Wav2Vec2Model", {**_WAV2VEC2, "feat_extract_norm": "layer"}, factor=30.0)
-    extractor = transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True)
-    batch = dict(
-        extractor(
-            [sound(0.8), sound(0.4, seed=1)], sampling_rate=RATE, padding=True, return_tensors="pt"
-        )
+    samples = sound(0.8)
+    record = extract(wav2vec2, samples, processor=extractor)
+    count = (len(samples) - 400) // 320 + 1
+    assert record.tokens.text == tuple(f"{index / 50:.2f}s" for index in range(count))
+    assert not record.notes
+    samples[6400:6480] += 1.0
+    before, after = (
+        stack.queries(layer=0, head=0)
+        for stack in (record.stack(), extract(wav2vec2, samples, processor=extractor).stack())
     )
-    records = extract(model, batch, processor=extractor)
+    changed = np.flatnonzero((before != after).any(-1))
+    # Two frames contain the samples from 0.400 s to 0.405 s: they start at 0.38 s and 0.40 s.
+    assert [record.tokens.text[index] for index in changed] == ["0.38s", "0.40s"]
+
+
+def test_sounds_of_different_lengths_in_a_batch(wav2vec2: Any) -> None:
+    extractor = transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True)
+    sounds = [sound(0.8), sound(0.4, seed=1)]
+    batch = dict(extractor(sounds, sampling_rate=RATE, padding=True, return_tensors="pt"))
+    records = extract(wav2vec2, batch, processor=extractor)
     for example, record in enumerate(records):
-        assert_own(record, reference(model, batch), peak=0.1, example=example)
-    clip = (int(0.4 * RATE) - 400) // 320 + 1
-    assert not records[1].stacks["self"].weights(layer=1)[:, :, clip:].any()
+        assert_own(record, reference(wav2vec2, batch), peak=0.1, example=example)
+    clip = (len(sounds[1]) - 400) // 320 + 1
+    assert not records[1].stack().weights(layer=1)[:, :, clip:].any()
 
 
 class TestSoundAndText:
@@ -177,24 +166,21 @@ class TestSoundAndText:
         clip = sound(1.2)
         record = extract(model, (clip, "The cat"), processor=processor)
         content = [{"type": "audio", "audio": clip}, {"type": "text", "text": "The cat"}]
-        chat = [{"role": "user", "content": content}]
         pair = ("The cat", {"array": clip, "sampling_rate": RATE})
-        for inputs in (chat, pair):
+        for inputs in ([{"role": "user", "content": content}], pair):
             other = extract(model, inputs, processor=processor)
-            for name in record.stacks:
-                assert other.stacks[name].query_tokens == record.stacks[name].query_tokens
+            for name, stack in record.stacks.items():
+                assert other.stacks[name].query_tokens == stack.query_tokens
                 weights = other.stacks[name].weights(layer=1)
-                assert np.array_equal(weights, record.stacks[name].weights(layer=1))
+                assert np.array_equal(weights, stack.weights(layer=1))
         assert "0.04s" in record.stacks["self"].query_tokens.text
 
-    def test_two_sounds_in_one_prompt(self, model: Any, processor: Any) -> None:
-        content = [
-            {"type": "audio", "audio": sound(1.2)},
-            {"type": "audio", "audio": sound(0.6, seed=1)},
-        ]
+    def test_two_sounds_in_one_prompt_are_numbered(self, model: Any, processor: Any) -> None:
+        sounds = [sound(1.2), sound(0.6, seed=1)]
+        content = [{"type": "audio", "audio": clip} for clip in sounds]
         record = extract(model, [{"role": "user", "content": content}], processor=processor)
-        named = [text for text in record.stacks["self"].query_tokens.text if text.endswith("s")]
-        assert [text for text in named if ":" in text] == [
+        times = [text for text in record.stacks["self"].query_tokens.text if ": " in text]
+        assert times == [
             *(f"1: {index / 25:.2f}s" for index in range(30)),
             *(f"2: {index / 25:.2f}s" for index in range(15)),
         ]

@@ -52,26 +52,18 @@ def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
     return model_and_processor
 
 
-_IMAGE_ALONE = r"got an image without a text. Pass \(image, text\)"
-# Model, inputs, and the error.
+# Kinds of inputs that the model reads, the inputs, and the end of the error.
 UNREADABLE: list[tuple[str, Any, str]] = [
     ("texts", Image.fromarray(IMAGE), "got an image. Pass a text"),
-    ("texts", (IMAGE, TEXT), "got an image with a text. Pass a text"),
     ("texts", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass a text"),
-    ("texts", SOUND, "got a sound .* Pass a text"),
-    ("texts", (SOUND, TEXT), "got a sound with a text. Pass a text"),
     ("texts", {"array": SOUND, "sampling_rate": 16_000}, "got a sound .* Pass a text"),
     ("images", TEXT, "got a text. Pass an image"),
     ("images", (IMAGE, TEXT), "got an image with a text. Pass an image"),
-    ("images", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass an image"),
     ("images", 3.5, "got a float. Pass an image"),
     ("sounds", TEXT, "got a text. Pass a sound"),
-    ("sounds", Image.fromarray(IMAGE), "got an image. Pass a sound"),
     ("sounds", (SOUND, TEXT), "got a sound with a text. Pass a sound"),
-    ("texts and images", Image.fromarray(IMAGE), _IMAGE_ALONE),
-    ("texts and images", IMAGE, _IMAGE_ALONE),
+    ("texts and images", IMAGE, r"got an image without a text. Pass \(image, text\)"),
     ("texts and images", (SOUND, TEXT), "got a sound with a text. Pass a text or an image"),
-    ("texts and images", SOUND, "got a sound .* Pass"),
 ]
 
 
@@ -90,28 +82,19 @@ def test_inputs_of_another_kind_than_the_model_reads_are_refused(
         extract(model, inputs, processor=processor, tokenizer=byte_tokenizer)
 
 
-def test_several_images_with_a_text_need_a_chat(llava: tuple[Any, Any]) -> None:
-    model, processor = llava
-    with pytest.raises(TypeError, match="several images with a text chat messages"):
-        extract(model, ([IMAGE, IMAGE], TEXT), processor=processor)
-
-
 def test_images_and_sounds_need_a_processor(llava: tuple[Any, Any]) -> None:
-    model, processor = llava
     with pytest.raises(ValueError, match=r"^processor: inputs contain an image, .* Pass"):
         extract(vit(), IMAGE)
     with pytest.raises(
         ValueError, match=r"^processor: inputs contain a sound, .* Pass Wav2Vec2Model's"
     ):
         extract(wav2vec2(), SOUND)
-    for more in (
-        {},
-        {"tokenizer": processor.tokenizer},
-        {"tokenizer": processor.tokenizer, "processor": processor.image_processor},
-    ):
-        for inputs in ((IMAGE, TEXT), chat(IMAGE, TEXT)):
-            with pytest.raises(ValueError, match=r"^processor: .* no processor for both"):
-                extract(model, inputs, **more)
+    model, processor = llava
+    for inputs in ((IMAGE, TEXT), chat(IMAGE, TEXT)):
+        with pytest.raises(ValueError, match=r"^processor: .* no processor for both"):
+            extract(
+                model, inputs, tokenizer=processor.tokenizer, processor=processor.image_processor
+            )
 
 
 def test_a_processor_without_a_chat_template_is_refused(byte_tokenizer: Any) -> None:
@@ -120,95 +103,43 @@ def test_a_processor_without_a_chat_template_is_refused(byte_tokenizer: Any) -> 
         extract(model, chat(IMAGE, TEXT), processor=processor)
 
 
-def with_a_hole() -> Any:
-    image = IMAGE / 255
-    image[3, 3] = np.nan
-    return image
-
-
 @pytest.mark.parametrize(
     ("image", "kind", "words"),
     [
         (np.zeros((0, 32, 3), np.uint8), ValueError, r"the image is empty, \(0, 32, 3\)"),
-        (Image.new("RGB", (0, 5)), ValueError, "the image is empty, 0 x 5"),
-        (with_a_hole(), ValueError, "the image contains NaN"),
+        (np.full((32, 32, 3), np.nan), ValueError, "the image contains NaN"),
         (IMAGE.astype(float), ValueError, r"float64 must have values from 0 to 1; got 0 to 255"),
-        (IMAGE.astype(int) + 100, ValueError, "int64 .* values from 0 to 255; got 100 to 355"),
         (-IMAGE.astype(int), ValueError, "int64 must have values from 0 to 255; got -255 to 0"),
         (np.zeros((32, 32, 5), np.uint8), ValueError, r"1, 3 or 4 colours; got \(32, 32, 5\)"),
-        (np.zeros(32, np.uint8), ValueError, r"an image must be .*; got \(32,\)"),
         (np.zeros((2, 32, 32, 3), np.uint8), ValueError, r"an image .*; got \(2, 32, 32, 3\)"),
         (np.zeros((32, 32, 3), bool), TypeError, "an image must contain numbers .* got bool"),
     ],
 )
 def test_arrays_that_are_not_images_are_refused(
-    image: Any, kind: type[Exception], words: str, llava: tuple[Any, Any]
+    image: Any, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=f"^inputs: .*{words}"):
         extract(vit(), image, processor=seeing())
-    if not isinstance(image, np.ndarray) or image.ndim in (2, 3):
-        model, processor = llava
-        with pytest.raises(kind, match=f"^inputs: .*{words}"):
-            extract(model, (image, TEXT), processor=processor)
 
 
 @pytest.mark.parametrize(
-    "image",
+    ("image", "stored"),
     [
-        np.dstack([IMAGE, np.full((32, 32), 7, np.uint8)]),
-        Image.fromarray(np.dstack([IMAGE, np.full((32, 32), 7, np.uint8)])),
-        IMAGE.transpose(2, 0, 1),
-        IMAGE / 255,
-        (IMAGE / 255).astype(np.float32),
-        IMAGE.astype(np.int64),
-        torch.from_numpy(IMAGE),
+        (np.dstack([IMAGE, np.full((32, 32), 7, np.uint8)]), IMAGE),
+        (IMAGE.transpose(2, 0, 1), IMAGE),
+        ((IMAGE / 255).astype(np.float32), IMAGE),
+        (IMAGE.astype(np.int64), IMAGE),
+        (torch.from_numpy(IMAGE), IMAGE),
+        (IMAGE[..., 0], IMAGE[..., :1]),
+        (Image.fromarray(IMAGE[..., 0]).convert("LA"), IMAGE[..., :1]),
     ],
-    ids=["RGBA", "RGBA of PIL", "colours first", "fractions", "float32", "int64", "tensor"],
+    ids=["RGBA", "colours first", "fractions", "int64", "tensor", "grey", "grey and alpha of PIL"],
 )
-def test_every_form_of_an_image_is_stored_with_its_colours(
-    image: Any, llava: tuple[Any, Any]
-) -> None:
-    """The alpha channel is removed, and numbers in [0, 1] are multiples of 1/255."""
-    model, processor = llava
-    for record in (
-        extract(vit(), image, processor=seeing()),
-        extract(model, (image, TEXT), processor=processor),
-    ):
-        assert np.abs(record.images[0].astype(int) - IMAGE).max() <= 1
-
-
-@pytest.mark.parametrize(
-    "image",
-    [
-        IMAGE[..., 0],
-        IMAGE[..., :1],
-        Image.fromarray(IMAGE[..., 0]),
-        Image.fromarray(IMAGE[..., 0]).convert("LA"),
-    ],
-    ids=["grey", "one colour", "grey of PIL", "grey and alpha"],
-)
-def test_grey_images_have_three_equal_colours(image: Any) -> None:
-    stored = extract(vit(), image, processor=seeing()).images[0]
-    for colour in range(3):
-        assert np.abs(stored[..., colour].astype(int) - IMAGE[..., 0]).max() <= 1
-
-
-def test_a_greyscale_model() -> None:
-    """The image is greyscale for the model and in the record."""
-    settings = {**SIZE, "image_size": 32, "patch_size": 8, "num_channels": 1}
-    model = built("ViTModel", settings)
-    processor = transformers.ViTImageProcessorPil(
-        do_resize=False, image_mean=[0.5], image_std=[0.25]
-    )
-    grey = IMAGE[..., 0]
-    pixels = (torch.from_numpy(grey)[None, None] / 255 - 0.5) / 0.25
-    record = extract(model, pixels, processor=processor)
-    assert np.abs(record.images[0].astype(int) - grey[..., None]).max() <= 1
-
-
-def test_a_large_image_is_stored_in_the_size_of_the_models_input() -> None:
-    record = extract(vit(), np.zeros((3000, 4000, 3), np.uint8), processor=seeing())
+def test_every_form_of_an_image_is_stored_with_its_colours(image: Any, stored: Any) -> None:
+    """The alpha channel is removed, and grey images get three equal colours."""
+    record = extract(vit(), image, processor=seeing())
     assert record.images[0].shape == (32, 32, 3)
+    assert np.abs(record.images[0].astype(int) - stored).max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -220,7 +151,6 @@ def test_a_large_image_is_stored_in_the_size_of_the_models_input() -> None:
         (np.stack([SOUND, SOUND]), ValueError, r"of one channel; got \(2, 8000\)"),
         (SOUND[:100], ValueError, "a sound of 100 samples is shorter than one frame"),
         ({"array": SOUND, "sampling_rate": 44_100}, ValueError, "has 44100 samples .* needs 16000"),
-        ({"input_values": torch.full((1, 8000), torch.inf)}, ValueError, "values contains NaN"),
     ],
 )
 def test_arrays_that_are_not_sounds_are_refused(
@@ -230,9 +160,8 @@ def test_arrays_that_are_not_sounds_are_refused(
         extract(wav2vec2(), inputs, processor=hearing())
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_pixel_values_without_finite_numbers_are_refused(value: float) -> None:
+def test_pixel_values_without_finite_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match=r"^inputs: pixel_values contains NaN or infinity"):
-        extract(vit(), torch.full((1, 3, 32, 32), value))
+        extract(vit(), torch.full((1, 3, 32, 32), torch.inf))
     with pytest.raises(ValueError, match=r"^inputs: pixel_values is empty"):
         extract(vit(), torch.zeros(1, 3, 0, 32))

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from attnviz import extract
 from models.make_models import extract_own, make_model, reference
 from models.tiny import built
 
-TOLERANCE = 1e-4
 DECODERS = ["gpt2", "llama", "mistral"]
 IMPLEMENTATIONS = ["sdpa", "eager"]
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7], [7, 31, 12, 99, 5, 210, 44, 9]])
@@ -46,16 +44,9 @@ def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", [*DECODERS, "bert"])
 def test_position_ids(kind: str, implementation: str) -> None:
+    positions = torch.tensor([[9, 8, 20, 3, 4, 5, 40, 11]])
     model = make_model(kind, implementation)
-    later = {"input_ids": IDS[:1], "position_ids": torch.tensor([[9, 8, 20, 3, 4, 5, 40, 11]])}
-    extract_own(model, later)
-    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]])
-    padded = {
-        "input_ids": IDS[:1],
-        "attention_mask": mask,
-        "position_ids": (mask.cumsum(-1) - 1).clamp(min=0),
-    }
-    extract_own(model, padded, [{"input": np.arange(2, 8)}])
+    extract_own(model, {"input_ids": IDS[:1], "position_ids": positions})
 
 
 @pytest.mark.parametrize(("cache", "mask"), product([None, True, False], [False, True]), ids=str)
@@ -78,12 +69,11 @@ def test_packed_texts_by_their_positions(*, kind: str, cache: bool | None, mask:
 @pytest.mark.parametrize("kind", [*DECODERS, "bert"])
 def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None:
     model = make_model(kind, implementation)
-    allowed = APART if kind == "bert" else APART.tril()
-    added = torch.zeros(1, 1, 8, 8).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    allowed = (APART if kind == "bert" else APART.tril())[None, None]
+    added = torch.zeros(allowed.shape).masked_fill(~allowed, torch.finfo(torch.float32).min)
     arguments = {"input_ids": IDS[:1], "position_ids": PACKED, "attention_mask": added}
     extract_own(model, arguments)
-    as_flags = arguments | {"attention_mask": allowed[None, None]}
-    as_numbers = arguments | {"attention_mask": allowed[None, None].long()}
+    as_flags = arguments | {"attention_mask": allowed}
     if implementation == "sdpa":
         # Only the function of torch accepts booleans. Eager attention would add them to the logits.
         record = extract_own(model, as_flags, own=reference(model, arguments))
@@ -91,8 +81,6 @@ def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None
     else:
         with pytest.raises(ValueError, match=r"mask has four axes and dtype bool, which .* Pass"):
             extract(model, as_flags)
-    with pytest.raises(ValueError, match=rf"axes and dtype int64, which attn_.*'{implementation}'"):
-        extract(model, as_numbers)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -103,15 +91,9 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
     with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
         extract(model, arguments)
-    # The cache is unchanged. None means without a cache, so it is accepted.
     assert cache.get_seq_length() == 4
-    record = extract(model, {"input_ids": IDS[:1], "past_key_values": None})
-    with torch.no_grad():
-        model.set_attn_implementation("eager")
-        attentions = model(**arguments, output_attentions=True).attentions
-    # The error advises to pass the whole text: its rows equal those of a forward with the cache.
-    for layer, own in enumerate(attentions):
-        assert np.abs(record.stack().weights(layer=layer)[:, 4:] - own[0].numpy()).max() < TOLERANCE
+    # None means without a cache, so it is accepted.
+    extract(model, {"input_ids": IDS[:1], "past_key_values": None})
 
 
 def test_encoder_outputs_as_input_are_refused() -> None:
@@ -126,17 +108,13 @@ def test_encoder_outputs_as_input_are_refused() -> None:
     ("kind", "names"),
     [
         ("gpt2", ["attn_pdrop", "resid_pdrop", "embd_pdrop"]),
-        ("llama", ["attention_dropout"]),
         ("bert", ["attention_probs_dropout_prob", "hidden_dropout_prob"]),
-        ("bart", ["attention_dropout", "dropout", "activation_dropout"]),
         ("bloom", ["attention_dropout", "hidden_dropout"]),
     ],
 )
 def test_dropout_in_training_mode_is_disabled_and_noted(kind: str, names: list[str]) -> None:
     model = make_model(kind, **dict.fromkeys(names, 0.5)).train()
     arguments = {"input_ids": IDS[:1]}
-    if kind == "bart":
-        arguments["decoder_input_ids"] = IDS[:1, :5]
     with torch.no_grad():
         # In training mode the model applies dropout, which the extraction must not do.
         assert not torch.equal(model(**arguments).logits, model.eval()(**arguments).logits)
@@ -145,24 +123,21 @@ def test_dropout_in_training_mode_is_disabled_and_noted(kind: str, names: list[s
     assert sum("training mode" in note for note in record.notes) == 1
 
 
-@pytest.mark.parametrize("cache", [None, True, False])
-def test_a_note_names_the_forward_if_a_cache_changes_the_mask(*, cache: bool | None) -> None:
-    size = {"d_model": 48, "src_vocab_size": 400, "tgt_vocab_size": 400, "langs": ["en", "de"]}
-    sides = {
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_note_names_the_forward_if_a_cache_changes_the_mask(*, cache: bool) -> None:
+    sizes = {
         f"{side}_{name}": number
         for side in ("encoder", "decoder")
         for name, number in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))
     }
-    model = built("FSMTModel", transformers.FSMTConfig(**size, **sides))
-    arguments: dict[str, Any] = {"input_ids": IDS[:1], "decoder_input_ids": IDS[1:, :5]}
-    if cache is not None:
-        arguments["use_cache"] = cache
+    vocabularies = {"src_vocab_size": 400, "tgt_vocab_size": 400, "langs": ["en", "de"]}
+    model = built("FSMTModel", {"d_model": 48, **vocabularies, **sizes})
+    arguments = {"input_ids": IDS[:1], "decoder_input_ids": IDS[1:, :5], "use_cache": cache}
     record = extract(model, arguments)
-    own = reference(model, arguments | {"use_cache": bool(cache)})["decoder"]
     later = np.triu(np.ones((5, 5)), 1).astype(bool)
-    for layer, weights in enumerate(own):
-        computed = record.stacks["decoder"].weights(layer=layer)
-        assert np.abs(computed - weights[0]).max() < TOLERANCE
-        assert (computed[:, later].max() > 0.01) == bool(cache)
+    for layer, own in enumerate(reference(model, arguments)["decoder"]):
+        weights = record.stacks["decoder"].weights(layer=layer)
+        assert np.abs(weights - own[0]).max() < 1e-4
+        assert (weights[:, later].max() > 0.01) == cache
     note = "with a cache, in which this model masks nothing" if cache else "a forward without a"
     assert sum(note in text for text in record.notes) == 1
