@@ -40,7 +40,7 @@ def test_a_prompt_that_the_model_removes_from_its_output() -> None:
 
 
 def test_missing_rows_are_an_error() -> None:
-    """With ``logits_to_keep=1``, the last layers of Gemma 4 compute only the last query."""
+    """The last layers of Gemma 4 compute only the last query if ``logits_to_keep`` is 1."""
     settings = {
         "num_hidden_layers": 5,
         "num_kv_shared_layers": 2,

@@ -36,17 +36,11 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
     assert [(grid.image, grid.rows, grid.columns) for grid in tokens.grids] == [
         (number, 2, 2) for number in range(5)
     ]
-    assert [tokens.text[grid.start - 1] for grid in tokens.grids] == [
-        "<row_1_col_1>",
-        "<row_1_col_2>",
-        "<row_2_col_1>",
-        "<row_2_col_2>",
-        "<global-img>",
-    ]
-    corners = [(0, 0), (0, 32), (32, 0), (32, 32)]
-    for (top, left), tile in zip(corners, record.images[:4], strict=True):
-        original = image[top : top + 32, left : left + 32]
-        assert np.abs(tile.astype(int) - original).max() <= 1
+    marks = [tokens.text[grid.start - 1] for grid in tokens.grids]
+    corners = "<row_1_col_1> <row_1_col_2> <row_2_col_1> <row_2_col_2>".split()
+    assert marks == [*corners, "<global-img>"]
+    # The second tile is the upper right quarter of the image.
+    assert np.abs(record.images[1].astype(int) - image[:32, 32:]).max() <= 1
     alone = mixing_nothing(model)
     starts = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
     read = [grid.start for grid in tokens.grids]
@@ -102,7 +96,7 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     inputs = pixtral_inputs(images)
     processor = transformers.PixtralImageProcessorPil(do_normalize=False)
     record = extracted(model, inputs, processor=processor)
-    tower = record.stacks["vision"].query_tokens
+    tower, text = (record.stacks[name].query_tokens for name in ("vision", "self"))
     assert [(grid.image, grid.start, grid.rows, grid.columns) for grid in tower.grids] == [
         (0, 0, 4, 8),
         (1, 32, 6, 4),
@@ -110,30 +104,22 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     for stored, image in zip(record.images, images, strict=True):
         assert stored.shape == image.shape
         assert np.abs(stored.astype(int) - image).max() <= 1
-    # The tokens of a grid must be consecutive. These rows have another token between them, so
-    # their tokens have only names.
-    text = record.stacks["self"].query_tokens
-    assert text.text[:10] == tuple(
-        "1: 0,0|1: 0,1|1: 0,2|1: 0,3|#10|1: 1,0|1: 1,1|1: 1,2|1: 1,3|#11".split("|")
-    )
+    # The tokens of a grid must be consecutive. Token 10 stands between these rows, so their tokens
+    # have only names.
+    assert text.text[:6] == ("1: 0,0", "1: 0,1", "1: 0,2", "1: 0,3", "#10", "1: 1,0")
     assert not text.grids
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})
     assert_own(record, own, peak=0.2)
-    alone = mixing_nothing(model)
-    for number, (row, column), in_tower, in_text in [
-        (0, (0, 0), "1: 0,0", "1: 0,0"),
-        (0, (3, 7), "1: 3,7", "1: 1,3"),
-        (1, (5, 2), "2: 5,2", "2: 2,1"),
-    ]:
-        others = list(images)
-        others[number] = with_patch(images[number], (8 * row, 8 * column), 8)
-        pair = (inputs, pixtral_inputs(others))
-        for changed_model, stack, tokens, name in (
-            (model, "vision", tower, in_tower),
-            (alone, "self", text, in_text),
-        ):
-            changed = changed_queries(changed_model, None, pair, stack, 0)
-            assert {tokens.text[token] for token in changed} == {name}
+    # The patch in row 5, column 2 of the second image. Two by two patches become one token of the
+    # text.
+    others = [images[0], with_patch(images[1], (8 * 5, 8 * 2), 8)]
+    pair = (inputs, pixtral_inputs(others))
+    for changed_model, stack, tokens, name in (
+        (model, "vision", tower, "2: 5,2"),
+        (mixing_nothing(model), "self", text, "2: 2,1"),
+    ):
+        changed = changed_queries(changed_model, None, pair, stack, 0)
+        assert [tokens.text[token] for token in changed] == [name]
 
 
 def test_an_image_padded_to_a_number_of_patches() -> None:
@@ -150,19 +136,17 @@ def test_an_image_padded_to_a_number_of_patches() -> None:
     weights = record.stacks["vision"].weights(layer=1)
     assert not weights[:, :, 12:].any()
     assert_own(record, own_modules(model, inputs, {"vision": "encoder"}), peak=0.25)
-    for row, column in [(0, 0), (1, 3), (2, 2)]:
-        other = with_patch(image, (8 * row, 8 * column), 8)
-        changed = changed_queries(model, processor, (image, other), "vision", 0)
-        assert changed == {row * 4 + column}
+    other = with_patch(image, (8 * 1, 8 * 3), 8)
+    changed = changed_queries(model, processor, (image, other), "vision", 0)
+    assert [tokens.text[token] for token in changed] == ["1,3"]
 
 
 def test_an_image_as_keys_of_a_text_decoder(byte_tokenizer: Any) -> None:
     """TrOCR and similar models: patches are the keys of a text decoder."""
+    sizes = {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64}
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.ViTConfig(**SIZE, image_size=32, patch_size=8),
-        transformers.GPT2Config(
-            vocab_size=400, n_embd=48, n_layer=2, n_head=4, n_positions=64, add_cross_attention=True
-        ),
+        transformers.GPT2Config(vocab_size=400, **sizes, add_cross_attention=True),
     )
     config.decoder_start_token_id, config.pad_token_id = 1, 0
     model = built("VisionEncoderDecoderModel", config, factor=12.0)
@@ -175,52 +159,50 @@ def test_an_image_as_keys_of_a_text_decoder(byte_tokenizer: Any) -> None:
     assert list(record.stacks) == ["encoder", "decoder", "cross"]
     cross = record.stacks["cross"]
     assert cross.key_tokens == record.stacks["encoder"].query_tokens
-    assert [(grid.start, grid.rows, grid.columns) for grid in cross.key_tokens.grids] == [(1, 4, 4)]
-    assert cross.query_tokens.text == ("<s>", "The", "·c", "at", "·sa")[: len(cross.query_tokens)]
+    assert cross.key_tokens.text[:3] == ("[CLS]", "0,0", "0,1")
+    assert cross.query_tokens.text == ("<s>", "The", "·c", "at")
     ids = torch.tensor([cross.query_tokens.ids])
     inputs = {**processor(images=image, return_tensors="pt"), "decoder_input_ids": ids}
     assert_own(record, reference(model, inputs), peak=0.1)
 
 
-def test_one_attention_over_a_text_and_an_image() -> None:
+_VISION = {**SIZE, "image_size": 32, "patch_size": 8}
+_LAYOUT = {"input_size": 32, "patch_size": 8, "coordinate_size": 8, "shape_size": 8}
+_PATCHES = ("[CLS]", *(f"{row},{column}" for row in range(4) for column in range(4)))
+_WORDS = ("#5", "#6", "#7")
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "more", "expected"),
+    [
+        ("GitModel", {"vision_config": _VISION}, {}, _PATCHES + _WORDS),
+        (
+            "LayoutLMv3Model",
+            {**_LAYOUT, "max_2d_position_embeddings": 64},
+            {"bbox": torch.tensor([[[0, 0, 8, 8], [8, 8, 16, 16], [16, 16, 24, 24]]])},
+            _WORDS + _PATCHES,
+        ),
+    ],
+)
+def test_one_attention_over_a_text_and_an_image(
+    name: str, settings: dict[str, Any], more: dict[str, Any], expected: tuple[str, ...]
+) -> None:
     """GIT puts the image first, LayoutLMv3 the text."""
-    image = picture(32, 32)
+    model = mixing_nothing(built(name, {**SIZE, "vocab_size": 400, **settings}, factor=10.0))
     processor = transformers.ViTImageProcessorPil(do_resize=False)
-    ids = torch.tensor([[5, 6, 7]])
-    vision = {**SIZE, "image_size": 32, "patch_size": 8}
-    git = transformers.GitConfig(**SIZE, vocab_size=400, vision_config=vision)
-    layout = transformers.LayoutLMv3Config(
-        **SIZE,
-        vocab_size=400,
-        input_size=32,
-        patch_size=8,
-        coordinate_size=8,
-        shape_size=8,
-        max_2d_position_embeddings=64,
+    image = picture(32, 32)
+    shared = {"input_ids": torch.tensor([[5, 6, 7]]), **more}
+    inputs, others = (
+        {**shared, **processor(images=pixels, return_tensors="pt")}
+        for pixels in (image, with_patch(image, (8 * 1, 8 * 3), 8))
     )
-    boxes = {"bbox": torch.tensor([[[0, 0, 8, 8], [8, 8, 16, 16], [16, 16, 24, 24]]])}
-    patches = ("[CLS]", *(f"{row},{column}" for row in range(4) for column in range(4)))
-    words = ("#5", "#6", "#7")
-    for name, config, more, expected in (
-        ("GitModel", git, {}, patches + words),
-        ("LayoutLMv3Model", layout, boxes, words + patches),
-    ):
-        model = mixing_nothing(built(name, config, factor=10.0))
-
-        def inputs(pixel_values: Any, more: dict[str, Any] = more) -> dict[str, Any]:
-            pixels = processor(images=pixel_values, return_tensors="pt")["pixel_values"]
-            return {"input_ids": ids, "pixel_values": pixels, **more}
-
-        record = extract(model, inputs(image), processor=processor)
-        tokens = record.stacks["self"].query_tokens
-        assert tokens.text == expected
-        assert np.abs(record.images[0].astype(int) - image).max() <= 1
-        (grid,) = tokens.grids
-        for row, column in [(0, 0), (1, 3), (3, 2)]:
-            other = with_patch(image, (8 * row, 8 * column), 8)
-            pair = (inputs(image), inputs(other))
-            changed = changed_queries(model, processor, pair, "self", 0)
-            assert changed == {grid.start + 4 * row + column}
+    record = extract(model, inputs, processor=processor)
+    tokens = record.stacks["self"].query_tokens
+    assert tokens.text == expected
+    assert [grid.start for grid in tokens.grids] == [expected.index("0,0")]
+    assert np.abs(record.images[0].astype(int) - image).max() <= 1
+    changed = changed_queries(model, processor, (inputs, others), "self", 0)
+    assert [tokens.text[token] for token in changed] == ["1,3"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,92 +27,69 @@ SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
 }
 
 
+Make = Callable[[str], tuple[Any, Any]]
+
+
 @pytest.fixture(scope="module")
-def model_and_processor(byte_tokenizer: Any) -> Callable[[str], tuple[Any, Any]]:
+def make(byte_tokenizer: Any) -> Make:
     """Return a function that returns the model and processor of a kind. Each is made once."""
-    models: dict[str, tuple[Any, Any]] = {}
-
-    def make(kind: str) -> tuple[Any, Any]:
-        if kind not in models:
-            models[kind] = MODELS[kind](byte_tokenizer)
-        return models[kind]
-
-    return make
+    return cache(lambda kind: MODELS[kind](byte_tokenizer))
 
 
-def encoded(processor: Any, *parts: Any) -> dict[str, Any]:
+def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
     """Return the inputs that the processor makes of a message."""
     return dict(
         processor.apply_chat_template(
-            chat(*parts), tokenize=True, return_dict=True, return_tensors="pt"
+            chat(*parts), tokenize=True, return_dict=True, return_tensors="pt", **options
         )
     )
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_names_grids_and_the_picture(
-    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
-) -> None:
+def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
+    """Changed pixels affect one token in the first layer of the tower.
+
+    If the tower does not mix patches, they affect also only one token of the text.
+    """
     (height, width), patch, block = SIZES[kind]
-    model, processor = model_and_processor(kind)
+    model, processor = make(kind)
     image = picture(height, width)
     record = extract(model, (image, TEXT), processor=processor)
     rows, columns = height // patch, width // patch
-    for name, size in (("self", block), ("vision", 1)):
+    stacks = {"vision": (model, 1), "self": (mixing_nothing(model), block)}
+    for name, (changed_model, size) in stacks.items():
         tokens = record.stacks[name].query_tokens
         (grid,) = tokens.grids
         assert (grid.image, grid.rows, grid.columns) == (0, rows // size, columns // size)
-        named = tokens.text[grid.start : grid.stop]
-        assert named == tuple(f"{r},{c}" for r in range(grid.rows) for c in range(grid.columns))
         assert not any(tokens.special[grid.start : grid.stop])
+        for row, column in [(0, 0), (1, 2), (2, columns - 1), (rows - 1, columns - 1)]:
+            other = with_patch(image, (patch * row, patch * column), patch)
+            pair = ((image, TEXT), (other, TEXT))
+            changed = changed_queries(changed_model, processor, pair, name, 0)
+            label = f"{row // size},{column // size}"
+            assert [tokens.text[token] for token in changed] == [label]
     # The text around the patches is unchanged.
-    tokens = record.stacks["self"].query_tokens
-    (grid,) = tokens.grids
     assert "".join(tokens.text[grid.stop :]).endswith("The·cat·sat</s>")
     assert len(record.images) == 1
     assert np.abs(record.images[0].astype(int) - image).max() <= 1
     assert not record.notes
 
 
-@pytest.mark.parametrize("kind", SIZES)
-def test_a_patch_of_other_pixels_is_the_token_of_its_name(
-    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
-) -> None:
-    """Changed pixels affect one token in the first layer of the tower.
-
-    If the tower does not mix patches, they affect also only one token of the text.
-    """
-    (height, width), patch, block = SIZES[kind]
-    model, processor = model_and_processor(kind)
-    alone = mixing_nothing(model)
+def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
+    """The first layer attends in windows of four by four patches: the second shows a window."""
+    (height, width), patch, _ = SIZES["qwen 2.5"]
+    model, processor = make("qwen 2.5")
     image = picture(height, width)
-    record = extract(model, (image, TEXT), processor=processor)
-    first = {name: record.stacks[name].query_tokens.grids[0].start for name in ("vision", "self")}
-    rows, columns = height // patch, width // patch
-    for row, column in [(0, 0), (1, 2), (rows - 1, 0), (2, columns - 1), (rows - 1, columns - 1)]:
-        other = with_patch(image, (patch * row, patch * column), patch)
-        pair = ((image, TEXT), (other, TEXT))
-        token = first["vision"] + row * columns + column
-        assert changed_queries(model, processor, pair, "vision", 0) == {token}
-        token = first["self"] + row // block * (columns // block) + column // block
-        assert changed_queries(alone, processor, pair, "self", 0) == {token}
-        if kind == "qwen 2.5":
-            # The first layer attends in windows, so the second layer shows the whole window.
-            second = changed_queries(model, processor, pair, "vision", 1)
-            assert {divmod(token, columns) for token in second} == {
-                (r, c)
-                for r in range(rows)
-                for c in range(columns)
-                if (r // 4, c // 4) == (row // 4, column // 4)
-            }
+    other = with_patch(image, (patch * 2, patch * 5), patch)
+    changed = changed_queries(model, processor, ((image, TEXT), (other, TEXT)), "vision", 1)
+    positions = {divmod(token, width // patch) for token in changed}
+    assert positions == {(row, column) for row in range(4) for column in range(4, 8)}
 
 
 @pytest.mark.parametrize("layers", [[0], [1, 2]])
-def test_windows_that_run_one_by_one_are_kept_together(
-    layers: list[int], model_and_processor: Callable[[str], tuple[Any, Any]]
-) -> None:
+def test_windows_that_run_one_by_one_are_kept_together(layers: list[int], make: Make) -> None:
     """The layer over all patches runs in one call, those over windows in several."""
-    model, processor = model_and_processor("qwen 2.5")
+    model, processor = make("qwen 2.5")
     inputs = (picture(*SIZES["qwen 2.5"][0]), TEXT)
     whole = extract(model, inputs, processor=processor)
     record = extract(model, inputs, processor=processor, layers=layers)
@@ -133,10 +111,8 @@ def same(one: AttentionRecord, other: AttentionRecord) -> bool:
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_an_image_with_a_text_in_every_form(
-    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
-) -> None:
-    model, processor = model_and_processor(kind)
+def test_an_image_with_a_text_in_every_form(kind: str, make: Make) -> None:
+    model, processor = make(kind)
     image = picture(*SIZES[kind][0])
     record = extract(model, (image, TEXT), processor=processor)
     assert same(record, extract(model, (TEXT, image), processor=processor))
@@ -148,68 +124,55 @@ def test_an_image_with_a_text_in_every_form(
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_two_images_in_one_prompt(
-    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
-) -> None:
+def test_two_images_in_one_prompt(kind: str, make: Make) -> None:
     (height, width), patch, block = SIZES[kind]
-    model, processor = model_and_processor(kind)
+    model, processor = make(kind)
     image, second = picture(height, width), picture(height, width, seed=1)
-    for other in (second, image):
+    # An image that occurs twice counts as two images.
+    for other in (image, second):
         record = extract(model, chat(image, TEXT, other), processor=processor)
         tokens = record.stacks["self"].query_tokens
         assert [(grid.image, grid.rows, grid.columns) for grid in tokens.grids] == [
             (number, height // patch // block, width // patch // block) for number in (0, 1)
         ]
-        assert tokens.text[tokens.grids[1].start] == "2: 0,0"
         assert [grid.image for grid in record.stacks["vision"].query_tokens.grids] == [0, 1]
         for stored, original in zip(record.images, (image, other), strict=True):
             assert np.abs(stored.astype(int) - original).max() <= 1
         inputs = encoded(processor, image, TEXT, other)
         assert_own(record, reference(model, inputs), peak=0.2)
-    # A changed patch of the second image changes its token.
-    alone = mixing_nothing(model)
-    changed = with_patch(second, (0, 0), patch)
-    pair = (chat(image, TEXT, second), chat(image, TEXT, changed))
-    start = extract(model, pair[0], processor=processor).stacks["self"].query_tokens.grids[1].start
-    assert changed_queries(alone, processor, pair, "self", 0) == {start}
+    pair = (
+        chat(image, TEXT, second),
+        chat(image, TEXT, with_patch(second, (0, 0), patch)),
+    )
+    changed = changed_queries(mixing_nothing(model), processor, pair, "self", 0)
+    assert [tokens.text[token] for token in changed] == ["2: 0,0"]
 
 
 @pytest.mark.parametrize("kind", SIZES)
-def test_text_generated_after_an_image(
-    kind: str, model_and_processor: Callable[[str], tuple[Any, Any]]
-) -> None:
-    model, processor = model_and_processor(kind)
+def test_text_generated_after_an_image(kind: str, make: Make) -> None:
+    model, processor = make(kind)
     image = picture(*SIZES[kind][0])
-    inputs = processor.apply_chat_template(
-        chat(image, TEXT),
-        tokenize=True,
-        return_dict=True,
-        return_tensors="pt",
-        add_generation_prompt=True,
-    )
+    inputs = encoded(processor, image, TEXT, add_generation_prompt=True)
     with torch.no_grad():
-        came = model.generate(**inputs, max_new_tokens=5, do_sample=False)
+        ids = model.generate(**inputs, max_new_tokens=5, do_sample=False)
     record = extract(model, (image, TEXT), processor=processor, generate=5, progress=False)
     tokens = record.stacks["self"].query_tokens
-    assert tokens.ids == tuple(came[0].tolist())
-    assert [prediction.token.id for prediction in tokens.predictions] == came[0, -5:].tolist()
+    assert tokens.ids == tuple(ids[0].tolist())
+    assert [prediction.token.id for prediction in tokens.predictions] == ids[0, -5:].tolist()
     assert len(tokens.grids) == len(record.images) == 1
-    whole = {**inputs, "input_ids": came, "attention_mask": torch.ones_like(came)}
-    for name in ("mm_token_type_ids", "token_type_ids"):
-        if name in whole:
-            zeros = torch.zeros(1, 5, dtype=torch.long)
-            whole[name] = torch.cat([whole[name], zeros], dim=1)
+    whole = {**inputs, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    for name in {"mm_token_type_ids", "token_type_ids"} & set(whole):
+        whole[name] = torch.nn.functional.pad(whole[name], (0, 5))
     assert_own(record, reference(model, whole), peak=0.2)
-    aimed = extract(model, (image, TEXT), processor=processor, target=" the dog")
-    assert "".join(aimed.stacks["self"].query_tokens.text).endswith("<|assistant|>·the·dog")
-    assert aimed.stacks["self"].query_tokens.grids == tokens.grids
+    with_target = extract(model, (image, TEXT), processor=processor, target=" the dog")
+    tokens = with_target.stacks["self"].query_tokens
+    assert "".join(tokens.text).endswith("<|assistant|>·the·dog")
+    assert len(tokens.grids) == 1
 
 
-def test_a_padded_batch_of_images_with_texts(
-    model_and_processor: Callable[[str], tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_padded_batch_of_images_with_texts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shorter text of Gemma 3 has as many padding tokens as an image has patches."""
-    model, processor = model_and_processor("gemma 3")
+    model, processor = make("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]
     monkeypatch.setattr(processor.tokenizer, "padding_side", "left")
@@ -232,9 +195,9 @@ def test_a_padded_batch_of_images_with_texts(
 
 
 def test_a_batch_with_all_images_in_one_row(
-    model_and_processor: Callable[[str], tuple[Any, Any]],
+    make: Make,
 ) -> None:
-    model, processor = model_and_processor("qwen 2")
+    model, processor = make("qwen 2")
     text = "<|vision_start|><|image_pad|><|vision_end|>The cat"
     images = [picture(56, 84), picture(56, 56)]
     batch = processor(images=images, text=[text, text], padding=True, return_tensors="pt")

@@ -1,9 +1,10 @@
-"""Attention in windows of an image: Swin, Swin 2, Donut and SAM, in the order of the image."""
+"""Attention in windows of an image: Swin, Swin 2 and SAM, in the order of the image."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,11 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import WindowMask
 from models.tiny import (
     Weights,
-    assert_own,
     built,
     changed_queries,
     extracted,
     own_modules,
     picture,
-    reference,
-    sharpen,
     with_patch,
 )
 
@@ -37,8 +35,8 @@ _SWIN = {
     "num_heads": [2, 4],
     "window_size": 4,
 }
-# Either the patches fill whole windows, or 14 x 18 patches are padded to 16 x 20.
-SIZES = {"whole windows": (32, 48), "padded": (28, 36)}
+# Height and width of an image of 14 x 18 patches, which are padded to 16 x 20.
+PADDED = (28, 36)
 
 
 @cache
@@ -90,7 +88,7 @@ def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
 
 
 def test_weights_of_padded_windows_are_the_models_own() -> None:
-    height, width = SIZES["padded"]
+    height, width = PADDED
     model, inputs = swin(), pixels(height, width)
     record = extracted(model, inputs)
     parts = {f"vision stage {stage}": f"encoder.layers.{stage - 1}" for stage in (1, 2)}
@@ -117,42 +115,33 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "size"),
-    [("SwinModel", "whole windows"), ("SwinModel", "padded"), ("Swinv2Model", "whole windows")],
+    ("kind", "height", "width"), [("SwinModel", *PADDED), ("Swinv2Model", 32, 48)]
 )
-def test_swin_patches_have_the_positions_in_their_names(kind: str, size: str) -> None:
-    """Changed pixels affect one token in the first layer, its window in the second.
+def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, width: int) -> None:
+    """Changed pixels affect one token in the first layer, and its window in the second.
 
     In the second stage they affect all windows that overlap this window.
     """
-    height, width = SIZES[size]
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2
-    for row, column in [(0, 0), (5, 9), (rows - 1, columns - 1), (rows - 1, 2)]:
+
+    def changed_patches(stage: int, layer: int) -> set[tuple[int, int]]:
+        """Return row and column of the changed tokens, without padding."""
+        tokens = changed_queries(model, processor(), pair, f"vision stage {stage}", layer)
+        # Each stage merges two by two patches into one.
+        height, width = (-(-length // stage) for length in (rows, columns))
+        return {divmod(token, width) for token in tokens if token < height * width}
+
+    patches = list(product(range(rows), range(columns)))
+    for row, column in [(5, 9), (rows - 1, 2)]:
         pair = (image, with_patch(image, (2 * row, 2 * column), 2))
-        first = changed_queries(model, processor(), pair, "vision stage 1", 0)
-        assert first == {row * columns + column}
-        window = {
-            (r, c)
-            for r in range(rows)
-            for c in range(columns)
-            if (r // 4, c // 4) == (row // 4, column // 4)
-        }
-        second = changed_queries(model, processor(), pair, "vision stage 1", 1)
-        named = {divmod(token, columns) for token in second if token < rows * columns}
-        assert named == window
-        # Windows are shifted by two patches and end at the edges of the image.
+        assert changed_patches(1, 0) == {(row, column)}
+        window = {(r, c) for r, c in patches if (r // 4, c // 4) == (row // 4, column // 4)}
+        assert changed_patches(1, 1) == window
+        # Windows of the second layer are shifted by two patches and end at the edges of the image.
         blocks = {((r + 2) // 4, (c + 2) // 4) for r, c in window}
-        visible = {
-            (r // 2, c // 2)
-            for r in range(rows)
-            for c in range(columns)
-            if ((r + 2) // 4, (c + 2) // 4) in blocks
-        }
-        third = changed_queries(model, processor(), pair, "vision stage 2", 0)
-        coarse = (-(-rows // 2), -(-columns // 2))
-        named = {divmod(token, coarse[1]) for token in third if token < coarse[0] * coarse[1]}
-        assert named == visible
+        visible = {(r, c) for r, c in patches if ((r + 2) // 4, (c + 2) // 4) in blocks}
+        assert changed_patches(2, 0) == {(r // 2, c // 2) for r, c in visible}
 
 
 def test_windows_are_stored_compactly() -> None:
@@ -166,17 +155,6 @@ def test_windows_are_stored_compactly() -> None:
     assert len(windows.unique()) == 4 * 6
     allowed = stack.allowed(layer=0, head=0)
     assert np.array_equal(allowed, stack.weights(layer=0, head=0) > 0)
-
-
-@pytest.mark.parametrize("layer", [0, 1])
-def test_one_layer_of_each_stage_is_kept(layer: int) -> None:
-    whole = extract(swin(), pixels(32, 48))
-    record = extract(swin(), pixels(32, 48), layers=[layer])
-    assert list(record.stacks) == list(whole.stacks)
-    for name, stack in record.stacks.items():
-        assert stack.layers == (layer,)
-        difference = stack.weights(layer=layer) - whole.stacks[name].weights(layer=layer)
-        assert np.abs(difference).max() < 1e-6
 
 
 def test_a_batch_of_images_in_windows() -> None:
@@ -238,43 +216,3 @@ def test_windows_of_sam_and_its_global_layer() -> None:
         assert np.abs(weights[:, :144, :144] - expected).max() < 1e-4
         assert expected.max(-1).mean() > 0.25
     assert np.abs(whole.weights(layer=1) - own[1]).max() < 1e-4
-    image = picture(48, 48)
-    for row, column in [(0, 0), (4, 5), (11, 11)]:
-        pair = (image, with_patch(image, (4 * row, 4 * column), 4))
-        assert changed_queries(model, processor(), pair, "vision stage 1", 0) == {row * 12 + column}
-        # After the first layer the change affects its window, which the second layer shows.
-        second = changed_queries(model, processor(), pair, "vision stage 2", 1)
-        assert {divmod(token, 12) for token in second} == {
-            (r, c)
-            for r in range(12)
-            for c in range(12)
-            if (r // 5, c // 5) == (row // 5, column // 5)
-        }
-
-
-def test_the_encoder_of_donut_attends_in_windows() -> None:
-    """The keys of the text decoder come from the last stage of the encoder."""
-    decoder = transformers.MBartConfig(
-        vocab_size=60,
-        d_model=32,
-        decoder_layers=2,
-        decoder_attention_heads=4,
-        decoder_ffn_dim=32,
-        max_position_embeddings=32,
-        is_decoder=True,
-        add_cross_attention=True,
-    )
-    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
-        transformers.DonutSwinConfig(**_SWIN), decoder
-    )
-    model = built("VisionEncoderDecoderModel", config, factor=10.0)
-    sharpen(model, 4.0, "encoder_attn")
-    encoded = {**pixels(32, 32), "decoder_input_ids": torch.tensor([[2, 5, 6]])}
-    record = extracted(model, encoded)
-    first, second = (record.stacks[f"encoder stage {number}"] for number in (1, 2))
-    assert [stack.query_tokens.text[-1] for stack in (first, second)] == ["15,15", "7,7"]
-    assert record.stacks["cross"].key_tokens == second.query_tokens
-    own = reference(model, encoded)
-    # The model returns the weights of the encoder by window, so they are not compared.
-    del own["encoder"]
-    assert_own(record, own, peak=0.1)
