@@ -26,7 +26,6 @@ from unit.page_data import data_of, shown
 from unit.records import (
     HOSTILE,
     captured_record,
-    encoder_decoder_record,
     given_record,
     shares,
 )
@@ -39,7 +38,6 @@ class Page(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: list[str] = []
-        self.title = ""
         self.text = text
         self._inside = ""
         self.feed(text)
@@ -57,23 +55,16 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._inside == "script":
             self.scripts[-1] += data
-        elif self._inside == "title":
-            self.title += data
 
     @property
     def policy(self) -> dict[str, str]:
-        """Return the Content-Security-Policy as one rule per kind."""
+        """Return the sources that the Content-Security-Policy allows for each kind of content."""
         [text] = [
             attributes["content"] or ""
             for tag, attributes in self.tags
             if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
         ]
-        rules = (rule.strip().partition(" ") for rule in text.split(";"))
-        return {kind: sources for kind, _, sources in rules}
-
-    @property
-    def data(self) -> Any:
-        return data_of(self.text)
+        return dict(rule.strip().split(" ", 1) for rule in text.split(";"))
 
 
 TAGS = "html head meta meta meta meta title style".split()
@@ -109,7 +100,7 @@ def test_the_page_has_only_its_own_tags(make: Any) -> None:
         assert (attributes.get("src") or "data:image/png;base64,").startswith("data:image/png;")
     # "<" cannot start a tag inside the data.
     assert "<" not in page.scripts[1]
-    assert page.data["description"] == describe(record)
+    assert data_of(page.text)["description"] == describe(record)
     kinds = [attributes.get("type") for tag, attributes in page.tags if tag == "script"]
     assert kinds == [None, "application/json", "text/plain", None]
 
@@ -130,17 +121,13 @@ def test_only_three_scripts_may_run_and_nothing_may_be_fetched() -> None:
         "form-action": "'none'",
     }
     # The policy comes before everything that it restricts.
-    assert [tag for tag, _ in page.tags].index("meta") < 4
-    text = HeadView(given_record()).to_html()
-    assert text.index("Content-Security-Policy") < text.index("<style>")
-    assert text.index("Content-Security-Policy") < text.index("<script")
+    assert re.findall("Content-Security-Policy|<style>|<script", page.text)[0].startswith("Content")
 
 
 def test_the_page_names_no_address() -> None:
     text = HeadView(given_record()).to_html()
-    addresses = set(re.findall(r"(?:https?|wss?)://[\w.-]+[^\s\"'`)]*", text))
-    # XML namespaces, which are never fetched.
-    assert {address for address in addresses if "www.w3.org/" not in address} == set()
+    # XML namespaces are never fetched.
+    assert re.findall(r"(?:https?|wss?)://(?!www\.w3\.org/)[\w.-]+[^\s\"'`)]*", text) == []
     assert "//cdn" not in text
     assert "sourceMappingURL" not in text
 
@@ -165,21 +152,16 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text))
 
 
-@pytest.mark.parametrize("make", [captured_record, encoder_decoder_record])
-def test_the_page_contains_every_layer(make: Any) -> None:
-    record = make()
+def test_the_page_contains_every_layer() -> None:
+    record = captured_record()
     view = HeadView(record, token=1, theme="dark")
-    data = Page(view.to_html()).data
+    data = data_of(view.to_html())
     assert (data["format"], data["view"]) == (2, "head")
     assert data["state"] == view.state
-    assert data["description"] == describe(record)
-    layers_of_stacks = [
-        (name, layer) for name, stack in record.stacks.items() for layer in stack.layers
-    ]
-    assert [(block["stack"], block["layer"]) for block in data["blocks"]] == layers_of_stacks
+    layers = [(name, layer) for name, stack in record.stacks.items() for layer in stack.layers]
+    assert [(block["stack"], block["layer"]) for block in data["blocks"]] == layers
     # The page computes maps of such few weights when it is opened.
     assert data["maps"] == []
-    assert data["embedded"]["form"] == "all"
     for block in data["blocks"]:
         weights = record.stacks[block["stack"]].weights(layer=block["layer"])
         assert_allclose(shown(block), weights, atol=block["error"] * (1 + 1e-5))
@@ -192,8 +174,6 @@ def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == view.to_html()
     with pytest.raises(ValueError, match=r"must end in \.html, \.svg, \.png or \.pdf"):
         view.save(tmp_path / "x.gif")
-    with pytest.raises(TypeError, match="path must be the path of a file"):
-        view.save(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="path='' is empty"):
         view.save("")
     with pytest.raises(OSError, match="cannot write path="):

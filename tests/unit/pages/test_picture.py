@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 import re
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 import attnviz as av
 from attnviz.pages.picture import MAX_PICTURE_BYTES, draw_heads, draw_heads_picture
-from attnviz.record.attention import QueryKeyAttention, StoredWeights
-from attnviz.record.tokens import Tokens
+from attnviz.record.attention import QueryKeyAttention
 from attnviz.utils.progress import run_steps
 from attnviz.views.base import View
 from benchmarks.corpora import random_corpus
 from benchmarks.inputs import texts, weights
 from unit.atlas.example_statistics import made_statistics
 from unit.long_records import long_record
+from unit.records import given_record
 
 WHITE, DARKEST = (255, 255, 255), (18, 10, 26)
 BLUE, ORANGE = (27, 106, 179), (217, 111, 14)
@@ -35,14 +33,11 @@ def record() -> av.AttentionRecord:
 
 def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
     picture = draw_heads_picture(record().stack(), cell=8)
-    assert picture.dtype == np.uint8
     # Two heads of 8 x 8 pixels. Each has a frame of one pixel, with four pixels between frames.
     assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
     first, second = picture[5:13, 5:13], picture[5:13, 19:27]
-    assert tuple(first[0, 0]) == DARKEST  # weight 1
-    assert tuple(first[0, 7]) == WHITE  # weight 0
-    assert tuple(second[7, 0]) == DARKEST
-    assert tuple(second[7, 7]) == WHITE
+    assert [tuple(first[0, 0]), tuple(first[0, 7])] == [DARKEST, WHITE]
+    assert [tuple(second[7, 0]), tuple(second[7, 7])] == [DARKEST, WHITE]
     # 0.75 is the seventh of nine colours, up to the rounding of the weight to a byte.
     assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
 
@@ -79,11 +74,8 @@ def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
     pixels = pixels_of(still)
     # Two maps of 2 x 2 pixels with a line around each.
     assert pixels.shape == (4, 7, 3)
-    first, second = pixels[1:3, 1:3], pixels[1:3, 4:6]
-    assert [tuple(cell) for cell in first[0]] == [DARKEST, WHITE]
-    assert [tuple(cell) for cell in second[1]] == [DARKEST, WHITE]
-    light, dark = (int(first[1, key].sum()) for key in (0, 1))
-    assert sum(DARKEST) < dark < light < sum(WHITE)
+    assert [tuple(pixel) for pixel in pixels[1, [1, 2]]] == [DARKEST, WHITE]
+    assert [tuple(pixel) for pixel in pixels[2, [4, 5]]] == [DARKEST, WHITE]
     assert "Weights of layer 0 from top to bottom and heads 0, 1 from left to right" in still
     assert "Darker is more, up to 1." in still
     assert "tiny · head view" in still
@@ -101,20 +93,12 @@ def test_signed_numbers_of_a_page_have_two_colours() -> None:
 
 
 def test_layers_with_fewer_heads_leave_room() -> None:
-    weights_of_layer = torch.softmax(
-        torch.randn(2, 5, 5, generator=torch.Generator().manual_seed(0)), -1
-    )
-    layers = {0: StoredWeights(weights_of_layer), 4: StoredWeights(weights_of_layer[:1])}
-    uneven = av.AttentionRecord(
-        {"self": av.AttentionStack("self", layers, Tokens.of(list("abcde")))}
-    )
-    still = get_still(av.HeadView(uneven).to_html())
+    still = get_still(av.HeadView(given_record((2, 1))).to_html())
     pixels = pixels_of(still)
-    # Two heads of layer 0 and one of layer 4.
     assert pixels.shape == (13, 13, 3)
     assert (pixels[7:12, 1:6] != 255).any()
     assert (pixels[7:12, 7:12] == 255).all()
-    assert "layers 0, 4 from top to bottom and heads 0, 1 from left" in still
+    assert "layers 0, 1 from top to bottom and heads 0, 1 from left" in still
 
 
 def test_a_picture_of_noise_is_small() -> None:
@@ -162,23 +146,19 @@ def views() -> dict[str, View]:
 
 
 def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
+    contents = {"compare": "Differences of", "embedding": "Queries (brown)"}
     for name, view in views().items():
         still = get_still(view.to_html())
         assert f" · {name} view</p>" in still
-        assert "in the interactive view." in still
         assert "<b>" not in still
         assert len(still.encode()) <= MAX_PICTURE_BYTES
         if name == "atlas":
             assert "<table><caption>" in still
             continue
         [alt] = re.findall(r'<img alt="([^"]+)"', still)
-        assert "from top to bottom and heads 0 to 2 from left to right" in html.unescape(alt)
+        assert alt.startswith(contents.get(name, "Weights of"))
+        assert "from top to bottom and heads 0 to 2 from left to right" in alt
         # Two rows of three maps, with a line around each.
         pixels = pixels_of(still)
-        line = tuple(pixels[0, 0])
-        is_line = (pixels == line).all(axis=2)
+        is_line = (pixels == pixels[0, 0]).all(axis=2)
         assert (is_line.all(axis=1).sum(), is_line.all(axis=0).sum()) == (3, 4)
-        assert len({tuple(cell) for cell in pixels.reshape(-1, 3)}) > 3
-        assert alt.startswith(
-            {"compare": "Differences of", "embedding": "Queries (brown)"}.get(name, "Weights of")
-        )
