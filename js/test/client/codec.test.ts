@@ -30,34 +30,31 @@ describe("the codec", () => {
     }
   });
 
-  it("uses the offset of a view, even if it is not a multiple of four", () => {
+  it("reads an ArrayBuffer, and views of a larger buffer at offsets that are not multiples of 4", () => {
+    const values = Float32Array.of(0.25, -1.5);
     const message = new Uint8Array(3 + 8);
-    new DataView(message.buffer).setFloat32(3, 0.25, true);
-    new DataView(message.buffer).setFloat32(7, -1.5, true);
+    message.set(new Uint8Array(values.buffer), 3);
     const header: PieceHeader = { shape: [1, 2, 1], encoding: "float32", maximum: 1, error: 0 };
-    expect([...decode(header, new DataView(message.buffer, 3, 8))]).toEqual([0.25, -1.5]);
+    const part = [message.buffer, 3, 8] as const;
+    // Jupyter and VS Code deliver a DataView, and Colab delivers a Uint8Array.
+    for (const buffer of [values.buffer, new DataView(...part), new Uint8Array(...part)])
+      expect([...decode(header, buffer)]).toEqual([0.25, -1.5]);
   });
 
   it("reads exact weights whose bytes are grouped by significance and deflated", async () => {
     const weights = Float32Array.from([0, 0.1, 1, 0, 1e-20, 0.75]);
     const bytes = new Uint8Array(weights.buffer);
     const planes = Uint8Array.from(bytes, (_, i) => bytes[4 * (i % 6) + Math.floor(i / 6)] ?? 0);
-    const header: PieceHeader = {
-      shape: [1, 2, 3],
-      encoding: "float32-deflated",
-      maximum: 1,
-      error: 0,
-    };
+    const sizes = { shape: [1, 2, 3], maximum: 1, error: 0 };
+    const header = { ...sizes, encoding: "float32-deflated" } as PieceHeader;
     const decoded = await decodeReply(header, new Uint8Array(deflateSync(planes)));
     expect([...decoded]).toEqual([...weights]);
-    const other = { ...header, encoding: "float32" as const };
-    expect([...(await decodeReply(other, weights.slice().buffer))]).toEqual([...weights]);
     const short = new Uint8Array(deflateSync(planes.subarray(0, 20)));
     await expect(decodeReply(header, short)).rejects.toThrow(/20 bytes/);
   });
 
   it.each<[string, string, number, RegExp]>([
-    ["too few bytes", "uint8-sqrt", 7, /7 bytes, but its shape 2 x 2 x 2 needs 8/],
+    ["too few bytes", "uint8-sqrt", 7, /7 bytes, .* needs 8/],
     ["too many bytes", "uint8-sqrt", 9, /9 bytes, but its shape 2 x 2 x 2 needs 8/],
     ["an unknown encoding", "float8", 8, /float8/],
   ])("rejects %s", (_, encoding, length, message) => {

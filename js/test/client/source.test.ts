@@ -5,103 +5,65 @@ import { describe, expect, it } from "vitest";
 import { type PageData, PageTransport } from "../../src/client/page";
 import type { BlockRequest, Description, TileRequest } from "../../src/client/protocol";
 import { Source, splitRequest } from "../../src/client/source";
-import type { Reply } from "../../src/client/transport";
 import { pageOf, pieceOf, transportOf } from "../builders";
 
-/**
- * Return a page with two heads, 3 queries and 2 keys. Each code contains its position: 100 * head +
- * 10 * row + column.
- */
-function pageData(): PageData {
-  const codes = new Uint8Array(12);
-  for (let head = 0; head < 2; head++)
-    for (let row = 0; row < 3; row++)
-      for (let column = 0; column < 2; column++)
-        codes[(head * 3 + row) * 2 + column] = 100 * head + 10 * row + column;
-  const block = pieceOf([2, 3, 2], codes, { stack: "cross", layer: 4 });
-  return pageOf({ blocks: [block], maps: [block] });
-}
-
 describe("the transport of a page", () => {
-  const source = new Source(new PageTransport(pageData()));
   const layer = { stack: "cross", layer: 4 };
+  // The page has two heads, 3 queries and 2 keys. Each code contains its position: 100 * head +
+  // 10 * query + key.
+  const codes = [0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121];
+  const block = pieceOf([2, 3, 2], codes, layer);
+  const sourceOf = (fields: Partial<PageData> = {}): Source =>
+    new Source(new PageTransport(pageOf({ blocks: [block], maps: [block], ...fields })));
   const close = (...codes: number[]) => codes.map((code) => expect.closeTo((code / 255) ** 2, 6));
 
   it("returns heads, rows and columns of an embedded layer, with the error of its weights", async () => {
-    const block = await source.block({ ...layer, heads: [1, 0], rows: [1, 3], columns: [1, 2] });
-    expect([block.rows, block.columns, block.error]).toEqual([2, 1, 0.00392]);
-    expect(block.matrices.map((matrix) => [...matrix])).toEqual([close(111, 121), close(11, 21)]);
+    const request: BlockRequest = { ...layer, heads: [1, 0], rows: [1, 3], columns: [1, 2] };
+    const { matrices, rows, columns, error } = await sourceOf().block(request);
+    expect([rows, columns, error]).toEqual([2, 1, 0.00392]);
+    expect(matrices.map((matrix) => [...matrix])).toEqual([close(111, 121), close(11, 21)]);
   });
 
-  it("returns embedded maps of the requested heads", async () => {
-    const { matrices } = await source.maps({ ...layer, size: 2, heads: [1] });
-    expect(matrices.map((matrix) => [...matrix].slice(4))).toEqual([close(120, 121)]);
-  });
-
-  it("pools a part of a map, or a finer map, from the embedded weights", async () => {
-    const data = pageData();
+  it("returns embedded maps, and pools a part of a map or a finer map from the weights", async () => {
     const small = pieceOf([2, 1, 1], [121, 121], layer);
-    const pooling = new Source(new PageTransport({ ...data, maps: [small] }));
-    const coarse = await pooling.maps({ ...layer, size: 1 });
-    expect(coarse.matrices[0]).toHaveLength(1);
-    const finer = await pooling.maps({ ...layer, size: 2, heads: [0] });
+    const source = sourceOf({ maps: [small] });
+    const mapOf = async (request: object) => {
+      const { matrices } = await source.maps({ ...layer, size: 1, ...request });
+      return [...(matrices[0] as Float32Array)];
+    };
+    expect(await mapOf({})).toEqual(close(121));
     // The first pooled row is row 0. The second is the maximum of rows 1 and 2.
-    expect([finer.rows, finer.columns, [...(finer.matrices[0] ?? [])]]).toEqual([
-      2,
-      2,
-      close(0, 1, 20, 21),
-    ]);
+    expect(await mapOf({ size: 2, heads: [0] })).toEqual(close(0, 1, 20, 21));
+    expect(await mapOf({ heads: [1], rows: [0, 2], columns: [0, 1] })).toEqual(close(110));
     // If the page contains only the strongest keys, its embedded maps are used, since they are more
     // exact than maps that are computed from these keys.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
-    const sparse = new Source(new PageTransport({ ...data, maps: [small], embedded }));
+    const sparse = sourceOf({ maps: [small], embedded });
     expect((await sparse.maps({ ...layer, size: 2 })).rows).toBe(1);
-    const window = { rows: [0, 2] as [number, number], columns: [0, 1] as [number, number] };
-    const part = await pooling.maps({ ...layer, size: 1, heads: [1], ...window });
-    expect([...(part.matrices[0] ?? [])]).toEqual(close(110));
-  });
-
-  it("returns embedded scores", async () => {
-    const scores = [[0.5, null]];
-    const data = { ...pageData(), scores: [{ stack: "cross", pattern: "first token", scores }] };
-    const scored = new Source(new PageTransport(data));
-    expect(await scored.scores("cross", "first token")).toEqual(scores);
   });
 
   it("names what it does not contain, and an unknown format", async () => {
+    const source = sourceOf();
     await expect(source.scores("cross", "induction")).rejects.toThrow("scores for “induction”");
-    await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(
-      /layer 9.*“self”/,
-    );
-    const later = { ...pageData(), format: 3 } as unknown as PageData;
-    expect(() => new PageTransport(later)).toThrow(/format 3/);
+    const missing = source.maps({ stack: "self", layer: 9, size: 32 });
+    await expect(missing).rejects.toThrow(/layer 9.*“self”/);
+    expect(() => sourceOf({ format: 3 } as unknown as PageData)).toThrow(/format 3/);
   });
 });
 
 describe("large requests", () => {
   const request: BlockRequest = {
-    stack: "self",
-    layer: 0,
-    heads: [0, 1, 2, 3, 4],
-    rows: [10, 20],
-    columns: [0, 10],
+    ...{ stack: "self", layer: 0, heads: [0, 1, 2, 3, 4] },
+    ...{ rows: [10, 20], columns: [0, 10] },
   };
 
-  it("are split by heads", () => {
+  it("are split by heads, and by rows if one head is too large", () => {
     // A head has 100 weights of 4 bytes. Two heads fit into 1,000 bytes.
-    const parts = splitRequest(request, 1000);
-    expect(parts.map((part) => part.heads)).toEqual([[0, 1], [2, 3], [4]]);
-  });
-
-  it("are split by rows if one head is too large, with four bytes per exact value", () => {
-    // A row has 40 bytes. Three rows fit into 130 bytes.
-    const parts = splitRequest({ ...request, heads: [7] }, 130);
-    expect(parts.map((part) => part.rows)).toEqual([
-      [10, 13],
-      [13, 16],
-      [16, 19],
-      [19, 20],
-    ]);
+    const byHead = splitRequest(request, 1000).map((part) => part.heads);
+    expect(byHead).toEqual([[0, 1], [2, 3], [4]]);
+    // A row has 40 bytes. Four rows fit into 170 bytes.
+    const byRow = splitRequest({ ...request, heads: [7] }, 170).map((part) => part.rows);
+    expect(byRow.join(" ")).toBe("10,14 14,18 18,20");
   });
 
   it.each([
@@ -112,13 +74,13 @@ describe("large requests", () => {
     const transport = transportOf(
       async (_name, args) => {
         const { heads, rows, columns } = args as BlockRequest;
-        const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
-        const [, numRows = 0, width = 0] = shape;
+        const [numRows, width] = [rows[1] - rows[0], columns[1] - columns[0]];
         // Every weight is the number of its row.
         const data = Float32Array.from({ length: heads.length * numRows * width }, (_, i) => {
           return rows[0] + (Math.floor(i / width) % numRows);
         });
         sent.push(data);
+        const shape = [heads.length, numRows, width];
         return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
       },
       { live },
@@ -129,12 +91,11 @@ describe("large requests", () => {
     const block = await source.block(whole);
     expect(sent).toHaveLength(expectedRequests);
     expect(block.matrices).toHaveLength(2);
-    // A page replies with complete matrices, which the source uses without copying.
     block.matrices.forEach((matrix, i) => {
+      // A page replies with complete matrices, which the source uses without copying.
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
+      expect([matrix[416 * 600 + 5], matrix[599 * 600]]).toEqual([416, 599]);
     });
-    expect(block.matrices[1]?.[599 * 600]).toBe(599);
-    expect(block.matrices[0]?.[416 * 600 + 5]).toBe(416);
     await source.block({ ...whole, heads: [1] });
     expect(sent).toHaveLength(expectedRequests);
   });
@@ -195,18 +156,6 @@ describe("large requests", () => {
     expect(requests).toHaveLength(4);
   });
 
-  it("are answered from a block in use, although others were dropped", async () => {
-    // The first ten rows have 80 bytes in total. Only one more row, of 8 bytes, fits into the
-    // cache.
-    const { requests, blockOf } = counting(90);
-    await blockOf({ rows: [0, 10] });
-    for (let row = 20; row < 40; row++) {
-      await blockOf({ rows: [row, row + 1] });
-      await blockOf({ rows: [3, 5] });
-    }
-    expect(requests).toHaveLength(1 + 20);
-  });
-
   it("are dropped from a full cache, the oldest first", async () => {
     // A matrix of 2 x 2 weights has 16 bytes, so two matrices fit into the cache of 40 bytes.
     const { requests, blockOf } = counting(40);
@@ -215,95 +164,63 @@ describe("large requests", () => {
   });
 });
 
-/** Return a source whose requests stay open until the test answers them, and these requests. */
-function pausedSource(replyTo: (args: object) => Reply) {
-  const requests: { args: object; answer: () => void; fail: (reason: Error) => void }[] = [];
-  const transport = transportOf(
-    (_name, args, signal) =>
-      new Promise((resolve, reject) => {
-        requests.push({ args, answer: () => resolve(replyTo(args)), fail: reject });
-        signal?.addEventListener("abort", () => reject(signal.reason));
-      }),
-  );
-  return { requests, source: new Source(transport) };
-}
-
-const aborted = expect.objectContaining({ name: "AbortError" });
-
-describe("requests for weights that are being loaded", () => {
+describe("requests whose answers have not come yet", () => {
+  /** Return functions that request weights or scores, and the requests, which the test answers. */
   function paused() {
-    const { requests, source } = pausedSource((args) => {
-      const { heads } = args as BlockRequest;
+    const requests: { args: object; answer: () => void; fail: (reason: Error) => void }[] = [];
+    const replyTo = (args: object) => {
+      const { heads = [], pattern = "" } = args as { heads?: number[]; pattern?: string };
       const header = { shape: [heads.length, 1, 1], encoding: "float32", maximum: 9, error: 0 };
-      return { header, data: Float32Array.from(heads) };
-    });
-    const area = { stack: "self", layer: 0, rows: [0, 1], columns: [0, 1] };
+      return { header: { ...header, scores: [[pattern.length]] }, data: Float32Array.from(heads) };
+    };
+    const transport = transportOf(
+      (_name, args, signal) =>
+        new Promise((resolve, reject) => {
+          requests.push({ args, answer: () => resolve(replyTo(args)), fail: reject });
+          signal?.addEventListener("abort", () => reject(signal.reason));
+        }),
+    );
+    const source = new Source(transport);
     const headsOf = async (heads: number[], signal?: AbortSignal) => {
+      const area = { stack: "self", layer: 0, rows: [0, 1], columns: [0, 1] };
       const { matrices } = await source.block({ ...area, heads } as BlockRequest, signal);
       return matrices.map(([head]) => head);
     };
-    return { requests, headsOf };
+    const scoresOf = (pattern: string, signal?: AbortSignal) =>
+      source.scores("self", pattern, signal);
+    return { requests, headsOf, scoresOf };
   }
+
+  const aborted = expect.objectContaining({ name: "AbortError" });
 
   it("are sent once, with a second request only for other heads", async () => {
     const { requests, headsOf } = paused();
     const answers = [headsOf([0, 1]), headsOf([2, 1]), headsOf([0, 1])];
     expect(requests.map(({ args }) => (args as BlockRequest).heads)).toEqual([[0, 1], [2]]);
     for (const { answer } of requests) answer();
-    expect(await Promise.all(answers)).toEqual([
-      [0, 1],
-      [2, 1],
-      [0, 1],
-    ]);
+    const heads = await Promise.all(answers);
+    expect(heads.map(String)).toEqual(["0,1", "2,1", "0,1"]);
     expect(requests).toHaveLength(2);
   });
 
-  it("are sent again, once, when the first caller cancels", async () => {
-    const { requests, headsOf } = paused();
-    const controller = new AbortController();
-    const [first, ...others] = [headsOf([0], controller.signal), headsOf([0]), headsOf([0])];
-    controller.abort();
-    await expect(first).rejects.toThrow(aborted);
-    await expect.poll(() => requests).toHaveLength(2);
-    requests[1]?.answer();
-    expect(await Promise.all(others)).toEqual([[0], [0]]);
-    expect(requests).toHaveLength(2);
-  });
-});
+  it.each(["weights", "scores"])(
+    "are sent again, once, when the first caller of %s cancels",
+    async (kind) => {
+      const { requests, headsOf, scoresOf } = paused();
+      const ask = async (signal?: AbortSignal) =>
+        String(kind === "weights" ? await headsOf([1], signal) : await scoresOf("a", signal));
+      const controller = new AbortController();
+      const [first, ...others] = [ask(controller.signal), ask(), ask()];
+      controller.abort();
+      await expect(first).rejects.toThrow(aborted);
+      await expect.poll(() => requests).toHaveLength(2);
+      requests[1]?.answer();
+      expect(await Promise.all(others)).toEqual(["1", "1"]);
+      expect(requests).toHaveLength(2);
+    },
+  );
 
-describe("a question that is being answered", () => {
-  function paused() {
-    const { requests, source } = pausedSource((args) => {
-      return { header: { scores: [[(args as { pattern: string }).pattern.length]] }, data: null };
-    });
-    const scoresOf = (pattern: string, signal?: AbortSignal) =>
-      source.scores("self", pattern, signal);
-    return { requests, scoresOf };
-  }
-
-  it("is sent once", async () => {
-    const { requests, scoresOf } = paused();
-    const answers = [scoresOf("first"), scoresOf("first"), scoresOf("other one")];
-    expect(requests).toHaveLength(2);
-    for (const { answer } of requests) answer();
-    expect(await Promise.all(answers)).toEqual([[[5]], [[5]], [[9]]]);
-    expect(await scoresOf("first")).toEqual([[5]]);
-    expect(requests).toHaveLength(2);
-  });
-
-  it("is sent again, once, when the first caller cancels", async () => {
-    const { requests, scoresOf } = paused();
-    const controller = new AbortController();
-    const [first, ...others] = [scoresOf("a", controller.signal), scoresOf("a"), scoresOf("a")];
-    controller.abort();
-    await expect(first).rejects.toThrow(aborted);
-    await expect.poll(() => requests).toHaveLength(2);
-    requests[1]?.answer();
-    expect(await Promise.all(others)).toEqual([[[1]], [[1]]]);
-    expect(requests).toHaveLength(2);
-  });
-
-  it("has no answer for a caller who cancelled", async () => {
+  it("give no answer to a caller who cancelled", async () => {
     const { requests, scoresOf } = paused();
     const controller = new AbortController();
     const [first, second] = [scoresOf("a"), scoresOf("a", controller.signal)];
@@ -313,7 +230,7 @@ describe("a question that is being answered", () => {
     await expect(second).rejects.toThrow(aborted);
   });
 
-  it("fails for both callers, and is sent again for the next", async () => {
+  it("fail for both callers, and are sent again for the next", async () => {
     const { requests, scoresOf } = paused();
     const both = [scoresOf("a"), scoresOf("a")];
     requests[0]?.fail(new Error("no such pattern"));
@@ -325,30 +242,16 @@ describe("a question that is being answered", () => {
   });
 });
 
-describe("the description of a long text", () => {
-  it("is joined from its parts", async () => {
-    const description = { model: "日本", notes: ['"', "\ud800"], stacks: [] } satisfies Description;
-    const bytes = deflateSync(JSON.stringify(description));
-    const cuts = [0, 5, 11, bytes.length];
-    const requests: object[] = [];
-    const transport = transportOf(
-      async (name, args) => {
-        requests.push([name, args]);
-        const { part = 0 } = args as { part?: number };
-        // In a message, the data starts inside a larger buffer. Here, it starts at byte 1.
-        const data = new DataView(
-          Uint8Array.from([0, ...bytes.subarray(cuts[part], cuts[part + 1])]).buffer,
-          1,
-        );
-        return { header: { parts: 3 }, data };
-      },
-      { live: false },
-    );
-    expect(await new Source(transport).describe()).toEqual(description);
-    expect(requests).toEqual([
-      ["describe", {}],
-      ["describe", { part: 1 }],
-      ["describe", { part: 2 }],
-    ]);
+it("the description of a long text is joined from its parts", async () => {
+  const description = { model: "日本", notes: ['"', "\ud800"], stacks: [] } satisfies Description;
+  const bytes = deflateSync(JSON.stringify(description));
+  const cuts = [0, 5, 11, bytes.length];
+  const requests: object[] = [];
+  const transport = transportOf(async (_name, args) => {
+    requests.push(args);
+    const { part = 0 } = args as { part?: number };
+    return { header: { parts: 3 }, data: bytes.subarray(cuts[part], cuts[part + 1]) };
   });
+  expect(await new Source(transport).describe()).toEqual(description);
+  expect(requests).toEqual([{}, { part: 1 }, { part: 2 }]);
 });
