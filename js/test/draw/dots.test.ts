@@ -1,14 +1,8 @@
 import { describe, expect, it } from "vitest";
-import {
-  atDepth,
-  blend,
-  DOTS_PAINTER,
-  dotPaths,
-  dotPixels,
-  sourcePixels,
-} from "../../src/draw/dots";
+import { blend, DOTS_PAINTER, dotPaths, dotPixels, sourcePixels } from "../../src/draw/dots";
 import { type DotsMark, translate } from "../../src/draw/marks";
 
+/** Return one dot at (10, 10) in an area of 20 x 20. */
 function dots(overrides: Partial<DotsMark> = {}): DotsMark {
   return {
     ...{ kind: "dots", painter: DOTS_PAINTER, count: 1, radius: 4, opacity: 1 },
@@ -19,23 +13,24 @@ function dots(overrides: Partial<DotsMark> = {}): DotsMark {
   };
 }
 
+const SQUARE = Uint8Array.of(1);
+
 /** Two dots of different colours at the same position. */
 const TWO: Partial<DotsMark> = {
   ...{ count: 2, x: Float32Array.of(10, 10), y: Float32Array.of(10, 10) },
   ...{ color: Uint8Array.of(0, 1), shape: Uint8Array.of(0, 0) },
 };
 
-type Pixel = [number, number, number, number];
-
 /** Return red, green, blue and opacity of a pixel. */
-function pixelAt(mark: DotsMark, x: number, y: number, scale = 1): number[] {
-  const { pixels, columns } = dotPixels(mark, scale);
-  return [...pixels.subarray((y * columns + x) * 4, (y * columns + x) * 4 + 4)];
+function pixelAt(mark: DotsMark, x: number, y: number): [number, number, number, number] {
+  const { pixels, columns } = dotPixels(mark, 1);
+  const start = (y * columns + x) * 4;
+  return [...pixels.subarray(start, start + 4)] as [number, number, number, number];
 }
 
 /** Return the painted area in pixels: the sum of all opacities. */
-function paintedArea(mark: DotsMark, scale = 1): number {
-  const { pixels } = dotPixels(mark, scale);
+function paintedArea(mark: DotsMark): number {
+  const { pixels } = dotPixels(mark, 1);
   let sum = 0;
   for (let i = 3; i < pixels.length; i += 4) sum += (pixels[i] as number) / 255;
   return sum;
@@ -45,34 +40,26 @@ describe("dots as pixels", () => {
   it("have their colour in the middle and nothing outside", () => {
     expect(pixelAt(dots(), 10, 10)).toEqual([0x20, 0x40, 0x60, 255]);
     expect(pixelAt(dots(), 16, 10)).toEqual([0, 0, 0, 0]);
-    expect(pixelAt(dots({ color: Uint8Array.of(1) }), 10, 10)).toEqual([255, 128, 0, 255]);
-  });
-
-  it.each([0.3, 0.8, 1.5, 4, 7.3])(
-    "of radius %f cover the area of a disc, also as squares",
-    (radius) => {
-      for (const shape of [0, 1]) {
-        for (const position of [10, 10.3, 10.9]) {
-          const at = { x: Float32Array.of(position), y: Float32Array.of(position) };
-          const mark = dots({ radius, shape: Uint8Array.of(shape), ...at });
-          const area = Math.PI * radius ** 2;
-          // The edge of a dot is soft, and its opacity is rounded. The tolerance covers both.
-          expect(Math.abs(paintedArea(mark) - area)).toBeLessThan(0.12 * area + 0.15);
-        }
-      }
-    },
-  );
-
-  it("paint the corners of squares but not of discs", () => {
-    const square = dots({ shape: Uint8Array.of(1) });
     // The centre of this pixel is 3.5 pixels left of and above the centre of the dot. It is inside
     // the square, whose half side is 3.54, and outside the disc, whose radius is 4.
-    expect(pixelAt(square, 6, 6)[3]).toBeGreaterThan(40);
+    expect(pixelAt(dots({ shape: SQUARE }), 6, 6)[3]).toBeGreaterThan(40);
     expect(pixelAt(dots(), 6, 6)[3]).toBe(0);
   });
 
+  it.each([0.3, 0.8, 1.5, 4, 7.3])("of radius %f cover the area of a disc", (radius) => {
+    const area = Math.PI * radius ** 2;
+    for (const shape of [Uint8Array.of(0), SQUARE]) {
+      for (const position of [10, 10.3, 10.9]) {
+        const at = Float32Array.of(position);
+        const painted = paintedArea(dots({ radius, shape, x: at, y: at }));
+        // The edge of a dot is soft, and its opacity is rounded. The tolerance covers both.
+        expect(Math.abs(painted - area)).toBeLessThan(0.12 * area + 0.15);
+      }
+    }
+  });
+
   it("are blended with dots below by their opacity", () => {
-    const [red, green, blue, alpha] = pixelAt(dots({ ...TWO, opacity: 0.5 }), 10, 10) as Pixel;
+    const [red, green, blue, alpha] = pixelAt(dots({ ...TWO, opacity: 0.5 }), 10, 10);
     expect(Math.abs(alpha - 255 * 0.75)).toBeLessThan(2);
     // Colour of two dots with opacity 0.5: (0.5 above + 0.25 below) / 0.75.
     const mixed = (above: number, below: number): number => (0.5 * above + 0.25 * below) / 0.75;
@@ -95,11 +82,8 @@ describe("dots as pixels", () => {
 
   it("are clipped to their area and omitted if a coordinate is NaN", () => {
     const mark = dots({
-      count: 3,
-      x: Float32Array.of(0, Number.NaN, 500),
-      y: Float32Array.of(0, 3, 3),
-      color: Uint8Array.of(0, 0, 0),
-      shape: Uint8Array.of(0, 1, 0),
+      ...{ count: 3, x: Float32Array.of(0, Number.NaN, 500), y: Float32Array.of(0, 3, 3) },
+      ...{ color: Uint8Array.of(0, 0, 0), shape: Uint8Array.of(0, 1, 0) },
     });
     const quarter = (Math.PI * 16) / 4;
     expect(Math.abs(paintedArea(mark) - quarter)).toBeLessThan(2);
@@ -112,39 +96,29 @@ describe("dots as pixels", () => {
     expect(Math.abs(paintedArea(ring) - 2 * Math.PI * 6 * 2)).toBeLessThan(6);
   });
 
-  it("are smaller and fainter at a larger distance", () => {
-    const [distant, near] = [0, 255].map((depth) =>
-      paintedArea(dots({ near: Uint8Array.of(depth) })),
-    );
-    expect(distant).toBeLessThan((near as number) / 4);
-    expect(atDepth(4, 1, 0).opacity).toBeLessThan(atDepth(4, 1, 1).opacity);
-  });
-
-  it.each([
-    [255, 0],
-    [0, 255],
-  ])("are painted with near dots over distant ones: %i, %i", (...depths) => {
-    const color = Uint8Array.from(depths, (depth) => (depth > 0 ? 1 : 0));
-    const [red] = pixelAt(dots({ ...TWO, color, near: Uint8Array.from(depths) }), 10, 10) as Pixel;
-    expect(red).toBeGreaterThan(220);
+  it("are smaller and fainter at a larger distance, and below near dots", () => {
+    const areaAt = (near: number) => paintedArea(dots({ near: Uint8Array.of(near) }));
+    expect(areaAt(0)).toBeLessThan(areaAt(255) / 4);
+    for (const [near, color] of [
+      [Uint8Array.of(255, 0), Uint8Array.of(1, 0)],
+      [Uint8Array.of(0, 255), Uint8Array.of(0, 1)],
+    ] as const) {
+      // The near dot has colour 1, with 255 of red. The other one has 0x20.
+      expect(pixelAt(dots({ ...TWO, color, near }), 10, 10)[0]).toBeGreaterThan(220);
+    }
   });
 });
 
-function many(count: number): DotsMark {
-  return dots({
-    count,
-    x: Float32Array.from({ length: count }, (_, i) => (i * 7) % 20),
-    y: Float32Array.from({ length: count }, (_, i) => (i * 3) % 20),
-    color: Uint8Array.from({ length: count }, (_, i) => i % 2),
-    shape: Uint8Array.from({ length: count }, (_, i) => (i >> 1) % 2),
-    opacity: 0.5,
-  });
-}
-
 describe("dots as an SVG", () => {
   it("are one subpath each, with round caps for discs and square caps for squares", () => {
-    const svg = dotPaths(many(400));
-    expect(svg.match(/M/g)).toHaveLength(400);
+    const count = 400;
+    const numbers = (of: (i: number) => number) => Array.from({ length: count }, (_, i) => of(i));
+    const x = Float32Array.from(numbers((i) => (i * 7) % 20));
+    const y = Float32Array.from(numbers((i) => (i * 3) % 20));
+    const color = Uint8Array.from(numbers((i) => i % 2));
+    const shape = Uint8Array.from(numbers((i) => (i >> 1) % 2));
+    const svg = dotPaths(dots({ count, x, y, color, shape, opacity: 0.5 }));
+    expect(svg.match(/M/g)).toHaveLength(count);
     const root = new DOMParser().parseFromString(svg, "image/svg+xml");
     const paths = [...root.querySelectorAll("path")];
     // Several dots share a path. Dots of one colour and shape still need several paths, because
@@ -158,13 +132,9 @@ describe("dots as an SVG", () => {
     expect(Math.min(...widths)).toBeCloseTo(8 * Math.sqrt(Math.PI / 4), 1);
   });
 
-  it("omits dots outside the area", () => {
-    const svg = dotPaths(dots({ x: Float32Array.of(40) }));
-    expect(svg).not.toContain("M");
-  });
-
-  it("moves with `translate`", () => {
+  it("move with `translate`, and are omitted outside their area", () => {
     const [moved] = translate([dots()], 5, -2) as [DotsMark];
     expect([moved.x[0], moved.y[0], moved.area.x, moved.area.y]).toEqual([15, 8, 5, -2]);
+    expect(dotPaths(dots({ x: Float32Array.of(40) }))).not.toContain("M");
   });
 });

@@ -4,36 +4,28 @@ import { aspectRatios, cropOf, greyOf, patchOf, withPatchNames } from "../../src
 import { described, GRID, imageOf, TOKENS } from "../images";
 
 describe("patches", () => {
-  it("are found by their tokens and named by row and column", () => {
+  it("are found by their tokens and named by row and column, and by image if there are several", () => {
     expect(patchOf(TOKENS, 0)).toBeNull();
     expect(patchOf(TOKENS, 6)).toEqual({ grid: GRID, row: 1, column: 2 });
     expect(patchOf(TOKENS, 7)).toBeNull();
     const [stack] = withPatchNames(described()).stacks;
     expect(stack?.query_tokens.text.slice(0, 3)).toEqual(["[CLS]", "patch 0,0", "patch 0,1"]);
     expect(stack?.query_tokens.text[7]).toBe("word");
-  });
-
-  it("are named with their image if there are several, and text keeps its name if there are none", () => {
     const two = { ...described(), images: [1, 2].map(() => ({ height: 4, width: 12 })) };
     expect(withPatchNames(two).stacks[0]?.query_tokens.text[6]).toBe("patch 1,2 of image 0");
-    const { images: _, ...none } = described();
-    expect(withPatchNames(none)).toBe(none);
   });
 
   it("have the aspect ratio of their part of the image", () => {
     // The image has 12 x 4 pixels and 3 x 2 patches, so a patch has 4 x 2 pixels.
     const shape = aspectRatios(TOKENS, described());
     expect([0, 1, 6, 7].map((token) => shape?.(token))).toEqual([null, 2, 2, null]);
-    expect(aspectRatios({ ...TOKENS, grids: [] }, { ...described(), images: [] })?.(1)).toBeNull();
   });
 
-  it("are cropped from the image, and cached", () => {
-    const image = imageOf(12, 4);
-    const crop = cropOf(image, { grid: GRID, row: 1, column: 2 });
+  it("are cropped from the image", () => {
+    const crop = cropOf(imageOf(12, 4), { grid: GRID, row: 1, column: 2 });
     expect([crop.columns, crop.rows]).toEqual([4, 2]);
     expect([...crop.pixels.subarray(0, 4)]).toEqual([8, 2, 200, 255]);
     expect([...crop.pixels.subarray(-4)]).toEqual([11, 3, 200, 255]);
-    expect(cropOf(image, { grid: GRID, row: 1, column: 2 })).toBe(crop);
   });
 
   it("are averaged if they have too many pixels", () => {
@@ -42,22 +34,19 @@ describe("patches", () => {
     // Red is the column of a pixel, so this mean of columns 80 and 81 is 80.5, rounded up or down.
     expect([80, 81]).toContain(crop.pixels[0]);
     expect(crop.pixels[2]).toBe(200);
-    expect([158, 159]).toContain(crop.pixels[4 * 39]);
   });
 
   it("have at least one pixel if the grid is finer than the image", () => {
     const crop = cropOf(imageOf(2, 2), { grid: { rows: 8, columns: 8 }, row: 7, column: 7 });
-    expect([crop.columns, crop.rows]).toEqual([1, 1]);
-    expect([...crop.pixels]).toEqual([1, 1, 200, 255]);
+    expect([crop.columns, crop.rows, ...crop.pixels]).toEqual([1, 1, 1, 1, 200, 255]);
   });
 
   it("become grey with low contrast to the background", () => {
-    const pixels = new Uint8ClampedArray([255, 0, 0, 255]);
-    const grey = greyOf({ width: 1, height: 1, pixels }, [100, 110, 120]);
+    const red = new Uint8ClampedArray([255, 0, 0, 255]);
+    const grey = greyOf({ width: 1, height: 1, pixels: red }, [100, 110, 120]);
     // The luma of red is 0.2126 * 255 = 54.213. The result is 0.45 of the luma and 0.55 of the
     // background.
-    const expected = [100, 110, 120].map((ground) => Math.round(0.45 * 54.213 + 0.55 * ground));
-    expect([...grey.pixels.subarray(0, 3)]).toEqual(expected);
-    expect(grey.pixels[3]).toBe(255);
+    const mixed = [100, 110, 120].map((ground) => Math.round(0.45 * 54.213 + 0.55 * ground));
+    expect([...grey.pixels]).toEqual([...mixed, 255]);
   });
 });
