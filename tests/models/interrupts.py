@@ -1,27 +1,16 @@
-"""Interrupts at any line of an extraction, and checks of the state afterwards.
-
-As a script it sends real signals to itself: ``python interrupts.py 300``. It prints the state that
-was not restored, and the number of interrupts of each extraction.
-"""
+"""Interrupts at any line of an extraction, and checks of the state afterwards."""
 
 from __future__ import annotations
 
 import linecache
 import logging
 import os
-import shutil
-import signal
 import sys
-import tempfile
-import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import transformers
 from transformers.modeling_utils import AttentionInterface
@@ -31,7 +20,7 @@ from attnviz import extract, extract_corpus, load
 from attnviz.extraction.capture import dispatch
 from attnviz.record.storage.spool import INDEX
 
-__all__ = ["Subject", "Tracer", "by_signals", "faults_at", "positions", "state_of", "subjects"]
+__all__ = ["Subject", "Tracer", "faults_at", "positions", "state_of", "subjects"]
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8]])
 
@@ -72,28 +61,20 @@ def state_of(models: list[Any]) -> dict[str, Any]:
 
 
 def spool_faults(outside: Path) -> list[str]:
-    """Describe files below `outside` that belong to no complete record."""
+    """Describe files and folders below `outside` that belong to no complete record."""
     faults = []
-    for folder in [outside, *outside.rglob("*")]:
-        if not folder.is_dir():
-            continue
+    for folder in [outside, *filter(Path.is_dir, outside.rglob("*"))]:
         names = {path.name for path in folder.iterdir()}
-        files = {name for name in names if (folder / name).is_file()}
         if INDEX in names:
             try:
                 load(folder)
             except ValueError as error:
-                faults.append(f"record left behind: {error}")
-        elif files:
-            faults.append(f"left: {', '.join(_kinds_of(files))}")
-        elif folder != outside and not names:
-            faults.append("an empty folder is left")
+                faults.append(f"incomplete record: {error}")
+        elif not names and folder != outside:
+            faults.append(f"empty folder: {folder}")
+        elif files := [name for name in names if (folder / name).is_file()]:
+            faults.append(f"files of no record: {files}")
     return faults
-
-
-def _kinds_of(names: set[str]) -> list[str]:
-    """Return names of files without the numbers of layers."""
-    return sorted({"layers" if name[:1].isdigit() else name for name in names})
 
 
 def _config(kind: str, **options: Any) -> Any:
@@ -198,114 +179,9 @@ def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
             subject.run(folder)
     except BaseException as caught:  # noqa: BLE001
         error = caught
-    faults = _differences(before, state_of(subject.models)) + spool_faults(folder)
+    after = state_of(subject.models)
+    faults = [name for name, value in before.items() if after[name] != value]
+    faults += spool_faults(folder)
     if len(tracer.raised) > tracer.lost and not isinstance(error, KeyboardInterrupt):
         faults.append(f"raised as {error!r}")
-    _reset(before, subject.models)
     return [f"{tracer.raised}: {fault}" for fault in faults]
-
-
-class _Stop:
-    """A signal handler that raises an interrupt only while an extraction runs."""
-
-    def __init__(self) -> None:
-        self.running = False
-        self.raised = 0
-
-    def __call__(self, *_: Any) -> None:
-        if self.running:
-            self.raised += 1
-            raise KeyboardInterrupt
-
-
-def _duration(subject: Subject, outside: Path) -> float:
-    times = []
-    for number in range(4):
-        started = time.perf_counter()
-        subject.run(_make_folder(outside / f"warm {number}"))
-        times.append(time.perf_counter() - started)
-    return min(times)
-
-
-def _make_folder(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
-
-
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    return [name for name, value in before.items() if after[name] != value]
-
-
-def by_signals(count: int, seed: int) -> int:
-    """Send real signals at random moments, one per extraction, and print what is not restored."""
-    rng = np.random.default_rng(seed)
-    stop = _Stop()
-    signal.signal(signal.SIGINT, stop)
-    faults: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as name:
-        outside = Path(name)
-        for kind, subject in subjects().items():
-            before = state_of(subject.models)
-            duration = _duration(subject, _make_folder(outside / f"{kind} before"))
-            for turn in range(count // len(subjects())):
-                folder = _make_folder(outside / f"{kind} {turn}")
-                delay = rng.uniform(0, 1.1 * duration)
-                raised = stop.raised
-                error = _interrupted(subject, folder, delay, stop)
-                counts[kind] += stop.raised > raised
-                differences = _differences(before, state_of(subject.models)) + spool_faults(folder)
-                if error is not None and not isinstance(error, KeyboardInterrupt):
-                    differences.append(f"raised as {type(error).__name__}: {str(error)[:90]}")
-                if differences:
-                    faults[f"{kind}: {'; '.join(differences)}"] += 1
-                    _reset(before, subject.models)
-                shutil.rmtree(folder)
-    for fault, times in faults.most_common():
-        print(f"{times} times {fault}")  # noqa: T201
-    print(f"faults {sum(faults.values())} of {sum(counts.values())} met, {dict(counts)}")  # noqa: T201
-    return sum(faults.values())
-
-
-def _interrupted(subject: Subject, folder: Path, delay: float, stop: _Stop) -> BaseException | None:
-    def fire() -> None:
-        end = time.perf_counter() + delay
-        while time.perf_counter() < end:
-            time.sleep(1e-5)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=fire)
-    error = None
-    # `Thread.start` of Python waits in a `Condition`, which is not part of the extraction. An
-    # interrupt at the end of this wait becomes "RuntimeError: release unlocked lock".
-    thread.start()
-    try:
-        stop.running = True
-        subject.run(folder)
-        stop.running = False
-    except BaseException as caught:  # noqa: BLE001
-        stop.running = False
-        error = caught
-    thread.join()
-    return error
-
-
-def _reset(before: Mapping[str, Any], models: list[Any]) -> None:
-    """Restore the state, so that each fault counts once."""
-    modules = [module for model in models for module in model.modules()]
-    for module, training, hooks in zip(modules, before["mode"], before["hooks"], strict=True):
-        module.training = training
-        for name, saved in hooks.items():
-            vars(module)[name].clear()
-            vars(module)[name].update(saved)
-    AttentionInterface.get_interface = before["dispatcher"]
-    dispatch._sink.set(before["sink"])
-    dispatch._dispatching.set(before["dispatching"])
-    while torch.overrides._get_current_function_mode_stack():
-        torch.overrides._pop_mode()
-    torch.set_grad_enabled(before["gradients"])
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    sys.exit(by_signals(int(sys.argv[1]), seed=int(sys.argv[2]) if sys.argv[2:] else 0) > 0)
