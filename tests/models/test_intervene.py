@@ -155,62 +155,47 @@ def test_hiding_a_token_equals_masking_it(kind: str) -> None:
     assert weights[:, 3, 3].any()
 
 
-def edited_by(edit: Callable[[torch.Tensor], None]) -> Callable[..., Any]:
-    """Return an attention function for GPT-2 that edits the weights of the first layer."""
+#: Weights of all pairs of tokens. They are not causal.
+OTHER = torch.rand(9, 9, generator=torch.Generator().manual_seed(1)).softmax(dim=-1)
+#: Weights of the changed head after each change, computed from its own weights.
+EDITS: dict[str, tuple[Change, Callable[[torch.Tensor], torch.Tensor]]] = {
+    "cut": (
+        av.Knockout(8, [5, 6, 7, 8], layers=0, heads=HEAD, renormalize=False),
+        lambda own: torch.cat([own[:8], torch.cat([own[8:, :5], torch.zeros(1, 4)], dim=1)]),
+    ),
+    "uniform": (
+        av.SetWeights(0, HEAD, "uniform"),
+        lambda _: torch.ones(9, 9).tril() / torch.arange(1, 10)[:, None],
+    ),
+    "previous token": (
+        av.SetWeights(0, HEAD, "previous token"),
+        lambda own: torch.cat([own[:1], torch.eye(9)[:-1]]),
+    ),
+    "other": (av.SetWeights(0, HEAD, OTHER.numpy()), lambda _: OTHER),
+}
+
+
+@pytest.mark.parametrize("kind", EDITS)
+def test_weights_are_changed_after_the_softmax(kind: str, register: Callable[..., str]) -> None:
+    change, edit = EDITS[kind]
 
     def weights_of(module: Any, logits: torch.Tensor) -> torch.Tensor:
         weights = logits.softmax(dim=-1)
         if module.layer_idx == 0:
-            edit(weights)
+            weights[0, HEAD] = edit(weights[0, HEAD])
         return weights
 
-    return attention_function(weights_of)
-
-
-def set_uniform(weights: torch.Tensor) -> None:
-    weights[:, HEAD] = torch.ones(9, 9).tril() / torch.arange(1, 10)[:, None]
-
-
-def set_previous(weights: torch.Tensor) -> None:
-    weights[:, HEAD, 1:] = torch.eye(9)[:-1]
-
-
-def cut_after(weights: torch.Tensor) -> None:
-    weights[:, HEAD, 8, 5:] = 0
-
-
-OTHER = torch.rand(9, 9, generator=torch.Generator().manual_seed(1)).tril().softmax(dim=-1)
-
-
-def set_other(weights: torch.Tensor) -> None:
-    weights[:, HEAD] = OTHER
-
-
-@pytest.mark.parametrize(
-    ("edit", "change"),
-    [
-        (cut_after, av.Knockout(8, [5, 6, 7, 8], layers=0, heads=HEAD, renormalize=False)),
-        (set_uniform, av.SetWeights(0, HEAD, "uniform")),
-        (set_previous, av.SetWeights(0, HEAD, "previous token")),
-        (set_other, av.SetWeights(0, HEAD, OTHER.numpy())),
-    ],
-)
-def test_weights_are_changed_after_the_softmax(
-    edit: Callable[[torch.Tensor], None], change: Change, register: Callable[..., str]
-) -> None:
     model = make_model("gpt2")
     edited = copy.deepcopy(model)
-    edited.set_attn_implementation(register("edited", edited_by(edit)))
+    edited.set_attn_implementation(register("edited", attention_function(weights_of)))
     record = av.intervene(model, {"input_ids": IDS}, change, answer=(7, 8))
     expected = difference(edited, {"input_ids": IDS}, (7, 8))
     assert record.effect.after == pytest.approx(expected, abs=1e-6)
     assert abs(record.effect.change) > 1e-4
-    own = av.extract(model, {"input_ids": IDS}).stack().weights(layer=0)
-    target = torch.from_numpy(own.copy())[None]
-    edit(target)
-    assert np.abs(record.stack().weights(layer=0) - target[0].numpy()).max() < 1e-6
-    # `OTHER` has weights above the diagonal, so the changed stack is not causal.
-    assert record.stack().causal == (edit is not set_other)
+    own = torch.from_numpy(av.extract(model, {"input_ids": IDS}).stack().weights(layer=0).copy())
+    own[HEAD] = edit(own[HEAD])
+    assert np.abs(record.stack().weights(layer=0) - own.numpy()).max() < 1e-6
+    assert record.stack().causal == (kind != "other")
 
 
 @pytest.mark.parametrize("kind", ["gpt_oss", *TRACED])
@@ -226,7 +211,7 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
     assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < off
     assert cut.effect.change != 0
     if kind in TRACED:
-        # Setting these weights has the same effect.
+        # Models without a sink: the same weights, set by the caller, have the same effect.
         same = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
         effect = av.intervene(model, inputs, same, answer=(7, 8)).effect
         assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
@@ -235,15 +220,10 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "stack"),
     [
-        ("gpt2", None),
-        ("llama", None),
-        ("gpt_oss", None),
-        ("bert", None),
-        ("albert", None),
+        *((kind, None) for kind in ("gpt2", "gpt_oss", "albert", *TRACED)),
         ("bart", "encoder"),
         ("bart", "cross"),
         ("t5", "decoder"),
-        *((kind, None) for kind in TRACED),
     ],
 )
 def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | None) -> None:
@@ -287,53 +267,32 @@ def test_a_language_head_computes_only_the_requested_logits(position: int) -> No
     assert not any("forward" in module.__dict__ for module in model.modules())
 
 
-WRONG: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
-    ([], {}, ValueError, "changes is empty"),
-    ("it", {}, TypeError, "changes must be one or several of Ablate"),
-    (av.Ablate(layers=9), {}, IndexError, "layers=9: stack 'self' has layers 0 to 2"),
-    (av.Ablate(heads=[0, 7]), {}, IndexError, "layer 0 has heads 0 to 3, but not 7"),
-    (av.Ablate(layers=[]), {}, ValueError, "layers=.* is empty"),
-    (av.Ablate(stack="cross"), {}, KeyError, "cross"),
-    (av.Knockout(queries=9), {}, IndexError, "queries=9"),
-    (av.Knockout(keys="nothing"), {}, ValueError, "keys='nothing'"),
-    (av.HideTokens([]), {}, ValueError, "tokens=.* is empty"),
-    (av.SetWeights(0, 0, np.ones((9, 9))), {}, ValueError, "row 0 sums to 9"),
-    (av.SetWeights(0, 0, np.eye(3)), {}, ValueError, "shape"),
-    (av.SetWeights(0, 0, -np.eye(9)), {}, ValueError, "negative"),
-    (av.SetWeights(0, 0, object()), {}, TypeError, "weights"),
-    (av.Ablate(0), {"answer": (1, 2, 3)}, ValueError, "pair"),
-    (av.Ablate(0), {"answer": 1.5}, TypeError, "answer=1.5"),
-    (av.Ablate(0, mean_of=[]), {}, ValueError, "the list is empty"),
-    (av.Ablate(0, mean_of="a text"), {}, ValueError, "tokenizer"),
-]
-
-
-@pytest.mark.parametrize(("changes", "options", "error", "words"), WRONG)
-def test_invalid_arguments_are_refused(
-    changes: Any, options: dict[str, Any], error: type[Exception], words: str
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (list, ValueError, "changes is empty"),
+        (lambda: "it", TypeError, "changes must be one or several of Ablate"),
+        (lambda: av.Ablate(layers=9), IndexError, "layers=9: stack 'self' has layers 0 to 2"),
+        (lambda: av.Ablate(heads=[0, 7]), IndexError, "layer 0 has heads 0 to 3, but not 7"),
+        (lambda: av.Ablate(stack="cross"), KeyError, "cross"),
+        (lambda: av.Ablate(0, mean_of=[]), ValueError, "the list is empty"),
+        (lambda: av.Ablate(factor=0.5, mean_of=["a"]), ValueError, "cannot be combined with mean"),
+        (lambda: av.Ablate(factor=float("nan")), ValueError, "factor"),
+        (lambda: av.Knockout(queries=9), IndexError, "queries=9"),
+        (lambda: av.Knockout(keys="nothing"), ValueError, "keys='nothing'"),
+        (lambda: av.HideTokens([]), ValueError, "tokens=.* is empty"),
+        (lambda: av.SetWeights(0, 0, np.ones((9, 9))), ValueError, "row 0 sums to 9"),
+        (lambda: av.SetWeights(0, 0, np.eye(3)), ValueError, "shape"),
+        (lambda: av.SetWeights(0, 0, -np.eye(9)), ValueError, "negative"),
+        (lambda: av.SetWeights(0, 0, "even"), ValueError, "weights="),
+    ],
+)
+def test_invalid_changes_are_refused(
+    make: Callable[[], Any], error: type[Exception], words: str
 ) -> None:
     model = make_model("gpt2")
     with pytest.raises(error, match=words):
-        av.intervene(model, {"input_ids": IDS}, changes, **options)
-
-
-@pytest.mark.parametrize(
-    ("change", "arguments", "error", "words"),
-    [
-        (av.Ablate, {"factor": 0.5, "mean_of": ["a"]}, ValueError, "cannot be combined with mean"),
-        (av.Ablate, {"factor": float("nan")}, ValueError, "factor"),
-        (av.Ablate, {"factor": float("inf")}, ValueError, "factor"),
-        (av.Ablate, {"factor": "half"}, TypeError, "factor='half'"),
-        (av.HideTokens, {"tokens": None}, ValueError, "tokens=None"),
-        (av.SetWeights, {"weights": None}, ValueError, "weights="),
-        (av.SetWeights, {"weights": "even"}, ValueError, "weights="),
-    ],
-)
-def test_changes_refuse_invalid_arguments(
-    change: Any, arguments: dict[str, Any], error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        change(**arguments)
+        av.intervene(model, {"input_ids": IDS}, make())
 
 
 def test_effects_of_heads_run_no_earlier_layer_again() -> None:
@@ -350,21 +309,16 @@ def test_effects_of_heads_run_no_earlier_layer_again() -> None:
     assert not any("forward" in module.__dict__ for module in model.modules())
 
 
-@pytest.mark.parametrize("kind", ["gpt2", *TRACED])
+@pytest.mark.parametrize("kind", ["gpt2", "bloom"])
 def test_effects_of_means_are_those_of_each_text_with_the_others(kind: str) -> None:
     model = model_of(kind)
     texts = [IDS[0], *OTHERS]
     effects = av.head_effects(model, texts, answer=(7, 8), ablate="mean")
     assert effects.num_texts == 3
-    alone = [
-        av.intervene(
-            model,
-            texts[index],
-            av.Ablate(0, 1, mean_of=[*texts[:index], *texts[index + 1 :]]),
-            answer=(7, 8),
-        ).effect.change
-        for index in range(3)
-    ]
+    alone = []
+    for index, text in enumerate(texts):
+        change = av.Ablate(0, 1, mean_of=[*texts[:index], *texts[index + 1 :]])
+        alone.append(av.intervene(model, text, change, answer=(7, 8)).effect.change)
     assert effects[0][1] == pytest.approx(np.mean(alone), abs=1e-6)
     assert effects.standard_errors is not None
     error = np.std(alone, ddof=1) / np.sqrt(3)
@@ -412,35 +366,18 @@ def test_a_head_is_set_to_its_mean_over_other_texts(kind: str) -> None:
     assert abs(record.effect.change) > 1e-5
     assert record.effect.noise == 0
     assert any("set to its mean over 2 other texts in layer 1" in note for note in record.notes)
-    # Earlier changes of the output are replaced, and later ones apply to the mean.
-    half = [av.Ablate(LAYER, HEAD, 0.0, stack), change, av.Ablate(LAYER, HEAD, 1.0, stack)]
-    again = av.intervene(model, inputs_of(kind), half, answer=(7, 8))
-    assert again.effect.after == record.effect.after
 
 
 def test_modules_that_cannot_be_changed_are_named() -> None:
     """torch's own attention module and attention in windows cannot be changed."""
     pixels = {"pixel_values": torch.rand(1, 3, 32, 32)}
-    image = {"image_size": 32, "patch_size": 8}
-    siglip = transformers.SiglipVisionModel(
-        transformers.SiglipVisionConfig(**_SIZE, **image, intermediate_size=64)
-    ).eval()
+    siglip = built("SiglipVisionModel", {**_SIZE, "image_size": 32, "patch_size": 8})
     with pytest.raises(NotImplementedError, match=r"head\.attention \(MultiheadAttention\)"):
         av.intervene(siglip, pixels, av.Ablate(stack="pooling"))
-    swin = transformers.SwinForImageClassification(
-        transformers.SwinConfig(
-            image_size=32,
-            patch_size=2,
-            embed_dim=24,
-            depths=[1, 1],
-            num_heads=[2, 4],
-            window_size=4,
-        )
-    ).eval()
+    stages = {"embed_dim": 24, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4}
+    swin = built("SwinForImageClassification", {"image_size": 32, "patch_size": 2, **stages})
     with pytest.raises(NotImplementedError, match=r"changes: .*windows"):
         av.intervene(swin, pixels, av.Ablate(0, 0, stack="vision stage 1"))
-    with pytest.raises(NotImplementedError, match=r"head\.attention \(MultiheadAttention\)"):
-        av.head_effects(siglip, pixels, stack="pooling")
 
 
 def test_notes_name_the_changes() -> None:
@@ -449,9 +386,6 @@ def test_notes_name_the_changes() -> None:
     notes = " ".join(record.notes)
     assert "Cut before the softmax: “#61” (8) does not read “#17” (1), “#42” (2)" in notes
     assert "The output is set to 0 in layer 2, all heads." in notes
-    assert record.effect.candidates_before[0].probability > 0
-    assert record.effect.divergence is not None
-    assert record.effect.divergence > 0
     assert record.changes == tuple(changes)
 
 

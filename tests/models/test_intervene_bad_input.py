@@ -15,7 +15,6 @@ from models.interrupts import state_of
 from models.make_models import make_model
 from models.tiny import SIZE, built
 
-#: The token 17 occurs twice.
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 CUT = av.Knockout(8, 2)
 
@@ -60,18 +59,12 @@ WITH_TOKENS = [way for way in WAYS if way != "permutation_effect"]
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        (
-            {"answer": 400},
-            ValueError,
-            "answer=400 is out of range. Pass one of the tokens of the vocabulary 0 to 399",
-        ),
-        ({"answer": -1}, ValueError, "answer=-1"),
+        ({"answer": 400}, ValueError, "answer=400 is out of range.* the vocabulary 0 to 399"),
         ({"answer": (7, 7)}, ValueError, "the two tokens are equal"),
         ({"answer": "cat"}, ValueError, "needs tokenizer="),
         ({"answer": (7, 8), "position": 30}, IndexError, "position=30"),
+        # The token 17 occurs twice.
         ({"answer": (7, 8), "position": "#17"}, ValueError, "position='#17'"),
-        ({"answer": (7, 8), "position": "cat"}, ValueError, "position='cat'"),
-        ({"answer": (7, 8), "truncation": -2}, ValueError, "truncation"),
         ({"postion": 3}, TypeError, "postion= is not an argument; did you mean 'position'"),
     ],
 )
@@ -84,12 +77,8 @@ def test_an_answer_that_cannot_be_measured_is_refused(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_unreadable_inputs_and_models_are_refused(way: str) -> None:
-    model = make_model("gpt2")
-    for inputs, error in (([], ValueError), (None, ValueError), (3.5, TypeError)):
-        with pytest.raises(error, match="inputs"):
-            WAYS[way](model, inputs)
-    with pytest.raises(ValueError, match="inputs"):
-        WAYS[way](model, {"input_ids": IDS + 395})
+    with pytest.raises(TypeError, match="inputs"):
+        WAYS[way](make_model("gpt2"), 3.5)
     with pytest.raises(TypeError, match="model must be"):
         WAYS[way](torch.nn.Linear(2, 2), {"input_ids": IDS})
 
@@ -107,34 +96,18 @@ def test_a_model_in_training_mode_is_measured_in_evaluation_mode(way: str) -> No
     assert np.allclose(values, expected, atol=1e-6, equal_nan=True)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_inference_mode_is_refused_only_for_gradients(way: str) -> None:
-    model = make_model("gpt2")
-    options = predicted(model, way)
-    if way in ("attribute", "integrated gradients"):
-        with torch.inference_mode(), pytest.raises(ValueError, match="inference_mode"):
-            WAYS[way](model, {"input_ids": IDS}, **options)
-        return
-    with torch.inference_mode():
-        values = WAYS[way](model, {"input_ids": IDS}, **options)
-    expected = WAYS[way](model, {"input_ids": IDS}, **options)
-    assert np.allclose(values, expected, atol=1e-6, equal_nan=True)
-
-
-NO_LOGITS = r"no logits.*Pass a function .* answer=lambda output: output.start_logits.max\(\)"
+@pytest.mark.parametrize("way", ["attribute", "integrated gradients"])
+def test_gradients_are_refused_in_inference_mode(way: str) -> None:
+    with torch.inference_mode(), pytest.raises(ValueError, match="inference_mode"):
+        WAYS[way](make_model("gpt2"), {"input_ids": IDS}, answer=(7, 8))
 
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (None, NO_LOGITS),
-        (3, NO_LOGITS),
-        (
-            lambda output: output.start_logits,
-            r"one number .* returned an array of the shape \(1, 9",
-        ),
-        (lambda _: "street", "one number .* returned 'street'"),
+        (None, r"no logits.*Pass a function .* answer=lambda output: output.start_logits.max\(\)"),
+        (lambda output: output.start_logits, r"one number .* an array of the shape \(1, 9"),
         (lambda _: float("nan"), "the function returns nan for the unchanged model"),
     ],
 )
