@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers
 
 import attnviz as av
 from models.explicit_attention import attention_function
 from models.make_models import make_model
-from models.tiny import SIZE
+from models.tiny import SIZE, built
 from rounding import forwards_error
 
 TEXTS = [
@@ -74,11 +72,8 @@ def test_each_text_of_a_list_has_its_answer(byte_tokenizer: Any) -> None:
     records = av.intervene(model, TEXTS, av.Ablate(1), answer=answers, **options)
     for text, answer, record in zip(TEXTS, answers, records, strict=True):
         assert_same(record, av.intervene(model, text, av.Ablate(1), answer=answer, **options))
-    assert len({record.effect.measure for record in records}) == 3
     with pytest.raises(ValueError, match="answer is a list of 2, but inputs has 3 texts"):
         av.intervene(model, TEXTS, av.Ablate(1), answer=answers[:2], **options)
-    with pytest.raises(ValueError, match="keys='cat'"):
-        av.intervene(model, TEXTS, av.Knockout(keys="cat"), **options)
 
 
 def test_texts_of_a_list_and_of_a_batch_are_continued_alike(byte_tokenizer: Any) -> None:
@@ -105,26 +100,21 @@ def test_each_text_of_a_list_has_its_target(kind: str, byte_tokenizer: Any) -> N
     ]
     options = {"tokenizer": byte_tokenizer}
     records = av.intervene(model, TEXTS, changes, target=targets, **options)
-    for text, target, record in zip(TEXTS, targets, records, strict=True):
-        alone = av.intervene(model, text, changes, target=target, **options)
-        assert_same(record, alone)
-        assert abs(alone.effect.change) > 1e-5
     encoded = byte_tokenizer(TEXTS, padding=True, return_tensors="pt")
     labels = byte_tokenizer(targets, padding=True, return_tensors="pt")
     encoded["labels"] = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, -100)
-    for record, alone in zip(
-        av.intervene(model, encoded, changes, **options), records, strict=True
-    ):
-        assert record.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
-    with pytest.raises(ValueError, match="target must be a list"):
-        av.intervene(model, TEXTS, changes, target="one", **options)
+    batch = av.intervene(model, encoded, changes, **options)
+    for text, target, record, padded in zip(TEXTS, targets, records, batch, strict=True):
+        alone = av.intervene(model, text, changes, target=target, **options)
+        assert_same(record, alone)
+        assert padded.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
+        assert abs(alone.effect.change) > 1e-5
 
 
 def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
     """The answer is a difference of the logits of two classes."""
-    config = transformers.ViTConfig(**SIZE, image_size=32, patch_size=8, num_labels=5)
-    torch.manual_seed(0)
-    model = transformers.ViTForImageClassification(config).eval()
+    size = {**SIZE, "image_size": 32, "patch_size": 8, "num_labels": 5}
+    model = built("ViTForImageClassification", size)
     pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     change = av.Knockout(queries=0, keys=[3, 4, 9])
     records = av.intervene(model, {"pixel_values": pixels}, change, answer=(1, 4))
@@ -178,31 +168,23 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
         av.intervene(model, inputs, av.Knockout(5, 2), **options) for inputs in (padded, alone)
     )
     assert_same(record, expected)
-    computed: list[Callable[[Any], Any]] = [
-        lambda inputs: np.stack(av.head_effects(model, inputs, **options)),
-        lambda inputs: av.permutation_effect(model, inputs, layer=0, head=1, permutations=5).values,
-    ]
-    computed += [
-        partial(token_effects, model, removal=removal)
-        for removal in ("mask", "mean embedding", "delete")
-    ]
-    methods = ["gradient", "knockout gradient", "integrated gradients", "value norm"]
-    # BERT has a norm between the layers and the answer.
-    methods += ["direct"] if kind == "gpt2" else []
-    computed += [partial(attributed, model, method=method) for method in methods]
-    for compute in computed:
-        values = compute(alone)
-        assert np.allclose(compute(padded), values, atol=1e-6, equal_nan=True)
-        assert np.nanmax(np.abs(values)) > 1e-4
 
+    def results(inputs: Any) -> Iterator[Any]:
+        yield np.stack(av.head_effects(model, inputs, **options))
+        yield av.permutation_effect(model, inputs, layer=0, head=1, permutations=5).values
+        removal: Any
+        for removal in ("mask", "mean embedding", "delete"):
+            yield av.token_effects(model, inputs, removal=removal, **options).values
+        method: Any
+        for method in ("gradient", "knockout gradient", "integrated gradients", "direct"):
+            # BERT has a norm between the layers and the answer, so it has no direct attribution.
+            if kind == "gpt2" or method != "direct":
+                record = av.attribute(model, inputs, method=method, **options)
+                yield record.stack().weights(layer=1)
 
-def token_effects(model: Any, inputs: Any, removal: Any) -> Any:
-    return av.token_effects(model, inputs, removal=removal, answer=(7, 8)).values
-
-
-def attributed(model: Any, inputs: Any, method: Any) -> Any:
-    options: dict[str, Any] = {} if method == "value norm" else {"answer": (7, 8)}
-    return av.attribute(model, inputs, method=method, **options).stack().weights(layer=1)
+    for ours, theirs in zip(results(padded), results(alone), strict=True):
+        assert np.allclose(ours, theirs, atol=1e-6, equal_nan=True)
+        assert np.nanmax(np.abs(theirs)) > 1e-4
 
 
 def test_padding_before_a_decoders_text_is_no_token() -> None:

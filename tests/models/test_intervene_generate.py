@@ -88,7 +88,6 @@ def test_each_step_equals_a_forward_without_a_cache_by_hand(
         assert (row - plain).abs().max() > 1e-2
         ids = torch.cat([ids, expected.argmax()[None, None]], dim=1)
     assert list(record.stack().query_tokens.ids) == ids[0].tolist()
-    assert not any("differ" in note for note in record.notes)
     # The record equals a changed run over the generated text.
     own = av.intervene(model, {"input_ids": ids}, CHANGES)
     for layer in (0, 1, 2):
@@ -162,17 +161,14 @@ def changes_before(changes: Sequence[Change], count: int) -> list[Change]:
 
 def test_each_beam_is_changed() -> None:
     model = make_model("llama")
-    projection = copy.deepcopy(model)
-    with torch.no_grad():
-        projection.model.layers[1].self_attn.o_proj.weight[:, 24:36] = 0
-        model.generation_config.eos_token_id = projection.generation_config.eos_token_id = None
-        settings = {"max_new_tokens": COUNT, "do_sample": False, "num_beams": 3}
-        expected = projection.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
-        plain = model.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
+    model.generation_config.eos_token_id = None
+    settings = {"max_new_tokens": COUNT, "do_sample": False, "num_beams": 3}
     record = av.intervene(model, {"input_ids": IDS}, av.Ablate(1, 2), generate=settings)
+    with torch.no_grad():
+        # The columns of layer 1, head 2.
+        model.model.layers[1].self_attn.o_proj.weight[:, 24:36] = 0
+        expected = model.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
     assert list(record.stack().query_tokens.ids) == expected[0].tolist()
-    hidden = av.intervene(model, {"input_ids": IDS}, av.HideTokens([1, 7]), generate=settings)
-    assert list(hidden.stack().query_tokens.ids) != plain[0].tolist()
 
 
 def test_both_models_use_the_same_random_numbers() -> None:
@@ -188,37 +184,16 @@ def test_both_models_use_the_same_random_numbers() -> None:
 
 def test_weights_from_the_caller_are_those_of_the_prompt() -> None:
     model = make_model("llama")
-    even = np.tril(np.ones((9, 9))) / np.arange(1, 10)[:, None]
     other = av.extract(model, {"input_ids": IDS.flip(1)})
-    for weights in (even, other):
-        change = av.SetWeights(1, 2, weights)
-        record, _ = produced(model, {"input_ids": IDS}, change)
-        computed = record.stack().weights(layer=1, head=2)
-        expected = even if weights is even else other.stack().weights(layer=1, head=2)
-        assert np.abs(computed[:9, :9] - expected).max() < 1e-6
-        # The rows of generated tokens keep the model's own weights.
-        assert not computed[:9, 9:].any()
-        assert np.abs(computed[9:].sum(axis=1) - 1).max() < 1e-6
-        assert computed[9:].max() > 0.3
+    record, _ = produced(model, {"input_ids": IDS}, av.SetWeights(1, 2, other))
+    computed = record.stack().weights(layer=1, head=2)
+    assert np.abs(computed[:9, :9] - other.stack().weights(layer=1, head=2)).max() < 1e-6
+    assert not computed[:9, 9:].any()
+    # The rows of generated tokens keep the model's own weights.
+    assert np.abs(computed[9:].sum(axis=1) - 1).max() < 1e-6
+    assert computed[9:].max() > 0.3
     with pytest.raises(ValueError, match=r"must be \(9, 9\)"):
         produced(model, {"input_ids": IDS}, av.SetWeights(1, 2, np.eye(15)))
-
-
-def test_tokens_by_text_are_those_of_the_prompt() -> None:
-    model, tokenizer = av.demos.load("decoder")
-    text = "the animal did not cross the street because it was too wide so the"
-    change = av.Knockout(-1, "street", layers=1, heads=0)
-    record = av.intervene(
-        model, text, change, tokenizer=tokenizer, generate=1, answer=("street", "animal")
-    )
-    assert str(record.effect.text_before).strip() == "street"
-    assert str(record.effect.text_after).strip() == "animal"
-    assert "the model produces “animal” instead of “street”" in record.notes[-1]
-    assert any(
-        "“the” (13) does not read “street” (6) in layer 1, head 0" in n for n in record.notes
-    )
-    assert record.stack().query_tokens.text[-1].strip("·") == "animal"
-    assert record.changes == (change,)
 
 
 def test_unsupported_changes_are_refused_before_the_generation(
@@ -227,18 +202,14 @@ def test_unsupported_changes_are_refused_before_the_generation(
     model = make_model("gpt2")
     begun: list[Any] = []
     monkeypatch.setattr(model, "generate", lambda **_: begun.append(0))
+    # The prompt has 9 tokens and the model generates 5, so the last token is 13.
     for change, error, words in (
         (av.Knockout(keys=14), IndexError, "keys=14"),
-        (av.Knockout(keys="#17"), ValueError, "'#17'"),
         (av.Ablate(layers=4), IndexError, "layers=4"),
         (av.SetWeights(0, 0, np.eye(4)), ValueError, "shape"),
     ):
         with pytest.raises(error, match=words):
             av.intervene(model, {"input_ids": IDS}, change, generate=5)
-    with pytest.raises(ValueError, match="at least 1 token"):
-        av.intervene(model, {"input_ids": IDS}, av.Ablate(0), generate=0)
-    with pytest.raises(ValueError, match="cannot generate text"):
-        av.intervene(make_model("bert"), {"input_ids": IDS}, av.Ablate(0), generate=5)
     assert not begun
 
 

@@ -58,7 +58,6 @@ def test_too_little_memory_raises_before_the_model_runs(
 
 
 def test_the_outputs_of_only_one_text_are_in_memory() -> None:
-    """The peak memory for several texts is that of one text plus the ids."""
     model = make_model("gpt2")
     peaks = {}
     for count in (1, 30):
