@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
 
 import numpy as np
@@ -108,11 +109,19 @@ def test_a_page_of_32_by_32_heads_has_less_than_5_mb() -> None:
 
 
 def test_a_table_replaces_a_view_that_cannot_be_drawn() -> None:
+    """Roles that exceed their baseline most come first, even if another role has a higher score."""
+    previous = 0.9 * np.eye(6, k=-1) + 0.1 * np.eye(6)
+    previous[0, 0] = 1
+    # Half of the tokens are delimiters, so a head that attends only to them exceeds chance by 0.5.
+    delimiters = np.tile([0, 0, 0, 1, 1, 1], (6, 1)) / 3
     statistics = HeadStatistics("<m>")
-    before = np.eye(6, k=-1)
-    before[0, 0] = 1
     for _ in range(6):
-        statistics.add(AttentionRecord.from_weights([before[None]], list("abcdef"), model="<m>"))
+        record = AttentionRecord.from_weights([[delimiters, previous]], list("abc.,;"), model="<m>")
+        statistics.add(record)
     table = roles_table(statistics, "self")
-    assert "<td>0.0</td><td>previous token</td><td>1.00 ± 0.00</td>" in table
     assert "&lt;m&gt;: roles of heads over 6 texts" in table
+    rows = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td>", table)
+    assert rows == [
+        ("0.1", "previous token", "0.90 ± 0.00"),
+        ("0.0", "delimiter", "1.00 ± 0.00"),
+    ]

@@ -71,11 +71,15 @@ def test_replies_equal_the_fixture_of_both_languages(name: str) -> None:
             same_up_to_rounding(inflated(reply.data), inflated(data))
 
 
-def test_cross_attention_has_tokens_of_both_sides() -> None:
+def test_each_stack_has_its_own_statistics_and_tokens() -> None:
     server = AtlasServer(cross_statistics())
     stacks = {stack["name"]: stack for stack in server.reply("describe", {}).header["stacks"]}
     assert stacks["decoder"]["same_tokens"]
     assert not stacks["cross"]["same_tokens"]
+    tables = {
+        name: inflated(joined_reply(server, "statistics", {"stack": name}).data) for name in stacks
+    }
+    assert {name: len(tables[name]["roles"]) for name in stacks} == {"decoder": 3, "cross": 2}
     texts = inflated(joined_reply(server, "texts", {"stack": "cross"}).data)
     sides = {
         name: {texts["vocabulary"][entry][0] for text in texts[name]["tokens"] for entry in text}

@@ -10,14 +10,7 @@ import torch
 
 import attnviz as av
 from attnviz.corpus import RayEngine
-from attnviz.corpus.on_ray import check_model, resolve_engine
-
-
-def test_accepted_engines() -> None:
-    assert resolve_engine(None, ["a"]) is None
-    assert resolve_engine("ray", ["a"]) == RayEngine()
-    settings = RayEngine(num_actors=8, num_gpus=0.5)
-    assert resolve_engine(settings, ["a"]) is settings
+from attnviz.corpus.on_ray import check_model
 
 
 def test_a_model_on_a_device_is_loaded_by_the_actors() -> None:
@@ -63,14 +56,10 @@ def test_parts_contain_every_text_once() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"engine": "spark"}, ValueError, 'engine=.* must be None, "ray" or a RayEngine'),
         ({"engine": RayEngine}, ValueError, 'engine=.* must be None, "ray" or a RayEngine'),
         ({"part": (2, 2)}, ValueError, r"part\[0\]=2 must be from 0 to 1, the index of a part"),
-        ({"part": (-1, 2)}, ValueError, r"part\[0\]=-1 must be from 0 to 1"),
         ({"part": (1, 6)}, ValueError, r"part\[1\]=6 must be from 1 to 5, the number of parts"),
-        ({"part": (1, 0)}, ValueError, r"part\[1\]=0 must be"),
         ({"part": (1,)}, TypeError, r"must be a pair \(part, number of parts\), such as"),
-        ({"part": ("1", 2)}, TypeError, r"part\[0\]='1' must be a whole number"),
     ],
 )
 def test_invalid_arguments_are_refused(options: Any, error: type[Exception], message: str) -> None:
@@ -79,18 +68,11 @@ def test_invalid_arguments_are_refused(options: Any, error: type[Exception], mes
         av.head_statistics(model, TEXTS, tokenizer=tokenizer, progress=False, **options)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_actors": 0}, "num_actors"),
-        ({"texts_per_batch": -1}, "texts_per_batch"),
-        ({"num_cpus": -1}, "num_cpus=-1 must be a finite number of at least 0"),
-        ({"num_gpus": float("nan")}, "num_gpus=nan must be a finite number of at least 0"),
-    ],
-)
-def test_invalid_settings_of_ray_are_refused(settings: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RayEngine(**settings)
+def test_invalid_settings_of_ray_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_actors"):
+        RayEngine(num_actors=0)
+    with pytest.raises(ValueError, match="num_gpus=nan must be a finite number of at least 0"):
+        RayEngine(num_gpus=float("nan"))
 
 
 @pytest.mark.parametrize("options", [{"engine": "ray"}, {"part": (1, 2)}])

@@ -48,7 +48,7 @@ def test_texts_are_categories_in_the_order_of_the_alphabet() -> None:
         pd.Series(range(6), index=list("abcdef")),
         torch.arange(6),
     ],
-    ids=["mixed", "arrays", "range", "series", "tensor"],
+    ids=["lists", "arrays", "range", "series", "tensor"],
 )
 def test_values_of_tokens_are_kept(values: Any) -> None:
     assert_array_equal(queries(values), np.arange(6.0))
@@ -97,15 +97,10 @@ def test_missing_values_of_tables_are_unknown() -> None:
     ("columns", "error", "words"),
     [
         ({"it": [1, 2]}, ValueError, r"columns\['it'\] has 2 values, but there are 3 texts with 6"),
-        ({"it": range(7)}, ValueError, "one value for each text, one sequence for each text"),
         ({"it": [[1, 2], 3, 4]}, ValueError, r"columns\['it'\]\[0\] has 2 values but text 0 has 3"),
         ({"it": "abc"}, TypeError, r"columns\['it'\] must be a sequence .* not str"),
-        ({"it": [object(), 1, 2]}, TypeError, "must contain strings, numbers or booleans"),
-        ({"it": [1 + 2j, 1, 2]}, TypeError, "not complex"),
         ({"it": pd.date_range("2021", periods=3)}, TypeError, r"not Timestamp\. Pass str\(value\)"),
-        ({"it": np.arange(3).astype("datetime64[ns]")}, TypeError, r"not datetime64\. Pass str"),
         ({"position": [1, 2, 3]}, ValueError, "'position' is the name of a built-in colouring"),
-        ({3: [1, 2, 3]}, TypeError, "names must be non-empty strings, not 3"),
         ([1, 2, 3], TypeError, "columns must be a mapping of names to values"),
     ],
 )
@@ -116,8 +111,5 @@ def test_invalid_columns_are_refused(columns: Any, error: type[Exception], words
 
 def test_an_unknown_column_is_named() -> None:
     example = corpus(LENGTHS, columns={"label": [1, 2, 3]})
-    assert example.column_names == ("label",)
     with pytest.raises(KeyError, match="column='lable': this corpus has the columns 'label'"):
         example.column("self", "lable")
-    with pytest.raises(KeyError, match="this corpus has no columns"):
-        corpus(LENGTHS).column("self", "label")

@@ -64,7 +64,7 @@ def roles_of(scores: dict[str, Evidence], heads: int, **options: float) -> Roles
     return Roles([3], [heads], scores, **{"margin": 0.1, "level": 0.05, **options})
 
 
-def test_roles_are_cached_until_another_text_is_added() -> None:
+def test_roles_follow_the_margin_and_the_texts() -> None:
     weights = [[[[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.0, 0.9, 0.1]]]]
     record = AttentionRecord.from_weights(weights, ["a", "b", "c"])
     statistics = HeadStatistics()
@@ -72,16 +72,15 @@ def test_roles_are_cached_until_another_text_is_added() -> None:
         statistics.add(record)
     stack = statistics.stack()
     roles = stack.roles()
-    assert statistics.roles() is roles
     assert roles.names == [["previous token"]]
-    assert stack.roles() is roles
     assert stack.roles(margin=0.99).names == [[None]]
-    for number in range(6):
-        assert stack.roles(margin=0.2 + number / 10).margin == 0.2 + number / 10
-    assert stack.roles().names == roles.names
     statistics.add(record)
     assert statistics.stack().roles().of(0, 0)[0].texts == 7
     assert roles.of(0, 0)[0].texts == 6
+    with pytest.raises(ValueError, match=r"margin=1\.5 must be at least 0 and below 1"):
+        stack.roles(margin=1.5)
+    with pytest.raises(ValueError, match=r"level=0\.7 must be at least 0 and below 0\.5"):
+        stack.roles(level=0.7)
 
 
 def test_the_baseline_with_the_larger_p_value_counts() -> None:
@@ -122,6 +121,7 @@ def test_a_role_needs_its_margin_and_its_certainty() -> None:
     assert roles.label(-1, 1) == ""
     assert roles_of({"induction": evidence([0.5])}, 1, margin=0.6).names == [[None]]
     assert roles_of({"induction": evidence([0.5], texts=4)}, 1).names == [[None]]
+    assert roles_of({"induction": evidence([0.5], texts=5)}, 1).names == [["induction"]]
     assert roles_of({"induction": evidence([0.5], standard_error=0.2)}, 1).names == [[None]]
     assert roles_of({"induction": evidence([0.5, 0.05], standard_error=0.0)}, 2).names == [
         ["induction", None]
@@ -151,26 +151,8 @@ def test_every_role_has_a_score_and_a_definition() -> None:
     roles = roles_of({"syntactic: nsubj": evidence([0.5])}, 1)
     assert roles.definitions == {"syntactic: nsubj": definition_of("syntactic: nsubj")}
     assert definition_of("syntactic: nsubj (reversed)") == "attends from a word to its nsubj"
-    with pytest.raises(IndexError, match="layer=0: these roles have layers 3"):
-        roles.of(0, 0)
     with pytest.raises(IndexError, match="head=1: layer 3 has heads"):
         roles.label(3, 1)
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "words"),
-    [
-        ({"margin": 1.5}, ValueError, "margin=1.5 must be at least 0 and below 1"),
-        ({"margin": "0.1"}, TypeError, "margin='0.1' must be a number"),
-        ({"level": 0.7}, ValueError, "level=0.7 must be at least 0 and below 0.5"),
-        ({"level": float("nan")}, ValueError, "level=nan must be"),
-    ],
-)
-def test_invalid_numbers_are_refused(options: Any, kind: type[Exception], words: str) -> None:
-    statistics = HeadStatistics()
-    statistics.add(AttentionRecord.from_weights([shares(1, 3, 3)], ["a", "b", "c"]))
-    with pytest.raises(kind, match=words):
-        statistics.stack().roles(**options)
 
 
 class TestParses:
@@ -208,11 +190,8 @@ class TestParses:
             ("text", TypeError, "parse must be"),
             (([0, 1], ["a"]), ValueError, r"2 heads, 1 relations\. Pass one of each"),
             (([7], ["a"]), ValueError, r"heads\[0\]=7 must be the index of a word"),
-            (([-1], [3]), TypeError, r"relations\[0\]=3 must be a non-empty string"),
             (([-1], ["root"]), ValueError, "parse has 1 words, but the tokens of the text form 6"),
             ((["dogs"], [-1], ["root"]), ValueError, "At token 1, 'the', the words continue with"),
-            ((["the", "cats", "don't", "sleep", "now"], [-1] * 5, ["a"] * 5), ValueError, "'now'"),
-            (("the", [-1], ["root"]), TypeError, "words must be a list"),
         ],
     )
     def test_invalid_parses_are_refused(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.testing import assert_array_equal
 
 import attnviz
@@ -16,8 +14,6 @@ from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from unit.records import given_record, shares
-
-Change = Callable[[dict[str, Any], dict[str, torch.Tensor]], None]
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +36,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_loaded_file_equals_the_saved_statistics(file: Path, tmp_path: Path) -> None:
     statistics = HeadStatistics.load(file)
-    assert (statistics.model, statistics.texts, statistics.edges, statistics.seed) == (
-        "given",
-        4,
-        4,
-        0,
-    )
+    assert (statistics.model, statistics.texts, statistics.edges) == ("given", 4, 4)
     assert statistics.stack_names == ("self", "cross")
     assert statistics.class_systems == ("kind", "pos")
     assert statistics.notes == ["Made by hand."]
@@ -67,8 +58,6 @@ def test_records_and_statistics_are_distinguished(file: Path, tmp_path: Path) ->
     given_record().save(tmp_path / "record")
     with pytest.raises(ValueError, match="does not contain head statistics"):
         HeadStatistics.load(tmp_path / "record")
-    with pytest.raises(FileNotFoundError, match="no file at path="):
-        HeadStatistics.load(tmp_path / "nothing")
 
 
 def test_every_damaged_byte_is_noticed(file: Path, tmp_path: Path) -> None:
@@ -84,70 +73,47 @@ def test_every_damaged_byte_is_noticed(file: Path, tmp_path: Path) -> None:
         HeadStatistics.load(tmp_path / "damaged")
 
 
-def _set(*path: str | int, value: Any) -> Change:
-    def change(header: dict[str, Any], arrays: dict[str, torch.Tensor]) -> None:
-        del arrays
-        container: Any = header
-        for step in path[:-1]:
-            container = container[step]
-        container[path[-1]] = value
-
-    return change
-
-
-def _array(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
-    def changed(header: dict[str, Any], arrays: dict[str, torch.Tensor]) -> None:
-        del header
-        arrays[name] = change(arrays[name].clone())
-
-    return changed
-
-
-def _first(value: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(array: torch.Tensor) -> torch.Tensor:
-        array.view(-1)[0] = value
-        return array
-
-    return change
-
-
-HOSTILE_FILES: dict[str, Change] = {
-    "edges": _set("edges", value=10**12),
-    "model": _set("model", value=3),
-    "columns": _set("columns", value=["other"]),
-    "runs": _set("texts", value=[[0, 3], [2, 4]]),
-    "left out": _set("empty", value=9),
-    "count": _set("tokens", value=-1),
-    "flag": _set("stacks", 0, "causal", value="no"),
-    "layers": _set("stacks", 0, "layers", value=[1, 0]),
-    "heads": _set("stacks", 0, "heads_per_layer", value=[2, 4]),
-    "twice": _set("stacks", 0, "scores", 1, value="entropy"),
-    "words": _set("words", value=[]),
-    "names": _set("stacks", 0, "tables", 1, 1, value=["A", "A"]),
-    "frequencies": _set("frequencies", value=[["a", "b"]]),
-    "stacks": _set("stacks", value={}),
-    "scores": _array("self/scores/0", lambda array: array[:, :3]),
-    "numbers": _array("self/scores/0", lambda array: array.double()),
-    "edge's head": _array("self/strongest/head", _first(99)),
-    "edge's order": _array("self/strongest/head", lambda array: array.flip(0)),
-    "edge's text": _array("self/sampled/text", _first(77)),
-    "edge's key": _array("self/sampled/key", _first(-1)),
-    "edge's weight": _array("self/sampled/weight", _first(float("nan"))),
-    "length": _array("self/sampled/query", lambda array: array[1:]),
-    "positions": _array("self/tokens/0/positions", lambda array: array.flip(0)),
-    "counts": _array("self/tokens/0/counts", _first(-5)),
-    "tokens": _array("self/tokens/0/tokens", _first(10_000)),
+# Values in the header that do not fit the rest of the file.
+HOSTILE_HEADERS: dict[str, Any] = {
+    "edges": 10**12,
+    "model": 3,
+    "columns": ["other"],
+    "texts": [[0, 3], [2, 4]],
+    "tokens": -1,
+    "words": [],
+    "frequencies": [["a", "b"]],
+    "stacks": {},
+}
+# First numbers of arrays that do not fit the rest of the file.
+HOSTILE_NUMBERS = {
+    "self/strongest/head": 99,
+    "self/sampled/text": 77,
+    "self/sampled/key": -1,
+    "self/sampled/weight": float("nan"),
+    "self/tokens/0/counts": -5,
+    "self/tokens/0/tokens": 10_000,
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE_FILES)
+@pytest.mark.parametrize("name", [*HOSTILE_HEADERS, *HOSTILE_NUMBERS])
 def test_inconsistent_files_are_refused(name: str, file: Path, tmp_path: Path) -> None:
     header, arrays = read_arrays(file)
-    copies = {key: array.clone() for key, array in arrays.items()}
-    HOSTILE_FILES[name](header, copies)
-    write_arrays(tmp_path / "hostile", header, copies)
+    if name in HOSTILE_HEADERS:
+        header[name] = HOSTILE_HEADERS[name]
+    else:
+        arrays[name] = arrays[name].clone()
+        arrays[name].view(-1)[0] = HOSTILE_NUMBERS[name]
+    write_arrays(tmp_path / "hostile", header, arrays)
     with pytest.raises(ValueError, match="is damaged"):
         HeadStatistics.load(tmp_path / "hostile")
+
+
+def test_arrays_of_another_length_are_refused(file: Path, tmp_path: Path) -> None:
+    header, arrays = read_arrays(file)
+    for name, array in arrays.items():
+        write_arrays(tmp_path / "file", header, {**arrays, name: array[1:].clone()})
+        with pytest.raises(ValueError, match="is damaged"):
+            HeadStatistics.load(tmp_path / "file")
 
 
 def test_missing_fields_and_a_later_format(file: Path, tmp_path: Path) -> None:
@@ -160,9 +126,7 @@ def test_missing_fields_and_a_later_format(file: Path, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is damaged"):
             HeadStatistics.load(tmp_path / "file")
     write_arrays(tmp_path / "file", {**header, "format": 2}, arrays)
-    with pytest.raises(
-        ValueError, match="has format 2, but this version of attnviz reads format 1"
-    ):
+    with pytest.raises(ValueError, match="has format 2, but this version of attnviz reads"):
         HeadStatistics.load(tmp_path / "file")
 
 
