@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "embedding.json"
@@ -23,6 +24,8 @@ PROJECTING: dict[str, Any] = {
     "neighbors": 15,
     "seed": 0,
 }
+LAYERS, HEADS, HEAD_DIM = (2, 5), 2, 3
+TOKENS = [["[CLS]", "·the", "·cat", ",", "·sat", "·the"], ["[CLS]", "·a", "</script>"]]
 
 
 def fixture() -> dict[str, Any]:
@@ -30,22 +33,28 @@ def fixture() -> dict[str, Any]:
     return data
 
 
+def fixture_vectors(number: int, side: str) -> list[Any]:
+    """Return vectors [layer][head][token][dimension] that are exact in float32."""
+    generator = random.Random(f"{side} of text {number}")  # noqa: S311 - the same every time
+
+    def vector() -> list[float]:
+        return [generator.randrange(-200, 201) / 64 for _ in range(HEAD_DIM)]
+
+    return [[[vector() for _ in TOKENS[number]] for _ in range(HEADS)] for _ in LAYERS]
+
+
 def fixture_corpus() -> Corpus:
     """Return the corpus of `tests/fixtures/embedding.json`."""
-    data = fixture()
-    records = []
-    for text in data["texts"]:
-        record = AttentionRecord.from_qk(
-            [torch.tensor(layer) for layer in text["queries"]],
-            [torch.tensor(layer) for layer in text["keys"]],
-            Tokens.of(text["tokens"], special=[token == "[CLS]" for token in text["tokens"]]),
+    records = [
+        AttentionRecord.from_qk(
+            torch.tensor(fixture_vectors(number, "queries")),
+            torch.tensor(fixture_vectors(number, "keys")),
+            Tokens.of(tokens, special=[token == "[CLS]" for token in tokens]),
+            layers=LAYERS,
             causal=True,
             model="fixture",
         )
-        layers = record.stack()
-        numbered = {number: layers.attention(index) for index, number in enumerate(data["layers"])}
-        stack = AttentionStack("self", numbered, layers.query_tokens)
-        records.append(AttentionRecord({"self": stack}, model="fixture"))
-    half = sum(len(text["tokens"]) for text in data["texts"])
-    surprise = [index / 2 for index in range(half - 1)] + [np.nan]
+        for number, tokens in enumerate(TOKENS)
+    ]
+    surprise = [position / 2 for position in range(sum(map(len, TOKENS)) - 1)] + [np.nan]
     return Corpus(records, columns={"kind": ["prose", "poem"], "surprise": surprise})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import importlib.util
-import json
 import re
 import zlib
 from pathlib import Path
@@ -46,39 +45,25 @@ def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
 
 def test_a_page_equals_the_fixture() -> None:
     expected = fixture()["page"]
-    [expected_stack] = expected["stacks"]
     page = embedding_of(EmbeddingView(fixture_corpus()).to_html(top_keys=expected["top_keys"]))
-    [stack] = page["stacks"]
     assert set(page) == set(expected)
-    assert (page["way"], page["top_keys"]) == (expected["way"], expected["top_keys"])
-    assert (stack["stack"], stack["count"]) == ("self", expected_stack["count"])
-    corpora = [
-        json.loads(bytes_of(stack_data["corpus"]).tobytes())
-        for stack_data in (stack, expected_stack)
-    ]
-    assert corpora[0] | {"names": []} == corpora[1] | {"names": []}
-    for ours, layer in zip(stack["layers"], expected_stack["layers"], strict=True):
-        assert set(ours) == set(layer)
-        assert ours["layer"] == layer["layer"]
-        for head, expected_head in zip(ours["heads"], layer["heads"], strict=True):
-            assert (head["head"], head["problem"]) == (expected_head["head"], None)
-            for name in ("low", "size", "explained", "factor"):
-                assert_allclose(head[name], expected_head[name], rtol=2e-6, atol=2e-6)
+    [stack], [expected_stack] = page["stacks"], expected["stacks"]
+    assert stack.keys() == expected_stack.keys()
+    assert bytes_of(stack["corpus"]).tobytes() == bytes_of(expected_stack["corpus"]).tobytes()
+    for layer, expected_layer in zip(stack["layers"], expected_stack["layers"], strict=True):
+        assert layer.keys() == expected_layer.keys()
         # A value on the border between two codes can round either way.
-        assert_allclose(codes_of(ours, stack["count"]), codes_of(layer, stack["count"]), atol=1)
-        for name in ("low", "high"):
-            assert_allclose(ours["norms"][name], layer["norms"][name], rtol=1e-6)
-        for actual, expected_bytes in (
-            (ours["norms"]["data"], layer["norms"]["data"]),
-            (ours["aggregate"]["data"], layer["aggregate"]["data"]),
-            (ours["keys"], layer["keys"]),
+        assert_allclose(
+            codes_of(layer, stack["count"]), codes_of(expected_layer, stack["count"]), atol=1
+        )
+        for packed, expected_packed in (
+            (layer["norms"]["data"], expected_layer["norms"]["data"]),
+            (layer["aggregate"]["data"], expected_layer["aggregate"]["data"]),
+            (layer["keys"], expected_layer["keys"]),
         ):
             assert_allclose(
-                bytes_of(actual).astype(int), bytes_of(expected_bytes).astype(int), atol=1
+                bytes_of(packed).astype(int), bytes_of(expected_packed).astype(int), atol=1
             )
-        means = {key: ours["aggregate"][key] for key in ours["aggregate"] if key != "data"}
-        for name, value in means.items():
-            assert_allclose(value, layer["aggregate"][name], rtol=1e-6)
 
 
 def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
@@ -108,12 +93,7 @@ def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
     [
         ({"max_mb": 0.001}, "the code of the view takes"),
         ({"top_keys": -1}, "top_keys=-1 must be from 0 to 64, the number of keys of each query"),
-        ({"top_keys": 65}, "top_keys=65 must be from 0 to 64"),
-        ({"top_keys": True}, "top_keys=True must be a whole number, the number of keys"),
         ({"top_keys": 2.5}, "top_keys=2.5 must be a whole number, the number of keys"),
-        ({"max_mb": 0}, "max_mb=0 must be greater than 0"),
-        ({"max_mb": "6"}, "max_mb must be a number of megabytes"),
-        ({"precision": "exact"}, "precision='exact' must be \"auto\": pages of this view have one"),
         ({"precision": "float32"}, "precision='float32' must be \"auto\": pages of this view"),
     ],
 )
@@ -126,21 +106,15 @@ def test_top_keys_is_refused_for_pictures_without_lines(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("attnviz.pages.image.draw", lambda page, *_: page.encode())
-    view, path = EmbeddingView(corpus([4, 5])), tmp_path / "plot.svg"
+    path = tmp_path / "plot.svg"
     for state in ({}, {"enlarged": True}, {"enlarged": True, "token": None, "key": 1}):
-        view.enlarged = False
-        for name, value in state.items():
-            setattr(view, name, value)
+        view = EmbeddingView(corpus([4, 5]), **state)
         with pytest.raises(ValueError, match=r"top_keys=2: this picture has no lines\. .* token="):
             view.save(path, top_keys=2)
-        assert view.save(path) == path
+    view = EmbeddingView(corpus([4, 5]), enlarged=True)
     view.token = 2
     view.save(path, top_keys=2)
     assert embedding_of(path.read_text(encoding="utf-8"))["top_keys"] == 2
-    view.token = None
-    # On a page the reader chooses the lines.
-    view.save(tmp_path / "plot.html", top_keys=2)
-    assert (tmp_path / "plot.html").exists()
 
 
 @pytest.mark.parametrize("top_keys", [0, 5])
@@ -169,25 +143,3 @@ def test_a_page_that_the_browser_requests_does_not_wait() -> None:
     page = data_of(make_embedding_page(EmbeddingAnswers(example), state, wait=False))
     # The projection has not started, so the page contains principal components.
     assert (page["state"]["method"], page["embedding"]["projections"]) == ("pca", [])
-
-
-def test_the_page_of_a_live_view_is_made_head_by_head() -> None:
-    example = corpus([30, 40])
-    view = EmbeddingView(example)
-    steps = view._page_steps(view.state)
-    shares: list[float] = []
-    while True:
-        try:
-            step = next(steps)
-        except StopIteration as end:
-            page = end.value
-            break
-        if step.doing == "layers of self":
-            shares.append(step.done / step.total)
-    layers = example.stack("self").layers
-    assert len(shares) >= sum(
-        len(range(example.stack("self").num_heads(layer))) for layer in layers
-    )
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
-    assert data_of(page) == data_of(EmbeddingView(corpus([30, 40])).to_html())

@@ -75,8 +75,7 @@ def test_lifted_keys_are_ordered_by_distance_as_by_product(
         assert clear.sum() > 30
 
 
-@pytest.mark.parametrize("dimensions", [2, 3])
-@pytest.mark.parametrize("lift", [False, True])
+@pytest.mark.parametrize(("dimensions", "lift"), [(2, False), (3, True)])
 def test_principal_components_equal_those_of_scikit_learn(dimensions: int, lift: bool) -> None:
     example = corpus([14, 9, 17], layers=1, heads=5)
     placed = place(example, "self", 0, Placing(lift=lift))
@@ -129,7 +128,6 @@ def broken(side: str, value: float) -> Corpus:
     [
         ("queries", float("nan"), "norms", False),
         ("keys", float("inf"), "norms", True),
-        ("queries", -float("inf"), "none", True),
         ("keys", 3e38, "none", False),
     ],
 )
@@ -157,11 +155,6 @@ def test_a_head_with_nan_does_not_affect_others(
     ("example", "placing", "problem"),
     [
         (with_vectors(torch.zeros(1, 7, 4), torch.zeros(1, 7, 4), [3, 4]), Placing(), "points"),
-        (
-            with_vectors(torch.full((1, 7, 4), 1e10), torch.full((1, 7, 4), 3e9), [3, 4]),
-            Placing(),
-            "points",
-        ),
         (corpus([1], heads=1), Placing(), "points"),
         (
             with_vectors(vectors(1, 7, 4), vectors(1, 1, 4, seed=3).repeat(1, 7, 1), [3, 4]),
@@ -169,7 +162,7 @@ def test_a_head_with_nan_does_not_affect_others(
             "keys",
         ),
     ],
-    ids=["zeros", "large numbers", "one token", "equal keys"],
+    ids=["zeros", "one token", "equal keys"],
 )
 def test_equal_points_and_equal_keys_are_reported(
     example: Corpus, placing: Placing, problem: str
@@ -196,30 +189,13 @@ def test_grouped_and_cross_attending_heads() -> None:
             assert_allclose(placed.keys[head], keys + queries.mean(0) - keys.mean(0), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("call", "options", "error", "say"),
-    [
-        (Placing, {"scaling": "best"}, ValueError, "scaling='best' must be one of 'norms', 'none'"),
-        (Placing, {"translate": 1}, TypeError, "translate=1 must be True or False"),
-        (Placing, {"lift": None}, TypeError, "lift=None must be True or False"),
-        (place, {"placing": "norms"}, TypeError, r"placing='norms' must be a Placing, such as Pl"),
-        (principal_components, {"dimensions": 0}, ValueError, "dimensions=0 must be at least 1"),
-        (
-            principal_components,
-            {"dimensions": "2"},
-            TypeError,
-            "dimensions='2' must be a whole num",
-        ),
-    ],
-)
-def test_invalid_arguments_are_refused(
-    call: Any, options: dict[str, Any], error: type[Exception], say: str
-) -> None:
+def test_invalid_arguments_are_refused() -> None:
     example = corpus([3])
-    before = {
-        Placing: (),
-        place: (example, None, 0),
-        principal_components: (place(example, None, 0),),
-    }
-    with pytest.raises(error, match=say):
-        call(*before[call], **options)
+    with pytest.raises(ValueError, match="scaling='best' must be one of 'norms', 'none'"):
+        Placing("best")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="lift=None must be True or False"):
+        Placing(lift=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="placing='norms' must be a Placing"):
+        place(example, None, 0, "norms")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="dimensions=0 must be at least 1"):
+        principal_components(place(example, None, 0), 0)

@@ -143,12 +143,6 @@ def test_an_error_in_the_process_is_reported(
     assert re.search(problem, job.problem or "")
 
 
-def test_a_process_that_cannot_be_started_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with pytest.raises(FileNotFoundError, match="/nowhere/python"):
-        Job(POINTS, TSNE)
-
-
 # This process starts a layout, prints a line when it runs, and ends in one of several ways. It sets
 # the handler of SIGINT, because a background process inherits an ignored one.
 PARENT = """

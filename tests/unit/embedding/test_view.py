@@ -22,36 +22,18 @@ MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
     ("traits", "message"),
     [
         ({"text": 2}, "text=2: the corpus has texts 0 to 1"),
-        ({"text": -1}, "text=-1: the corpus has texts 0 to 1"),
         ({"text": 1, "token": 6}, "token=6: stack 'self' has queries 0 to 5"),
         ({"text": 1, "key": 6}, "key=6: stack 'self' has keys 0 to 5"),
         ({"stack": "cross"}, "this corpus has the stacks 'self'"),
         ({"color": "entropy"}, "color='entropy' must be one of 'type', 'position'"),
         ({"selected": [3, 20]}, "there is no point 20; stack 'self' has points 0 to 19"),
-        ({"selected": [-1]}, "there is no point -1"),
         ({"dimensions": 4}, "dimensions=4 must be from 2 to 3"),
-        ({"perplexity": 1}, "perplexity=1 must be 2 or more"),
-        ({"seed": -1}, "seed=-1 must be from 0"),
         ({"method": "mds"}, "mds"),
-        ({"scaling": "most"}, "most"),
-        ({"selected": "all"}, "selected"),
     ],
 )
 def test_positions_outside_the_corpus_are_refused(traits: dict[str, Any], message: str) -> None:
     with pytest.raises(traitlets.TraitError, match=re.escape(message)):
         EmbeddingView(corpus([4, 6]), **traits)
-
-
-def test_an_error_lists_the_arguments_and_only_those_with_an_effect() -> None:
-    with pytest.raises(TypeError, match="no argument 'colour'; did you mean 'color'"):
-        EmbeddingView(corpus([4, 6]), colour="text")
-    with pytest.raises(TypeError, match="EmbeddingView has no argument 'scores'; it takes ") as no:
-        EmbeddingView(corpus([4, 6]), scores={"mine": np.zeros((2, 3))})
-    offered = str(no.value).split("it takes ")[1].split(", ")
-    assert {"include_layers", "layer", "heads", "token", "theme", "method"} <= set(offered)
-    without = {"scores", "min_score", "pair", "prediction", "as_query"}
-    assert not without & {*offered, *EmbeddingView.class_trait_names()}
-    assert all(hasattr(EmbeddingView, name) for name in offered if name != "include_layers")
 
 
 def test_a_column_is_a_colour() -> None:
@@ -119,8 +101,6 @@ def test_include_layers_limits_the_picture_and_not_the_points() -> None:
     assert {row["layer"] for row in view.trust()} == {1}
     with pytest.raises(IndexError, match=r"include_layers: layers=\[7\]"):
         EmbeddingView(example, include_layers=[7])
-    with pytest.raises(TypeError, match="include_layers must be"):
-        EmbeddingView(example, include_layers="all")  # type: ignore[arg-type]
 
 
 def test_a_method_without_its_package_raises_import_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,16 +18,13 @@ from numpy.typing import NDArray
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.server.description import describe_points
 from attnviz.embedding.server.server import CorpusServer
-from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.tokens import Tokens
 from attnviz.server.protocol import Reply
 from attnviz.server.server import RecordServer
 from rounding import relative_error
 from unit.complete_replies import joined_reply
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
-from unit.random_corpora import attention, corpus, record
-from unit.records import vectors, words
+from unit.random_corpora import attention, corpus, record, with_vectors
+from unit.records import vectors
 
 Floats = NDArray[np.float64]
 
@@ -86,8 +83,7 @@ def test_replies_equal_the_fixture(name: str) -> None:
 
 
 def test_points_equal_the_fixture() -> None:
-    actual, expected = points_of(CorpusServer(fixture_corpus())), fixture()["corpus"]
-    assert actual | {"names": []} == expected | {"names": []}
+    assert points_of(CorpusServer(fixture_corpus())) == fixture()["corpus"]
 
 
 def test_a_text_is_requested_by_its_number() -> None:
@@ -105,19 +101,13 @@ def test_a_text_is_requested_by_its_number() -> None:
     ("name", "arguments", "message"),
     [
         ("describe", {"text": 2}, "the corpus has texts 0 to 1"),
-        ("describe", {"text": -1}, "the corpus has texts 0 to 1"),
         ("block", {}, "for a corpus. For one of its texts, pass text="),
         ("corpus", {"stack": "cross"}, "this corpus has the stacks 'self'"),
-        ("overview", {"stack": "self", "layers": [], "way": WAY}, "layers is empty"),
         ("overview", {"stack": "self", "layers": [7], "way": WAY}, "layer"),
         ("projection", PLOT | {"head": 3}, "heads 0"),
-        ("projection", PLOT | {"dimensions": 4}, "dimensions=4 must be 2 or 3"),
         ("projection", PLOT | {"method": "mds"}, 'must be "pca", "tsne" or "umap"'),
-        ("projection", PLOT | {"way": WAY | {"scaling": "most"}}, "scaling='most'"),
         ("projection", PLOT | {"part": 1}, "must be from 0 to 0"),
         ("lines", HEAD | {"point": 20}, "points 0 to 19"),
-        ("lines", HEAD | {"point": -1}, "points 0 to 19"),
-        ("aggregate", HEAD | {"size": 0}, "size=0 must be between 1 and 256"),
         ("aggregate", HEAD | {"size": 1000}, "size=1000 must be between 1 and 256"),
         ("page", {"part": 0, "state": {}}, "no HTML export"),
     ],
@@ -188,17 +178,10 @@ def test_lines_of_sampled_keys_report_the_covered_weight() -> None:
     server = CorpusServer(example)
     query = points.num_queries - 1
     header = server.reply("lines", HEAD | {"point": query}).header
-    row = (
-        example.records[0]
-        .stack()
-        .weights(
-            layer=0, head=1, rows=slice(*(int(points.query_position[query]) + at for at in (0, 1)))
-        )[0]
-    )
-    sampled = row[points.key_position]
-    assert header["covered"] == pytest.approx(sampled.sum(), rel=1e-5)
-    assert header["covered"] < 0.95
     position = int(points.query_position[query])
+    row = example.records[0].stack().weights(layer=0, head=1)[position]
+    assert header["covered"] == pytest.approx(row[points.key_position].sum(), rel=1e-5)
+    assert header["covered"] < 0.95
     assert header["num_total"] == (points.key_position <= position).sum()
 
 
@@ -209,21 +192,11 @@ def test_the_mean_of_long_texts_samples_queries() -> None:
     assert header["queries"] == (1 << 22) // 3000
 
 
-def broken_corpus() -> Corpus:
-    """Return a corpus with NaN in the queries of head 1 and equal keys in head 2."""
-    records = []
-    for seed in range(2):
-        queries, keys = vectors(3, 12, 4, seed=seed), vectors(3, 12, 4, seed=seed + 5)
-        queries[1, 3, 2] = torch.nan
-        keys[2] = 1.0
-        names = Tokens.of(words(12))
-        stack = AttentionStack("self", {0: QueryKeyAttention(queries, keys, 0.5)}, names)
-        records.append(AttentionRecord({"self": stack}))
-    return Corpus(records)
-
-
 def test_a_head_with_nan_does_not_affect_others() -> None:
-    server = CorpusServer(broken_corpus())
+    queries, keys = vectors(3, 24, 4), vectors(3, 24, 4, seed=5)
+    queries[1, 3, 2] = torch.nan
+    keys[2] = 1.0
+    server = CorpusServer(with_vectors(queries, keys, [12, 12]))
     overview = server.reply("overview", {"stack": "self", "layers": [0], "way": WAY})
     problems = [head["problem"] for head in overview.header["heads"]]
     assert problems[0] is None
@@ -321,24 +294,17 @@ def test_replies_and_their_parts_depend_on_the_placing(
     assert figures[0] != figures[1]
 
 
-@pytest.mark.parametrize(
-    ("example", "num_skipped", "stopped"),
-    [
-        (corpus([4, 6]), 0, False),
+def test_the_description_says_why_texts_have_no_points() -> None:
+    records = [record(4), record(6)]
+    for example, num_skipped, stopped in (
         # Every text that could be read is included, so nothing was sampled.
-        (Corpus([record(4), record(6)], total_texts=5, num_skipped=3), 3, False),
+        (Corpus(records, total_texts=5, num_skipped=3), 3, False),
         # Reading stopped before the last two texts.
-        (Corpus([record(4), record(6)], total_texts=5, num_skipped=1), 1, True),
-        (Corpus([record(4), record(6)], total_texts=5), 0, True),
-        # One of the two texts that were read fits.
+        (Corpus(records, total_texts=5, num_skipped=1), 1, True),
+        # The second text does not fit.
         (corpus([4, 6], max_points=12), 0, True),
         # A part of the only text.
         (corpus([40], max_points=12), 0, True),
-    ],
-    ids=["all", "all that fit", "some", "of many", "one of two", "part of one"],
-)
-def test_the_description_says_why_texts_have_no_points(
-    example: Corpus, num_skipped: int, stopped: bool
-) -> None:
-    description = describe_points(example, "self")
-    assert (description["num_skipped"], description["stopped"]) == (num_skipped, stopped)
+    ):
+        description = describe_points(example, "self")
+        assert (description["num_skipped"], description["stopped"]) == (num_skipped, stopped)
