@@ -47,8 +47,8 @@ def test_a_curve_has_the_answer_without_each_number_of_tokens(decoder: Any) -> N
 
 
 def test_random_orders_have_the_mean_and_the_standard_error_of_a_sample(decoder: Any) -> None:
-    """With two tokens to erase, each random order begins with the one or the other token."""
     model, options = decoder
+    # Two tokens are erased, so each random order begins with the one or the other.
     ranking = [np.nan] * 14
     ranking[1], ranking[5] = 2.0, 1.0
     curve = av.erasure_curve(model, TEXT, ranking, random_orders=5, **options)
