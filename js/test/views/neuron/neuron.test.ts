@@ -23,8 +23,14 @@ import { neuronCsv } from "../../../src/views/neuron/figure";
 import { cellRowWidth, layOut } from "../../../src/views/neuron/layout";
 import { backMarks, cutToken, type DrawnTable } from "../../../src/views/neuron/marks";
 import { tokenOf } from "../../../src/views/neuron/state";
-import { columnsOf, linesOf, questionOf, windowAround } from "../../../src/views/neuron/store";
-import { dimensionsOf, scaleOf, tableOf, weightElsewhere } from "../../../src/views/neuron/table";
+import { columnsOf, linesOf, questionOf } from "../../../src/views/neuron/store";
+import {
+  dimensionsOf,
+  type Row,
+  scaleOf,
+  tableOf,
+  weightElsewhere,
+} from "../../../src/views/neuron/table";
 import { sentences, stackOf } from "../../builders";
 
 const HEADER: RowHeader = {
@@ -81,7 +87,7 @@ function captionInputOf(
   };
 }
 
-function pictureOf(of: Vectors, width: number, everyDimension = false): DrawnTable {
+function pictureOf(of: Vectors, width: number): DrawnTable {
   const table = tableOf(of, null);
   const texts = table.rows.map((row) => `t${row.key}`);
   const measure = (text: string): number => text.length * 8;
@@ -92,7 +98,7 @@ function pictureOf(of: Vectors, width: number, everyDimension = false): DrawnTab
     queryText: "two",
     lines: linesOf(of, texts.length),
     columns: columnsOf(of),
-    everyDimension,
+    everyDimension: false,
     measure,
   });
   return {
@@ -108,29 +114,26 @@ function pictureOf(of: Vectors, width: number, everyDimension = false): DrawnTab
   };
 }
 
-/** Return vectors of many keys, with varying values. */
 function many(numKeys: number, headDim: number): Vectors {
-  const wave = (length: number, by: number): Float32Array =>
-    Float32Array.from({ length }, (_, i) => Math.sin(by * i + 1) * 2);
+  const none = new Float32Array(numKeys);
+  const keyVectors = Float32Array.from({ length: headDim * numKeys }, (_, i) => Math.sin(2.3 * i));
   return vectors(
     {},
     {
-      keys: [0, numKeys],
-      headDim,
-      query: wave(headDim, 1.7),
-      keyVectors: wave(headDim * numKeys, 2.3),
-      bias: new Float32Array(numKeys),
-      allowed: new Float32Array(numKeys).fill(1),
-      logits: new Float32Array(numKeys),
-      weights: new Float32Array(numKeys).fill(1 / numKeys),
+      ...{ keys: [0, numKeys], headDim, keyVectors, query: keyVectors.slice(0, headDim) },
+      ...{ bias: none, logits: none, weights: none, allowed: none.slice().fill(1) },
     },
   );
 }
 
 describe("rows", () => {
-  it("cap their sum, and highlight a masked key only if it is pinned", () => {
-    const { rows } = tableOf(vectors({ softcap: 2 }), null);
+  it("have the keys of the window, and cap their sum", () => {
+    const { rows } = tableOf(vectors({ softcap: 2 }, { keys: [10, 13] }), null);
+    expect(rows.map(({ key }) => key)).toEqual([10, 11, 12]);
     expect(rows[0]?.capped).toBeCloseTo(2 * Math.tanh(0.5), 12);
+  });
+
+  it("highlight a masked key only if it is pinned", () => {
     expect(tableOf(vectors(), 2).highlighted).toBe(2);
     const masked = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
     expect(tableOf(masked, null).highlighted).toBeNull();
@@ -150,10 +153,9 @@ describe("rows", () => {
     expect(scaleOf([1, 1, 1])).toEqual({ limit: 1, beyond: false });
     expect(scaleOf([0, 0])).toEqual({ limit: 1, beyond: false });
     expect(scaleOf([...new Array(999).fill(0), 3])).toEqual({ limit: 3, beyond: false });
-    expect(scaleOf([0.00123])).toEqual({ limit: 0.0013, beyond: false });
   });
 
-  it("know the weight of the other keys", () => {
+  it("state the weight of keys that are not shown", () => {
     const sink = { logit: 0, weight: 0.25 };
     expect(weightElsewhere(vectors({ sink }, { weightInRange: 0.5 }))).toBeCloseTo(0.25);
     expect(weightElsewhere(vectors({ log_sum_exp: null, num_allowed: 0 }))).toBe(0);
@@ -166,35 +168,31 @@ describe("the request", () => {
     const lastWith = (special: number[]): number =>
       tokenOf({ ...selection, queries: { ...selection.queries, special } });
     expect([lastWith([]), lastWith([2]), lastWith([0, 1, 2])]).toEqual([2, 1, 2]);
-    expect(tokenOf({ ...selection, token: 0 })).toBe(0);
   });
 
   it("is for at most 64 keys around the pinned one", () => {
-    expect(windowAround(5, [0, 300])).toEqual([0, 64]);
-    expect(windowAround(150, [0, 300])).toEqual([118, 182]);
-    expect(windowAround(299, [0, 300])).toEqual([236, 300]);
     const text = Array.from({ length: 300 }, (_, i) => `t${i}`);
-    expect(questionOf(selectionOf(text), null)?.keys).toBeNull();
-    expect(questionOf(selectionOf(text, { key: 150 }), null)?.keys).toEqual([118, 182]);
-    const moved = { stack: "self", key: 150, start: 64 };
-    expect(questionOf(selectionOf(text, { key: 150 }), moved)?.keys).toEqual([64, 128]);
+    const keysOf = (key: number | null, moved: Parameters<typeof questionOf>[1] = null) =>
+      questionOf(selectionOf(text, { key }), moved)?.keys;
+    expect([5, 150, 299].map((key) => keysOf(key))).toEqual([
+      [0, 64],
+      [118, 182],
+      [236, 300],
+    ]);
     // The reader moved the window while key 150 was pinned. With another pin, the move is ignored.
-    expect(questionOf(selectionOf(text, { key: 20 }), moved)?.keys).toEqual([0, 64]);
-    expect(questionOf(selectionOf(TEXTS), null)?.keys).toEqual([0, 3]);
+    const moved = { stack: "self", key: 150, start: 64 };
+    expect(keysOf(150, moved)).toEqual([64, 128]);
+    expect(keysOf(20, moved)).toEqual([0, 64]);
+    // The kernel chooses the keys of a long text if no key is pinned.
+    expect(keysOf(null)).toBeNull();
   });
 
   it("is for the chosen texts of a pair", () => {
-    const sequence = [0, 0, 1];
     const selection = selectionOf(TEXTS, { token: null });
-    const tokens = { ...selection.queries, sequence };
+    const tokens = { ...selection.queries, sequence: [0, 0, 1] };
     const pair = { ...selection, queries: tokens, keys: tokens };
-    for (const [name, token, keys] of [
-      ["all", 2, [0, 3]],
-      ["a-b", 1, [2, 3]],
-      ["b-a", 2, [0, 2]],
-      ["b-b", 2, [2, 3]],
-    ] as const)
-      expect(questionOf(pair, null, name)).toMatchObject({ token, keys });
+    expect(questionOf(pair, null, "a-b")).toMatchObject({ token: 1, keys: [2, 3] });
+    expect(questionOf(pair, null, "b-a")).toMatchObject({ token: 2, keys: [0, 2] });
     // A single text is not a pair, so the choice of a pair is ignored.
     expect(questionOf(selection, null, "b-b")).toMatchObject({ token: 2, keys: [0, 3] });
   });
@@ -212,19 +210,11 @@ describe("the request", () => {
     ];
     const header = { ...HEADER, parts, weight_in_range: 0.25 };
     const read = readVectors({ header, data: new DataView(message.buffer, 3) }, [7, 8]);
-    expect([...read.query, ...read.keyVectors]).toEqual([1, 2, 0.5, -1]);
-    expect([read.bias[0], read.allowed[0], read.logits[0], read.weights[0]]).toEqual([
-      0, 1, -1, 0.25,
-    ]);
+    const { query, keyVectors, bias, allowed, logits, weights } = read;
+    const all = [query, keyVectors, bias, allowed, logits, weights];
+    expect(all.flatMap((part) => [...part])).toEqual(numbers);
     const short = { header, data: new DataView(message.buffer, 3, 28) };
     expect(() => readVectors(short, [7, 8])).toThrow(/7 numbers, but its parts need 8/);
-    expect(() => readVectors({ header, data: null }, [7, 8])).toThrow(/contains no data/);
-  });
-
-  it("is null for a stack without queries and keys", () => {
-    const selection = selectionOf(TEXTS);
-    const stack = { ...selection.stack, vectors: false };
-    expect(questionOf({ ...selection, stack }, null)).toBeNull();
   });
 
   it("is split by keys, and its replies are assembled", () => {
@@ -238,34 +228,23 @@ describe("the request", () => {
     const [first, second] = [vectors(), vectors({}, { keys: [3, 6], weightInRange: 0.5 })];
     const whole = joinVectors([first, second]);
     expect(whole.keys).toEqual([0, 6]);
-    expect(whole.weights).toHaveLength(6);
-    expect(whole.keyVectors).toHaveLength(24);
+    expect([...whole.weights]).toEqual([...first.weights, ...second.weights]);
+    expect([...whole.keyVectors]).toEqual([...first.keyVectors, ...second.keyVectors]);
     expect(whole.weightInRange).toBe(1.5);
   });
 });
 
 describe("words", () => {
-  it("contain numbers with their sign", () => {
-    expect([3.829, -1.384, 0, -0.00123, 123.456, -12345.6].map(formatSigned)).toEqual([
-      "+3.83",
-      "−1.38",
-      "+0.00",
-      "−0.001",
-      "+123.5",
-      "−12346",
-    ]);
-  });
-
-  it("name the scale as a square root if it is one", () => {
-    const scales = [1 / Math.sqrt(32), Math.fround(1 / Math.sqrt(80)), 0.125, 1, 0.3];
-    expect(scales.map(scaleInWords)).toEqual([" / √32", " / √80", " / √64", "", " × 0.3"]);
-  });
-
   const masked = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
   const two = captionInputOf(vectors(), null, 2);
-  const [row] = two.table.rows;
-  if (!row) throw new Error("no row");
+  const row = two.table.rows[0] as Row;
   sentences({
+    "+3.83 −1.38 +0.00 −0.001 +123.5 −12346": [3.829, -1.384, 0, -0.00123, 123.456, -12345.6]
+      .map(formatSigned)
+      .join(" "),
+    " / √32, / √80,, × 0.3": [1 / Math.sqrt(32), Math.fround(1 / Math.sqrt(80)), 1, 0.3]
+      .map(scaleInWords)
+      .join(),
     "“two” gives 0.95 of its attention to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).":
       sentenceOf(captionInputOf()),
     "“two” may not attend to “three”: the key is masked.": sentenceOf(captionInputOf(vectors(), 2)),
@@ -276,51 +255,36 @@ describe("words", () => {
   });
 
   const sink = { logit: 1.5, weight: 0.25 };
-  const rounded = { error: 0.00012, logit_error: 0.0031 };
+  const measured = { error: 0.00012, logit_error: 0.0031, measured: 64 };
   const withAll = vectors({ softcap: 2, has_bias: true }, { bias: Float32Array.of(-0.5, 0, 0) });
   const withSink = vectors({ sink, softcap: 50, num_key_heads: 1, key_head: 0 });
-  it.each<[string, (input: CaptionInput) => string, CaptionInput]>([
-    [
-      "q·k / √4 = +1.00, capped to +0.92, with a bias of −0.50 a logit of +1.00",
-      sentenceOf,
-      captionInputOf(withAll),
-    ],
-    ["No bias, cap or sink in this layer. 1 of 3 keys are masked.", additionOf, captionInputOf()],
-    ["50 × tanh(sum / 50)", additionOf, captionInputOf(withSink)],
-    [
-      "The sink, a learned logit of +1.50, takes 0.25 of the row.",
-      additionOf,
-      captionInputOf(withSink),
-    ],
-    ["No bias in this layer.", additionOf, captionInputOf(withSink)],
-    ["key head 0 of 1, shared with head 0.", additionOf, captionInputOf(withSink)],
+  const additions = additionOf(captionInputOf(withSink));
+  it.each([
+    ["capped to +0.92, with a bias of −0.50 a logit of +1.00", sentenceOf(captionInputOf(withAll))],
+    ["No bias, cap or sink in this layer. 1 of 3 keys are masked.", additionOf(captionInputOf())],
+    ["50 × tanh(sum / 50)", additions],
+    ["The sink, a learned logit of +1.50, takes 0.25 of the row.", additions],
+    ["No bias in this layer.", additions],
+    ["key head 0 of 1, shared with head 0.", additions],
     [
       "The 2 dimensions with the largest share are shown. The last cell is the sum of the other 2.",
-      additionOf,
-      two,
+      additionOf(two),
     ],
-    ["Weights exact to 0.0002, logits to 0.004.", additionOf, captionInputOf(vectors(rounded))],
     [
       "Largest error measured on 64 queries of each head: weights 0.0002, logits 0.004.",
-      additionOf,
-      captionInputOf(vectors({ ...rounded, measured: 64 })),
+      additionOf(captionInputOf(vectors(measured))),
     ],
-    [
-      "exact to 0.0002, measured on 64 queries",
-      subtitleOf,
-      captionInputOf(vectors({ ...rounded, measured: 64 })),
-    ],
+    ["exact to 0.0002, measured on 64 queries", subtitleOf(captionInputOf(vectors(measured)))],
     [
       "self-attention. Layer 3, head 1. Query 1, “two”. Strongest: “one” 0.95; “two” 0.05.",
-      summaryOf,
-      captionInputOf(),
+      summaryOf(captionInputOf()),
     ],
-  ])("contain “%s”", (words, inWords, input) => expect(inWords(input)).toContain(words));
+  ])("contain “%s”", (part, words) => expect(words).toContain(part));
 });
 
 describe("the picture", () => {
-  it.each([8, 32, 64, 128, 256])("has room for %i dimensions at any width", (headDim) => {
-    for (const width of [330, 372, 700, 1052, 1600]) {
+  it.each([8, 128])("has room for %i dimensions at any width", (headDim) => {
+    for (const width of [330, 700, 1600]) {
       const { layout } = pictureOf(many(12, headDim), width);
       expect(layout.width, `${width}`).toBeLessThanOrEqual(width);
       expect(layout.cell).toBeGreaterThanOrEqual(2.5);
@@ -330,36 +294,30 @@ describe("the picture", () => {
         const [before, line] = [layout.lines[i - 1], layout.lines[i]];
         expect(line?.y).toBeGreaterThanOrEqual((before?.y ?? 0) + (before?.height ?? 0));
       }
-      const whole = pictureOf(many(12, headDim), width, true).layout;
-      expect([whole.count, whole.other]).toEqual([headDim, null]);
     }
   });
 
-  it.each([{}, { softcap: 20 }, { has_bias: true }, { softcap: 20, has_bias: true }])(
-    "has no overlap of numbers and token in a stacked line with %j",
-    (header) => {
-      const bias = Float32Array.of(-0.03, -0.03, 0);
-      const logits = Float32Array.of(-11.6, -11.6, -1e9);
-      const picture = pictureOf(vectors(header, { bias, logits }), 372);
-      const { stacked, left, tokenWidth } = picture.layout;
-      expect(stacked).toBe(true);
-      const numbers = backMarks(picture).filter(
-        (mark): mark is TextMark =>
-          mark.kind === "text" && mark.align === "end" && mark.size === 12 && mark.font === "token",
-      );
-      expect(numbers.length).toBeGreaterThan(0);
-      // DejaVu Sans Mono is the widest font in use. Its characters are 0.602 times as wide as the
-      // font size.
-      for (const { text, x } of numbers)
-        expect(x - text.length * 12 * 0.602).toBeGreaterThan(left + tokenWidth);
-    },
-  );
+  it("has no overlap of numbers and token in a stacked line", () => {
+    const bias = Float32Array.of(-0.03, -0.03, 0);
+    const logits = Float32Array.of(-11.6, -11.6, -1e9);
+    const picture = pictureOf(vectors({ softcap: 20, has_bias: true }, { bias, logits }), 372);
+    const { stacked, left, tokenWidth } = picture.layout;
+    expect(stacked).toBe(true);
+    const numbers = backMarks(picture).filter(
+      (mark): mark is TextMark =>
+        mark.kind === "text" && mark.align === "end" && mark.size === 12 && mark.font === "token",
+    );
+    expect(numbers.length).toBeGreaterThan(0);
+    // DejaVu Sans Mono is the widest font in use. Its characters are 0.602 times as wide as the
+    // font size.
+    for (const { text, x } of numbers)
+      expect(x - text.length * 12 * 0.602).toBeGreaterThan(left + tokenWidth);
+  });
 
   it("cuts long tokens with an ellipsis", () => {
     const measure = (text: string): number => Array.from(text).length * 8;
     expect(cutToken("short", 60, measure)).toBe("short");
     expect(cutToken("abcdefghij", 40, measure)).toBe("abcd…");
-    expect(cutToken("👩‍🔬".repeat(9), 24, measure)).toMatch(/…$/);
   });
 });
 
