@@ -11,7 +11,6 @@ import {
   tableOf,
   textsOf,
 } from "../../../src/views/atlas/client/atlas";
-import { AtlasPageTransport } from "../../../src/views/atlas/client/page";
 import { FIXTURE, Kernel, pageTransport, STACK } from "./kernel";
 
 const { values } = FIXTURE;
@@ -59,30 +58,22 @@ describe.each([
     expect(table.roles(9, 9)).toEqual([]);
   });
 
-  it("has the mean weights by offset, exact in a notebook and to half a code in a page", async () => {
-    for (const [at, layer] of STACK.layers.entries()) {
-      const offsets = await offsetsOf(source, STACK, layer);
-      const expected = (values.offsets[at] ?? []).flat();
-      expect(offsets.weights.length).toBe(expected.length);
+  it("has the mean weights by offset and by class of token, to half a code in a page", async () => {
+    const expectWeights = (loaded: Float32Array, expected: (number | null)[]): void => {
+      expect(loaded.length).toBe(expected.length);
+      // A page stores NaN and 254 other codes.
       expected.forEach((weight, i) => {
-        const loaded = offsets.weights[i] as number;
-        if (weight === null) expect(loaded).toBeNaN();
-        else expect(Math.abs(loaded - weight)).toBeLessThan(1 / 254);
+        if (weight === null) expect(loaded[i]).toBeNaN();
+        else expect(Math.abs((loaded[i] as number) - weight)).toBeLessThan(1 / 254);
       });
-    }
-  });
-
-  it("has the mean weights by class of token, exact in a notebook and to half a code in a page", async () => {
-    for (const [system, layers] of Object.entries(values.classes)) {
-      for (const [at, layer] of STACK.layers.entries()) {
+    };
+    for (const [at, layer] of STACK.layers.entries()) {
+      const { weights } = await offsetsOf(source, STACK, layer);
+      expectWeights(weights, (values.offsets[at] ?? []).flat());
+      for (const [system, layers] of Object.entries(values.classes)) {
         for (const head of headsOf(STACK, layer)) {
           const loaded = await classWeightsOf(source, { stack: "self", layer, head, system });
-          const expected = (layers[at]?.[head] ?? []).flat();
-          expect(loaded.classes ** 2).toBe(expected.length);
-          expected.forEach((weight, i) => {
-            if (weight === null) expect(loaded.weights[i]).toBeNaN();
-            else expect(Math.abs((loaded.weights[i] as number) - weight)).toBeLessThan(1 / 254);
-          });
+          expectWeights(loaded.weights, (layers[at]?.[head] ?? []).flat());
         }
       }
     }
@@ -115,58 +106,39 @@ describe("a page", () => {
   ])("cannot answer the request %s of %j", async (name, args, message) => {
     await expect(pageTransport().request(name as "edges", args as never)).rejects.toThrow(message);
   });
-
-  it("is rejected in another format, and with offsets that its header does not have", async () => {
-    expect(() => new AtlasPageTransport({ format: 1 } as never)).toThrow(
-      /only format 2 is supported/,
-    );
-    const source = new Source(pageTransport());
-    await expect(offsetsOf(source, { ...STACK, offsets: ["0"] }, 2)).rejects.toThrow(/offsets/);
-  });
 });
 
 describe("texts", () => {
-  const made = {
+  const queries = {
     positions: [[2, 5, 9], [0]],
     tokens: [[0, 1, 0], [1]],
     classes: [[[0, 0, 1], [1]]],
   };
+  const answer = { numbers: [4, 7], vocabulary: ["a", "b"], queries, keys: null };
+  const texts = new Texts(answer);
 
   it("have the stored tokens by position", () => {
-    const texts = new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: made, keys: null });
     expect(texts.queries.of(4)).toEqual([0, 3]);
     expect(texts.queries.of(7)).toEqual([3, 4]);
     expect(texts.queries.of(5)).toEqual([0, 0]);
     expect([2, 5, 9].map((position) => texts.queries.at(4, position))).toEqual([0, 1, 2]);
     expect([0, 3, 10].map((position) => texts.queries.at(4, position))).toEqual([-1, -1, -1]);
     expect(texts.queries.at(7, 0)).toBe(3);
-    expect(texts.nameOf(texts.queries, 1)).toBe("b");
-    expect(texts.nameOf(texts.queries, -1)).toBe("");
+    expect([1, -1].map((token) => texts.nameOf(texts.queries, token))).toEqual(["b", ""]);
   });
 
   it("are rejected if they are inconsistent", () => {
-    const wrong = { ...made, tokens: [[0, 1], [1]] };
-    expect(
-      () => new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: wrong, keys: null }),
-    ).toThrow(/without a position/);
+    const wrong = { ...queries, tokens: [[0, 1], [1]] };
+    expect(() => new Texts({ ...answer, queries: wrong })).toThrow(/without a position/);
   });
 
   it("separate heads without edges", () => {
-    const texts = new Texts({ numbers: [4, 7], vocabulary: ["a", "b"], queries: made, keys: null });
     const columns = {
-      head: [1, 1, 3],
-      weight: [1, 1, 1],
-      text: [4, 4, 7],
-      query: [5, 9, 0],
-      key: [2, 2, 0],
+      ...{ head: [1, 1, 3], weight: [1, 1, 1], text: [4, 4, 7] },
+      ...{ query: [5, 9, 0], key: [2, 2, 0] },
     };
     const edges = new Edges(columns, 5, texts);
-    expect([0, 1, 2, 3, 4].map((head) => edges.of(head))).toEqual([
-      [0, 0],
-      [0, 2],
-      [2, 2],
-      [2, 3],
-      [3, 3],
-    ]);
+    const ranges = [0, 1, 2, 3, 4].map((head) => edges.of(head).join("-"));
+    expect(ranges).toEqual(["0-0", "0-2", "2-2", "2-3", "3-3"]);
   });
 });
