@@ -14,13 +14,7 @@ describe("the search text", () => {
     expect(parseSearch("  ", CLASSES)).toBeNull();
     expect(parseSearch("*", CLASSES)).toEqual({ kind: "any" });
     expect(parseSearch("#12", CLASSES)).toEqual({ kind: "position", position: 12 });
-    expect(parseSearch("pos:VERB", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
     expect(parseSearch("POS: verb", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
-    const token = parseSearch('"the"', CLASSES);
-    expect(token?.kind === "token" && [token.matches("·the"), token.matches("·then")]).toEqual([
-      true,
-      false,
-    ]);
     // Tokens have no classes named "http", so the colon belongs to the searched text.
     expect(parseSearch("http:x", CLASSES)?.kind).toBe("token");
   });
@@ -29,7 +23,6 @@ describe("the search text", () => {
     expect(() => parseSearch("pos:XYZ", CLASSES)).toThrow(
       "No pos is “XYZ”. Choose one of DET, NOUN, PUNCT, VERB.",
     );
-    expect(() => parseSearch("pos:", CLASSES)).toThrow("pos must be one of DET");
     const many = { name: "n", values: Array.from({ length: 11 }, (_, i) => `v${i}`) };
     expect(() => parseSearch("n:x", [many])).toThrow(/v7 and 3 more\.$/);
   });
@@ -51,43 +44,35 @@ function counted(
   }).length;
 }
 
-describe("a search", () => {
-  it("counts the edges that match at both ends and in the offsets", async () => {
-    const source = new Source(pageTransport());
-    const texts = await textsOf(source, "self");
-    for (const [at, layer] of STACK.layers.entries()) {
-      const { sampled } = await edgesOf(source, STACK, layer, texts);
-      const count = (query: string, key: string, offsets: [number, number] | null): number[] =>
-        countMatches(
-          sampled,
-          2,
-          searchOf(texts, parseSearch(query, CLASSES), parseSearch(key, CLASSES), offsets),
-        ).map(({ numFound: found }) => found);
-      const both = (fits: Parameters<typeof counted>[2]): number[] => [
-        counted(at, 0, fits),
-        counted(at, 1, fits),
-      ];
-      const everything = countMatches(sampled, 2, searchOf(texts, null, null, null));
-      expect(everything.map(({ numTotal }) => numTotal)).toEqual([2, 2]);
-      expect(count("*", "", null)).toEqual([2, 2]);
-      expect(count("", "", null)).toEqual([2, 2]);
-      expect(count("pos:NOUN", "", null)).toEqual(both(({ pos }) => pos === "NOUN"));
-      expect(count("", "the", null)).toEqual(both((_, key) => key.includes("the")));
-      expect(count("", "", [-1, 0])).toEqual(both((_, __, offset) => offset >= -1 && offset <= 0));
-      expect(count("kind:special", "#0", [0, 0])).toEqual(
-        both(({ token }, _, offset) => token === "[CLS]" && offset === 0),
-      );
-      expect(count("nowhere", "", null)).toEqual([0, 0]);
-    }
-  });
-
-  it("finds different edges with different searches", async () => {
-    // If all counts were equal, the test above would not compare different searches.
-    const all = [0, 1].flatMap((at) =>
-      [0, 1].map((head) => counted(at, head, (_, __, o) => o === 0)),
+it("a search counts the edges that match at both ends and in the offsets", async () => {
+  const source = new Source(pageTransport());
+  const texts = await textsOf(source, "self");
+  const countsAtZero: number[] = [];
+  for (const [at, layer] of STACK.layers.entries()) {
+    const { sampled } = await edgesOf(source, STACK, layer, texts);
+    const count = (query: string, key: string, offsets: [number, number] | null): number[] => {
+      const [from, to] = [parseSearch(query, CLASSES), parseSearch(key, CLASSES)];
+      const counts = countMatches(sampled, 2, searchOf(texts, from, to, offsets));
+      expect(counts.map(({ numTotal }) => numTotal)).toEqual([2, 2]);
+      return counts.map(({ numFound }) => numFound);
+    };
+    const both = (fits: Parameters<typeof counted>[2]): number[] => [
+      counted(at, 0, fits),
+      counted(at, 1, fits),
+    ];
+    expect(count("*", "", null)).toEqual([2, 2]);
+    expect(count("", "", null)).toEqual([2, 2]);
+    expect(count("pos:NOUN", "", null)).toEqual(both(({ pos }) => pos === "NOUN"));
+    expect(count("", "the", null)).toEqual(both((_, key) => key.includes("the")));
+    expect(count("", "", [-1, 0])).toEqual(both((_, __, offset) => offset >= -1 && offset <= 0));
+    expect(count("kind:special", "#0", [0, 0])).toEqual(
+      both(({ token }, _, offset) => token === "[CLS]" && offset === 0),
     );
-    expect(new Set(all).size).toBeGreaterThan(1);
-  });
+    expect(count("nowhere", "", null)).toEqual([0, 0]);
+    countsAtZero.push(...both((_, __, offset) => offset === 0));
+  }
+  // If heads had equal counts, the searches above would not separate the heads.
+  expect(new Set(countsAtZero).size).toBeGreaterThan(1);
 });
 
 it("heads are ranked by their share, and of equal shares the larger sample comes first", () => {
@@ -99,26 +84,14 @@ it("heads are ranked by their share, and of equal shares the larger sample comes
   expect(rankedByMatches(heads).map(({ count }) => count.numTotal)).toEqual([4, 100, 2]);
 });
 
-describe("Wilson's interval", () => {
-  it("agrees with the literature", () => {
-    // Intervals from Newcombe 1998, Statistics in Medicine 17, table I, for 81 of 263, 15 of 148, 0
-    // of 20 and 1 of 29.
-    const cases: [number, number, number, number][] = [
-      [81, 263, 0.2553, 0.3662],
-      [15, 148, 0.0624, 0.1605],
-      [0, 20, 0, 0.1611],
-      [1, 29, 0.0061, 0.1718],
-    ];
-    for (const [numFound, of, low, high] of cases) {
-      const interval = wilson({ numFound: numFound, numTotal: of });
-      expect(interval[0]).toBeCloseTo(low, 4);
-      expect(interval[1]).toBeCloseTo(high, 4);
-    }
-  });
-
-  it("allows 3.7% without a match among a hundred, and any share without edges", () => {
-    expect(wilson({ numFound: 0, numTotal: 100 })[1]).toBeCloseTo(0.037, 3);
-    expect(wilson({ numFound: 100, numTotal: 100 })).toEqual([expect.closeTo(0.963, 3), 1]);
-    expect(wilson({ numFound: 0, numTotal: 0 })).toEqual([0, 1]);
-  });
+it.each([
+  // Intervals from Newcombe 1998, Statistics in Medicine 17, table I.
+  [81, 263, 0.2553, 0.3662],
+  [15, 148, 0.0624, 0.1605],
+  [0, 20, 0, 0.1611],
+  [1, 29, 0.0061, 0.1718],
+  // Without edges, any share is possible.
+  [0, 0, 0, 1],
+])("Wilson's interval of %i of %i edges is from %f to %f", (numFound, numTotal, low, high) => {
+  expect(wilson({ numFound, numTotal })).toEqual([expect.closeTo(low, 4), expect.closeTo(high, 4)]);
 });
