@@ -6,92 +6,96 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
-import transformers
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, extract
-from models.tiny import reference, sharpen
+from models.tiny import built, reference
 
 __all__ = ["extract_own", "largest_error", "make_model", "reference"]
 
 
-def _config(kind: str) -> Any:
-    common: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    size = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
-    image = {"intermediate_size": 64, "image_size": 32, "patch_size": 8}
-    decoder = {**common, **size, "intermediate_size": 64, "vocab_size": 400}
-    text = {**decoder, "max_position_embeddings": 64}
-    grouped = {**text, "num_key_value_heads": 2}
-    seq2seq = {**common, "vocab_size": 400, "d_model": 48, "decoder_start_token_id": 2}
-    return {
-        "bert": lambda: transformers.BertConfig(**text),
-        "albert": lambda: transformers.AlbertConfig(**text, embedding_size=24),
-        "roberta": lambda: transformers.RobertaConfig(**{**text, "pad_token_id": 1}),
-        "gpt2": lambda: transformers.GPT2Config(
-            vocab_size=400, n_embd=48, n_layer=3, n_head=4, n_positions=64, **common
-        ),
-        "llama": lambda: transformers.LlamaConfig(**grouped),
-        "mistral": lambda: transformers.MistralConfig(**grouped, sliding_window=5),
-        "gemma2": lambda: transformers.Gemma2Config(
-            **grouped, head_dim=12, sliding_window=5, attn_logit_softcapping=4.0
-        ),
-        "gpt_oss": lambda: transformers.GptOssConfig(
-            **grouped, head_dim=12, sliding_window=5, num_local_experts=2, num_experts_per_tok=1
-        ),
-        # Different numbers of layers and heads in each stack.
-        "bart": lambda: transformers.BartConfig(
-            **seq2seq,
-            encoder_layers=2,
-            decoder_layers=3,
-            encoder_attention_heads=4,
-            decoder_attention_heads=6,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
-            max_position_embeddings=64,
-        ),
-        "t5": lambda: transformers.T5Config(
-            **{**seq2seq, "decoder_start_token_id": 0},
-            num_layers=2,
-            num_decoder_layers=3,
-            num_heads=4,
-            d_kv=12,
-            d_ff=64,
-        ),
-        "vit": lambda: transformers.ViTConfig(**size, **image),
-        "bigbird_pegasus": lambda: transformers.BigBirdPegasusConfig(
-            **seq2seq,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=64,
-            decoder_ffn_dim=64,
-        ),
-        "bloom": lambda: transformers.BloomConfig(
-            vocab_size=400, hidden_size=48, n_layer=2, n_head=4, **common
-        ),
-        "mamba": lambda: transformers.MambaConfig(
-            vocab_size=400, hidden_size=48, num_hidden_layers=2, **common
-        ),
-    }[kind]()
+_IDS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_SIZE = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
+_TEXT = {**_IDS, **_SIZE, "intermediate_size": 64, "vocab_size": 400, "max_position_embeddings": 64}
+_GROUPED = {**_TEXT, "num_key_value_heads": 2}
+_WINDOW = {**_GROUPED, "head_dim": 12, "sliding_window": 5}
+_SEQ2SEQ = {**_IDS, "vocab_size": 400, "d_model": 48, "decoder_start_token_id": 2}
+_LAYERS = {
+    "encoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_ffn_dim": 64,
+}
 
-
-_CLASSES = {
-    "bert": "BertForMaskedLM",
-    "albert": "AlbertModel",
-    "roberta": "RobertaModel",
-    "gpt2": "GPT2LMHeadModel",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
-    "gpt_oss": "GptOssForCausalLM",
-    "bart": "BartForConditionalGeneration",
-    "t5": "T5ForConditionalGeneration",
-    "vit": "ViTForImageClassification",
-    "bigbird_pegasus": "BigBirdPegasusForConditionalGeneration",
-    "bloom": "BloomForCausalLM",
-    "mamba": "MambaForCausalLM",
+#: Class and configuration of each kind of model.
+_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert": ("BertForMaskedLM", _TEXT),
+    "albert": ("AlbertModel", {**_TEXT, "embedding_size": 24}),
+    "roberta": ("RobertaModel", {**_TEXT, "pad_token_id": 1}),
+    "gpt2": (
+        "GPT2LMHeadModel",
+        {**_IDS, "vocab_size": 400, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 64},
+    ),
+    "llama": ("LlamaForCausalLM", _GROUPED),
+    "mistral": ("MistralForCausalLM", {**_GROUPED, "sliding_window": 5}),
+    "gemma2": ("Gemma2ForCausalLM", {**_WINDOW, "attn_logit_softcapping": 4.0}),
+    "gpt_oss": (
+        "GptOssForCausalLM",
+        {**_WINDOW, "num_local_experts": 2, "num_experts_per_tok": 1},
+    ),
+    # The last two of the five layers read keys and values of earlier layers.
+    "gemma3n": (
+        "Gemma3nForCausalLM",
+        {
+            **_WINDOW,
+            "num_hidden_layers": 5,
+            "num_kv_shared_layers": 2,
+            "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"],
+            "vocab_size_per_layer_input": 400,
+            "hidden_size_per_layer_input": 8,
+            "laurel_rank": 4,
+            "activation_sparsity_pattern": [0.0] * 5,
+        },
+    ),
+    # Numbers of layers and of heads differ between the stacks.
+    "bart": (
+        "BartForConditionalGeneration",
+        {
+            **_SEQ2SEQ,
+            **_LAYERS,
+            "decoder_layers": 3,
+            "decoder_attention_heads": 6,
+            "max_position_embeddings": 64,
+        },
+    ),
+    "t5": (
+        "T5ForConditionalGeneration",
+        {
+            **_SEQ2SEQ,
+            "decoder_start_token_id": 0,
+            "num_layers": 2,
+            "num_decoder_layers": 3,
+            "num_heads": 4,
+            "d_kv": 12,
+            "d_ff": 64,
+        },
+    ),
+    "vit": (
+        "ViTForImageClassification",
+        {**_SIZE, "intermediate_size": 64, "image_size": 32, "patch_size": 8},
+    ),
+    "bigbird_pegasus": (
+        "BigBirdPegasusForConditionalGeneration",
+        {**_SEQ2SEQ, **_LAYERS, "decoder_layers": 2, "decoder_attention_heads": 4},
+    ),
+    "bloom": (
+        "BloomForCausalLM",
+        {**_IDS, "vocab_size": 400, "hidden_size": 48, "n_layer": 2, "n_head": 4},
+    ),
+    "mamba": (
+        "MambaForCausalLM",
+        {**_IDS, "vocab_size": 400, "hidden_size": 48, "num_hidden_layers": 2},
+    ),
 }
 
 # Factors of queries and keys that make the largest weight of a row about one half in the mean. T5
@@ -101,18 +105,12 @@ _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2
 
 def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
     """Return a tiny model with an attention implementation. Every call returns an equal model."""
-    config = _config(kind)
-    for name, value in settings.items():
-        setattr(config, name, value)
-    torch.manual_seed(0)
-    model = getattr(transformers, _CLASSES[kind])(config)
-    if kind == "gemma2":
+    name, config = _KINDS[kind]
+    if kind == "gemma2" and implementation is None:
         # Newer versions of transformers do so themselves, because sdpa has no soft cap.
-        model.set_attn_implementation("eager")
-    if implementation is not None:
-        model.set_attn_implementation(implementation)
-    sharpen(model, _FACTORS.get(kind, 10.0))
-    return model.eval()
+        implementation = "eager"
+    factor = _FACTORS.get(kind, 10.0)
+    return built(name, config | settings, factor=factor, implementation=implementation)
 
 
 def largest_error(

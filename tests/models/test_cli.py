@@ -110,17 +110,6 @@ def test_a_demo_opens_at_one_head_and_one_query(model: str) -> None:
     assert state["token"] is not None
 
 
-def test_the_command_generates_text(failure: Failure) -> None:
-    saved_model("decoder", "model")
-    arguments = ["head-view", "model", demos.example("decoder")["inputs"]]
-    page = page_of(*arguments, "--generate", "3")
-    assert tokens_of(page)[14] == "street"
-    predictions = page["description"]["stacks"][0]["query_tokens"]["predictions"]
-    assert predictions[0]["token"]["text"] == "street"
-    assert len(tokens_of(page)) == 17
-    assert "target" in failure(*arguments, "--generate", "3", "--target", "street")
-
-
 def test_a_missing_browser_raises_before_the_model_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Failure
 ) -> None:

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from attnviz import demos
 from attnviz.analysis.patterns import repeated_induction
-from train_demos.__main__ import checkpoint_steps, recipe
 from train_demos.__main__ import main as train
+from train_demos.__main__ import recipe
 from train_demos.fitting import Checkpoints
 
 
@@ -46,14 +46,6 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
     with pytest.raises(SystemExit):
         train(["induction", "--out", str(tmp_path), "--checkpoints", "3"])
     assert "induction-checkpoints is not empty: remove it" in capsys.readouterr().err
-
-
-def test_checkpoints_do_not_change_the_steps_of_a_training() -> None:
-    checkpoints, once = Checkpoints((0, 1, 3)), Checkpoints((3,))
-    for kept in (checkpoints, once):
-        recipe("induction").train(checkpoints=kept)
-    assert list(checkpoints.models) == [0, 1, 3]
-    assert same(checkpoints.models[3].state_dict(), once.models[3].state_dict())
 
 
 @pytest.mark.parametrize("name", demos.CHECKPOINTS)
@@ -101,17 +93,6 @@ def test_induction_heads_form_in_training() -> None:
     assert best[0] < 0.06
     assert best[-1] > 0.8
     assert max(score[0].max() for score in scores) < 0.1
-
-
-def test_early_checkpoints_have_smaller_distances() -> None:
-    for steps, count in ((900, 12), (480, 12), (20, 12), (11, 12), (1, 2), (100_000, 30)):
-        chosen = checkpoint_steps(steps, count)
-        assert len(chosen) == count
-        assert (chosen[0], chosen[-1]) == (0, steps)
-        gaps = np.diff(chosen)
-        assert (gaps > 0).all()
-        # Rounding to whole steps may shorten a gap by 1.
-        assert (np.diff(gaps) >= -1).all()
 
 
 def test_bad_arguments_of_checkpoints_are_refused(

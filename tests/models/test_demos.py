@@ -5,7 +5,6 @@ Heads are found by their scores. Weights are those that the models return.
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from safetensors import safe_open
 from attnviz import demos, extract
 from attnviz.analysis import patterns
 from train_demos.__main__ import main as train
-from train_demos.dates import FORMS, WrittenDate, draw_date, is_held_out
+from train_demos.dates import FORMS, WrittenDate, draw_date
 from train_demos.scenes import Scene, draw_scene
 from train_demos.sentences import (
     Sentence,
@@ -268,29 +267,6 @@ def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: 
         stack = record.stacks[stack_name]
         for layer, own in zip(stack.layers, outputs[attribute], strict=True):
             np.testing.assert_allclose(stack.weights(layer=layer), own[0].numpy(), atol=1e-4)
-
-
-# --- the data
-
-
-def test_held_out_pairs_are_not_in_the_training() -> None:
-    generator = np.random.default_rng(SEED)
-    for make in (antecedent_sentence, recipient_sentence):
-        pairs: list[set[frozenset[str]]] = []
-        for held_out in (True, False):
-            sentences = [make(generator, held_out=held_out) for _ in range(1500)]
-            assert all(s.words[s.answer] == s.words[s.source] for s in sentences)
-            assert all(s.words[s.distractor] != s.words[s.answer] for s in sentences)
-            pairs.append({frozenset((s.words[s.source], s.words[s.distractor])) for s in sentences})
-        assert not pairs[0] & pairs[1]
-
-
-def test_held_out_days_are_not_in_the_training() -> None:
-    assert is_held_out(dt.date.fromisoformat(demos.example("encoder-decoder")["target"]))
-    generator = np.random.default_rng(SEED)
-    for held_out in (True, False):
-        drawn = {draw_date(generator, held_out=held_out).iso for _ in range(300)}
-        assert {is_held_out(dt.date.fromisoformat(iso)) for iso in drawn} == {held_out}
 
 
 # --- the files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 import attnviz as av
+from models.explicit_attention import attention_function
+from models.make_models import make_model
 
 TEXT = "the animal did not cross the street because it was too wide so the"
 
@@ -106,3 +109,27 @@ def test_a_permutation_changes_the_answer_only_in_heads_that_matter(decoder: Any
     assert effects[2] < 0.01
     with pytest.raises(ValueError, match="may attend to 1 key"):
         av.permutation_effect(model, TEXT, layer=1, head=0, query=0, tokenizer=tokenizer)
+
+
+def test_a_permutation_equals_a_permuted_row_by_hand(register: Callable[..., str]) -> None:
+    """The reference is an attention function that permutes the same row."""
+    model, ids = make_model("llama"), torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
+    effect = av.permutation_effect(model, ids, layer=1, head=2, permutations=3)
+    assert effect.num_keys == 9
+    keys: list[int] = []
+
+    def permuted(module: Any, logits: torch.Tensor) -> torch.Tensor:
+        weights = logits.softmax(dim=-1)
+        if keys and module.layer_idx == 1:
+            weights[0, 2, 8] = weights[0, 2, 8, keys]
+        return weights
+
+    model.set_attn_implementation(register("permuted", attention_function(permuted)))
+    generator = np.random.default_rng(0)
+    with torch.no_grad():
+        before = model(ids).logits[0, -1].softmax(dim=-1)
+        for value in effect.values:
+            keys[:] = generator.permutation(9).tolist()
+            after = model(ids).logits[0, -1].softmax(dim=-1)
+            assert value == pytest.approx(float((after - before).abs().sum()) / 2, abs=1e-6)
+            assert value > 1e-4

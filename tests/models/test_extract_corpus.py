@@ -10,20 +10,11 @@ import datasets
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from transformers import (
-    CLIPConfig,
-    CLIPImageProcessor,
-    CLIPModel,
-    CLIPProcessor,
-    CLIPTextModel,
-)
 
 from attnviz import Corpus, demos, extract, extract_corpus, head_statistics
 from attnviz.extraction.models import _load_model
-from models.make_models import largest_error, make_model, reference
-from models.tiny import SIZE, sharpen
+from models.make_models import make_model
 
 TEXTS = [
     "the cat sat",
@@ -304,55 +295,16 @@ def test_the_shortest_text_of_a_batch_is_also_read_alone(
     assert forwards[-3:] == [3, 3, 2]
 
 
-def clip(tokenizer: Any) -> Any:
-    """Return a small random CLIP, with sharpened queries and keys."""
-    torch.manual_seed(0)
-    special = {"bos_token_id": None, "eos_token_id": tokenizer.eos_token_id}
-    text = {**SIZE, **special, "vocab_size": len(tokenizer), "max_position_embeddings": 32}
-    vision = {**SIZE, "image_size": 32, "patch_size": 8}
-    config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=16)
-    model = CLIPModel._from_config(config, attn_implementation="eager").eval()
-    sharpen(model, 30.0)
-    model.text_model.embeddings.token_embedding.weight.data *= 50
-    return model
-
-
-def batch_sizes(model: Any) -> list[int]:
-    """Return a list that collects the number of examples of each forward."""
+def test_images_with_texts_are_read_one_at_a_time() -> None:
+    model, processor = demos.load("vision-language")
+    picture = demos.example("vision-language")["inputs"][0]
+    pairs = [(picture, "the red"), (picture.rotate(90), "the blue"), (picture.rotate(180), "the")]
+    alone = [extract(model, pair, processor=processor) for pair in pairs]
     sizes: list[int] = []
     model.register_forward_pre_hook(
         lambda _, args, options: sizes.append(len((args or tuple(options.values()))[0])),
         with_kwargs=True,
     )
-    return sizes
-
-
-def test_texts_of_clip_are_read_in_batches(decoder: tuple[Any, Any]) -> None:
-    tokenizer = decoder[1]
-    whole = clip(tokenizer)
-    model = CLIPTextModel(whole.config.text_config).eval()
-    weights = whole.text_model.state_dict()
-    model.load_state_dict({name.removeprefix("text_model."): weights[name] for name in weights})
-    sizes = batch_sizes(model)
-    corpus = extract_corpus(model, TEXTS[:4], tokenizer=tokenizer, progress=False)
-    assert max(sizes) > 1
-    for record, index in zip(corpus.records, corpus.text_indices, strict=True):
-        own = reference(model, tokenizer([TEXTS[index]], return_tensors="pt"))
-        assert largest_error(record, own) < 1e-4
-        assert own["self"][1].std() > 0.01
-
-
-@pytest.mark.parametrize("kind", ["clip", "vision-language"])
-def test_images_with_texts_are_read_one_at_a_time(kind: str, decoder: tuple[Any, Any]) -> None:
-    model, processor = demos.load("vision-language")
-    picture = demos.example("vision-language")["inputs"][0]
-    if kind == "clip":
-        square = {"height": 32, "width": 32}
-        images = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=square)
-        model, processor = clip(decoder[1]), CLIPProcessor(images, decoder[1])
-    pairs = [(picture, "the red"), (picture.rotate(90), "the blue"), (picture.rotate(180), "the")]
-    alone = [extract(model, pair, processor=processor) for pair in pairs]
-    sizes = batch_sizes(model)
     statistics = head_statistics(model, pairs, processor=processor, progress=False)
     assert set(sizes) == {1}
     expected = head_statistics(alone, progress=False)

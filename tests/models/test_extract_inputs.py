@@ -48,18 +48,6 @@ def test_a_folder_brings_class_and_tokenizer(tmp_path: Path, byte_tokenizer: Any
     assert same(record, extract(loaded, TEXT))
 
 
-def test_a_folder_without_architectures_loads_the_base_model(
-    tmp_path: Path, word_tokenizer: Any
-) -> None:
-    model = make_model("bert")
-    model.save_pretrained(tmp_path)
-    config = transformers.AutoConfig.from_pretrained(tmp_path)
-    config.architectures = None
-    config.save_pretrained(tmp_path)
-    record = extract(tmp_path, TEXT, tokenizer=word_tokenizer)
-    assert same(record, extract(model, TEXT, tokenizer=word_tokenizer))
-
-
 def test_a_pipeline_brings_its_tokenizer(gpt2: Any, byte_tokenizer: Any) -> None:
     # A pipeline sets its tokenizer to pad on the left, and this tokenizer is shared by all
     # tests.
@@ -225,22 +213,6 @@ def test_the_output_of_a_tokenizer_is_an_input(
     assert record.tokens.text == extract(gpt2, TEXT, tokenizer=byte_tokenizer).tokens.text
 
 
-def test_a_padded_batch_keeps_the_data_of_the_tokenizer(word_tokenizer: Any) -> None:
-    pairs = [("The cat", "the dog sat on the mat"), ("The", "dog")]
-    encoded = word_tokenizer(
-        [first for first, _ in pairs],
-        [second for _, second in pairs],
-        padding=True,
-        return_tensors="pt",
-    )
-    model = make_model("bert")
-    for record, pair in zip(extract(model, encoded), pairs, strict=True):
-        alone = extract(model, pair, tokenizer=word_tokenizer)
-        assert record.tokens.sequence == alone.tokens.sequence
-        assert record.tokens.special == alone.tokens.special
-        assert record.tokens.text == alone.tokens.text
-
-
 def test_an_image_is_read_in_every_form(tmp_path: Path) -> None:
     model = make_model("vit")
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
@@ -277,17 +249,6 @@ def test_a_record_is_named_after_its_model_and_not_after_a_folder_named_model(
     model = make_model("bert")
     model.name_or_path = source
     assert extract(model, IDS).model == name
-
-
-def test_loading_a_model_shows_no_bar_of_transformers(
-    checkpoint_folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from transformers.utils import logging
-
-    assert logging.is_progress_bar_enabled()
-    extract(checkpoint_folder, "the cat")
-    assert "Loading weights" not in capfd.readouterr().err
-    assert logging.is_progress_bar_enabled()
 
 
 REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [

@@ -198,35 +198,6 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"batch_first": True, "bias": False},
-        {"batch_first": False},
-        {"batch_first": False, "kdim": 10, "vdim": 12, "bias": False},
-    ],
-)
-def test_every_kind_of_multihead_attention_is_projected(options: dict[str, Any]) -> None:
-    torch.manual_seed(0)
-    attention = nn.MultiheadAttention(16, 4, **options).eval()
-    with torch.no_grad():
-        for parameter in attention.parameters():
-            parameter.normal_(std=0.6)
-    widths = (16, options.get("kdim", 16), options.get("vdim", 16))
-    lengths = (3, 5, 5)
-    inputs = [torch.randn(1, size, width) for size, width in zip(lengths, widths, strict=True)]
-    if not options["batch_first"]:
-        inputs = [tensor.transpose(0, 1) for tensor in inputs]
-    code = next(block for block in blocks_of("`torch.nn.MultiheadAttention`") if "def " in block)
-    names: dict[str, Any] = {"torch": torch}
-    exec(code.partition("received = ")[0], names)  # noqa: S102 - the document's own code
-    with torch.no_grad():
-        own = attention(*inputs, average_attn_weights=False)[1]
-        queries, keys = names["queries_and_keys"](attention, *inputs[:2])
-    record = AttentionRecord.from_qk([queries], [keys], stack="cross")
-    assert_allclose(record.to_numpy()[0], own[0], atol=1e-6)
-
-
-@pytest.mark.parametrize(
     ("name", "options", "whole"),
     [
         ("vit_tiny_patch16_224", {"qk_norm": True}, True),

@@ -104,25 +104,6 @@ def test_the_known_heads_of_a_trained_checkpoint_have_roles(checkpoint_folder: P
     assert roles.label(0, 2) == "previous token 1.00 ± 0.00"
 
 
-def test_each_stack_of_an_encoder_decoder_has_statistics() -> None:
-    model, tokenizer = attnviz.demos.load("encoder-decoder")
-    texts = ["3 March 2021", "Sunday, 17 November 2019", "12/05/2001"]
-    targets = ["2021-03-03", "2019-11-17", "2001-05-12"]
-    result = head_statistics(model, texts, target=targets, tokenizer=tokenizer, progress=False)
-    assert result.stack_names == ("encoder", "decoder", "cross")
-    assert result.stack("decoder").causal
-    assert "next token" in result.stack("encoder").score_names
-    cross = result.stack("cross")
-    assert not cross.one_text
-    # Queries and keys are different texts, so no key is the previous token of a query.
-    within = {"previous token", "next token", "self", "same token", "induction", "same word"}
-    assert not within & set(cross.score_names)
-    edge = cross.strongest(1, 0)[0]
-    assert edge.query_window != edge.window
-    positions, tokens, _ = cross.text_tokens(edge.text, "query")
-    assert tokens[positions.index(edge.query)] == edge.query_token
-
-
 @pytest.fixture
 def tiny_bert(word_tokenizer: Any) -> tuple[Any, Any]:
     return make_model("bert"), word_tokenizer

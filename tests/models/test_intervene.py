@@ -220,7 +220,7 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "stack"),
     [
-        *((kind, None) for kind in ("gpt2", "gpt_oss", "albert", *TRACED)),
+        *((kind, None) for kind in ("gpt2", "gpt_oss", "albert", "gemma3n", *TRACED)),
         ("bart", "encoder"),
         ("bart", "cross"),
         ("t5", "decoder"),
