@@ -120,14 +120,10 @@ class FixtureStack:
 class FixtureStatistics:
     """The statistics of the fixture, with the interface of `HeadStatistics`."""
 
-    def __init__(self) -> None:
-        data = fixture()
+    def __init__(self, data: dict[str, Any]) -> None:
         description = data["description"]
-        self.model, self.texts, self.tokens = (
-            description["model"],
-            description["texts"],
-            description["tokens"],
-        )
+        self.model, self.texts = description["model"], description["texts"]
+        self.tokens = description["tokens"]
         self.num_skipped, self.notes = description["num_skipped"], description["notes"]
         self._stack = FixtureStack(data)
         self.stack_names = (self._stack.name,)
@@ -137,8 +133,9 @@ class FixtureStatistics:
         return self._stack
 
 
-def fixture_statistics() -> HeadStatistics:
-    return cast("HeadStatistics", FixtureStatistics())
+def fixture_statistics(data: dict[str, Any]) -> HeadStatistics:
+    """Return statistics with the values of the fixture `data`."""
+    return cast("HeadStatistics", FixtureStatistics(data))
 
 
 def causal_record(number: int, length: int = 9, layers: int = 2, heads: int = 3) -> AttentionRecord:

@@ -6,17 +6,16 @@ import base64
 import json
 import re
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
 
 from attnviz.atlas.page import MAX_BYTES, make_atlas_page, roles_table
 from attnviz.atlas.view import AtlasView
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
 from unit.atlas.example_statistics import fixture, fixture_statistics, made_statistics
-from unit.atlas.test_server import same_up_to_rounding
 from unit.page_data import bare_data_of as data_of
 
 STATE = {"theme": "auto", "stack": "self"}
@@ -27,22 +26,17 @@ def unpacked(text: str) -> bytes:
 
 
 def test_a_page_equals_the_fixture_of_both_languages() -> None:
-    data = data_of(make_atlas_page(fixture_statistics(), STATE))
     expected = fixture()
-    [actual], [stack] = data["atlas"]["stacks"], expected["page"]["stacks"]
-    assert set(actual) == set(stack)
-    for name in ("table", "texts"):
-        same_up_to_rounding(json.loads(unpacked(actual[name])), json.loads(unpacked(stack[name])))
-    for actual_edges, expected_edges in zip(actual["edges"], stack["edges"], strict=True):
-        same_up_to_rounding(
-            json.loads(unpacked(actual_edges)), json.loads(unpacked(expected_edges))
-        )
-    for layer, profiles in zip(actual["offsets"], expected["values"]["offsets"], strict=True):
-        codes = np.frombuffer(unpacked(layer["data"]), np.uint8).reshape(len(profiles), -1)
-        maxima = np.array(layer["maximum"])[:, None]
-        weights = np.where(codes == 0, np.nan, maxima * ((codes - 1.0) / 254) ** 2)
-        # Half a step between codes changes the largest weight by 1 / 254 of its value.
-        assert_allclose(weights, np.array(profiles, float), atol=maxima.max() / 254)
+    page = data_of(make_atlas_page(fixture_statistics(expected), STATE))["atlas"]
+
+    def unpacked_texts(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: unpacked_texts(item) for name, item in value.items() if name != "stack"}
+        if isinstance(value, list):
+            return [unpacked_texts(item) for item in value]
+        return unpacked(value) if isinstance(value, str) else value
+
+    assert unpacked_texts(page) == unpacked_texts(expected["page"])
 
 
 def many_heads(layers: int, heads: int, texts: int = 40, length: int = 40) -> HeadStatistics:
@@ -62,8 +56,7 @@ def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
     statistics = many_heads(4, 4)
     view = AtlasView(statistics)
     full_size = view.page_size()
-    bare = len(make_atlas_page(statistics, view.state, max_bytes=None).encode())
-    assert full_size == bare
+    assert full_size == len(make_atlas_page(statistics, view.state, max_bytes=None).encode())
     data = data_of(view.to_html())
     [stack] = data["description"]["stacks"]
     assert stack["sampled"] == stack["sampled_in_all"] == 100
@@ -91,11 +84,6 @@ def test_a_page_that_cannot_be_small_enough_names_the_needed_size() -> None:
         ValueError, match=r"the page of 6 heads needs .* MB without any edges, .* max_mb"
     ):
         view.to_html(max_mb=(min_bytes - 4_000) / 1e6)
-    for invalid in (0, -1, float("nan")):
-        with pytest.raises(ValueError, match="max_mb"):
-            view.to_html(max_mb=invalid)
-    with pytest.raises(TypeError, match="max_mb must be a number"):
-        view.to_html(max_mb="5")  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
