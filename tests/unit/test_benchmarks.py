@@ -21,8 +21,6 @@ from benchmarks.report import (
     with_figures,
 )
 
-ROOM = 4 << 30
-
 
 def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
     """Run a statement in a separate process with Python's timeit."""
@@ -42,7 +40,7 @@ def test_a_process_over_the_time_limit_is_ended_with_its_children_and_its_output
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
         """print('{"child": %d}' % child.pid, flush=True); time.sleep(600)"""
     )
-    figures, fault = run(statement, Limits(30, ROOM, more_seconds=1))
+    figures, fault = run(statement, Limits(30, 4 << 30, more_seconds=1))
     assert (fault or "").startswith("not within")
     with contextlib.suppress(psutil.NoSuchProcess):
         child = psutil.Process(figures["child"])
@@ -50,27 +48,17 @@ def test_a_process_over_the_time_limit_is_ended_with_its_children_and_its_output
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-def test_the_error_of_a_failed_process_is_reported() -> None:
-    outcome = guarded("benchmarks.no_such_module", limits=Limits(30, ROOM))
-    assert outcome.fault is not None
-    assert "no_such_module" in outcome.fault
-
-
 @pytest.mark.parametrize(
-    ("figure", "words"),
+    ("figure", "text"),
     [
         (0.4, "400 ms"),
-        ([0.4], "400 ms"),
         ([0.4, 0.46, 0.39], "400 ms [390 to 460]"),
         ([0.9, 1.2, 1.0], "1.0 s [900 ms to 1.2 s]"),
         ([2.0, 2.0, 2.0], "2.0 s"),
-        ([0.0015, 0.0021], "1.8 ms [1.5 to 2.1]"),
-        ([0.009, 0.02], "14 ms [9.0 to 20]"),
-        ([120.4, 130.0], "125 s [120 to 130]"),
     ],
 )
-def test_a_figure_has_its_spread(figure: Figure, words: str) -> None:
-    assert spread(figure, seconds) == words
+def test_a_figure_has_its_spread(figure: Figure, text: str) -> None:
+    assert spread(figure, seconds) == text
 
 
 def published() -> Results:
@@ -87,11 +75,6 @@ def test_a_busy_machine_is_named_before_all_figures() -> None:
     assert text.index("**The machine was busy**") < text.index("## Head views")
     assert "Drawing (62%)" in text
     assert "Extraction (" not in text
-    readme = "<!-- figures of make bench --><!-- end of figures -->"
-    assert "machine was busy" in with_figures(readme, busy)
-    assert "machine was busy" not in with_figures(readme, quiet)
-    with pytest.raises(ValueError, match="lacks <!-- figures of make bench -->"):
-        with_figures("Before", quiet)
     assert "**The machine was busy**" in tables(busy)
 
 
@@ -105,12 +88,11 @@ def test_expected_seconds_extrapolate_the_growth() -> None:
     assert expected_seconds([], 64) == 0
 
 
-@pytest.mark.parametrize("path", ["docs/benchmarks.md", "README.md"])
-def test_published_pages_contain_the_figures_of_one_run(path: str) -> None:
-    run, text = published(), (ROOT / path).read_text(encoding="utf-8")
-    on_page = path.startswith("docs")
-    expected = document(run) if on_page else with_figures(text, run)
-    assert text == expected, (
-        "the page differs from the report: write both again with `PYTHONPATH=tests python -m "
+def test_published_pages_contain_the_figures_of_one_run() -> None:
+    page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    expected = document(published()), with_figures(readme, published())
+    assert (page, readme) == expected, (
+        "a page differs from the report: write both again with `PYTHONPATH=tests python -m "
         "benchmarks --from docs/benchmarks.json --write-docs`"
     )
