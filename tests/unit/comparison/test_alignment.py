@@ -7,11 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from attnviz.comparison.alignment import Alignment, align_tokens
+from attnviz.comparison.alignment import align_tokens
 from attnviz.record.tokens import Tokens
-
-SEPARATED = [True, False, False, True, False, True]
-TWICE = [True, False, True, True, False, True]
 
 
 def changes(a: list[str], b: list[str]) -> int:
@@ -72,13 +69,9 @@ def test_a_replaced_token_shares_a_unit() -> None:
         "1 token is replaced by another; 1 token of B is not in A."
     )
     assert not alignment.identical
-
-
-def test_equal_tokens_need_no_description() -> None:
-    tokens = Tokens.of(["a", " b", " a"])
-    alignment = align_tokens(tokens, Tokens.of(["a", " b", " a"]))
-    assert alignment.identical
-    assert alignment.describe() == ""
+    same = align_tokens(a, a)
+    assert same.identical
+    assert same.describe() == ""
 
 
 def test_units_of_two_tokenizers_end_where_tokens_of_both_end() -> None:
@@ -96,8 +89,10 @@ def test_units_of_two_tokenizers_end_where_tokens_of_both_end() -> None:
 
 
 def test_a_pair_of_texts_keeps_its_separators() -> None:
-    a = Tokens.of(["[CLS]", "un", "##do", "[SEP]", "it", "[SEP]"], special=SEPARATED)
-    b = Tokens.of(["<s>", "undo", "</s>", "</s>", " it", "</s>"], special=TWICE)
+    separated = [True, False, False, True, False, True]
+    a = Tokens.of(["[CLS]", "un", "##do", "[SEP]", "it", "[SEP]"], special=separated)
+    twice = [True, False, True, True, False, True]
+    b = Tokens.of(["<s>", "undo", "</s>", "</s>", " it", "</s>"], special=twice)
     alignment = align_tokens(a, b)
     # One of the two separators in b is aligned with that of a, the other with nothing.
     assert alignment.a_lengths.tolist() in ([1, 2, 1, 0, 1, 1], [1, 2, 0, 1, 1, 1])
@@ -116,11 +111,6 @@ def test_a_long_text_is_aligned_by_its_few_changes() -> None:
     assert alignment.b.text[int(alignment.b_ends[alignment.replaced][0]) - 1] == "other"
 
 
-def test_empty_lists_and_missing_tokens_are_refused() -> None:
-    tokens = Tokens.of(["a", "b"])
+def test_an_empty_list_is_refused() -> None:
     with pytest.raises(ValueError, match="a and b must each have at least one token"):
-        align_tokens(tokens, Tokens.of([]))
-    with pytest.raises(ValueError, match="a_ends must ascend to 2"):
-        Alignment(tokens, tokens, np.array([1]), np.array([2]))
-    with pytest.raises(ValueError, match="an entry for each unit"):
-        Alignment(tokens, tokens, np.array([2]), np.array([1, 2]))
+        align_tokens(Tokens.of(["a", "b"]), Tokens.of([]))

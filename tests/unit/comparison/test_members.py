@@ -30,11 +30,7 @@ def hand_worked() -> av.Comparison:
 
 def test_the_difference_of_three_tokens_and_four_by_hand() -> None:
     difference = hand_worked().difference.stack()
-    assert (difference.signed, difference.measure, difference.normalized) == (
-        True,
-        "difference",
-        False,
-    )
+    assert (difference.signed, difference.measure) == (True, "difference")
     expected: list[list[float]] = [
         [0, 0, 0, 0],
         [-0.25, 0.25, 0, 0],
@@ -60,7 +56,6 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
     ):
         stack, source_stack = record.stack(name), source.stack()
         assert np.array_equal(stack.weights(layer=0, head=0), source_stack.weights(layer=0, head=0))
-        assert (stack.signed, stack.normalized) == (source_stack.signed, source_stack.normalized)
     # A member has its own tokens. Tokens that it lacks are named after the others.
     assert [stack.query_tokens.text for stack in record.stacks.values()] == [
         ("he", "·was", "+·very", "·tired"),
@@ -119,35 +114,25 @@ def test_checkpoints_are_compared_with_the_first() -> None:
     texts = [[*words[:seed], f" new{seed}", *words[seed + 1 :]] for seed in range(4)]
     members = [random_record(seed, text) for seed, text in enumerate(texts)]
     comparison = av.compare(members)
-    assert comparison.names == ("0", "1", "2", "3")
-    assert len(comparison.members) == 4
-    assert list(comparison.record().stacks) == [
+    described = comparison.describe()["stacks"]["self"]
+    record = comparison.record()
+    assert list(record.stacks) == [
         *(f"self: {name}" for name in "0123"),
         *(f"self: {name} − 0" for name in "123"),
     ]
-    described = comparison.describe()["stacks"]["self"]
     for number in (1, 2, 3):
-        two = av.compare(members[0], members[number])
-        pair = comparison.pair(number)
+        two, pair = av.compare(members[0], members[number]), comparison.pair(number)
         assert pair.names == ("0", str(number))
         assert pair.alignment()[0].text == two.alignment()[0].text
-        assert np.array_equal(pair.rounding()[0], two.rounding()[0])
-        stack = comparison.record().stack(f"self: {number}")
+        assert np.array_equal(pair.rounding(), two.rounding())
+        assert np.array_equal(pair.distance(), two.distance())
+        assert np.array_equal(described["distances"][number], two.distance())
+        stack = record.stack(f"self: {number}")
         assert stack.query_tokens.text == members[number].tokens.text
-        for distances_of_pair, expected_distances in zip(
-            pair.distance(), two.distance(), strict=True
-        ):
-            assert np.array_equal(distances_of_pair, expected_distances)
-        assert described["distances"][number] == [
-            distances.tolist() for distances in two.distance()
-        ]
-        assert np.array_equal(
-            comparison.record().stack(f"self: {number} − 0").weights(layer=1),
-            two.difference.stack().weights(layer=1),
-        )
+        difference = record.stack(f"self: {number} − 0").weights(layer=1)
+        assert np.array_equal(difference, two.difference.stack().weights(layer=1))
     # A comparison of more than two members reports about the last one.
-    assert comparison.b is comparison.members[3]
-    assert np.array_equal(comparison.distance()[0], comparison.pair("3").distance()[0])
+    assert np.array_equal(comparison.distance(), comparison.pair("3").distance())
 
 
 def test_several_texts_on_common_units() -> None:
@@ -168,15 +153,6 @@ def test_several_texts_on_common_units() -> None:
         assert alignment.a_ends.tolist() == alignments[0].a_ends.tolist()
         assert alignment.a_lengths.sum() == len(a)
         assert alignment.b_lengths.sum() == len(other)
-    # With two tokenizers: the finest units that all share.
-    finest = on_common_units(
-        [
-            align_tokens(Tokens.of([" un", "der", " it"]), Tokens.of(text))
-            for text in ([" under", " it"], [" un", "der", " i", "t"])
-        ]
-    )
-    assert common_tokens(finest).text == ("·under", "·it")
-    assert [alignment.b_lengths.tolist() for alignment in finest] == [[1, 1], [2, 2]]
 
 
 def test_random_texts_keep_all_their_weights() -> None:
@@ -212,15 +188,10 @@ def test_images_of_both_members_are_kept() -> None:
 def test_notes_say_how_records_differ() -> None:
     words = ["a", " b", " c"]
     a = random_record(0, words)
-    # An alignment with the fewest changes may replace a token that both texts have.
-    shifted = random_record(0, ["undo", " it", " or", " n", "ow"])
-    assert len(av.compare(random_record(0, ["un", "do", " it", " now"]), shifted).notes) == 1
-    # The texts have equally many tokens, all replaced.
     replaced = av.compare(a, random_record(0, ["x", " y", " z"]))
     assert replaced.notes[1] == "No token of a is in b: tokens are compared by their positions."
     weights_only = av.AttentionRecord.from_weights(a.to_numpy(), words)
     assert "b has weights without queries and keys" in av.compare(a, weights_only).notes[0]
-    assert "a has weights without queries and keys" in av.compare(weights_only, a).notes[0]
 
 
 def test_words_are_compared_with_tokens_that_are_merged_to_words() -> None:

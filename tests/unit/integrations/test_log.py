@@ -63,13 +63,10 @@ def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
     [
         ({"view": "a view"}, "view must be a view of attnviz", TypeError),
         ({"to": []}, "to: no run of MLflow", ValueError),
-        ({"to": ""}, "to='' must be the path of a folder", ValueError),
         ({"to": torch}, "to=torch: TensorBoard has no active run", TypeError),
         ({"to": np}, "to must be a run of Comet.*got numpy of the package 'numpy'", TypeError),
         ({"step": -1}, "step=-1", ValueError),
-        ({"name": 3}, "name must be a string", TypeError),
         ({"name": "///"}, "name='///' has no characters", ValueError),
-        ({"max_mb": 0}, "max_mb=0 must be greater than 0", ValueError),
         ({"max_mb": 0.001}, "max_mb", ValueError),
     ],
 )
@@ -89,15 +86,12 @@ def test_nothing_is_imported_that_is_not_loaded(tmp_path: Path) -> None:
     assert not new & {"mlflow", "wandb", "trackio", "comet_ml", "tensorboard"}
 
 
-@pytest.mark.parametrize("inside", ["", "below"])
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, inside: str) -> None:
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    folder = tmp_path / "file" / inside
+    folder = tmp_path / "file" / "below"
     with pytest.raises(OSError, match=r"cannot be written to .*Pass another folder") as caught:
         log(av.HeadView(record()), folder)
     assert f"to={str(folder)!r}" in str(caught.value)
-    with pytest.raises(OSError, match="cannot be written to"):
-        write_entry(Entry("x", metrics={"a": 1.0}), [folder])
 
 
 def test_a_folder_named_like_a_tracker_is_not_a_run(
