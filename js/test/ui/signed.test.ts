@@ -12,21 +12,14 @@ import { quantityInWords, scaleLabels } from "../../src/ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../src/ui/heat-map/marks";
 import { HEAT_MAP_DEFAULTS } from "../../src/ui/heat-map/state";
 import type { Grid } from "../../src/ui/heat-map/tiles";
-import {
-  pluralOf,
-  precision,
-  quantityOf,
-  withWay,
-  written,
-  writtenSmall,
-} from "../../src/ui/text/captions";
+import { withWay, written, writtenSmall } from "../../src/ui/text/captions";
 import { selectionOf } from "../../src/ui/view/record";
 import * as headWords from "../../src/views/head/captions";
-import { linesCsv, scaleLabels as opacityLabels } from "../../src/views/head/figure";
+import { scaleLabels as opacityLabels } from "../../src/views/head/figure";
 import { type LinePlot, legendOf } from "../../src/views/head/line-plot";
 import { shownMatrices } from "../../src/views/head/lines";
 import { backMarks as lineMarksOf } from "../../src/views/head/marks";
-import { HEAD_DEFAULTS, leftOutOf, planOf } from "../../src/views/head/state";
+import { HEAD_DEFAULTS, planOf } from "../../src/views/head/state";
 import { heatMark, inkOf, paintHeat } from "../../src/views/model/marks";
 import { described, sentences } from "../builders";
 import { distance, SIGHT } from "../sight";
@@ -74,21 +67,6 @@ describe("signed numbers in text", () => {
     expect(withWay(QUANTITY, 0.3, "+0.30")).toBe("+0.30 (more)");
     expect(withWay(QUANTITY, 0, "0.00")).toBe("0.00");
     expect(withWay(effect(1), -0.3, "−0.30")).toBe("−0.30");
-  });
-
-  it("have a plural", () => {
-    const names = ["weight", "difference", "entropy", "integrated gradients", "key"];
-    expect(names.map((name) => pluralOf({ name })).join(", ")).toBe(
-      "weights, differences, entropies, integrated gradients, keys",
-    );
-    expect(quantityOf({ maximum: 1 })).toEqual(weight);
-  });
-
-  it("have a share of the absolute values in a page", () => {
-    const embedded = { form: "strongest" as const, covered: 0.9521, error: 0.01 };
-    expect(precision(0.01, { ...SIGNED, embedded })).toBe(
-      "95.2% of all differences by size, exact to 0.01",
-    );
   });
 });
 
@@ -220,16 +198,6 @@ describe("a heat map of signed numbers", () => {
     "Each cell is one difference. Blank: no difference.": coverage(input, look),
   });
 
-  it("describes cells with both signs", () => {
-    const whole = viewport(2000, 2000, {}, SIGNED);
-    const values = new Array<number>(whole.rows.cells * whole.columns.cells).fill(0.1);
-    const grid = { ...gridOf(values), rows: whole.rows.cells, columns: whole.columns.cells };
-    const pooled = { ...input, viewport: whole, grid };
-    expect(coverage(pooled, look)).toContain("the mean with the larger absolute value is shown.");
-    const most = { ...pooled, viewport: { ...whole, pooled: "max" as const } };
-    expect(coverage(most, look)).toContain("differences with the largest absolute value.");
-  });
-
   it("has signed numbers in its cells, and only a minus in small cells", () => {
     expect(textsOf(backMarks(heatMap(FOUR)))).toEqual(["+.10", "−.80", "+.40"]);
     const many = Array.from({ length: 400 }, (_, i) => (i % 3 === 0 ? -0.5 : 0.5));
@@ -338,18 +306,6 @@ describe("lines of signed numbers", () => {
       "self-attention. Layer 0, head 0. Largest differences: “t0” to “t1” −0.80 (less); “t0” to “t0” +0.40 (more); “t2” to “t2” +0.20 (more); “t1” to “t1” +0.10 (more); “t1” to “t2” −0.10 (less).":
         headWords.summaryOf(plan, plot, false),
     });
-
-    it("leave out no key", () => expect(leftOutOf(plan, state.leave_out)).toEqual([]));
-  });
-
-  it("have a sign and the name of the measure in tables", () => {
-    const [header, , second] = linesCsv(linePlot([ONE]), "self", 0).split("\r\n");
-    expect(header).toBe(
-      "stack,layer,head,query,query_token,key,key_token,difference,largest_error",
-    );
-    expect(second).toBe('"self",0,0,0,"t0",1,"t1",-0.8,0');
-    const odd = { ...linePlot([ONE]), quantity: { ...QUANTITY, name: '=evil",x' } };
-    expect(linesCsv(odd, "self", 0).split("\r\n")[0]).toContain(',"\'=evil"",x",');
   });
 });
 

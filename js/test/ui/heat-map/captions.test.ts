@@ -81,11 +81,6 @@ describe("captions", () => {
     ["pooled cells", pooled, "Each cell is the mean of 2 × 2 weights."],
   ])("describe %s", (_, input, words) => expect(coverage(input, look)).toContain(words));
 
-  it("name the tokens of pooled cells, and the start of a logarithmic scale", () => {
-    expect(sentence(pooled)).toContain("Strongest: queries 0 to 1 to keys 0 to 1, mean 0.25.");
-    expect(coverage(pooled, { ...look, scale: "log" })).toContain("from 0.0001 on");
-  });
-
   it("name the largest weight that the codec rounds to 0", () => {
     const input = inputOf([0, 1, 1, 1], small);
     input.grid.error = 0.00392;

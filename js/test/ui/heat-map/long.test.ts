@@ -8,8 +8,7 @@ import { TILE } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
-import { coverage, nothingInWords, sentence, sumInSight } from "../../../src/ui/heat-map/captions";
-import type { HeatMap } from "../../../src/ui/heat-map/marks";
+import { coverage, nothingInWords, sumInSight } from "../../../src/ui/heat-map/captions";
 import {
   composeGrid,
   Tiles,
@@ -17,7 +16,6 @@ import {
   tilesOf,
   wantedTiles,
 } from "../../../src/ui/heat-map/tiles";
-import { cellsCsv } from "../../../src/views/matrix/figure";
 import { FakeKernel } from "../../fakes";
 import { viewport } from "./viewports";
 
@@ -25,7 +23,6 @@ const COUNT = 131_072;
 
 const long = (state = {}, more = {}) =>
   viewport(COUNT, COUNT, state, { vectors: true, causal: true, ...more });
-const NEAR = long({ query_window: [60_000, 60_400], key_window: [30_000, 30_400] });
 
 /** Kernel whose tiles are exact up to level 4 (cells of 16 x 16 tokens), and estimated above. */
 class Kernel extends FakeKernel {
@@ -92,16 +89,6 @@ describe("tiles of a long matrix", () => {
     expect(kernel.asked).toHaveLength(4);
   });
 
-  it("are exact after zooming in, and estimates before", async () => {
-    const tiles = new Tiles(new Source(new Kernel()));
-    const [whole, ...others] = wantedTiles(NEAR);
-    await load(tiles, [whole as TileRequest]);
-    expect(composeGrid(NEAR, tiles)).toMatchObject({ missing: 0, fine: false, every: 256 });
-    await load(tiles, others);
-    const after = composeGrid(NEAR, tiles);
-    expect([after.missing, after.fine, after.every]).toEqual([0, true, undefined]);
-  });
-
   it("that are no longer visible are not requested again", async () => {
     const kernel = new Kernel();
     const controller = new AbortController();
@@ -124,28 +111,4 @@ describe("tiles of a long matrix", () => {
     await load(tiles, tilesOf(long()));
     expect(composeGrid(long(), tiles).missing).toBe(0);
   });
-
-  it("fill a moved window from the coarsest tile", async () => {
-    const tiles = new Tiles(new Source(new Kernel()));
-    await load(tiles, wantedTiles(NEAR));
-    const moved = long({ query_window: [100_000, 100_400], key_window: [9_000, 9_400] });
-    const grid = composeGrid(moved, tiles);
-    expect([grid.missing, grid.fine]).toEqual([0, false]);
-    // While the cells come from coarser tiles, the sentence names no strongest cell.
-    expect(sentence({ viewport: moved, grid, ...unpinned })).toBe(
-      "Layer 0, head 1. Loading finer cells.",
-    );
-  });
-});
-
-it.each([
-  [{}, "0.0000076294,4e-8"],
-  [{ every: 64 }, "0.000007629,"],
-])("the table has small weights, and no error for estimates: %j", (more, cells) => {
-  const layout = { viewport: viewport(2) };
-  const { queries, keys } = layout.viewport;
-  const values = Float32Array.of(7.62939e-6);
-  const grid = { rows: 1, columns: 1, values, error: 3e-8, largest: 1, ...more };
-  const picture = { layout, queries, keys, grid } as unknown as HeatMap;
-  expect(cellsCsv(picture).trim().endsWith(`,${cells}`)).toBe(true);
 });

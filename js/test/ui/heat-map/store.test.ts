@@ -65,12 +65,6 @@ beforeEach(async () => {
 const settled = (): Promise<void> => until(() => expect(store.current.value).toBe(true));
 const drawn = (): number => store.heatMap.value?.grid.values[0] as number;
 
-it("requests tiles, and a block only after pinning", () => {
-  expect(kernel.of("tile")).toHaveLength(1);
-  expect(kernel.of("block")).toHaveLength(0);
-  expect(drawn()).toBeCloseTo(weightOf(0), 6);
-});
-
 it("keeps the picture until new data arrives", async () => {
   kernel.held = (name) => name !== "describe";
   assign(state, { layer: 5 });
@@ -108,14 +102,6 @@ it("shows the error of the weight under the pointer", () => {
   const exact = { ...picture, grid: { ...picture.grid, error: 0 } };
   expect(hintOf(exact, at).rows[0]?.text).toBe("weight  0.12457, exact");
   expect(hintOf(picture, { row: 1, column: null }).title).toBe("“b”, query 1");
-});
-
-it("averages several heads in one tile", async () => {
-  assign(state, { heads: [] });
-  await settled();
-  expect(kernel.of("tile").slice(1)).toEqual([
-    expect.objectContaining({ heads: [0, 1], level: 0, pooled: "mean" }),
-  ]);
 });
 
 it("shows an error, and retries", async () => {

@@ -1,4 +1,3 @@
-import { signal } from "@preact/signals";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import {
   createHistory,
@@ -79,43 +78,18 @@ describe("a history", () => {
     expect(state.layer.value).toBe(1);
   });
 
-  it("ignores traits that are not choices", () => {
-    choose({ theme: "dark" });
-    expect(history.canUndo.value).toBe(false);
-    choose({ layer: 1 });
-    assign(state, { theme: "light" });
-    history.undo();
-    expect(state.theme.value).toBe("light");
-  });
-
-  it.each([
-    ...(["scores", "score_notes", "score_errors", "roles", "token_scores"] as const),
-    ...(["token_score_notes", "outcomes", "known_edges", "changed_run"] as const),
-  ])("leaves %s as Python set it last", (name) => {
+  it("leaves values that are not choices as they were set last", () => {
     const record = makeSignals<RecordState>(RECORD_DEFAULTS);
     const steps = createHistory(record, end.signal);
-    const roles = { self: { names: [["induction"]], labels: [[null]], ranks: [[1]] } };
+    const scores = { mine: { self: [[1]] } };
     steps.act();
-    assign(record, { [name]: roles });
+    assign(record, { scores, theme: "dark" });
     expect(steps.canUndo.value).toBe(false);
     assign(record, { layer: 1 });
-    assign(record, { [name]: { cross: roles.self } });
+    assign(record, { scores: { other: scores.mine } });
     steps.undo();
     expect(record.layer.value).toBe(0);
-    expect(record[name].value).toEqual({ cross: roles.self });
-  });
-
-  it("does not read unchanged values", () => {
-    const large = { toJSON: vi.fn(() => "many points") };
-    const steps = createHistory({ ...state, selected: signal(large) }, end.signal);
-    for (let layer = 1; layer < 4; layer++) {
-      vi.advanceTimersByTime(1000);
-      steps.act();
-      assign(state, { layer });
-    }
-    steps.undo();
-    expect(state.layer.value).toBe(2);
-    expect(large.toJSON).not.toHaveBeenCalled();
+    expect(record.scores.value).toEqual({ other: scores.mine });
   });
 
   it("keeps the last hundred steps", () => {
@@ -131,7 +105,7 @@ describe("the reader of a view", () => {
 
   beforeEach(() => {
     root = document.createElement("div");
-    root.innerHTML = '<div class="av-plot" tabindex="0"></div><input type="search">';
+    root.innerHTML = '<div class="av-plot" tabindex="0"></div>';
     document.body.append(root);
     plot = root.querySelector(".av-plot") as HTMLElement;
     followReader(root, history, end.signal, false);
@@ -165,33 +139,6 @@ describe("the reader of a view", () => {
     history.undo();
     expect(state.layer.value).toBe(0);
   });
-
-  it("undoes choices with Ctrl-Z and Cmd-Z on any keyboard layout", () => {
-    const outside = vi.fn();
-    document.body.addEventListener("keydown", outside, { signal: end.signal });
-    choose({ layer: 1 });
-    choose({ layer: 2 });
-    const redo = { code: "KeyZ", ctrlKey: true, shiftKey: true };
-    const undo = pressKey(plot, "z", { code: "KeyZ", ctrlKey: true });
-    expect([undo.defaultPrevented, state.layer.value]).toEqual([true, 1]);
-    pressKey(plot, "я", { code: "KeyZ", metaKey: true });
-    expect(state.layer.value).toBe(0);
-    pressKey(plot, "Z", redo);
-    expect(state.layer.value).toBe(1);
-    pressKey(plot, "Z", redo);
-    expect(state.layer.value).toBe(2);
-    // The view also stops the key if it has no step to redo, so the redo of the host does not run.
-    pressKey(plot, "Z", redo);
-    expect(outside).not.toHaveBeenCalled();
-  });
-
-  it("uses the undo of a text field inside the field", () => {
-    choose({ layer: 1 });
-    const field = root.querySelector("input");
-    const event = pressKey(field, "z", { code: "KeyZ", ctrlKey: true });
-    expect(event.defaultPrevented).toBe(false);
-    expect(state.layer.value).toBe(1);
-  });
 });
 
 it.each([
@@ -199,6 +146,9 @@ it.each([
   [{ key: "z", metaKey: true, shiftKey: true }, "redo"],
   [{ key: "z" }, null],
   [{ key: "z", ctrlKey: true, altKey: true }, null],
+  // On keyboards of other layouts, the key in the position of Z has another letter, and the letter
+  // Z may have another position.
+  [{ key: "я", code: "KeyZ", ctrlKey: true }, "undo"],
   [{ key: "w", code: "KeyZ", ctrlKey: true }, null],
 ] as const)("the meaning of %j is %j", (init, meaning) => {
   expect(historyKey(new KeyboardEvent("keydown", init))).toBe(meaning);

@@ -73,21 +73,6 @@ function open(kernel: Kernel, changed: Partial<RecordState> = {}, takeUp?: () =>
 describe("the record of a view", () => {
   useFakeClock();
 
-  it("sends a request once per required answer", async () => {
-    const kernel = new Kernel();
-    const { record, state } = open(kernel);
-    await until(() => expect(record.selection.value).not.toBeNull());
-    expect(kernel.asked).toHaveLength(1);
-    record.wantMaps();
-    await until(() => expect(record.maps.value).not.toBeNull());
-    state.token.value = 1;
-    state.heads.value = [1];
-    await pass(1000);
-    expect(kernel.asked).toHaveLength(2);
-    state.layer.value = 4;
-    await until(() => expect(kernel.asked).toHaveLength(3));
-  });
-
   it("switches to a new record and its traits in one step", async () => {
     const kernel = new Kernel();
     const takeUp = vi.fn(() => {
