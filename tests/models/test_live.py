@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from attnviz import AttentionRecord, HeadView, NeuronView, demos, show_head_view
 from attnviz.extraction import extract
@@ -35,8 +34,24 @@ def at_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_extraction, "_MAX_SHARE", math.inf)
 
 
-def never() -> bool:
-    return False
+def generated(
+    model: Any,
+    generate: Any = COUNT,
+    is_stopped: Callable[[list[AttentionRecord]], bool] | None = None,
+) -> tuple[AttentionRecord, list[AttentionRecord]]:
+    """Return the final record of a live generation, and the records that it showed.
+
+    `is_stopped` gets the records shown so far.
+    """
+    shown: list[AttentionRecord] = []
+    record = extract_live(
+        model,
+        IDS,
+        generate=generate,
+        show=lambda partial, _: shown.append(partial),
+        is_stopped=lambda: is_stopped is not None and is_stopped(shown),
+    )
+    return record, shown
 
 
 @pytest.mark.usefixtures("at_each_token")
@@ -44,20 +59,12 @@ def never() -> bool:
 def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> None:
     model = make_model(name)
     before = state_of([model])
-    reports: list[tuple[AttentionRecord, int | None]] = []
-    record = extract_live(
-        model,
-        IDS,
-        generate=COUNT,
-        show=lambda *args: reports.append(args),
-        is_stopped=never,
-    )
+    record, shown = generated(model)
     assert state_of([model]) == before
-    assert [most for _, most in reports] == [COUNT] * len(reports)
-    for count, (partial, _) in enumerate(reports, 1):
+    for count, partial in enumerate(shown, 1):
         assert_same(partial, extract(model, IDS, generate=count))
     # The last record is the final one. It is not extracted again.
-    assert record is reports[-1][0]
+    assert record is shown[-1]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,6 @@ def test_extraction_takes_a_limited_share_of_the_time_and_pauses(
     now = 0.0
     model = make_model("gpt2")
     monkeypatch.setattr(live_extraction, "time", SimpleNamespace(monotonic=lambda: now))
-    shown_at: list[int] = []
 
     def forward(_module: Any, _args: Any, options: dict[str, Any]) -> None:
         nonlocal now
@@ -88,55 +94,24 @@ def test_extraction_takes_a_limited_share_of_the_time_and_pauses(
         now += seconds_per_token if options.get("use_cache") else seconds_per_extraction
 
     model.register_forward_pre_hook(forward, with_kwargs=True)
-    extract_live(
-        model,
-        IDS,
-        generate=num_tokens,
-        show=lambda record, _: shown_at.append(len(record.tokens.predictions)),
-        is_stopped=never,
-    )
-    assert shown_at == extracted_at
+    _, shown = generated(model, num_tokens)
+    assert [len(record.tokens.predictions) for record in shown] == extracted_at
 
 
 @pytest.mark.usefixtures("at_each_token")
 def test_a_search_with_beams_shows_its_end() -> None:
     model = make_model("gpt2")
     settings = {"max_new_tokens": COUNT, "num_beams": 2, "do_sample": False}
-    records: list[AttentionRecord] = []
-    record = extract_live(
-        model,
-        IDS,
-        generate=settings,
-        show=lambda partial, _: records.append(partial),
-        is_stopped=never,
-    )
-    assert not records
+    record, shown = generated(model, settings)
+    assert not shown
     assert_same(record, extract(model, IDS, generate=settings))
 
 
 @pytest.mark.usefixtures("at_each_token")
 def test_a_stopped_generation_keeps_its_tokens() -> None:
     model = make_model("gpt2")
-    records: list[AttentionRecord] = []
-    record = extract_live(
-        model,
-        IDS,
-        generate=COUNT,
-        show=lambda partial, _: records.append(partial),
-        is_stopped=lambda: len(records) == 3,
-    )
+    record, _ = generated(model, is_stopped=lambda shown: len(shown) == 3)
     assert_same(record, extract(model, IDS, generate=3))
-
-
-def test_several_prompts_are_refused() -> None:
-    with pytest.raises(ValueError, match="inputs has 2 prompts"):
-        extract_live(
-            make_model("gpt2"),
-            torch.cat([IDS, IDS]),
-            generate=2,
-            show=lambda *_: None,
-            is_stopped=never,
-        )
 
 
 class Steps:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 
 import attnviz
@@ -42,12 +41,6 @@ def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
     return numbers
 
 
-def merging(numbers: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a matrix (words, tokens) that is 1 where the token belongs to the word."""
-    flags: NDArray[np.bool_] = np.unique(numbers)[:, None] == numbers
-    return flags.astype(np.float64)
-
-
 @torch.no_grad()
 def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     checkpoint: tuple[Any, Any],
@@ -56,6 +49,7 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     record = attnviz.extract(model, (TEXT, SECOND), tokenizer=tokenizer)
     merged = record.merge_words()
 
+    # Number of the word of each token, and the texts of the words.
     numbers, texts = [0], ["[CLS]"]
     for text in (TEXT, SECOND):
         encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -73,51 +67,34 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     second = texts.index("[SEP]") + 1
     assert merged.tokens.sequence[second:-1] == (1,) * (len(texts) - second - 1)
 
-    matrix = merging(np.array(numbers))
+    # 1 where the token of the column belongs to the word of the row.
+    belongs = (np.unique(numbers)[:, None] == np.array(numbers)).astype(np.float64)
     own = model(**tokenizer(TEXT, SECOND, return_tensors="pt"), output_attentions=True).attentions
     for layer, weights in enumerate(own):
-        expected = (matrix / matrix.sum(1, keepdims=True)) @ weights[0].numpy() @ matrix.T
-        computed = merged.stack().weights(layer=layer)
+        expected = (belongs / belongs.sum(1, keepdims=True)) @ weights[0].numpy() @ belongs.T
         # A weight between words is a sum over the tokens of one word. The longest word has the most
         # terms.
-        off = matrix.sum(1).max() * forwards_error(record)
-        np.testing.assert_allclose(computed, expected, atol=off)
-        np.testing.assert_allclose(computed.sum(-1), 1, atol=1e-5)
+        tolerance = belongs.sum(1).max() * forwards_error(record)
+        np.testing.assert_allclose(merged.stack().weights(layer=layer), expected, atol=tolerance)
 
 
-def test_a_batch_of_ids_has_the_words_of_its_texts(checkpoint: tuple[Any, Any]) -> None:
-    model, tokenizer = checkpoint
-    batch = tokenizer([TEXT, SECOND], return_tensors="pt", padding=True)
-    records = attnviz.extract(model, batch, tokenizer=tokenizer)
-    for text, record in zip((TEXT, SECOND), records, strict=True):
-        alone = attnviz.extract(model, text, tokenizer=tokenizer)
-        assert record.tokens.words == alone.tokens.words
-        np.testing.assert_allclose(
-            record.merge_words().to_numpy()[2], alone.merge_words().to_numpy()[2], atol=1e-5
+def test_a_decoder_has_words_of_texts_answers_and_chats(byte_tokenizer: Any) -> None:
+    def merged(inputs: Any, **options: Any) -> AttentionRecord:
+        record: Any = attnviz.extract(
+            make_model("gpt2"), inputs, tokenizer=byte_tokenizer, **options
         )
+        words: AttentionRecord = record.merge_words()
+        return words
 
-
-def test_a_byte_level_decoder_keeps_its_tokenizers_words(byte_tokenizer: Any) -> None:
-    model = make_model("gpt2")
-    record = attnviz.extract(model, "The tired animal didn't sit.", tokenizer=byte_tokenizer)
-    merged = record.merge_words()
-    ids = byte_tokenizer("The tired animal didn't sit.")["input_ids"]
-    assert attnviz.extract(model, ids, tokenizer=byte_tokenizer).tokens == record.tokens
+    record = merged("The tired animal didn't sit.")
     # GPT-2's tokenizer splits before an apostrophe and before punctuation.
-    assert merged.tokens.text == ("The", "·tired", "·animal", "·didn", "'t", "·sit", ".")
-    assert merged.stack().causal
-
-
-def test_an_answer_and_a_chat_have_words(byte_tokenizer: Any) -> None:
-    model = make_model("gpt2")
-    record = attnviz.extract(
-        model, "The unsaid.", target=" undone dogs.", tokenizer=byte_tokenizer
-    ).merge_words()
-    assert record.tokens.text == ("The", "·unsaid", ".", "·undone", "·dogs", ".")
-    assert record.tokens.sequence == (0, 0, 0, 1, 1, 1)
-    messages = [{"role": "user", "content": "hello undone dogs"}]
-    chat = attnviz.extract(model, messages, tokenizer=byte_tokenizer).merge_words()
-    assert chat.tokens.text == ("<s>", "<|user|>", "hello", "·undone", "·dogs", "</s>")
+    assert record.tokens.text == ("The", "·tired", "·animal", "·didn", "'t", "·sit", ".")
+    assert record.stack().causal
+    answered = merged("The unsaid.", target=" undone dogs.").tokens
+    assert answered.text == ("The", "·unsaid", ".", "·undone", "·dogs", ".")
+    assert answered.sequence == (0, 0, 0, 1, 1, 1)
+    chat = merged([{"role": "user", "content": "hello undone dogs"}]).tokens
+    assert chat.text == ("<s>", "<|user|>", "hello", "·undone", "·dogs", "</s>")
 
 
 def test_the_stacks_of_an_encoder_decoder_have_words(piece_tokenizer: Any) -> None:
@@ -152,17 +129,14 @@ def unsplit_tokenizer() -> Any:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
 
 
-def test_a_tokenizer_without_word_splitting_is_not_one_word(
-    unsplit_tokenizer: Any,
-) -> None:
+def test_a_tokenizer_without_word_splitting_is_not_one_word(unsplit_tokenizer: Any) -> None:
     encoded = unsplit_tokenizer("The animal l·l sat.", return_tensors=None)
     assert set(encoded.word_ids()) == {0}
     for encoding in (encoded.encodings[0], None):
         tokens = display_tokens(
             encoded["input_ids"], tokenizer=unsplit_tokenizer, encoding=encoding
         )
-        weights = np.eye(len(tokens))[None]
-        merged = AttentionRecord.from_weights([weights], tokens).merge_words()
+        merged = AttentionRecord.from_weights([np.eye(len(tokens))[None]], tokens).merge_words()
         # A middle dot in the text is not a space.
         assert merged.tokens.text == ("·The", "·animal", "·l·l", "·sat.")
 

@@ -92,26 +92,13 @@ def _formula_of_a_head(logits: torch.Tensor) -> None:
     logits[:, 2] = torch.where(logits[:, 2].isinf(), -torch.inf, torch.tanh(logits[:, 2]))
 
 
-def _temperature_of_a_head(logits: torch.Tensor) -> None:
-    logits[:, 3] *= 1.05
-
-
-def _two_rows_of_a_head(logits: torch.Tensor) -> None:
-    logits[:, 1, [5, 17]] *= 0.5
-
-
 def _a_row_without_its_mask(logits: torch.Tensor) -> None:
     row = logits[:, :, 13]
     row[row.isinf()] = 0
 
 
-def _another_window(logits: torch.Tensor) -> None:
-    positions = torch.arange(LENGTH)
-    logits[:, :, positions[:, None] - positions == WINDOW] = 0
-
-
-def _one_example(logits: torch.Tensor) -> None:
-    logits[1, 0] *= 1.5
+def _one_row_of_one_example(logits: torch.Tensor) -> None:
+    logits[1, 0, 5] *= 1.05
 
 
 @pytest.mark.parametrize("call", [0, 1])
@@ -119,11 +106,8 @@ def _one_example(logits: torch.Tensor) -> None:
     "change",
     [
         _formula_of_a_head,
-        _temperature_of_a_head,
-        _two_rows_of_a_head,
         _a_row_without_its_mask,
-        _another_window,
-        _one_example,
+        _one_row_of_one_example,
     ],
 )
 def test_functions_that_differ_in_one_call_are_refused(
@@ -133,15 +117,9 @@ def test_functions_that_differ_in_one_call_are_refused(
         extracted(model, own, change, call)
 
 
-@pytest.mark.parametrize("number", [0, 1, 3])
+@pytest.mark.parametrize("number", [0, 3])
 def test_one_window_that_differs_is_refused(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {
-        "image_size": 32,
-        "embed_dim": 24,
-        "depths": [2],
-        "num_heads": [2],
-        "window_size": 4,
-    }
+    config = {"image_size": 32, "embed_dim": 24, "depths": [2], "num_heads": [2], "window_size": 4}
     model = built("SwinModel", config, implementation="eager")
     pixels = {"pixel_values": torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(2))}
     file: Any = sys.modules[type(model).__module__]

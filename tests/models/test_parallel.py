@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from attnviz import extract
 from models.processes import IDS
+from models.tiny import SIZE, built
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,46 +30,30 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        intermediate_size=64,
-        vocab_size=100,
-    )
-    model = transformers.LlamaForCausalLM(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "q_proj" in name or "k_proj" in name:
-                parameter.mul_(8)
     folder = tmp_path_factory.mktemp("divided") / "llama"
-    model.save_pretrained(folder)
+    settings = {**SIZE, "hidden_size": 64, "num_attention_heads": 8, "num_key_value_heads": 4}
+    built("LlamaForCausalLM", {**settings, "vocab_size": 100}).save_pretrained(folder)
     return folder
 
 
-def start(model_folder: Path) -> None:
-    """Run `processes.py` in two processes until both end."""
-    script = Path(__file__).parent / "processes.py"
+@pytest.fixture(scope="module")
+def results(model_folder: Path) -> Callable[[str], Any]:
+    """Run `processes.py` in two processes.
+
+    Return a function that returns a case's result in each process: an error or weights.
+    """
+    out = model_folder.parent
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    ran = subprocess.run(
-        [*command, str(script), str(model_folder), str(model_folder.parent)],
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "ignore"},
+    path = os.pathsep.join(filter(None, sys.path))
+    ended = subprocess.run(
+        [*command, str(Path(__file__).parent / "processes.py"), str(model_folder), str(out)],
+        env=os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         timeout=150,
         check=False,
     )
-    assert ran.returncode == 0, ran.stderr[-4000:]
-
-
-@pytest.fixture(scope="module")
-def results(model_folder: Path) -> Callable[[str], Any]:
-    """Return a function that returns a case's result in each process: an error or weights."""
-    out = model_folder.parent
-    start(model_folder)
+    assert ended.returncode == 0, ended.stderr[-4000:]
     outcomes = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
     def of_case(name: str) -> Any:
@@ -94,45 +80,30 @@ def own(model_folder: Path) -> NDArray[np.float32]:
     return weights
 
 
+HEADS = "model: its attention heads are split across 2.*without tp_plan.*device_map='auto'"
+TOKENS = "model: it runs in context parallel.*outside of context_parallel"
+
+
 @pytest.mark.parametrize(
-    "case",
+    ("case", "error"),
     [
-        "tensor_parallel",
-        "tensor_parallel_by_torch",
-        "tensor_parallel_of_plain_tensors",
-        "tensor_parallel_and_fsdp",
+        ("tensor_parallel", HEADS),
+        ("tensor_parallel_by_torch", HEADS),
+        ("tensor_parallel_of_plain_tensors", HEADS),
+        ("tensor_parallel_and_fsdp", HEADS),
+        ("context_parallel", TOKENS),
+        ("context_parallel_whole_text", TOKENS),
+        ("pipeline_parallel", "model: its layers are split across processes.*without tp_plan"),
     ],
 )
-def test_divided_heads_are_refused(results: Callable[[str], Any], case: str) -> None:
-    both = results(case)
-    assert len(both) == 2
-    for message in both:
+def test_divided_heads_tokens_and_layers_are_refused(
+    results: Callable[[str], Any], case: str, error: str
+) -> None:
+    messages = results(case)
+    assert len(messages) == 2
+    for message in messages:
         assert isinstance(message, str), message.shape
-        assert message.startswith(
-            "NotImplementedError: model: its attention heads are split across 2"
-        )
-        assert "without tp_plan" in message
-        assert "device_map='auto'" in message
-
-
-@pytest.mark.parametrize("case", ["context_parallel", "context_parallel_whole_text"])
-def test_divided_tokens_are_refused(results: Callable[[str], Any], case: str) -> None:
-    both = results(case)
-    assert len(both) == 2
-    for message in both:
-        assert isinstance(message, str), message.shape
-        assert message.startswith("NotImplementedError: model: it runs in context parallel")
-        assert "outside of context_parallel" in message
-
-
-def test_divided_layers_are_refused(results: Callable[[str], Any]) -> None:
-    both = results("pipeline_parallel")
-    assert len(both) == 2
-    for message in both:
-        assert message.startswith(
-            "NotImplementedError: model: its layers are split across processes"
-        )
-        assert "without tp_plan" in message
+        assert re.match(f"NotImplementedError: {error}", message, re.DOTALL)
 
 
 @pytest.mark.parametrize("case", ["after_context_parallel", "fsdp", "ddp", "ddp_alone"])
