@@ -54,8 +54,12 @@ front-end: environment
 demo: environment
 	.venv/bin/attnviz demo -o head_view.html
 
+# Two processes, because many tests wait for a browser or a kernel. tests/conftest.py divides the
+# tests. A browser test that fails runs a second time and is named at the end.
+WORKERS := -n 2 --second-try --junitxml=test-results/pytest.xml
+
 test: checks
-	$(VENV_PYTHON) scripts/run_tests.py
+	$(VENV_PYTHON) -m pytest $(WORKERS) -m "not slow"
 
 # A separate environment (.hosts) with programs that show exported pages, for the slow tests.
 .hosts/installed: constraints-hosts.txt | test-environment
@@ -69,12 +73,16 @@ ready-for-slow-tests: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --others
 	$(VENV_PYTHON) scripts/mutants.py --check
 
+# In the environment avx2, because all other runs use the instructions of the local processor.
 test-sample: ready-for-slow-tests
-	$(VENV_PYTHON) scripts/run_tests.py --sample
+	$(VENV_PYTHON) scripts/processors.py avx2 $(WORKERS) --slow-sample=$$(git rev-parse HEAD)
 
-# `make test-all SEED=1` shuffles the tests.
+# `make test-all SEED=1` shuffles the tests and generates new examples. The same seed reproduces a
+# failure.
+SHUFFLED = --random-order-bucket=module --random-order-seed=$(SEED) \
+	--hypothesis-profile=random --hypothesis-seed=$(SEED)
 test-all: ready-for-slow-tests
-	$(VENV_PYTHON) scripts/run_tests.py --all $(if $(SEED),--seed=$(SEED))
+	$(VENV_PYTHON) -m pytest $(WORKERS) $(if $(SEED),$(SHUFFLED))
 
 # The quick checks come first. mypy uses only one core, so Vitest runs at the same time.
 checks: test-environment

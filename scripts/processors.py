@@ -2,7 +2,7 @@
 
     python scripts/processors.py              all environments, one after the other
     python scripts/processors.py avx2         one environment
-    python scripts/processors.py avx2 tests/unit/server
+    python scripts/processors.py avx2 tests/unit/server    with arguments of pytest
 
 The order in which torch adds numbers depends on the processor and the number of threads. Therefore
 sums differ in their last digits. An environment here is a set of environment variables that select
@@ -56,13 +56,11 @@ def numerical_files() -> list[Path]:
     )
 
 
-def run(name: str, paths: list[str]) -> int:
-    """Run the tests of `paths` in one environment and return the exit status of pytest."""
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
-    report = f"--junitxml={ROOT / 'test-results' / f'processors-{name}.xml'}"
+def run(name: str, arguments: list[str]) -> int:
+    """Run pytest in one environment and return its exit status."""
     print(f"{name}: {ENVIRONMENTS[name]}", flush=True)
     return subprocess.run(
-        [*command, report, *paths],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=ROOT,
         env=os.environ | settings(name),
         check=False,
@@ -72,9 +70,9 @@ def run(name: str, paths: list[str]) -> int:
 def main(arguments: list[str]) -> int:
     """Run tests in the named environments, or in all. Return the number of failed runs."""
     names = [argument for argument in arguments if argument in ENVIRONMENTS] or list(ENVIRONMENTS)
-    paths = [argument for argument in arguments if argument not in ENVIRONMENTS]
-    paths = paths or [str(path) for path in numerical_files()]
-    failed = [name for name in names if run(name, paths)]
+    options = [argument for argument in arguments if argument not in ENVIRONMENTS]
+    options = options or ["-q", "-m", "not slow", *map(str, numerical_files())]
+    failed = [name for name in names if run(name, options)]
     print(f"failed: {', '.join(failed) or 'none'}")
     return len(failed)
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options of this repository."""
     parser.addoption("--second-try", action="store_true", help="run failed browser tests again")
     parser.addoption(
-        "--slow-only-in", metavar="FILES", help="run slow tests only in these files: a.py,b.py"
+        "--slow-sample", metavar="SEED", help="run slow tests only in a quarter of the files"
     )
     parser.addoption(
         "--stuck-after",
@@ -73,9 +74,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Record slow tests and second tries in the report, which scripts read."""
-    if item.get_closest_marker("slow"):
-        item.user_properties.append(("slow", item.nodeid))
+    """Record second tries in the report, which `scripts/tally.py` reads."""
     if getattr(item, "execution_count", 1) > 1:
         item.user_properties.append(("second_try", item.nodeid))
 
@@ -103,11 +102,45 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
         if not torch.cuda.is_available():
             _deselect(config, items, gpu)
-    files = config.getoption("slow_only_in")
-    if files is not None:
-        slow = {item.nodeid for item in items if item.get_closest_marker("slow")}
-        wanted = set(files.split(","))
-        _deselect(config, items, {name for name in slow if name.partition("::")[0] not in wanted})
+    seed = config.getoption("slow_sample")
+    if seed is not None:
+        # Files are chosen as wholes, because the slow tests of a file often share a notebook.
+        _deselect(
+            config,
+            items,
+            {
+                item.nodeid
+                for item in items
+                if item.get_closest_marker("slow") and not _in_sample(file_of(item), seed)
+            },
+        )
+
+
+def file_of(item: pytest.Item) -> str:
+    """Return the path of a test's file, as in the names of pytest."""
+    return item.nodeid.partition("::")[0]
+
+
+def _in_sample(file: str, seed: str) -> bool:
+    """Return whether a file is in the sample, which has about a quarter of the files."""
+    return zlib.crc32(f"{seed}{file}".encode()) % 4 == 0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run a file in one worker, because its tests share fixtures.
+
+    All files with JupyterLab run in the same worker, because they share its server.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            text = (config.rootpath / file).read_text(encoding="utf-8")
+            return "JupyterLab" if "JupyterLab" in text else file
+
+    return FileScheduling(config, log)
 
 
 @pytest.fixture(scope="module", autouse=True)

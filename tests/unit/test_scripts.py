@@ -14,12 +14,12 @@ import pytest
 import attnviz
 import front_end
 import mutants
-import run_tests
 import tally
 from attnviz.pages.image import INSTALL_BROWSER
 
 SCRIPTS = Path(front_end.__file__).parent
 SOURCE = Path(attnviz.__file__).parents[1]
+TESTS = Path(__file__).parents[1]
 
 
 def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
@@ -100,7 +100,7 @@ def run_here(
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=.", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(run_tests.TESTS)])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(TESTS)])},
         capture_output=True,
         text=True,
         check=False,
@@ -109,7 +109,7 @@ def run_here(
     )
 
 
-CONFTEST = (run_tests.TESTS / "conftest.py").read_text(encoding="utf-8")
+CONFTEST = (TESTS / "conftest.py").read_text(encoding="utf-8")
 ONCE = """
 from pathlib import Path
 
@@ -131,7 +131,7 @@ def test_a_failed_browser_test_runs_again_and_is_named(
 ) -> None:
     files = {
         "tests/conftest.py": CONFTEST,
-        "tests/browser/conftest.py": (run_tests.TESTS / "browser/conftest.py").read_text("utf-8"),
+        "tests/browser/conftest.py": (TESTS / "browser/conftest.py").read_text("utf-8"),
         "tests/browser/test_once.py": ONCE,
         "tests/browser/test_always.py": ALWAYS,
         "tests/unit/test_unit.py": ONCE,
@@ -195,7 +195,11 @@ SLOW = """
 import pytest
 
 @pytest.mark.slow
-def test_slow():
+def test_first():
+    pass
+
+@pytest.mark.slow
+def test_second():
     pass
 
 def test_quick():
@@ -203,39 +207,44 @@ def test_quick():
 """
 
 
-def test_slow_tests_run_only_in_the_files_of_the_sample(tmp_path: Path) -> None:
-    files = {f"test_{number}.py": SLOW for number in range(3)}
-    options = ("--slow-only-in=test_0.py,test_2.py", "--collect-only", "-q")
+def test_a_sample_has_the_slow_tests_of_about_a_quarter_of_the_files(tmp_path: Path) -> None:
+    files = {f"test_{number}.py": SLOW for number in range(24)}
+    options = ("--slow-sample=seed", "--collect-only", "-q")
     output = run_here(tmp_path, {"conftest.py": CONFTEST, **files}, *options).stdout
-    assert re.findall(r"(\d)\.py::test_(\w+)", output) == [
-        ("0", "slow"), ("0", "quick"), ("1", "quick"), ("2", "slow"), ("2", "quick")
-    ]  # fmt: skip
+    assert output.count("test_quick") == len(files)
+    first, second = (
+        re.findall(rf"(\S+)::{name}", output) for name in ("test_first", "test_second")
+    )
+    assert first == second
+    # 6 files are expected. Five standard deviations of a binomial distribution are 11.
+    assert 0 < len(first) < 17
 
 
-def test_a_sample_is_about_a_quarter_of_the_files() -> None:
-    names = [f"test_{number}.py" for number in range(240)]
-    sample = run_tests.sample(names, "seed")
-    # 60 are expected. Five standard deviations of a binomial distribution are 34.
-    assert 26 < len(sample) < 94
-    assert sample != run_tests.sample(names, "other seed")
+IN_WORKER = """
+import os
+from pathlib import Path
+
+def test_first():
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    Path(__file__).with_suffix(".first").write_text(worker)
+
+def test_second():
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    Path(__file__).with_suffix(".second").write_text(worker)
+"""
 
 
-def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
-    names = run_tests.files()
-    assert set(names) == {
-        path.relative_to(run_tests.TESTS).as_posix()
-        for path in run_tests.TESTS.rglob("test_*.py")
-        if "package" not in path.parts
-    }
-    together = [name for name in names if run_tests.share_a_server(name)]
-    halves = run_tests.halves(names, {}, together)
-    assert sorted([*halves[0], *halves[1]]) == sorted(names)
-    for half in halves:
-        assert half == [name for name in names if name in half]
-        assert not set(together) & set(half) or set(together) <= set(half)
-    # Halves take about equal time, and "b" and "e" stay together.
-    seconds = {"a": 9.0, "b": 1.0, "c": 5.0, "d": 5.0, "e": 1.0}
-    assert run_tests.halves("abcde", seconds, "be") == (["a", "b", "e"], ["c", "d"])
+def test_a_file_and_all_files_with_jupyterlab_run_in_one_worker(tmp_path: Path) -> None:
+    files = {f"test_{number}.py": IN_WORKER for number in range(4)}
+    files |= {f"test_lab_{number}.py": f"# JupyterLab\n{IN_WORKER}" for number in range(2)}
+    answer = run_here(tmp_path, {"conftest.py": CONFTEST, **files}, "-n", "2")
+    assert "12 passed" in answer.stdout
+    workers = {path.name: path.read_text() for path in tmp_path.glob("test_*.[fs]*")}
+    assert set(workers.values()) == {"gw0", "gw1"}
+    for name in files:
+        stem = name.removesuffix(".py")
+        assert workers[f"{stem}.first"] == workers[f"{stem}.second"]
+    assert workers["test_lab_0.first"] == workers["test_lab_1.first"]
 
 
 @pytest.mark.parametrize(
