@@ -442,7 +442,7 @@ def _embed_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
     embedded = []
     for done, (stack, layer) in enumerate(layers):
         steps = encode_maps(stack, layer, MAP_SIZE)
-        encoded, sampled, _ = yield from scale_progress(steps, "maps", done, len(layers))
+        encoded, sampled, _ = yield from scale_progress(steps, "thumbnails", done, len(layers))
         header = {"stack": stack.name, "layer": layer} | encoded.header()
         sampling = {} if sampled is None else {"sampled": sampled}
         embedded.append(header | sampling | {"data": packed(encoded.data)})

@@ -258,7 +258,7 @@ class Encoder:
             if name in _IDS
             else tensor_of(name, value)
             for name, value in mapping.items()
-            if not _replaces_tokens(name, value)
+            if not _is_unused_cache(name, value)
         }
         if not arguments:
             raise ValueError("inputs: the encoded batch is empty. Pass a tokenizer's output.")
@@ -436,10 +436,10 @@ class Encoder:
         )
 
 
-def _replaces_tokens(name: str, value: Any) -> bool:
-    """Whether an argument is a cache or an encoder output, which can replace tokens.
+def _is_unused_cache(name: str, value: Any) -> bool:
+    """Whether an argument is a cache of earlier tokens or an encoder output, with the value None.
 
-    Raise ValueError if it is one of these and not None.
+    Raise ValueError if it has another value, because it would replace tokens.
     """
     if name not in (*CACHES, "encoder_outputs"):
         return False
