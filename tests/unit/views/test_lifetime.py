@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,6 +67,13 @@ class Kernel:
         """Return the numbers of the views that are not freed, or whose record is not freed."""
         return list(self.evaluate("alive()"))
 
+    def expect_alive(self, numbers: list[int]) -> None:
+        """Wait until only these views are alive: the kernel's threads may still use others."""
+        end = time.monotonic() + SECONDS
+        while self.alive() != numbers and time.monotonic() < end:
+            time.sleep(0.05)
+        assert self.alive() == numbers
+
     def num_widgets(self) -> int:
         """Return the number of widgets that ipywidgets holds, without those held weakly."""
         count = "sum(type(widget) is not weakref.ProxyType for widget in _instances.values())"
@@ -111,69 +119,75 @@ def test_a_cell_that_runs_again_frees_the_last_view(kernel: Kernel, code: str) -
     # More often than the number of results that IPython stores.
     for number in range(5):
         kernel.run("cell", code)
-        assert kernel.alive() == [number]
+        kernel.expect_alive([number])
     assert kernel.num_widgets() == 1
     assert kernel.evaluate("len(comm.get_comm_manager().comms)") == 2
     kernel.run("cell", "view = None")
-    assert (kernel.alive(), kernel.num_widgets()) == ([], 0)
+    kernel.expect_alive([])
+    assert kernel.num_widgets() == 0
 
 
 def test_a_view_in_a_variable_lives_and_can_be_shown_again(kernel: Kernel) -> None:
     kernel.run("cell", f"kept = {LAST}\nkept")
     kernel.run("other", "0")
-    assert (kernel.alive(), kernel.num_widgets()) == ([0], 1)
+    kernel.expect_alive([0])
+    assert kernel.num_widgets() == 1
     kernel.run("cell", "None")
-    assert (kernel.alive(), kernel.num_widgets()) == ([0], 0)
+    kernel.expect_alive([0])
+    assert kernel.num_widgets() == 0
     kernel.run("other", "kept")
     assert kernel.evaluate(IS_OPEN)
     # The output history holds the view until the cell that made it, "cell", runs again.
     kernel.run("other", "del kept")
-    assert kernel.alive() == [0]
+    kernel.expect_alive([0])
     kernel.run("cell", "None")
-    assert kernel.alive() == []
+    kernel.expect_alive([])
 
 
 def test_a_view_lives_as_long_as_the_box_that_contains_it(kernel: Kernel) -> None:
     kernel.run("cell", f"kept = ipywidgets.HBox([{LAST}])")
     kernel.run("cell", "None")
-    assert kernel.alive() == [0]
+    kernel.expect_alive([0])
     kernel.run("other", "ipywidgets.Box.close(kept)")
     kernel.run("other", "kept = None")
-    assert kernel.alive() == []
+    kernel.expect_alive([])
 
 
 def test_notebooks_without_cell_ids_keep_views(kernel: Kernel) -> None:
     kernel.run(None, LAST)
     kernel.run(None, LAST)
-    assert kernel.alive() == [0, 1]
+    kernel.expect_alive([0, 1])
 
 
 def test_only_views_are_removed_from_the_history(kernel: Kernel) -> None:
     kernel.run("number", "40 + 2")
     kernel.run("cell", LAST)
     kernel.run("cell", "None")
-    assert kernel.alive() == []
+    kernel.expect_alive([])
     assert kernel.evaluate("42 in Out.values()")
 
 
 def test_a_comm_that_a_browser_closes_ends_its_view(kernel: Kernel) -> None:
     kernel.run("cell", LAST)
     kernel.close_comm(0)
-    assert (kernel.alive(), kernel.num_widgets()) == ([], 0)
+    kernel.expect_alive([])
+    assert kernel.num_widgets() == 0
     kernel.run("cell", f"kept = {LAST}")
     kernel.close_comm(1)
-    assert (kernel.alive(), kernel.num_widgets()) == ([1], 0)
+    kernel.expect_alive([1])
+    assert kernel.num_widgets() == 0
     kernel.run("other", "display(kept)")
     assert kernel.evaluate(IS_OPEN)
     # The view ends with the cell that opened it again.
     kernel.run("other", "kept = None")
-    assert kernel.alive() == []
+    kernel.expect_alive([])
 
 
 def test_a_closed_view_is_freed(kernel: Kernel) -> None:
     kernel.run("cell", f"view = {LAST}\nview")
     kernel.run("other", "view.close(); view.close(); del view")
-    assert (kernel.alive(), kernel.num_widgets()) == ([], 0)
+    kernel.expect_alive([])
+    assert kernel.num_widgets() == 0
 
 
 AT_THE_END = """
