@@ -12,17 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
 
 import attnviz as av
 from attnviz.pages import encoding as choice
 from attnviz.pages import limits
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.server.codec import Encoded, decode
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
-from unit.formulas import equal_cells
-from unit.long_records import alike, long_record
+from unit.long_records import alike
 from unit.page_data import data_of, decode_sparse, no_page_of_all, shown
 from unit.records import (
     captured_record,
@@ -66,16 +63,6 @@ def test_the_limit_grows_with_the_text(tokens: int, max_mb: float) -> None:
     assert causal <= ahead <= 2 * max_mb * MB
 
 
-def test_a_long_text_is_embedded_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two of twelve layers get a sixth of the bytes of all layers.
-    monkeypatch.setattr(limits, "FULL_BYTES", 300_000)
-    record = long_record(1024, layers=2, heads=12, key_heads=12)
-    page = HeadView(record).to_html()
-    assert 0.9 * 10 * MB / 6 < len(page.encode()) <= 10 * MB / 6
-    embedded = data_of(page)["embedded"]
-    assert embedded["form"] == "strongest"
-
-
 @pytest.mark.parametrize(
     "make",
     [captured_record, encoder_decoder_record, partial(difference_record, 40, with_side=True)],
@@ -115,20 +102,6 @@ def test_reported_errors_are_true(
         assert report["covered"] >= 0.95
     else:
         assert (report["covered"], report["error"] >= error) == (1.0, True)
-
-
-def test_small_maps_of_signed_numbers_show_the_largest_number_of_each_cell(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(choice, "_POOLED_WEIGHTS", 0)
-    record = difference_record(40)
-    data = data_of(HeadView(record).to_html())
-    for pooled, layer in zip(data["maps"], record.stack().layers, strict=True):
-        header = {name: pooled[name] for name in ("shape", "encoding", "maximum", "error")}
-        packed_cells = zlib.decompress(base64.b64decode(pooled["data"]))
-        numbers = record.stack().weights(layer=layer)
-        for head, cells in enumerate(decode(Encoded(**header, data=packed_cells))):
-            assert_allclose(cells, equal_cells(numbers[head], 32), atol=pooled["error"])
 
 
 def test_the_fewest_keys_that_cover_enough() -> None:

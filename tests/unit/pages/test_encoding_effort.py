@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ import torch
 
 import attnviz as av
 from attnviz.pages import encoding, html
-from attnviz.pages import vectors as embedded_vectors
 from attnviz.pages.strongest import Cut, Sweep
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.rows import sample_queries
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
@@ -163,38 +163,18 @@ def test_rounding_is_measured_on_some_queries_of_a_long_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(html, "MAX_MEASURED", 2 * 3 * 500 * 500 - 1)
-    monkeypatch.setattr(embedded_vectors, "MAX_EXACT_BYTES", 0)
+    monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
     record = long_record(500, layers=2, heads=3, key_heads=1, head_dim=16)
-    rows: list[int] = []
-    logits = QueryKeyAttention.shared_logits
-
-    def counted(self: QueryKeyAttention, heads: Any, which: Any, columns: Any = None) -> Any:
-        if self.queries.dtype == torch.float16 and isinstance(which, torch.Tensor):
-            rows.extend(which.tolist())
-        return logits(self, heads, which, columns)
-
-    monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
-    data = data_of(NeuronView(record).to_html())["vectors"]
-    measured_queries = sorted(set(rows))
-    assert len(measured_queries) == 64
-    assert max(np.diff(measured_queries)) < 2 * 500 / 64 + 1
-    for number, layer in enumerate(data["layers"]):
-        assert layer["measured"] == 64
+    measured = sample_queries(500, 64)
+    for number, layer in enumerate(data_of(NeuronView(record).to_html())["vectors"]["layers"]):
         attention = record.stack().attention(number)
         assert isinstance(attention, QueryKeyAttention)
-        assert_errors(layer, attention, measured_queries)
-
-
-def assert_errors(
-    layer: dict[str, Any], attention: QueryKeyAttention, queries: Sequence[int]
-) -> None:
-    """Compare the errors of rounded queries and keys with those of the formulas."""
-    halves = attention.queries.half(), attention.keys.half()
-    rounded = replace(attention, queries=halves[0], keys=halves[1])
-    logits, rounded_logits = (logits_of(side)[:, queries] for side in (attention, rounded))
-    weights, rounded_weights = (weights_of(side)[:, queries] for side in (attention, rounded))
-    visible = np.isfinite(logits)
-    logit_error = np.abs(logits[visible] - rounded_logits[visible]).max()
-    assert logit_error > 1e-4
-    assert layer["logit_error"] == pytest.approx(logit_error, rel=1e-2)
-    assert layer["error"] == pytest.approx(np.abs(weights - rounded_weights).max(), rel=1e-2)
+        queries, keys = attention.queries.half(), attention.keys.half()
+        rounded = replace(attention, queries=queries, keys=keys)
+        logits, rounded_logits = (logits_of(side)[:, measured] for side in (attention, rounded))
+        weights, rounded_weights = (weights_of(side)[:, measured] for side in (attention, rounded))
+        visible = np.isfinite(logits)
+        logit_error = np.abs(logits[visible] - rounded_logits[visible]).max()
+        assert layer["measured"] == 64
+        assert layer["logit_error"] == pytest.approx(logit_error, rel=1e-2)
+        assert layer["error"] == pytest.approx(np.abs(weights - rounded_weights).max(), rel=1e-2)

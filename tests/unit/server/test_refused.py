@@ -58,6 +58,7 @@ VALID: dict[str, dict[str, Any]] = {
         ("strongest", {"pair": "a-c"}, ValueError, "pair='a-c'"),
         ("strongest", {"leave_out": [6]}, ValueError, "leave_out=6 must be"),
         ("strongest", {"leave_out": ["last"]}, ValueError, "leave_out='last' must be"),
+        ("tile", {"layer": 1, "heads": [0, 2]}, ValueError, "mean of heads 0, 2: some .* NaN"),
         ("tile", {"level": 25}, ValueError, "level=25 must be from 0 to 24"),
         ("tile", {"row": 1}, ValueError, "row=1 must be from 0 to 0 at level 0"),
         ("tile", {"column": -1}, ValueError, "column=-1"),

@@ -16,10 +16,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.analysis import patterns_of
-from attnviz.record import rows
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import sample_queries
 from attnviz.record.tokens import Tokens
 from attnviz.server import pending_replies
 from attnviz.server.codec import Encoded, decode
@@ -28,16 +26,12 @@ from attnviz.server.images import average_image
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Progress, Steps, run_steps
-from attnviz.views.model import ModelView
 from unit.complete_replies import joined_reply
 from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
-from unit.page_data import data_of
 from unit.records import (
     captured_record,
     given_record,
-    image_record,
     vectors,
-    words,
 )
 
 BLOCK = {"stack": "self", "layer": 1, "heads": [0], "rows": [0, 5], "columns": [0, 5]}
@@ -50,46 +44,29 @@ def values_of(reply: Reply) -> NDArray[np.float32]:
 
 def test_a_record_is_described() -> None:
     record = captured_record()
-    description: dict[str, Any] = json.loads(json.dumps(describe(record)))
+    reply = RecordServer(record).reply("describe", {})
+    assert reply == Reply(describe(record))
+    description = json.loads(json.dumps(reply.header))
+    assert (description["model"], description["notes"]) == ("captured", ["made by hand"])
+    self_attention, cross = description["stacks"]
     tokens = {
         "text": ["[CLS]", "t0", "t1", "t2", "t3", "[SEP]"],
         "special": [0, 5],
         "sequence": [None, 0, 0, 1, 1, None],
     }
-    patterns = [stack.pop("patterns") for stack in description["stacks"]]
-    assert patterns == [list(patterns_of(stack)) for stack in record.stacks.values()]
-    assert description == {
-        "model": "captured",
-        "file": "captured",
-        "notes": ["made by hand"],
-        "stacks": [
-            {
-                "name": "self",
-                "layers": [2, 3, 5, 7, 11, 12],
-                "heads_per_layer": [4] * 6,
-                "query_tokens": tokens,
-                "key_tokens": None,
-                "normalized": True,
-                "maximum": 1.0,
-                "causal": False,
-                "vectors": True,
-            },
-            {
-                "name": "cross",
-                "layers": [0],
-                "heads_per_layer": [3],
-                "query_tokens": tokens,
-                "key_tokens": {"text": ["x", "·y"], "special": [], "sequence": [0, 0]},
-                "normalized": True,
-                "maximum": 1.0,
-                "causal": False,
-                "vectors": False,
-            },
-        ],
+    assert self_attention == {
+        "name": "self",
+        "layers": [2, 3, 5, 7, 11, 12],
+        "heads_per_layer": [4] * 6,
+        "query_tokens": tokens,
+        "key_tokens": None,
+        "normalized": True,
+        "maximum": 1.0,
+        "causal": False,
+        "vectors": True,
+        "patterns": list(patterns_of(record.stack())),
     }
-    reply = RecordServer(record).reply("describe", {})
-    assert reply == Reply(describe(record))
-    json.dumps(reply.header)
+    assert cross["key_tokens"] == {"text": ["x", "·y"], "special": [], "sequence": [0, 0]}
 
 
 def test_a_long_text_is_described_in_parts() -> None:
@@ -138,25 +115,6 @@ def test_a_reply_is_at_most_a_megabyte() -> None:
     assert len(data) == MAX_REPLY_BYTES
     with pytest.raises(ValueError, match="a block have 1004000 bytes, more than the 1000000"):
         server.reply("block", block | {"columns": [0, 251]})
-
-
-def test_scores_of_a_long_text_are_estimated_from_some_queries(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    layer = QueryKeyAttention(vectors(4, 200, 8), vectors(2, 200, 8, seed=1), 1.0)
-    record = AttentionRecord({"self": AttentionStack("self", {1: layer}, Tokens.of(words(200)))})
-    monkeypatch.setattr(rows, "_MAX_ENTRIES", 200 * 200 - 1)
-    reply = RecordServer(record).reply("scores", {"stack": "self", "pattern": "previous token"})
-    weights = record.stack().weights(layer=1).astype(np.float64)
-    sampled = sample_queries(200, 64)
-    expected = weights[:, sampled, sampled - 1].mean(axis=1)
-    np.testing.assert_allclose(reply.header["scores"], [expected], atol=1e-6)
-    # A page uses the same numbers to order heads.
-    page = data_of(ModelView(record).to_html())
-    scores = {
-        pattern_scores["pattern"]: pattern_scores["scores"] for pattern_scores in page["scores"]
-    }
-    np.testing.assert_allclose(scores["previous token"], [expected], atol=1e-6)
 
 
 class Pages:
@@ -219,17 +177,6 @@ def test_a_page_that_takes_long_is_made_in_steps(
     with pytest.raises(KeyboardInterrupt):
         server.reply("page", interrupted)
     assert server.reply("page", interrupted).header["pending"]["progress"] == 0.25
-
-
-def test_images_are_described_and_sent_as_they_are() -> None:
-    record = image_record(rows=6, columns=8)
-    description = json.loads(json.dumps(describe(record)))
-    assert description["images"] == [{"height": 96, "width": 128}]
-    [stack] = description["stacks"]
-    assert stack["query_tokens"]["grids"] == [{"image": 0, "start": 1, "rows": 6, "columns": 8}]
-    reply = RecordServer(record).reply("image", {"index": 0})
-    assert reply.header == {"height": 96, "width": 128}
-    assert reply.data == record.images[0].tobytes()
 
 
 def test_an_image_that_is_too_large_is_averaged() -> None:

@@ -14,7 +14,6 @@ import attnviz.record.softmax
 import attnviz.server.row_normalizers
 import attnviz.server.strongest
 from attnviz.record.stack import AttentionStack
-from attnviz.server.server import RecordServer
 from attnviz.server.strongest import Strongest, find_strongest_keys
 from attnviz.utils.progress import run_steps
 from unit.formulas import Floats, weights_of
@@ -98,17 +97,3 @@ def test_a_pair_selects_the_keys_of_one_text() -> None:
     assert_strongest(strongest, first_text, 3, 2e-6)
     expected_sums = [weights[:, :, keys].sum(axis=2) for keys in (slice(1, 3), [0, 5], slice(3, 5))]
     assert_allclose(strongest.sums, np.stack(expected_sums, axis=2), atol=2e-6)
-
-
-def test_the_reply_contains_its_shape() -> None:
-    options: dict[str, Any] = {"layer": 2, "heads": [0, 3], "k": 2, "combine": "separate"}
-    options |= {"leave_out": [], "pair": "all"}
-    record = captured_record()
-    reply = RecordServer(record).reply("strongest", options | {"stack": "self", "rows": [1, 5]})
-    assert reply.header == {"shape": (2, 4, 2)}
-    assert reply.data is not None
-    expected = strongest_keys(record.stack(), **options, rows=slice(1, 5))
-    assert np.frombuffer(reply.data, "<i4", 16).tolist() == expected.keys.ravel().tolist()
-    numbers = np.frombuffer(reply.data, "<f4")[16:]
-    assert_array_equal(numbers[:16], expected.weights.ravel())
-    assert_array_equal(numbers[16:], expected.sums.ravel())

@@ -27,12 +27,10 @@ from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, decode
 from attnviz.server.row_normalizers import RowNormalizers
-from attnviz.server.server import RecordServer
 from attnviz.server.tiles import _sampling_interval, encode_tile
 from attnviz.utils.progress import run_steps
 from unit.formulas import Floats, pool, square_cells, weights_of
 from unit.layers import HEADS, LAYER, error_of, heads_lists, numbers_of, stack_of, stacks
-from unit.long_records import long_record
 from unit.records import vectors
 
 TILE = 4
@@ -228,38 +226,7 @@ def test_tiles_with_many_pairs_sample_queries(
     assert intervals == expected
 
 
-def test_the_reply_contains_the_sampling_interval() -> None:
-    server = RecordServer(long_record(64, heads=2, key_heads=1))
-    request: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0, 1], "row": 0, "column": 0}
-    with small_sizes(sample=True) as patch:
-        patch.setattr(attnviz.server.tiles, "_MAX_QUERIES_PER_ROW", 2)
-        coarse = server.reply("tile", request | {"level": 3, "pooled": "mean"})
-        fine = server.reply("tile", request | {"level": 1, "pooled": "mean"})
-    assert coarse.header["sampling_interval"] == 4
-    assert "sampling_interval" not in fine.header
-
-
 def test_masked_tiles_take_no_work(logit_blocks: list[int]) -> None:
     with small_sizes():
         assert not tile(softmax_stack(mask=BandMask(None, 0)), level=1, column=2).any()
     assert logit_blocks == []
-
-
-def test_heads_with_nan_are_named() -> None:
-    stack = softmax_stack()
-    attention = stack.attention(LAYER)
-    assert isinstance(attention, QueryKeyAttention)
-    attention.keys[1, 40, 2] = torch.nan
-    with small_sizes():
-        with pytest.raises(ValueError, match=r"layer 3, mean of heads 1, 2: some weights are NaN"):
-            tile(stack, level=5, heads=(1, 2))
-        # Heads without NaN are drawn.
-        tile(stack, level=5)
-
-
-def test_a_tile_fits_into_a_reply() -> None:
-    size = attnviz.server.tiles.TILE
-    stack = stack_of(StoredWeights(torch.zeros(1, size + 1, size + 1)))
-    assert tile(stack).shape == (size, size)
-    assert tile(stack, row=1, column=1).shape == (1, 1)
-    assert 4 * size * size < 1_000_000
