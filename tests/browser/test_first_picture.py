@@ -59,13 +59,6 @@ def test_the_first_picture_needs_one_request(page: Page, view: Any, requests: li
         assert "±" not in page.locator("body").inner_text()
 
 
-def test_a_trait_that_changes_while_the_view_opens_applies_to_the_first_picture(page: Page) -> None:
-    view = av.HeadView(record(24, layers=4), layer=0, heads=[0])
-    LiveView(page, view, described=lambda: setattr(view, "layer", 2))
-    drawn = page.locator("body > [data-attnviz-drawn]").get_attribute("data-attnviz-drawn")
-    assert drawn == "head:self:2"
-
-
 def test_a_new_layer_needs_one_request_and_an_earlier_layer_none(page: Page) -> None:
     live = LiveView(page, av.HeadView(record(130, layers=5), layer=0, heads=[1]), described=True)
     for layer, count in ((1, 1), (4, 1), (1, 0)):

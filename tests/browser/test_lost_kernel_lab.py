@@ -9,13 +9,9 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-import ipywidgets
-import nbformat
 import pytest
-from nbformat.sign import NotebookNotary
 from playwright.sync_api import expect
 
-import attnviz as av
 from browser.hosts import RECORD, drawn, has_ink
 
 if TYPE_CHECKING:
@@ -82,32 +78,3 @@ def test_a_kernel_that_is_gone_is_said_and_the_pictures_stay(
         expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
         expect(view.get_by_role("button", name="Try again").first).to_be_visible()
         assert has_ink(view)
-
-
-def test_a_view_that_its_notebook_stored_says_what_it_lacks(lab: JupyterLab) -> None:
-    """Open a notebook with saved widget state whose kernel has never had the view."""
-    view = av.HeadView(av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"]))
-    stored = {
-        model.model_id: ipywidgets.Widget._get_embed_state(model) for model in (view, view.layout)
-    }
-    widget = "application/vnd.jupyter.widget"
-    shown = nbformat.v4.new_output(
-        "display_data", data={f"{widget}-view+json": view.get_view_spec()}
-    )
-    state = {"version_major": 2, "version_minor": 0, "state": stored}
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell("view", outputs=[shown], execution_count=1)],
-        metadata={
-            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
-            "widgets": {f"{widget}-state+json": state},
-        },
-    )
-    path = lab.server.notebooks / "stored.ipynb"
-    nbformat.write(notebook, path)
-    # JupyterLab shows widgets only in trusted notebooks.
-    notary = NotebookNotary(data_dir=str(lab.server.notebooks.parent / "data"))
-    notary.sign(nbformat.read(path, as_version=4))
-    notary.store.close()
-    root = lab.open_file(path.name).output(0).locator(".attnviz")
-    expect(root).to_have_attribute("data-attnviz-state", "detached", timeout=UNANSWERED)
-    expect(root).to_contain_text("stored without its kernel")

@@ -46,8 +46,6 @@ def test_heads_are_ordered_and_filtered_by_the_pinned_pair(
     page.get_by_label("Minimum score, weight of the pinned tokens").fill("0.15")
     page.keyboard.press("Enter")
     expect(page.locator(".av-head")).to_have_count(int((weights[3] >= 0.15).sum()))
-    page.locator(".av-plot").first.press("Escape")
-    expect(page.get_by_text("pin a query token, or a query and a key")).to_be_visible()
 
 
 def test_the_heads_that_link_a_pinned_pair_are_named_and_lead_there(
@@ -62,17 +60,3 @@ def test_the_heads_that_link_a_pinned_pair_are_named_and_lead_there(
     )
     named.get_by_role("button", name="layer 5, head 11").click()
     expect(page.locator(".attnviz")).to_contain_text("Layer 5, head 11")
-
-
-def test_the_grid_is_ordered_by_the_pinned_query_alone(
-    show: Show, page: Page, record: av.AttentionRecord
-) -> None:
-    query = record.tokens.index("it")
-    largest = np.stack(record.to_numpy("self"))[:, :, query].max(axis=-1)
-    layer, head = np.unravel_index(largest.argmax(), largest.shape)
-    show(av.ModelView(record, token="it", order="pinned"))
-    first = page.get_by_role("gridcell").first
-    expect(first).to_have_accessible_name(
-        f"Layer {layer}, head {head}, weight of the pinned tokens {largest.max():.2f}"
-    )
-    expect(page.locator(".av-pinned-heads")).to_have_count(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,7 @@ from playwright.sync_api import expect
 from browser.hosts import drawn
 
 if TYPE_CHECKING:
-    from browser.jupyter import JupyterLab, Notebook
+    from browser.jupyter import JupyterLab
 
 SETUP = """
 import attnviz as av
@@ -21,20 +20,13 @@ def extract(text):
 short = extract("the animal did not cross the street")
 long = extract("the animal did not cross the street because it was too wide")
 """
-SHOW = "view = av.show_{}_view(short, layer=1, heads=[2], token=3)"
-
-
-@pytest.fixture
-def notebook(lab: JupyterLab, request: pytest.FixtureRequest) -> Iterator[Notebook]:
-    notebook = lab.open([SETUP, SHOW.format(request.param)])
-    notebook.run_all()
-    yield notebook
-    notebook.close()
+SHOW = "view = av.show_head_view(short, layer=1, heads=[2], token=3)"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notebook", ["head"], indirect=True)
-def test_the_picture_follows_and_the_reader_stays(notebook: Notebook) -> None:
+def test_the_picture_follows_the_record_and_the_choices_stay(lab: JupyterLab) -> None:
+    notebook = lab.open([SETUP, SHOW])
+    notebook.run_all()
     root = notebook.output(1).locator(".attnviz")
     drawn(root, "head:self:1")
     layer = root.get_by_role("button", name="Layer 1")
@@ -58,15 +50,3 @@ def test_the_picture_follows_and_the_reader_stays(notebook: Notebook) -> None:
     notebook.becomes("view.layer", 0)
     notebook.lab.load_again(notebook)
     drawn(notebook.output(1).locator(".attnviz"), "head:self@2:0")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("notebook", ["matrix", "model", "neuron"], indirect=True)
-def test_other_views_follow(notebook: Notebook) -> None:
-    name = str(notebook.evaluate("view.name"))
-    root = notebook.output(1).locator(".attnviz").first
-    drawn(root, f"{name}:self:1")
-    notebook.execute("view.record = long")
-    drawn(root, f"{name}:self@1:1")
-    notebook.execute("view.record = short; view.layer = 0")
-    drawn(root, f"{name}:self@2:0")

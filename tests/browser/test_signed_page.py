@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
@@ -65,7 +64,6 @@ def hues(page: Page, canvas: str) -> NDArray[np.int64]:
 def test_lines_say_the_sign_by_colour_and_by_dashes(show: Show, page: Page) -> None:
     root = show(av.HeadView(RECORD, heads=[0]))
     expect(root).to_contain_text("Largest difference: “the” to “saw”, −0.80 (less).")
-    expect(root).to_contain_text("less ← difference → more")
     assert (hues(page, ".av-back") > 0).all()
     picture = svg(root)
     above, below = (f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in (BLUE, ORANGE))
@@ -78,22 +76,6 @@ def test_lines_say_the_sign_by_colour_and_by_dashes(show: Show, page: Page) -> N
     np.testing.assert_allclose(differences, NUMBERS[0], atol=ERROR + 1e-4)
 
 
-def test_what_is_for_shares_of_one_is_absent_in_words(show: Show, page: Page) -> None:
-    root = show(av.HeadView(RECORD, heads=[0], leave_out=["first"], key=0))
-    root.get_by_role("button", name="More").click()
-    expect(root.get_by_role("group", name="Leave out")).to_have_count(0)
-    expect(root).to_contain_text("Differences are not shares of 1, so keys cannot be left out.")
-    assert "%" not in root.inner_text()
-    check(root)
-    # The setting to leave keys out has no effect: all keys are present.
-    expect(root).to_contain_text("Largest difference to “he”: from “the”, +0.50 (more).")
-    root.locator(".av-plot").press("ArrowRight")
-    page.keyboard.press("x")
-    assert {row["key"] for row in table(root)} == {"0", "1", "2", "3"}
-    page.keyboard.press("?")
-    expect(root).not_to_contain_text("leave out the key")
-
-
 def test_cells_have_two_colours_and_numbers_with_signs(show: Show, page: Page) -> None:
     root = show(av.MatrixView(RECORD, heads=[0], token=2))
     expect(root).to_contain_text("Largest difference from “the”: to “saw”, −0.80 (less).")
@@ -101,32 +83,17 @@ def test_cells_have_two_colours_and_numbers_with_signs(show: Show, page: Page) -
     check(root)
     assert (hues(page, ".av-back") > 400).all()
     picture = svg(root)
-    for text in ("−.80", "+.50", "difference from “the”", "+0.30"):
-        assert text in picture
+    assert "−.80" in picture
+    assert "+.50" in picture
     differences = [float(row["difference"]) for row in table(root)]
     np.testing.assert_allclose(differences, NUMBERS[0].ravel(), atol=ERROR + 1e-4)
-    # The summary for screen readers says the signs in words.
-    assert "“saw” −0.80 (less); “he” +0.50 (more)" in root.locator(".av-summary").inner_text()
 
 
 def test_thumbnails_have_two_colours_and_name_the_largest(show: Show, page: Page) -> None:
     root = show(av.ModelView(RECORD))
-    expect(root).to_contain_text("less ← ink = √difference → more")
     check(root)
     assert (hues(page, ".av-grid canvas") > 20).all()
     root.get_by_role("gridcell", name="Layer 0, head 0").hover()
     expect(page.locator(".av-hint")).to_contain_text("largest difference: “the” to “saw”, −0.80")
     strongest = [float(row["strongest_difference"]) for row in table(root)]
     np.testing.assert_allclose(strongest, [-0.8, 0.4], atol=ERROR)
-
-
-@pytest.mark.parametrize("view", [av.HeadView, av.MatrixView, av.ModelView])
-def test_no_difference_at_all_is_said(
-    show: Show, view: type[av.HeadView | av.MatrixView | av.ModelView]
-) -> None:
-    nothing = av.AttentionRecord.from_weights(
-        [0 * NUMBERS], TOKENS, signed=True, measure="difference"
-    )
-    root = show(view(nothing, heads=[0]))
-    assert "NaN" not in root.inner_text()
-    expect(root).to_contain_text(re.compile("no difference|No difference|No line is drawn"))

@@ -162,9 +162,6 @@ def reader(chromium: Browser, address: str) -> Iterator[Page]:
     watch.check()
 
 
-SCHEME = "() => document.body.dataset.mdColorScheme"
-
-
 def test_every_frame_draws(pages: Mapping[str, BeautifulSoup], reader: Page) -> None:
     frames = defaultdict(list)
     for page, soup in pages.items():

@@ -81,27 +81,6 @@ def test_no_weight_is_off_by_more_than_is_said(page: Page, tmp_path: Path) -> No
     assert share < 1
 
 
-def test_every_layer_is_there_and_the_pointer_tells_the_error(page: Page, tmp_path: Path) -> None:
-    root = opened(page, av.MatrixView(RECORD), tmp_path)
-    _, error = reported(root)
-    root.get_by_label("Layer 1").click()
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile(":1$"))
-    box = page.locator(".av-plot").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.6)
-    expect(root.locator(".av-hint")).to_contain_text("±")
-    match = re.search(r"weight {2}[\d.]+ ± ([\d.]+)", root.locator(".av-hint").inner_text())
-    assert match is not None
-    # The error of the layer, which is at most that of the page.
-    assert 0 < float(match[1]) <= error
-
-
-def test_a_page_of_every_weight_says_nothing_of_it(page: Page, tmp_path: Path) -> None:
-    root = open_view(page, tmp_path, av.HeadView(RECORD))
-    expect(root).to_contain_text("exact to 0.004")
-    expect(root).not_to_contain_text("This page contains")
-
-
 def test_a_page_computes_weights_from_queries_and_keys(page: Page, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     sides = torch.randn((2, 6, 200, 2), generator=generator)

@@ -51,41 +51,6 @@ def can(root: Locator, **possible: bool) -> None:
         expect(button).to_have_attribute("aria-disabled", "false" if yes else "true")
 
 
-def test_keys_take_back_heads_layer_and_pins(
-    show: Show, page: Page, record: av.AttentionRecord
-) -> None:
-    root = show(av.HeadView(record, layer=0, heads=[1]))
-    can(root, undo=False, redo=False)
-    root.get_by_role("button", name="Head 3", exact=True).click()
-    pause(page)
-    root.get_by_role("button", name="Layer 2").click()
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
-    plot = root.locator(".av-plot")
-    plot.press("ArrowDown")
-    pause(page)
-    plot.press("Enter")
-    expect(root).to_contain_text("Pinned: query “The”")
-    can(root, undo=True, redo=False)
-    plot.press("Control+z")
-    expect(root).not_to_contain_text("Pinned")
-    chosen(root, 1, 3)
-    plot.press("Control+z")
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
-    plot.press("Control+z")
-    chosen(root, 1)
-    can(root, undo=False, redo=True)
-    # No change is left to undo, so nothing happens.
-    plot.press("Control+z")
-    chosen(root, 1)
-    plot.press("Control+Shift+z")
-    chosen(root, 1, 3)
-    plot.press("Control+Shift+z")
-    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
-    plot.press("Control+Shift+z")
-    expect(root).to_contain_text("Pinned: query “The”")
-    can(root, undo=True, redo=False)
-
-
 def test_a_double_click_on_a_head_and_a_drag_of_a_slider_are_one_step_each(
     show: Show, page: Page, record: av.AttentionRecord
 ) -> None:
@@ -134,21 +99,6 @@ def test_the_address_follows_and_the_browsers_back_leaves_the_page(
     chosen(root, 1, 3)
     page.go_back()
     assert page.title() == "before"
-
-
-def test_a_head_that_was_opened_is_closed_again(
-    show: Show, page: Page, record: av.AttentionRecord
-) -> None:
-    root = show(av.ModelView(record))
-    root.get_by_role("gridcell", name="Layer 1, head 2", exact=False).click()
-    detail = root.locator(".av-model-detail")
-    expect(detail).to_be_visible()
-    detail.locator(".av-plot").press("Control+z")
-    expect(detail).to_have_count(0)
-    # The focus stays in the view.
-    expect(root.locator(".av-grid-box")).to_be_focused()
-    page.keyboard.press("Control+Shift+z")
-    expect(detail).to_be_visible()
 
 
 def test_a_dashboard_has_one_history_of_all_its_panes(
