@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from browser.accessibility import check
 from browser.chromium import TIMEOUT, Watch
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
     from browser.jupyter import JupyterLab
 
@@ -47,19 +46,3 @@ def test_problems_of_a_page_are_collected(
         page.wait_for_timeout(50)
     page.close()
     assert any(problem in message for message in watch.problems)
-
-
-def test_violations_of_accessibility_rules_are_listed(page: Page, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(
-        '<!doctype html><html lang="en"><title>t</title>'
-        '<p style="color: #999; background: #fff">faint</p><button></button>',
-        encoding="utf-8",
-    )
-    page.goto(path.as_uri())
-    with pytest.raises(pytest.fail.Exception) as failure:
-        check(page.locator("html"))
-    message = str(failure.value)
-    assert "color-contrast (serious)" in message
-    assert "2.84" in message  # contrast of #999 on white
-    assert "button-name (critical)" in message

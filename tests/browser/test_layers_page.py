@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -99,11 +98,6 @@ def inside_layer(page: str, layer: int) -> int:
     return (at + page.index("</template>", at)) // 2
 
 
-def altered(page: str, at: int) -> str:
-    """Return the page with another base64 character at a position."""
-    return page[:at] + ("B" if page[at] == "A" else "A") + page[at + 1 :]
-
-
 def open_file(tab: Page, page: str, folder: Path) -> None:
     """Save a page and open the file."""
     path = folder / "page.html"
@@ -179,14 +173,6 @@ def test_a_scroll_bar_does_not_narrow_what_was_drawn(
         assert frame.locator("html").evaluate("(each) => each.clientWidth") == 900
 
 
-def test_the_picture_is_drawn_with_the_controls_around_it(
-    tab: Page, text: str, tmp_path: Path
-) -> None:
-    open_file(tab, text, tmp_path)
-    drawn(tab, 0)
-    assert tab.evaluate("globalThis.halfDrawn") == 0
-
-
 def test_a_page_that_ends_too_soon_says_so(
     tab: Page, text: str, weights: torch.Tensor, tmp_path: Path
 ) -> None:
@@ -202,41 +188,3 @@ def test_a_page_that_ends_too_soon_says_so(
         layer_button(tab, layer).click()
         drawn(tab, layer)
         check_weights(tab, weights, layer)
-
-
-def test_a_layer_that_was_changed_is_not_drawn(tab: Page, text: str, tmp_path: Path) -> None:
-    open_file(tab, altered(text, inside_layer(text, 1)), tmp_path)
-    drawn(tab, 0)
-    layer_button(tab, 1).click()
-    expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
-
-
-def test_a_first_layer_that_was_changed_is_said_by_the_view(
-    tab: Page, text: str, tmp_path: Path
-) -> None:
-    open_file(tab, altered(text, inside_layer(text, 0)), tmp_path)
-    expect(tab.locator(".av-standing")).to_contain_text("The data are damaged.")
-    # The other layers are intact.
-    layer_button(tab, 1).click()
-    drawn(tab, 1)
-
-
-@pytest.mark.parametrize(
-    "policy",
-    ["script-src {hashes}", "script-src 'unsafe-inline'; require-trusted-types-for 'script'"],
-    ids=["hashes", "trusted types"],
-)
-def test_layers_are_read_in_a_frame_without_an_origin(
-    tab: Page, text: str, weights: torch.Tensor, policy: str
-) -> None:
-    [hashes] = re.findall(r"script-src (.*?);", text)
-    tab.set_content(
-        "<!doctype html>"
-        f'<meta http-equiv="Content-Security-Policy" content="{policy.format(hashes=hashes)}">'
-        '<iframe sandbox="allow-scripts" width="900" height="700" '
-        f'srcdoc="{html.escape(text)}"></iframe>'
-    )
-    frame = tab.frame_locator("iframe")
-    frame.get_by_role("button", name="Layer 3", exact=True).click()
-    expect(frame.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:3")
-    expect(frame.locator("#attnviz-note")).to_have_count(0)

@@ -38,20 +38,21 @@ def is_that_of_extract(count):
     return bool(same and (one == other).all())
 """
 SHOW = """
-view = av.show_{}_view(model, text, tokenizer=tokenizer, generate=40, live=True, layer=1, heads=[2])
+view = av.show_head_view(
+    model, text, tokenizer=tokenizer, generate=40, live=True, layer=1, heads=[2]
+)
 """
 
 
 @pytest.fixture
-def notebook(lab: JupyterLab, request: pytest.FixtureRequest) -> Iterator[Notebook]:
-    notebook = lab.open([SETUP, SHOW.format(request.param)])
+def notebook(lab: JupyterLab) -> Iterator[Notebook]:
+    notebook = lab.open([SETUP, SHOW])
     notebook.run_all()
     yield notebook
     notebook.execute("view.stop(); go(100); live._MIN_PAUSE, live._MAX_SHARE = pauses")
     notebook.close()
 
 
-@pytest.mark.parametrize("notebook", ["head"], indirect=True)
 def test_the_view_follows_unless_the_reader_moves(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")
     answer = root.get_by_role("group", name="Answer")
@@ -81,19 +82,6 @@ def test_the_view_follows_unless_the_reader_moves(notebook: Notebook) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("notebook", ["matrix", "model", "neuron"], indirect=True)
-def test_other_views_follow_to_the_end(notebook: Notebook) -> None:
-    name = str(notebook.evaluate("view.name"))
-    root = notebook.output(1).locator(".attnviz").first
-    drawn(root, f"{name}:self:1")
-    notebook.execute("go(60)")
-    expect(root.get_by_role("group", name="Answer")).to_contain_text("40 of 40")
-    expect(root.locator(".av-generating")).to_have_count(0)
-    assert notebook.evaluate("is_that_of_extract(40)")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("notebook", ["head"], indirect=True)
 def test_an_error_of_the_model_is_said_and_the_text_stays(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")
     drawn(root, "head:self:1")

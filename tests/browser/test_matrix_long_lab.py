@@ -103,15 +103,3 @@ def test_pan_and_zoom_always_have_something_to_show(notebook: Notebook, view: Lo
     expect(view).to_contain_text(f"“word30000” to “word8000”, {weight:.2f}")
     page.keyboard.press("Home")
     estimate(view)
-
-
-@pytest.mark.slow
-def test_a_pinned_key_has_its_bars_where_all_is_exact(notebook: Notebook, view: Locator) -> None:
-    notebook.execute("view.token, view.key = 30000, 8000")
-    estimate(view)
-    expect(view).to_contain_text("“word30000” attends to “word8000”:")
-    expect(view).to_contain_text("Pinned: query “word30000”, key “word8000”")
-    notebook.execute("view.token = None")
-    notebook.execute("view.query_window = (29900, 30100); view.key_window = (7950, 8050)")
-    exact(view)
-    expect(view).to_contain_text("“word8000” gets most from “word30000”")

@@ -213,12 +213,6 @@ def test_code_that_was_replaced_does_not_run(opened: Callable[..., Page], text: 
     assert page.evaluate("globalThis.ran") is None
 
 
-def test_an_error_of_the_unpacked_code_is_named(opened: Callable[..., Page], text: str) -> None:
-    page = opened(text, "delete Object.defineProperty")
-    expect(note(page)).to_contain_text("attnviz could not open this page:")
-    expect(note(page)).to_contain_text("is not a function")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_frame_without_scripts_shows_the_picture(
     opened: Callable[..., Page], text: str, scheme: Literal["light", "dark"]
@@ -229,15 +223,6 @@ def test_a_frame_without_scripts_shows_the_picture(
     expect(frame.locator("#attnviz-still img")).to_be_visible()
     expect(frame.get_by_text("Weights of layers 0, 1")).to_be_visible()
     expect(frame.locator("#attnviz-note")).to_be_visible()
-
-
-def test_a_page_that_opens_takes_note_and_picture_away(
-    opened: Callable[..., Page], text: str
-) -> None:
-    page = opened(text)
-    expect(page.locator("[data-attnviz-drawn]")).to_have_count(1)
-    expect(page.locator("#attnviz-still")).to_have_count(0)
-    expect(note(page)).to_have_count(0)
 
 
 def test_without_javascript_the_page_says_so(chromium: Browser, text: str, tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ VIEWS = "av.HeadView(record, layer=1), av.MatrixView(record, layer=1)"
 BOXES = {
     f"widgets.HBox([{VIEWS}])": 2,
     f"widgets.VBox([{VIEWS}])": 2,
-    f"widgets.HBox([widgets.VBox([each]) for each in ({VIEWS})])": 2,
     f"widgets.GridBox([{VIEWS}], layout=widgets.Layout(grid_template_columns='50% 50%'))": 2,
     f"widgets.GridBox([{VIEWS}], layout=widgets.Layout(grid_template_columns='auto auto'))": 2,
     f"widgets.Tab([{VIEWS}])": 1,
@@ -37,7 +36,6 @@ BOXES = {
 }
 STACKS = {
     f"mo.hstack([{VIEWS}])": 2,
-    f"mo.hstack([{VIEWS}], widths='equal')": 2,
     f"mo.hstack([{VIEWS}], widths=[1, 2], wrap=True)": 2,
     f"mo.vstack([{VIEWS}], align='center')": 2,
     f"mo.hstack([mo.ui.anywidget(each) for each in ({VIEWS})])": 2,

@@ -111,37 +111,6 @@ def test_a_website_that_forbids_scripts_shows_the_picture(
         assert picture.evaluate("image => image.clientWidth") <= width
 
 
-# Progress bars of a slow export, which returns the page after the last bar ends.
-SLOW = """
-from attnviz.utils.bars import Bar
-
-def slow():
-    for part in ("weights", "maps"):
-        for _ in Bar(range(3), desc=part, leave=False):
-            pass
-    return view.to_html()
-
-view._show_static(slow)
-"""
-ALONE = """
-from attnviz.utils.bars import Bar
-for _ in Bar(range(3), leave=False):
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_nothing_is_left_of_a_progress_bar() -> None:
-    cells = [nbformat.v4.new_code_cell(cell) for cell in (CELL, SLOW, ALONE)]
-    notebook = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(notebook, kernel_name="python3").execute()
-    _, snapshot, alone = (cell["outputs"] for cell in notebook.cells)
-    assert [next(iter(output["data"])) for output in snapshot] == ["image/png", "text/html"]
-    # Jupyter Book would keep a stored height at any width.
-    assert set(snapshot[0]["metadata"]["image/png"]) == {"width", "alt"}
-    assert [set(output["data"].values()) for output in alone] == [{""}]
-
-
 @pytest.fixture
 def notebook_file(lab: JupyterLab, notebook: Notebook, tmp_path: Path) -> Path:
     """Return a copy of the notebook as JupyterLab saved it."""
@@ -154,17 +123,26 @@ def notebook_file(lab: JupyterLab, notebook: Notebook, tmp_path: Path) -> Path:
     return copy
 
 
+BAR = """
+from attnviz.utils.bars import Bar
+for _ in Bar(range(3), leave=False):
+    pass
+"""
+
+
 @pytest.mark.slow
-def test_without_a_browser_a_small_picture_stands_in(
+def test_without_a_browser_a_small_picture_is_shown_and_progress_bars_disappear(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    cells = [nbformat.v4.new_code_cell(source) for source in (CELL, BAR)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, kernel_name="python3").execute()
-    outputs = notebook.cells[0]["outputs"]
+    outputs, bar = (cell["outputs"] for cell in notebook.cells)
     picture, frame = (output["data"]["text/html"] for output in outputs if "data" in output)
     assert 'alt="Weights of layers 0, 1 from top to bottom' in picture
     # The page in the frame contains the same picture, for websites that forbid its scripts.
     assert frame.count(escape(picture)) == 1
     message = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
     assert "a smaller picture replaces that of the view" in message
+    assert [set(output["data"].values()) for output in bar] == [{""}]

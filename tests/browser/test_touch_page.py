@@ -75,21 +75,6 @@ def test_one_finger_moves_a_matrix_that_is_zoomed_in(phone: Page, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_one_finger_scrolls_the_page_over_a_matrix_that_is_whole(
-    phone: Page, tmp_path: Path
-) -> None:
-    root = matrix(phone, tmp_path)
-    plot = root.locator(".av-plot")
-    phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
-    x, y = middle(plot)
-    before = scrolled(phone)
-    slide(phone, [((x, y), (x, y - 150))])
-    phone.wait_for_function("before => window.scrollY > before + 50", arg=before)
-    assert in_sight(root) is None
-    assert "Pinned" not in root.locator(".av-words").inner_text()
-
-
-@pytest.mark.slow
 def test_one_finger_scrolls_rows_of_tokens_that_are_wider_than_the_screen(
     phone: Page, tmp_path: Path
 ) -> None:

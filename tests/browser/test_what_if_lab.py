@@ -185,21 +185,6 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     notebook.execute("model_view.run = 'before'")
 
 
-def test_a_head_that_is_open_in_the_model_view_is_left_out(notebook: Notebook) -> None:
-    root, what_if = unchanged_model_view(notebook)
-    what_if.get_by_role("button", name="Without head 1.0").press("Enter")
-    expect(what_if.locator(".av-what-if-answer")).to_contain_text(
-        "Without head 1.0, the next token"
-    )
-    what_if.get_by_role("button", name="difference").press("Enter")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^model:self · difference aft"))
-    expect(what_if).to_contain_text("An ablated head keeps its weights")
-    expect(root.locator(".av-footer")).to_contain_text("Thumbnails show every difference.")
-    what_if.get_by_role("button", name="Remove: Without head 1.0").press("Enter")
-    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1")
-    notebook.execute("model_view.run = 'before'")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("output", "panels"),
