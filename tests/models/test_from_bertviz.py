@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, HeadView, ModelView, NeuronView, show_neuron_view
 from attnviz.record.tokens import make_visible
@@ -138,8 +137,8 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[[Row], dict[str, dict[str, Any]]]:
-    """Return a function that returns the variables of both columns of code, for a row."""
+) -> Callable[[str], dict[str, dict[str, Any]]]:
+    """Return a function that returns the variables of both columns, for a function of BertViz."""
     # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     imported: dict[str, Any] = {}
@@ -147,15 +146,11 @@ def names(
     assert block is not None
     exec(block[1], imported)  # noqa: S102 - the document's own imports
 
-    def make(row: Row) -> dict[str, dict[str, Any]]:
-        function = function_of_bertviz(row.function)
-
-        def returning(*arguments: Any, **named: Any) -> Any:
-            # By default BertViz displays the page and returns nothing.
-            return function(*arguments, **{"html_action": "return", **named})
-
-        theirs = {row.function.rpartition(".")[2]: returning}
-        if row.function == "neuron_view.show":
+    def make(function: str) -> dict[str, dict[str, Any]]:
+        # By default BertViz displays the page and returns nothing.
+        returning = functools.partial(function_of_bertviz(function), html_action="return")
+        theirs = {function.rpartition(".")[2]: returning}
+        if function == "neuron_view.show":
             models = request.getfixturevalue("models_for_neurons")
             return {"bertviz": theirs | models["bertviz"], "attnviz": imported | models["attnviz"]}
         weights = request.getfixturevalue("given_weights")
@@ -176,7 +171,7 @@ def test_no_argument_of_bertviz_is_missing(function: str) -> None:
     ids=lambda row: f"{row.function}-{row.arguments[-1]}",
 )
 def test_both_columns_draw_the_same(
-    row: Row, names: Callable[[Row], dict[str, dict[str, Any]]]
+    row: Row, names: Callable[[str], dict[str, dict[str, Any]]]
 ) -> None:
     # The code of a row must use the arguments that the row names.
     call = ast.parse(row.bertviz, mode="eval").body
@@ -185,7 +180,7 @@ def test_both_columns_draw_the_same(
     bound = signature.bind(*call.args, **{str(word.arg): word.value for word in call.keywords})
     assert set(row.arguments) <= set(bound.arguments)
 
-    available = names(row)
+    available = names(row.function)
     drawn = parameters_of(eval(row.bertviz, available["bertviz"]).data)  # noqa: S307 - the document's
     ours = eval(row.attnviz, available["attnviz"])  # noqa: S307
     if isinstance(ours, str):
@@ -199,14 +194,17 @@ def test_both_columns_draw_the_same(
         compare_attention(drawn, ours)
 
 
-def rows_of_notebooks(*, neuron: bool) -> list[Row]:
+def rows_of_notebooks(*, neuron: bool) -> list[Any]:
     """Return the rows with cells of notebooks, either of the neuron view or of the other views."""
-    notebooks = [row for row in rows() if not row.function]
-    return [row for row in notebooks if row.arguments[0].startswith("neuron_view") == neuron]
+    return [
+        pytest.param(row, id=row.arguments[0])
+        for row in rows()
+        if not row.function and row.arguments[0].startswith("neuron_view") == neuron
+    ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", rows_of_notebooks(neuron=False), ids=lambda row: row.arguments[0])
+@pytest.mark.parametrize("row", rows_of_notebooks(neuron=False))
 def test_cells_of_notebooks_draw_the_same(
     row: Row, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -237,11 +235,8 @@ def parameters_of(html: str) -> dict[str, Any]:
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view stores attention by short names, such as "ab" for queries A and keys B.
-        titles = {"all": "All", "aa": "A -> A", "ab": "A -> B", "ba": "B -> A", "bb": "B -> B"}
-        parameters["attention"] = [
-            {"name": titles[name], **entry} for name, entry in parameters["attention"].items()
-        ]
+        # The neuron view has one entry for all tokens, and more for the parts of a pair of texts.
+        parameters["attention"] = [{"name": "All", **parameters["attention"]["all"]}]
     return dict(parameters)
 
 
@@ -258,45 +253,27 @@ def compare_settings(drawn: Mapping[str, Any], view: RecordView) -> None:
 
 
 def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
-    stacks = {STACKS.get(str(entry["name"]), "self") for entry in drawn["attention"]}
-    assert stacks == set(view.record.stacks)
-    for entry in drawn["attention"]:
-        compare_weights(entry, view.record, getattr(view, "include_heads", None))
-
-
-def compare_weights(
-    entry: Mapping[str, Any], record: AttentionRecord, heads: list[int] | None
-) -> None:
-    """Compare one entry of BertViz's attention menu with the same part of a record."""
-    stack = record.stack(STACKS.get(str(entry["name"]), "self"))
-    queries: NDArray[Any] = np.arange(len(stack.query_tokens))
-    keys: NDArray[Any] = np.arange(len(stack.key_tokens))
-    pair = re.search(r"([AB]) -> (?:Sentence )?([AB])", str(entry["name"]))
-    if pair is not None:
-        queries = np.flatnonzero(np.array(stack.query_tokens.sequence) == "AB".index(pair[1]))
-        keys = np.flatnonzero(np.array(stack.key_tokens.sequence) == "AB".index(pair[2]))
-    sides = {"left_text": (stack.query_tokens, queries), "right_text": (stack.key_tokens, keys)}
-    kept = []
-    for side, (tokens, positions) in sides.items():
-        # BertViz counts special tokens to the texts of a pair. attnviz counts them to neither.
-        special = ("[CLS]", "[SEP]") if len(entry[side]) > len(positions) else ()
-        kept.append([index for index, text in enumerate(entry[side]) if text not in special])
-        expected_texts = [make_visible(str(entry[side][index])) for index in kept[-1]]
-        assert [tokens[position] for position in positions] == expected_texts
-    for number, theirs in zip(stack.layers, entry["attn"], strict=True):
-        ours = stack.weights(layer=number)[:, queries[:, None], keys]
-        if heads is not None and len(theirs) < len(ours):
-            # BertViz removes the heads that it does not show.
-            ours = ours[heads]
-        expected = np.asarray(theirs, dtype=np.float32)[:, kept[0]][:, :, kept[1]]
-        # Rounding in float32 depends on the size of the logits, which T5 does not scale.
-        np.testing.assert_allclose(ours, expected, atol=1e-4)
+    """Compare the texts and weights of BertViz's page with those of a view."""
+    # BertViz also stores the parts of a pair of texts, such as "Sentence A -> Sentence B".
+    entries = [entry for entry in drawn["attention"] if "->" not in str(entry["name"])]
+    assert {STACKS.get(str(entry["name"]), "self") for entry in entries} == set(view.record.stacks)
+    for entry in entries:
+        stack = view.record.stack(STACKS.get(str(entry["name"]), "self"))
+        for side, tokens in (("left_text", stack.query_tokens), ("right_text", stack.key_tokens)):
+            assert list(tokens) == [make_visible(text) for text in entry[side]]
+        for number, theirs in zip(stack.layers, entry["attn"], strict=True):
+            ours = stack.weights(layer=number)
+            if len(theirs) < len(ours):
+                # BertViz removes the heads that it does not show.
+                ours = ours[getattr(view, "include_heads", None)]
+            # Rounding in float32 depends on the size of the logits, which T5 does not scale.
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
 def test_the_record_has_the_vectors_of_the_neuron_view(
-    names: Callable[[Row], dict[str, dict[str, Any]]],
+    names: Callable[[str], dict[str, dict[str, Any]]],
 ) -> None:
-    available = names(next(row for row in rows() if row.function == "neuron_view.show"))
+    available = names("neuron_view.show")
     document = " ".join(DOCUMENT.read_text(encoding="utf-8").split())
     code = re.search(r"`(extract\(.+?\)\.stack\(\)\.queries\(.+?\))`", document)
     assert code is not None
@@ -308,7 +285,7 @@ def test_the_record_has_the_vectors_of_the_neuron_view(
     np.testing.assert_allclose(keys, entry["keys"][2][5], atol=1e-4)
 
 
-@pytest.mark.parametrize("row", rows_of_notebooks(neuron=True), ids=lambda row: row.arguments[0])
+@pytest.mark.parametrize("row", rows_of_notebooks(neuron=True))
 def test_cells_of_neuron_notebooks_draw_the_same(
     row: Row, models_for_neurons: dict[str, dict[str, Any]]
 ) -> None:
