@@ -92,6 +92,11 @@ _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "BloomForCausalLM",
         {**_IDS, "vocab_size": 400, "hidden_size": 48, "n_layer": 2, "n_head": 4},
     ),
+    "deberta-v2": ("DebertaV2ForMaskedLM", {**_TEXT, "num_hidden_layers": 2}),
+    "openai-gpt": (
+        "OpenAIGPTLMHeadModel",
+        {"vocab_size": 400, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64},
+    ),
     "mamba": (
         "MambaForCausalLM",
         {**_IDS, "vocab_size": 400, "hidden_size": 48, "num_hidden_layers": 2},

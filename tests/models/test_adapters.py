@@ -84,22 +84,6 @@ def test_weights_are_those_of_the_tuned_model(base: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_is_removed_between_virtual_tokens_and_text(kind: str) -> None:
-    model = tuned("llama", kind)
-    arguments = {
-        "input_ids": torch.tensor([[5, 6, 7, 8], [0, 0, 9, 4]]),
-        "attention_mask": torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]]),
-    }
-    record = extract(model, arguments)[1]
-    layer = own(model, **arguments).attentions[2][1].numpy()
-    keys = [0, 1, 2, 5, 6]
-    queries = [2, 3] if kind == "prefix tuning" else keys
-    weights = record.stacks["self"].weights(layer=2)
-    assert np.abs(weights - layer[:, queries][:, :, keys]).max() < 1e-5
-    assert record.stacks["self"].key_tokens.text == (*NAMES, "#9", "#4")
-
-
-@pytest.mark.parametrize("kind", KINDS)
 def test_predictions_of_a_generated_text_are_those_of_the_tuned_model(kind: str) -> None:
     model = tuned("llama", kind)
     record = extract(model, IDS, generate=3)

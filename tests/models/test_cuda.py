@@ -64,13 +64,6 @@ def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | Non
     assert attention.queries.device.type == ("cuda" if device is None else "cpu")
 
 
-@pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_a_spool_copies_vectors_from_the_device(dtype: str | None, tmp_path: Path) -> None:
-    model = make_model("llama").cuda()
-    record = extract(model, IDS, spool=tmp_path / "x", dtype=dtype)
-    assert largest_difference(record, extract(model, IDS, dtype=dtype).to_numpy()) < 1e-5
-
-
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
     """A capture that stores on the CPU adds to the device only what one layer needs."""
     model = make_model("llama", num_hidden_layers=16).cuda()

@@ -126,14 +126,6 @@ def reader(
     return read
 
 
-def analysis(names: Mapping[str, Any], printed: str) -> None:
-    """Check that the demo model has a previous-token head."""
-    match = re.search(r"layer \d+, head \d+: (0\.\d+|1\.00), uniform attention: (0\.\d+)", printed)
-    assert match is not None
-    assert float(match[1]) > 0.8
-    assert float(match[2]) < 0.5
-
-
 def readme(names: Mapping[str, Any], printed: str) -> None:
     view = names["view"]
     assert view.record.tokens[view.token] == "it"
@@ -147,12 +139,6 @@ def install(names: Mapping[str, Any], printed: str) -> None:
     """Check that the table lists all extras and nothing else."""
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/install.md").read_text("utf-8"), re.M)
     assert set(table) == extras()
-
-
-def first_steps(names: Mapping[str, Any], printed: str) -> None:
-    assert len(names["scores"]) == 3
-    assert names["scores"][0].argmax() == 0
-    assert {"attention.html", "record.safetensors"} <= {file.name for file in Path().iterdir()}
 
 
 def reading_attention(names: Mapping[str, Any], printed: str) -> None:
@@ -208,9 +194,7 @@ PRINTED = {
 # Checks of the results that pages describe.
 RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "README.md": readme,
-    "docs/analysis.md": analysis,
     "docs/does-it-matter.md": does_it_matter,
-    "docs/first-steps.md": first_steps,
     "docs/install.md": install,
     "docs/reading-attention.md": reading_attention,
     "docs/views/neuron.md": neuron,

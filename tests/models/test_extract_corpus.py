@@ -14,7 +14,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz import Corpus, demos, extract, extract_corpus, head_statistics
 from attnviz.extraction.models import _load_model
-from models.make_models import make_model
 
 TEXTS = [
     "the cat sat",
@@ -125,29 +124,6 @@ def test_texts_that_cannot_be_read_are_left_out_and_counted(
     assert corpus.text_indices == (0, len(texts) - 1)
     assert corpus.notes[-1] == note
     assert corpus.num_skipped == len(texts) - 2
-
-
-def test_pairs_are_read_as_one_text(word_tokenizer: Any) -> None:
-    pairs = [("the cat", "sat on the mat"), ("", ""), ("hello", "it was too tired")]
-    corpus = extract_corpus(make_model("bert"), pairs, tokenizer=word_tokenizer, progress=False)
-    assert corpus.text_indices == (0, 2)
-    assert set(corpus.records[0].tokens.sequence) == {None, 0, 1}
-
-
-def test_all_stacks_of_an_encoder_decoder_model_have_points() -> None:
-    model, tokenizer = demos.load("encoder-decoder")
-    corpus = extract_corpus(
-        model,
-        ["3 March 2021", "Sunday, 17 November 2019"],
-        tokenizer=tokenizer,
-        target=["2021-03-03", "2019-11-17"],
-        progress=False,
-    )
-    assert corpus.stack_names == ("encoder", "decoder", "cross")
-    assert [corpus.same_tokens(name) for name in corpus.stack_names] == [True, True, False]
-    cross, decoder_points = corpus.points("cross"), corpus.points("decoder")
-    assert cross.num_queries == decoder_points.num_queries
-    assert cross.num_keys == corpus.points("encoder").num_keys
 
 
 def test_the_patches_of_images_are_points() -> None:

@@ -15,7 +15,6 @@ import transformers
 import attnviz as av
 from attnviz.interventions.changes import Change
 from models.explicit_attention import attention_function
-from models.interrupts import state_of
 from models.make_models import make_model
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
@@ -211,11 +210,3 @@ def test_unsupported_changes_are_refused_before_the_generation(
         with pytest.raises(error, match=words):
             av.intervene(model, {"input_ids": IDS}, change, generate=5)
     assert not begun
-
-
-def test_a_generation_restores_the_model() -> None:
-    model = make_model("bloom").train()
-    model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
-    before = state_of([model])
-    produced(model, {"input_ids": IDS}, av.HideTokens(1))
-    assert state_of([model]) == before
