@@ -1,53 +1,108 @@
+/**
+ * Distance and contrast of colours. Texts on canvases need a contrast of at least 4.5 to 1, and
+ * axe-core cannot check them.
+ */
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { headColor, MAX_COLOURS, PALETTES } from "../../../src/ui/colors/palette";
+import {
+  headColor,
+  headTextColor,
+  MAX_COLOURS,
+  PALETTES,
+  type ThemeName,
+} from "../../../src/ui/colors/palette";
+import frameCss from "../../../src/ui/frame/frame.css";
 import { contrast, distance, SIGHT } from "../../sight";
 
-describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
-  it.each(Object.entries(SIGHT))(
-    "has distinct heads and neutral ink for %s vision",
-    (_sight, sight) => {
-      const colors = [...palette.heads, palette.neutral];
-      const near: string[] = [];
-      colors.forEach((a, i) => {
-        for (const b of colors.slice(i + 1)) {
-          const apart = distance(a, b, sight);
-          if (apart < 0.085) near.push(`${a} ${b} ${apart.toFixed(3)}`);
-        }
-      });
-      expect(near).toEqual([]);
-    },
-  );
+/** Contrast that WCAG 2.1 requires for text in success criterion 1.4.3. */
+const MIN_TEXT_CONTRAST = 4.5;
+/** Contrast that WCAG 2.1 requires for graphics in success criterion 1.4.11. */
+const MIN_MARK_CONTRAST = 3;
 
-  it("contrasts with its background", () => {
-    for (const color of palette.heads) {
-      expect(contrast(color, palette.background), color).toBeGreaterThanOrEqual(3);
-    }
+/** Backgrounds of JupyterLab, marimo, and themes of VS Code. Views take them from their host. */
+const HOSTS: Record<ThemeName, string[]> = {
+  light: ["#ffffff", "#fdf6e3"],
+  dark: ["#111111", "#181c1a", "#1e1e1e", "#1f1f1f", "#000000", "#272822", "#002b36"],
+};
+
+/**
+ * Return the colours of a CSS rule that apply if the notebook application sets no colours. These
+ * are the last `#rrggbb` of each `--av-` property.
+ */
+function cssColors(selector: string): Record<string, string> {
+  const start = frameCss.indexOf(`${selector} {`);
+  const body = frameCss.slice(start, frameCss.indexOf("}", start));
+  const properties = [...body.matchAll(/--av-([a-z-]+):([^;]+);/g)];
+  return Object.fromEntries(
+    properties.map(([, name, value]) => [name, value?.match(/#[0-9a-f]{6}/g)?.at(-1) ?? ""]),
+  );
+}
+
+it("contrast is measured like the standard", () => {
+  expect(contrast("#000000", "#ffffff")).toBeCloseTo(21, 5);
+  // WCAG technique G18 names this colour as the lightest grey that is allowed on white.
+  expect(contrast("#767676", "#ffffff")).toBeCloseTo(4.54, 2);
+});
+
+describe.each(Object.keys(PALETTES) as ThemeName[])("the %s palette", (theme) => {
+  const palette = PALETTES[theme];
+  const { background, raised, ink, muted, neutral, positive, negative, heads } = palette;
+
+  it.each(Object.entries(SIGHT))("has distinct colours for %s vision", (_name, sight) => {
+    const colors = [...heads, neutral];
+    const pairs = colors.flatMap((a, i) => colors.slice(i + 1).map((b) => [a, b] as const));
+    expect(pairs.filter(([a, b]) => distance(a, b, sight) < 0.085)).toEqual([]);
+    // Signs must be visible in cells of a few pixels, so 0.2 is more than twice the distance that
+    // head colours need.
+    expect(distance(positive, negative, sight)).toBeGreaterThan(0.2);
+    expect(distance(positive, background, sight)).toBeGreaterThan(0.2);
+    expect(distance(negative, background, sight)).toBeGreaterThan(0.2);
   });
 
-  it.each(Object.entries(SIGHT))(
-    "has distinct colours below and above zero for %s vision",
-    (_sight, sight) => {
-      const { positive, negative, background } = palette;
-      // Signs must be visible in cells of a few pixels, so 0.2 is more than twice the distance that
-      // head colours need.
-      expect(distance(positive, negative, sight)).toBeGreaterThan(0.2);
-      for (const color of [positive, negative]) {
-        expect(distance(color, background, sight)).toBeGreaterThan(0.2);
-        expect(contrast(color, background)).toBeGreaterThanOrEqual(3);
-      }
-    },
-  );
+  it("has marks that contrast with the background", () => {
+    for (const color of [...heads, positive, negative])
+      expect(contrast(color, background), color).toBeGreaterThanOrEqual(MIN_MARK_CONTRAST);
+  });
+
+  it("has texts that contrast with the background", () => {
+    const headTexts = heads.map((_, index) => headTextColor(palette, index, MAX_COLOURS));
+    const css = cssColors(theme === "light" ? ".attnviz" : '.attnviz[data-theme="dark"]');
+    const pairs: [string | undefined, string | undefined][] = [
+      ...HOSTS[theme].flatMap((behind) =>
+        [ink, muted, neutral].map((text) => [text, behind] as [string, string]),
+      ),
+      ...[background, raised].flatMap((behind) =>
+        [ink, muted, neutral, ...headTexts].map((text) => [text, behind] as [string, string]),
+      ),
+      [ink, palette.searchMatch],
+      ...[css.raised, css.background].map((behind) => [css.danger, behind] as [string, string]),
+      [css["strong-ink"], css.strong],
+    ];
+    const faint = pairs.filter(([text, behind]) => {
+      return contrast(text as string, behind as string) < MIN_TEXT_CONTRAST;
+    });
+    expect(faint).toEqual([]);
+    expect(css).toMatchObject({ ink, muted, raised, background });
+  });
+
+  it("has texts of heads in the colours of their lines, if these have enough contrast", () => {
+    heads.forEach((color, index) => {
+      const text = palette.headTexts[index] as string;
+      expect(contrast(text, background)).toBeGreaterThanOrEqual(contrast(color, background) - 0.01);
+      const lowest = Math.min(contrast(color, background), contrast(color, raised));
+      if (lowest >= MIN_TEXT_CONTRAST) expect(text).toBe(color);
+    });
+  });
 
   it("assigns colours in order of choice, shared by neighbours above eight heads", () => {
-    expect(headColor(palette, 0, 3)).toBe(palette.heads[0]);
-    expect(headColor(palette, 7, MAX_COLOURS)).toBe(palette.heads[7]);
-    for (const count of [9, 12, 16, 17, 32, 64, 128]) {
+    expect(headColor(palette, 0, 3)).toBe(heads[0]);
+    expect(headColor(palette, 7, MAX_COLOURS)).toBe(heads[7]);
+    for (const count of [9, 16, 17, 128]) {
       const colors = Array.from({ length: count }, (_, index) => headColor(palette, index, count));
-      expect(palette.heads).toEqual(expect.arrayContaining(colors));
-      const changes = colors.filter((color, index) => color !== colors[index - 1]);
-      // Heads with the same colour are adjacent: a colour does not occur again after another
+      expect(heads).toEqual(expect.arrayContaining(colors));
+      // Heads with the same colour are adjacent, so a colour does not occur again after another
       // colour.
+      const changes = colors.filter((color, index) => color !== colors[index - 1]);
       expect(new Set(changes).size).toBe(changes.length);
     }
   });

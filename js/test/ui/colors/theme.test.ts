@@ -2,65 +2,44 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { hostTheme, watchHostTheme } from "../../../src/ui/colors/theme";
 
 function systemIs(dark: boolean): void {
-  vi.stubGlobal("matchMedia", () => ({
-    matches: dark,
-    addEventListener() {},
-    removeEventListener() {},
-  }));
+  const listeners = { addEventListener() {}, removeEventListener() {} };
+  vi.stubGlobal("matchMedia", () => ({ matches: dark, ...listeners }));
 }
 
 afterEach(() => {
   for (const name of document.body.getAttributeNames()) document.body.removeAttribute(name);
+  document.documentElement.removeAttribute("theme");
   document.body.replaceChildren();
   vi.unstubAllGlobals();
 });
 
 describe("the theme", () => {
-  it("is that of JupyterLab before all others", () => {
-    systemIs(true);
-    document.body.setAttribute("data-jp-theme-light", "true");
-    document.body.className = "vscode-dark dark";
-    expect(hostTheme(document.body)).toBe("light");
-    document.body.setAttribute("data-jp-theme-light", "false");
-    expect(hostTheme(document.body)).toBe("dark");
+  it.each<[string, Record<string, string>, string, string]>([
+    ["JupyterLab", { "data-jp-theme-light": "true", class: "vscode-dark dark" }, "", "light"],
+    ["JupyterLab", { "data-jp-theme-light": "false", class: "vscode-light" }, "", "dark"],
+    ["VS Code", { class: "vscode-light" }, "", "light"],
+    ["VS Code", { class: "vscode-high-contrast" }, "", "dark"],
+    ["VS Code", { class: "vscode-high-contrast-light" }, "", "light"],
+    ["Colab", {}, "dark", "dark"],
+    ["Colab", {}, "light", "light"],
+  ])("is that of %s with %j and the page theme %j: %s", (_host, attributes, pageTheme, theme) => {
+    systemIs(theme === "light");
+    for (const [name, value] of Object.entries(attributes)) document.body.setAttribute(name, value);
+    if (pageTheme) document.documentElement.setAttribute("theme", pageTheme);
+    expect(hostTheme(document.body)).toBe(theme);
   });
 
-  it("is that of VS Code before that of the system", () => {
-    systemIs(true);
-    document.body.className = "vscode-light";
-    expect(hostTheme(document.body)).toBe("light");
-    document.body.className = "vscode-high-contrast";
-    expect(hostTheme(document.body)).toBe("dark");
-    document.body.className = "vscode-high-contrast-light";
-    expect(hostTheme(document.body)).toBe("light");
-  });
-
-  it("is that of marimo, even inside a shadow tree", () => {
-    systemIs(false);
+  it("is that of the system without a host, and that of marimo even inside a shadow tree", () => {
     const host = document.createElement("div");
     document.body.append(host);
     const inner = document.createElement("div");
     host.attachShadow({ mode: "open" }).append(inner);
+    systemIs(true);
+    expect(hostTheme(inner)).toBe("dark");
+    systemIs(false);
     expect(hostTheme(inner)).toBe("light");
     document.body.classList.add("dark");
     expect(hostTheme(inner)).toBe("dark");
-  });
-
-  it("is that of Colab, even if the system differs", () => {
-    systemIs(false);
-    document.documentElement.setAttribute("theme", "dark");
-    expect(hostTheme(document.body)).toBe("dark");
-    systemIs(true);
-    document.documentElement.setAttribute("theme", "light");
-    expect(hostTheme(document.body)).toBe("light");
-    document.documentElement.removeAttribute("theme");
-  });
-
-  it("is that of the system if no host defines one", () => {
-    systemIs(true);
-    expect(hostTheme(document.body)).toBe("dark");
-    systemIs(false);
-    expect(hostTheme(document.body)).toBe("light");
   });
 
   it("is watched until the end", async () => {

@@ -1,48 +1,33 @@
 import { expect, it, onTestFinished, vi } from "vitest";
 import type { PageData } from "../../../src/client/page";
+import { bindAddress } from "../../../src/ui/view/address";
 import { defineView, type ViewContext } from "../../../src/ui/view/define-view";
-import { RECORD_DEFAULTS, type RecordState } from "../../../src/ui/view/record";
+import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../../src/ui/view/record";
+import { makeSignals } from "../../../src/ui/view/state";
 import { described, transportOf } from "../../builders";
-import { mount, pass, until, useFakeClock } from "../../dom";
+import { mount, pass, useFakeClock } from "../../dom";
 
 function Model({ context }: { context: ViewContext<RecordState> }) {
   return <p>{context.record.description.value?.model ?? "not yet"}</p>;
 }
 
-/** Open the page of a view that shows the name of the model. */
-function openPage(model: Promise<string>) {
-  const requests: string[] = [];
+useFakeClock();
+
+it("a page shows nothing after it has ended", async () => {
+  let resolve = (_model: string): void => undefined;
+  const model = new Promise<string>((answer) => {
+    resolve = answer;
+  });
   const view = defineView<RecordState>({
     ...{ name: "small", defaults: RECORD_DEFAULTS, hash: {}, css: "", component: Model },
     pageTransport: () =>
-      transportOf(
-        async (name) => {
-          requests.push(name);
-          return { header: { ...described(), model: await model }, data: null };
-        },
-        { live: false },
-      ),
+      transportOf(async () => {
+        return { header: { ...described(), model: await model }, data: null };
+      }),
   });
   const root = mount(null);
   const end = view.openPage(root, { format: 2, view: "small", state: {} } as PageData);
   onTestFinished(end);
-  return { requests, root, end };
-}
-
-useFakeClock();
-
-it("uses the transport that a view defines for its pages", async () => {
-  const { requests, root } = openPage(Promise.resolve("small of a corpus"));
-  await until(() => expect(root.querySelector("p")?.textContent).toBe("small of a corpus"));
-  expect(requests).toEqual(["describe"]);
-});
-
-it("shows nothing after a page has ended", async () => {
-  let resolve = (_: string): void => undefined;
-  const model = new Promise<string>((answer) => {
-    resolve = answer;
-  });
-  const { root, end } = openPage(model);
   expect(root.querySelector("p")?.textContent).toBe("not yet");
   const frames = vi.spyOn(globalThis, "requestAnimationFrame");
   end();
@@ -50,4 +35,16 @@ it("shows nothing after a page has ended", async () => {
   await pass(1000);
   expect(root.childElementCount).toBe(0);
   expect(frames).not.toHaveBeenCalled();
+});
+
+it("a view works if its URL is not writable, as in an iframe's srcdoc", () => {
+  const write = vi.spyOn(history, "replaceState").mockImplementation(() => {
+    throw new DOMException("no", "SecurityError");
+  });
+  const end = new AbortController();
+  onTestFinished(() => end.abort());
+  const state = makeSignals(RECORD_DEFAULTS);
+  bindAddress(state, RECORD_HASH, end.signal);
+  state.layer.value = 1;
+  expect(write).toHaveBeenCalled();
 });
