@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.stats
@@ -184,21 +182,15 @@ class TestParses:
         again = pairs_of_relations(mapping, tokens)
         assert [indices.tolist() for indices in again["syntactic: obj"]] == [[2, 2], [0, 1]]
 
-    @pytest.mark.parametrize(
-        ("parse", "kind", "words"),
-        [
-            ("text", TypeError, "parse must be"),
-            (([0, 1], ["a"]), ValueError, r"2 heads, 1 relations\. Pass one of each"),
-            (([7], ["a"]), ValueError, r"heads\[0\]=7 must be the index of a word"),
-            (([-1], ["root"]), ValueError, "parse has 1 words, but the tokens of the text form 6"),
-            ((["dogs"], [-1], ["root"]), ValueError, "At token 1, 'the', the words continue with"),
-        ],
-    )
-    def test_invalid_parses_are_refused(
-        self, parse: Any, kind: type[Exception], words: str
-    ) -> None:
-        with pytest.raises(kind, match=words):
-            pairs_of_relations(parse, self.TOKENS)
+    def test_invalid_parses_are_refused(self) -> None:
+        for parse, message in (
+            (([0, 1], ["a"]), r"2 heads, 1 relations\. Pass one of each"),
+            (([7], ["a"]), r"heads\[0\]=7 must be the index of a word"),
+            (([-1], ["root"]), "parse has 1 words, but the tokens of the text form 6"),
+            ((["dogs"], [-1], ["root"]), "At token 1, 'the', the words continue with"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                pairs_of_relations(parse, self.TOKENS)
 
     def test_a_head_of_a_relation_is_found(self) -> None:
         """One head attends from each subject to its verb at any offset, another head is random."""

@@ -110,8 +110,6 @@ def test_frames_arrive_until_the_job_is_cancelled(temporary: Path) -> None:
     frame = job.frame
     assert frame is not None
     assert not frame.final
-    job.cancel()
-    assert job.state == "cancelled"
 
 
 @pytest.mark.slow
@@ -143,8 +141,8 @@ def test_an_error_in_the_process_is_reported(
     assert re.search(problem, job.problem or "")
 
 
-# This process starts a layout, prints a line when it runs, and ends in one of several ways. It sets
-# the handler of SIGINT, because a background process inherits an ignored one.
+# This process starts a layout, prints a line when it runs, and waits for a signal. It sets the
+# handler of SIGINT, because a background process inherits an ignored one.
 PARENT = """
 import signal, sys, tempfile, time
 import numpy as np
@@ -152,43 +150,30 @@ from attnviz.embedding.projection import ProjectionSettings
 from attnviz.embedding.projection_process import Job
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-tempfile.tempdir, end = sys.argv[1:]
+tempfile.tempdir = sys.argv[1]
 points = np.random.default_rng(0).normal(size=(8000, 16))
 job = Job(points, ProjectionSettings("tsne", dimensions=3))
 while job.frame is None:
     assert job.state == "running", job.problem
     time.sleep(0.02)
 print("running", flush=True)
-exec(end)
+time.sleep(600)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("end", "sent", "code"),
-    [
-        ("time.sleep(600)", signal.SIGKILL, -signal.SIGKILL),
-        ("time.sleep(600)", signal.SIGINT, -signal.SIGINT),
-        ("raise SystemExit(3)", None, 3),
-    ],
-    ids=["killed", "interrupted", "raises"],
-)
-def test_nothing_is_left_when_the_parent_ends(
-    end: str, sent: signal.Signals | None, code: int, temporary: Path
-) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_nothing_is_left_when_the_parent_ends(sent: signal.Signals, temporary: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, temporary, end],
+        [sys.executable, "-c", PARENT, temporary],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "running\n"
-        children = []
-        if sent is not None:
-            children = processes(parent.pid)
-            assert len(children) == 1
-            parent.send_signal(sent)
-        assert parent.wait() == code
-    until(lambda: all(map(is_gone, children)))
+        [child] = processes(parent.pid)
+        parent.send_signal(sent)
+        assert parent.wait() == -sent
+    until(lambda: is_gone(child))
     until(lambda: not list(temporary.iterdir()))
