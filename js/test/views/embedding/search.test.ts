@@ -14,7 +14,6 @@ import {
 import { corpusWith, stackOf } from "./kernel";
 
 const corpus = corpusWith();
-const SPACED = corpusWith({ vocabulary: ["the", "·cat", ",", "##cat", "dog", "a·b"] });
 
 /** Return the different tokens of all points that a search finds, in the order of the points. */
 function tokensWith(searchText: string, matchCase = false, searched = corpus): string[] {
@@ -26,17 +25,13 @@ function tokensWith(searchText: string, matchCase = false, searched = corpus): s
 describe("a search", () => {
   it.each<[string, boolean, string[]]>([
     ["THE", false, ["the", "The"]],
-    ["a", false, [" cat"]],
-    ["xyz", false, []],
     ["The", true, ["The"]],
     ["tHe", true, []],
     ['"cat"', false, [" cat"]],
     ['"at"', false, []],
-    ['"The"', true, ["The"]],
     // A quotation mark without a second one is searched as text, and all text is taken literally.
     ['"', false, []],
     [".*", false, []],
-    ["</s>", false, ["</s>"]],
   ])("for %j with matching case %j finds %j", (searchText, matchCase, tokens) => {
     expect(tokensWith(searchText, matchCase)).toEqual(tokens);
   });
@@ -44,23 +39,19 @@ describe("a search", () => {
   it.each([
     [" cat", ["·cat"]],
     ["·cat", ["·cat"]],
-    ["cat", ["·cat", "##cat"]],
     ['"cat"', ["·cat", "##cat"]],
     ["a b", ["a·b"]],
   ])("for %j matches a space with the dot that is shown for it", (searchText, tokens) => {
-    expect(tokensWith(searchText, false, SPACED)).toEqual(tokens);
+    const dotted = corpusWith({ vocabulary: ["the", "·cat", ",", "##cat", "dog", "a·b"] });
+    expect(tokensWith(searchText, false, dotted)).toEqual(tokens);
   });
 
   it("marks all points of a token, and counts queries, tokens and occurrences", () => {
     const the = findPoints(corpus, "the", false);
-    const points = [...corpus.texts.keys()].filter(
-      (point) => corpus.tokenOf(point).toLowerCase() === "the",
-    );
-    expect([...(the?.points ?? [])].flatMap((mark, point) => (mark ? [point] : []))).toEqual(
-      points,
-    );
-    // " dog" is in the vocabulary but has no point, so "dog" has no match.
+    // Queries 0 and 3 are "the", query 4 is "The", and each of these tokens is also a key.
+    expect([...(the?.points ?? [])]).toEqual([1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 0]);
     expect(the).toMatchObject({ count: 6, queries: 3, tokens: 2, occurrences: 10 + 2 });
+    // " dog" is in the vocabulary but has no point, so "dog" has no match.
     expect(findPoints(corpus, "dog", false)).toMatchObject({ count: 0, tokens: 0, occurrences: 0 });
     expect(findPoints(corpus, "", false)).toBeNull();
   });
@@ -70,9 +61,7 @@ it.each([
   ["5.0", 0, 1, "5.1"],
   // Steps are clipped at the first and last head and layer.
   ["5.2", 0, 1, "5.2"],
-  ["5.0", 0, -1, "5.0"],
   ["0.1", -1, 0, "0.1"],
-  ["6.1", 1, 0, "6.1"],
   // If a layer lacks the head of this number, the head with the nearest number is chosen.
   ["5.2", 1, 0, "6.1"],
   ["6.0", -2, 0, "0.0"],
@@ -95,13 +84,9 @@ describe("requests for all heads", () => {
     expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);
     expect(sizes(200_000)).toEqual(sizes(10_000));
     expect(sizes(5000)).toEqual([4, 4, 4]);
-    expect(sizes(2)).toEqual([12]);
     expect(overviewGroups(stack, 5000).flat()).toEqual(layers);
-  });
-
-  it("contain one layer if it is large", () => {
-    const stack = stackOf({ layers: [3, 4], heads_per_layer: [64, 64] });
-    expect(overviewGroups(stack, 10_000)).toEqual([[3], [4]]);
+    const large = stackOf({ layers: [3, 4], heads_per_layer: [64, 64] });
+    expect(overviewGroups(large, 10_000)).toEqual([[3], [4]]);
   });
 
   it("run three at a time and return results in order", async () => {
@@ -124,10 +109,8 @@ describe("requests for all heads", () => {
       if (item === 1) throw new Error("no more");
     });
     await expect(all).rejects.toThrow("no more");
-    const numBegun = begun.length;
-    expect(numBegun).toBeLessThan(5);
     for (let i = 0; i < 20; i++) await Promise.resolve();
-    expect(begun.length).toBeLessThanOrEqual(numBegun + 1);
+    expect(begun.length).toBeLessThan(6);
   });
 });
 
