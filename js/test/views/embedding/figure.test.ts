@@ -55,16 +55,12 @@ it("the figure of the mean weights has cells, axes and a scale, but no points", 
 });
 
 it("the legend explains shapes and colours, and fits the width", () => {
-  const room = { palette: PALETTES.light, theme: "light" as const, norms: null, head: "" };
-  const { marks, height } = legendBox(
-    coloring(corpusWith(), "tag", room),
-    "keys",
-    PALETTES.light,
-    120,
-  );
+  const colors = coloring(corpusWith(), "tag", {
+    ...{ palette: PALETTES.light, theme: "light", norms: null, head: "" },
+  });
+  const { marks } = legendBox(colors, "keys", PALETTES.light, 120);
   const texts = marks.flatMap((mark) => (mark.kind === "text" ? [mark.text] : []));
   expect(texts).toEqual(["keys", "other", "8", "noun", "2", "unknown", "2"]);
-  expect(height).toBeGreaterThan(20);
   const swatches = marks.filter((mark) => mark.kind === "rect");
   expect(swatches.every((mark) => mark.x + mark.width <= 120)).toBe(true);
 });

@@ -1,20 +1,9 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { markDrawn } from "../../../src/ui/view/define-view";
-import { assign, type Signals } from "../../../src/ui/view/state";
+import type { Signals } from "../../../src/ui/view/state";
 import { EmbeddingView } from "../../../src/views/embedding";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
-import {
-  buttonOf,
-  cellNamesOf,
-  drawnIn,
-  enter,
-  mount,
-  pass,
-  pressKey,
-  textsOf,
-  until,
-  useFakeClock,
-} from "../../dom";
+import { drawnIn, mount, pass, pressKey, useFakeClock } from "../../dom";
 import { contextWith, Kernel } from "./kernel";
 
 let state: Signals<EmbeddingState>;
@@ -29,61 +18,16 @@ async function open(changed: Partial<EmbeddingState> = {}): Promise<void> {
   await drawnIn(root);
 }
 
-const grid = (): HTMLElement => root.querySelector("[role=grid]") as HTMLElement;
 const plot = (): HTMLElement => root.querySelector("[role=application]") as HTMLElement;
 
 useFakeClock();
 beforeEach(() => history.replaceState(null, "", "#"));
-afterEach(() => vi.restoreAllMocks());
 
-it("lists the keys of the current content", async () => {
-  await open();
-  const meanings = async (): Promise<string> => {
-    await pass(40);
-    return textsOf(root, ".av-keys dd").join("; ");
-  };
-  buttonOf(root, "Keys")?.click();
-  expect(await meanings()).toContain("open the head");
-  assign(state, { enlarged: true });
-  expect(await meanings()).toContain("draws a lasso");
-  assign(state, { content: "aggregate" });
-  expect(await meanings()).toContain("move over the bins");
-  expect(await meanings()).not.toContain("lasso");
-});
-
-describe("all heads", () => {
-  it("have scroll buttons if some are out of sight", async () => {
-    const across = vi.spyOn(Element.prototype, "scrollWidth", "get").mockReturnValue(900);
-    vi.spyOn(Element.prototype, "clientWidth", "get").mockReturnValue(400);
-    await open();
-    expect(buttonOf(root, "More layers below")).toBeNull();
-    const scrolled = vi.fn();
-    grid().scrollBy = scrolled;
-    buttonOf(root, "More heads to the right")?.click();
-    expect(scrolled).toHaveBeenCalledWith({ left: 280, top: 0, behavior: "smooth" });
-    across.mockReturnValue(400);
-    grid().dispatchEvent(new Event("scroll"));
-    await pass(40);
-    expect(buttonOf(root, "More heads to the right")).toBeNull();
-  });
-
-  it("are ordered by trust on request", async () => {
-    await open();
-    await until(() => expect(cellNamesOf(root).join()).not.toContain("not measured"));
-    enter(root.querySelector("select:has(option[value=correlation])"), "correlation");
-    await pass(40);
-    expect(cellNamesOf(root)[0]).toContain("layer 6, head 0");
-    expect(cellNamesOf(root).at(-1)).toContain("layer 0, head 1");
-    expect(grid().getAttribute("aria-label")).toContain("best first");
-  });
-});
+const one: Partial<EmbeddingState> = { enlarged: true, layer: 5, heads: [2] };
 
 describe("one head", () => {
-  const one: Partial<EmbeddingState> = { enlarged: true, layer: 5, heads: [2] };
-
   it("closes with Escape only if nothing else is to be cleared", async () => {
     await open({ ...one, selected: [0, 1] });
-    expect(root.querySelector(".av-embedding-selected")?.textContent).toContain("2 in the lasso");
     pressKey(plot(), "ArrowRight");
     await pass(40);
     expect(state.text.value).not.toBeNull();

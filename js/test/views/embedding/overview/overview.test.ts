@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { HeadTrust, OverviewHead } from "../../../../src/views/embedding/client/requests";
 import { tileGrid } from "../../../../src/views/embedding/overview/layout";
-import { problemInShort, tileDots, tileLook } from "../../../../src/views/embedding/overview/marks";
+import { tileDots, tileLook } from "../../../../src/views/embedding/overview/marks";
 import {
   chanceInWords,
   figuresInShort,
@@ -19,8 +19,6 @@ function trusted(correlation: number | null, recall: number | null): HeadTrust {
 describe("the figures of a tile", () => {
   const trust = trusted(-0.834, 0.42);
   const both = new Map([["0:0", trusted(-0.5, 0.4)]]);
-  const least =
-    "Below each plot: r of distance with q·k (−1 is best). Plots with r near or above 0 are faint.";
   sentences({
     "r −0.83 · 42%": figuresInShort(trust, "words"),
     "−0.83 · 42%": figuresInShort(trust, "short"),
@@ -28,46 +26,23 @@ describe("the figures of a tile", () => {
     "correlation −0.83, recall 42%": figuresSpoken(trust),
     "…": figuresInShort(undefined, "words"),
     "no figure": figuresInShort(null, "words"),
-    "10%": figuresInShort(trusted(null, 0.1), "words"),
-    "not measured yet": figuresSpoken(undefined),
     "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. Plots with r near or above 0 are faint.":
       keyInWords(both, "short"),
-    [least]: keyInWords(both, "least"),
-  });
-
-  it("have no recall for texts with fewer than ten keys, and all before they are measured", () => {
-    expect(keyInWords(new Map([["0:0", trusted(-0.5, null)]]))).toBe(least);
-    expect(keyInWords(new Map())).toContain("ten nearest");
-  });
-
-  it("include the chance level of recall", () => {
-    const chance = (...shares: number[]): string =>
-      chanceInWords(
-        new Map(
-          shares.map((share, i) => [`0:${i}`, { ...trusted(0, 0.5), recall_baseline: share }]),
-        ),
-      );
-    expect(chance(0.2, 0.3, 0.9)).toBe(" (about 30% by chance)");
-    expect(chance(1e-4)).toBe(" (less than 1% by chance)");
-    expect(chanceInWords(new Map([["0:0", null]]))).toBe("");
+    "Below each plot: r of distance with q·k (−1 is best). Plots with r near or above 0 are faint.":
+      keyInWords(both, "least"),
+    // The median of the chance levels of three heads.
+    " (about 30% by chance)": chanceInWords(
+      new Map([0.2, 0.3, 0.9].map((share, i) => [`0:${i}`, { ...trust, recall_baseline: share }])),
+    ),
   });
 });
 
-describe("the opacity of a head", () => {
-  it("follows its correlation", () => {
-    const [good, fair, bad, wrong] = [-0.9, -0.3, 0, 0.4].map((r) => strengthOf(trusted(r, null)));
-    expect(good).toBe(1);
-    expect(fair).toBeLessThan(1);
-    expect(bad).toBeLessThan(fair as number);
-    expect(wrong).toBe(bad);
-    // Points of the least trusted heads are faint, but still visible.
-    expect(bad).toBeGreaterThan(0.2);
-  });
-
-  it("is low for unmeasured heads", () => {
-    expect(strengthOf(null)).toBe(strengthOf(trusted(0, null)));
-    expect(strengthOf(undefined)).toBeLessThan(1);
-  });
+it("a head is fainter if its plot shows less of its attention", () => {
+  const [good, fair, bad, wrong] = [-0.9, -0.3, 0, 0.4].map((r) => strengthOf(trusted(r, null)));
+  expect(good).toBe(1);
+  expect(fair).toBeLessThan(1);
+  expect(bad).toBeLessThan(fair as number);
+  expect([wrong, strengthOf(null)]).toEqual([bad, bad]);
 });
 
 describe("the order of heads", () => {
@@ -100,11 +75,6 @@ describe("the order of heads", () => {
     expect(names("recall").slice(0, 3)).toEqual(["0:0", "5:2", "0:1"]);
     expect(names("correlation")).toHaveLength(7);
   });
-});
-
-it("the reason for a missing plot is shortened without room", () => {
-  expect(problemInShort("all keys are the same", 60)).toBe("all keys are the same");
-  expect(problemInShort("queries or keys are not finite numbers", 46)).toBe("no plot");
 });
 
 describe("a tile's points", () => {

@@ -78,39 +78,34 @@ describe("a chosen query", () => {
 
   it("has no marks if the filter hides it", () => {
     const keys = shownOf((point) => point >= 6);
-    expect(() => standingMarks(keys, chosen)).not.toThrow();
     expect(lines(standingMarks(keys, chosen))).toEqual([]);
   });
 });
 
-describe("points in a search or a lasso", () => {
-  it("have no labels if all have the same token", () => {
-    const shown = shownOf();
-    const points = new Uint8Array(COUNT);
-    // Both points have the token "the", at the positions 0 and 3.
-    points[0] = 1;
-    points[3] = 1;
-    expect(words(standingMarks(shown, { ...nothing, points }))).toEqual([]);
-    points[1] = 1;
-    const labels = words(standingMarks(shown, { ...nothing, points })).map((mark) => mark.text);
-    expect(labels).toContain("cat");
-  });
+it("each point has its own colour in any drawing order", () => {
+  const { cloud, look } = shownOf();
+  const queries = cloud.points.map((point) => Number(point < 6));
+  expect([...look.color]).toEqual([...queries].map((isQuery) => 1 - isQuery));
 });
 
-describe("the tooltip of a point", () => {
-  it("contains token, kind, position and context", () => {
-    expect(hintOf(corpus, 1)).toEqual({
-      title: "query “ cat”",
-      rows: [
-        { color: "", text: "position 1 of text 1: “first”", meant: false },
-        { color: "", text: "the [cat] , the", meant: false },
-      ],
-    });
-    expect(hintOf(corpus, 7).title).toBe("key “ cat”");
-  });
+it("points in a search have no labels if all have the same token", () => {
+  const labelsOf = (...found: number[]): string[] => {
+    const points = Uint8Array.from({ length: COUNT }, (_, point) => Number(found.includes(point)));
+    return words(standingMarks(shownOf(), { ...nothing, points })).map((mark) => mark.text);
+  };
+  // Points 0 and 3 have the token "the", and point 1 has the token "cat".
+  expect(labelsOf(0, 3)).toEqual([]);
+  expect(labelsOf(0, 1, 3)).toContain("cat");
+});
 
-  it("marks missing tokens", () => {
-    // In text 2, only the tokens at positions 0 and 2 have points.
-    expect(snippet(corpus, 5)).toBe("The … [</s>]");
+it("the tooltip of a point has token, kind, position and context", () => {
+  expect(hintOf(corpus, 1)).toEqual({
+    title: "query “ cat”",
+    rows: [
+      { color: "", text: "position 1 of text 1: “first”", meant: false },
+      { color: "", text: "the [cat] , the", meant: false },
+    ],
   });
+  // In text 2, only the tokens at positions 0 and 2 have points.
+  expect(snippet(corpus, 5)).toBe("The … [</s>]");
 });

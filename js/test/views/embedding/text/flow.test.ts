@@ -19,39 +19,20 @@ const shown = (vocabulary: string[], positions = [0, 1, 2, 3]) =>
   );
 
 describe("running tokens", () => {
-  it("start words at the dot of their vocabulary", () => {
-    const tokens = shown(["The", "·anim", "al", "·"]);
-    expect(tokens.map(({ text }) => text)).toEqual(["The", "anim", "al", "·"]);
-    expect(tokens.map(({ gap }) => gap)).toEqual([false, true, false, true]);
-  });
-
-  it("are characters if the vocabulary has spaces, with special tokens separate", () => {
-    const corpus = corpusWith({
-      vocabulary: ["2", "0", "·", "</s>"],
-      special: [3],
-      num_queries: 4,
-      num_keys: 4,
-      queries: { text: [1, 1, 1, 1], position: [0, 1, 2, 3], token: [3, 0, 1, 3] },
-      columns: [],
-    });
-    expect(runningTokens(corpus, "query", 1).map(({ gap }) => gap)).toEqual([
-      false,
-      true,
-      false,
-      true,
-    ]);
-  });
-
-  it("are separate words otherwise, except for continuations", () => {
-    const tokens = shown(["the", "anim", "##al", "."]);
-    expect(tokens.map(({ text }) => text)).toEqual(["the", "anim", "##al", "."]);
-    expect(tokens.map(({ gap }) => gap)).toEqual([false, true, false, true]);
-  });
-
-  it("end lines with the text, and start no line with a gap", () => {
-    const tokens = shown(["a", "⏎", "·b", "·c"]);
-    expect(tokens.map(({ ends }) => ends)).toEqual([false, true, false, false]);
-    expect(tokens.map(({ gap }) => gap)).toEqual([false, false, false, true]);
+  it.each<[string, string[], boolean[]]>([
+    [
+      "words start at the dot of their vocabulary",
+      ["The", "·anim", "al", "·"],
+      [false, true, false, true],
+    ],
+    [
+      "a vocabulary without dots has words and continuations",
+      ["the", "anim", "##al", "."],
+      [false, true, false, true],
+    ],
+    ["no line starts with a gap", ["a", "⏎", "·b", "·c"], [false, false, false, true]],
+  ])("%s", (_, vocabulary, gaps) => {
+    expect(shown(vocabulary).map(({ gap }) => gap)).toEqual(gaps);
   });
 
   it("mark tokens that are not points, and are shortened after a page", () => {
@@ -67,24 +48,21 @@ describe("running tokens", () => {
   });
 });
 
-describe("the visible part of a text", () => {
-  it("is a whole short text, or the part of a long text around a token", () => {
-    expect(windowOf(100, 50, 600)).toEqual([0, 100]);
-    expect(windowOf(5000, 0, 600)).toEqual([0, 600]);
-    expect(windowOf(5000, 2500, 600)).toEqual([2200, 2800]);
-    expect(windowOf(5000, 4999, 600)).toEqual([4400, 5000]);
-  });
-
-  it("is shaded by weight, and stays readable", () => {
-    expect(shadeOf(0, 1)).toBe(0);
-    expect(shadeOf(0.5, 0)).toBe(0);
-    expect(shadeOf(Number.NaN, 1)).toBe(0);
-    expect(shadeOf(0.3, 0.6)).toBeCloseTo(0.2);
-    expect(shadeOf(2, 1)).toBe(0.4);
-  });
+it("the visible part of a long text is the part around a token", () => {
+  expect(windowOf(100, 50, 600)).toEqual([0, 100]);
+  expect(windowOf(5000, 0, 600)).toEqual([0, 600]);
+  expect(windowOf(5000, 2500, 600)).toEqual([2200, 2800]);
+  expect(windowOf(5000, 4999, 600)).toEqual([4400, 5000]);
 });
 
-describe("the line above and the line below", () => {
+it("tokens are shaded by weight, and stay readable", () => {
+  expect(shadeOf(0.5, 0)).toBe(0);
+  expect(shadeOf(Number.NaN, 1)).toBe(0);
+  expect(shadeOf(0.3, 0.6)).toBeCloseTo(0.2);
+  expect(shadeOf(2, 1)).toBe(0.4);
+});
+
+it("the line above and the line below are entered at the nearest token", () => {
   // Boxes of tokens. The first line has three tokens, the second line two and the third line one.
   const boxes = [
     { left: 0, right: 30, top: 0 },
@@ -94,11 +72,6 @@ describe("the line above and the line below", () => {
     { left: 54, right: 90, top: 25 },
     { left: 0, right: 20, top: 48 },
   ];
-  it("are entered at the nearest token", () => {
-    expect([0, 1, 2, 3, 4, 5].map((at) => acrossLines(boxes, at, true))).toEqual([
-      3, 3, 4, 5, 5, 5,
-    ]);
-    expect([5, 4, 3, 0].map((at) => acrossLines(boxes, at, false))).toEqual([3, 2, 0, 0]);
-    expect(acrossLines([], 0, true)).toBe(0);
-  });
+  expect([0, 1, 2, 3, 4, 5].map((at) => acrossLines(boxes, at, true))).toEqual([3, 3, 4, 5, 5, 5]);
+  expect([5, 4, 3, 0].map((at) => acrossLines(boxes, at, false))).toEqual([3, 2, 0, 0]);
 });

@@ -5,7 +5,7 @@ import { assign } from "../../../../src/ui/view/state";
 import type { CorpusPoints } from "../../../../src/views/embedding/client/corpus";
 import { embeddedHeat } from "../../../../src/views/embedding/text/image";
 import { TextPane } from "../../../../src/views/embedding/text/panel";
-import { mount, pressKey, until, useFakeClock } from "../../../dom";
+import { mount, until, useFakeClock } from "../../../dom";
 import { ANSWER, corpusWith, Kernel, setUp } from "../kernel";
 
 /** Corpus of two images. Each has a special token and two patches, one above the other. */
@@ -37,22 +37,6 @@ class Page extends Kernel {
 }
 
 useFakeClock();
-
-it("the image of the chosen patch is navigated and chosen from by keyboard", async () => {
-  const { context, state, store } = setUp({ enlarged: true, text: 0, token: 1 }, new Page());
-  const box = mount(<TextPane context={context} store={store} />);
-  await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
-  const press = (key: string): unknown => pressKey(box.querySelector(".av-plot"), key);
-  press("ArrowDown");
-  // The first key only shows the cursor. It is at query 1 of image 0, which is point 1.
-  expect(store.hovered.value).toBe(1);
-  press("ArrowDown");
-  expect(store.hovered.value).toBe(2);
-  press("ArrowDown");
-  expect(store.hovered.value).toBe(2);
-  press("Enter");
-  expect([state.text.value, state.token.value]).toEqual([0, 2]);
-});
 
 it("a missing image is reported, and not replaced by another", async () => {
   const page = new Page();

