@@ -97,13 +97,6 @@ describe("the offsets", () => {
     expect(state.offsets.value).toBeNull();
     expect(edges()).toHaveLength(2);
   });
-
-  it("can be typed as numbers", async () => {
-    await open();
-    enter(root.querySelector("[aria-label='Offset from']"), "-2");
-    await pass(40);
-    expect(state.offsets.value).toEqual([-2, -2]);
-  });
 });
 
 it("a search shows its progress layer by layer", async () => {
@@ -120,14 +113,6 @@ it("a search shows its progress layer by layer", async () => {
   kernel.release();
   await drawnIn(root);
   expect(cellNamesOf(root)[2]).toContain("2 of 2 sampled edges");
-});
-
-it("a search that fails reports the error", async () => {
-  const kernel = new Kernel();
-  await open(kernel);
-  kernel.failing = { edges: "The edges are gone." };
-  enter(fieldOf(root, "Query"), "*", "input");
-  await until(() => expect(root.textContent).toContain("The edges are gone."));
 });
 
 it("sends one request of each kind until everything is drawn", async () => {

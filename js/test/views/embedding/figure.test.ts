@@ -1,5 +1,4 @@
 import { expect, it, vi } from "vitest";
-import type { ColumnValues } from "../../../src/client/protocol";
 import type { Scene } from "../../../src/draw/marks";
 import { toSvg } from "../../../src/draw/svg";
 import { PALETTES } from "../../../src/ui/colors/palette";
@@ -7,7 +6,7 @@ import { coloring } from "../../../src/views/embedding/colors";
 import { embeddingExports, legendBox } from "../../../src/views/embedding/figure";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { until, useFakeClock } from "../../dom";
-import { ANSWER, corpusWith, Kernel, setUp } from "./kernel";
+import { corpusWith, Kernel, setUp } from "./kernel";
 
 const SCENE: Scene = {
   ...{ width: 300, height: 200, background: null, back: [], backOpacity: 1 },
@@ -70,13 +69,4 @@ it("the table contains a third coordinate, and norms if points are coloured by t
   const rows = rowsOf(await exports.csv());
   expect(rows[0]?.slice(10)).toEqual(["x", "y", "z", "norm"]);
   expect(rows[3]?.at(-1)).toBe(String(Number((10000 / 65535).toPrecision(5))));
-});
-
-it("the table escapes the names of columns", async () => {
-  const name = '=HYPERLINK("http://a")';
-  const kernel = new Kernel();
-  const [, score] = ANSWER.columns;
-  kernel.points = { ...ANSWER, columns: [{ ...score, name } as ColumnValues] };
-  const { exports } = await exportsOf({ color: name }, kernel);
-  expect(rowsOf(await exports.csv())[0]?.at(-1)).toBe(`"'=HYPERLINK(""http://a"")"`);
 });

@@ -56,29 +56,6 @@ export function corpusWith(changed: Partial<CorpusPoints> = {}): Corpus {
   return new Corpus("self", { ...ANSWER, ...changed });
 }
 
-/** Return a corpus of `tokens` tokens in texts of 100 tokens. Each token is a query and a key. */
-export function largeAnswer(tokens: number): CorpusPoints {
-  const all = Array.from({ length: tokens }, (_, i) => i);
-  const texts = Math.ceil(tokens / 100);
-  return {
-    ...ANSWER,
-    num_queries: tokens,
-    num_keys: tokens,
-    total_points: 2 * tokens,
-    total_texts: texts,
-    whole: true,
-    names: Array.from({ length: texts }, (_, i) => `text ${i}`),
-    text_tokens: Array.from({ length: texts }, () => 100),
-    queries: {
-      text: all.map((i) => Math.floor(i / 100)),
-      position: all.map((i) => i % 100),
-      token: all.map((i) => i % ANSWER.vocabulary.length),
-    },
-    keys: null,
-    columns: [],
-  };
-}
-
 const HEADS = { layers: [0, 5, 6], heads_per_layer: [2, 3, 2] };
 
 export function stackOf(changed: Partial<StackDescription> = {}): StackDescription {

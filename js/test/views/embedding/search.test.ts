@@ -100,18 +100,6 @@ describe("requests for all heads", () => {
     expect(results).toEqual([50, 10, 40, 20, 30]);
     expect(mostRunning).toBe(3);
   });
-
-  it("stop after the first failure", async () => {
-    const begun: number[] = [];
-    const all = inTurn([0, 1, 2, 3, 4, 5, 6, 7], 2, async (item) => {
-      begun.push(item);
-      await Promise.resolve();
-      if (item === 1) throw new Error("no more");
-    });
-    await expect(all).rejects.toThrow("no more");
-    for (let i = 0; i < 20; i++) await Promise.resolve();
-    expect(begun.length).toBeLessThan(6);
-  });
 });
 
 describe("the state", () => {

@@ -92,12 +92,6 @@ describe.each(cases)("renormalised without $name", (example) => {
       }
     }
   });
-
-  it("has the original error without renormalisation", async () => {
-    const weights = await pageWeights(example, "all", [0, 1]);
-    const lines = linesOf(weights, options(numKeys, { renormalize: false }));
-    expect(lines.error).toBe(weights.error);
-  });
 });
 
 describe("the bound of renormalised weights", () => {

@@ -1,7 +1,6 @@
 // @vitest-environment node
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import type { TileRequest } from "../../../../src/client/protocol";
 import { Source } from "../../../../src/client/source";
 import {
   type EmbeddingPageData,
@@ -93,12 +92,6 @@ describe("an exported page", () => {
     }
   });
 
-  it("reports that it contains one placing only", async () => {
-    const way = { ...WAY, lift: true };
-    const asked = overviewOf(sourceOf(), { stack: "self", layers: [5], way });
-    await expect(asked).rejects.toThrow("one placing: scaling “norms”, keys moved, not lifted.");
-  });
-
   it("has trust figures of heads in the requested order", async () => {
     const data = pageData();
     partsOf(data).layer.trust = [null, trustFor(5, 1)];
@@ -122,14 +115,11 @@ describe("an exported page", () => {
     expect(meanError({}, 0.5)).toBe(0);
   });
 
-  it.each([
-    [3_440_000, "3.4 MB"],
-    [63_600, "64 kB"],
-  ])("reports the size of strongest keys of %i bytes if it contains none", async (bytes, size) => {
-    const data = pageData({ top_keys_add: { count: 5, bytes }, top_keys: 0 });
+  it("reports the size of strongest keys if it contains none", async () => {
+    const data = pageData({ top_keys_add: { count: 5, bytes: 3_440_000 }, top_keys: 0 });
     partsOf(data).layer.keys = null;
     await expect(linesOf(sourceOf(data), { ...HEAD, point: 1 })).rejects.toThrow(
-      `Pass top_keys=5 to add them (about ${size}).`,
+      "Pass top_keys=5 to add them (about 3.4 MB).",
     );
   });
 
@@ -148,19 +138,16 @@ describe("an exported page", () => {
 
   it("reports what it does not contain", async () => {
     const source = sourceOf();
-    await expect(corpusOf(source, "cross")).rejects.toThrow("no points of “cross”");
-    await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow("layer 0 of “self”");
-    await expect(normsOf(source, { ...HEAD, head: 2 })).rejects.toThrow("no head 2 of layer 5");
-    await expect(source.transport.request("tile", {} as TileRequest)).rejects.toThrow(
-      "cannot answer “tile”",
-    );
-    expect(source.transport.live).toBe(false);
-  });
-
-  it("rejects data of another format", () => {
-    const data = { ...pageData(), format: 1 } as unknown as EmbeddingPageData;
-    expect(() => new EmbeddingPageTransport(data)).toThrow(
-      "format 1, but only format 2 is supported",
-    );
+    const way = { ...WAY, lift: true };
+    const requests: [Promise<unknown>, string][] = [
+      [corpusOf(source, "cross"), "no points of “cross”"],
+      [normsOf(source, { ...HEAD, layer: 0 }), "layer 0 of “self”"],
+      [normsOf(source, { ...HEAD, head: 2 }), "no head 2 of layer 5"],
+      [
+        overviewOf(source, { stack: "self", layers: [5], way }),
+        "one placing: scaling “norms”, keys moved, not lifted.",
+      ],
+    ];
+    for (const [request, message] of requests) await expect(request).rejects.toThrow(message);
   });
 });
