@@ -71,23 +71,6 @@ def _trained(model: Any, trainer: Any, setup: Callable[[Tokenizer], None]) -> To
     return tokenizer
 
 
-@pytest.fixture(autouse=True)
-def tokenizers_stay(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that changes a shared tokenizer. Without this check, another test would fail.
-
-    For example, a pipeline sets its tokenizer to pad on the left.
-    """
-    names = {"byte_tokenizer", "piece_tokenizer", "word_tokenizer"}
-    used = [request.getfixturevalue(name) for name in sorted(names & set(request.fixturenames))]
-    before = [_settings(tokenizer) for tokenizer in used]
-    yield
-    assert [_settings(tokenizer) for tokenizer in used] == before
-
-
-def _settings(tokenizer: Any) -> tuple[object, ...]:
-    return tokenizer.padding_side, tokenizer.truncation_side, len(tokenizer)
-
-
 @pytest.fixture(scope="session")
 def byte_tokenizer() -> Any:
     """A byte-level BPE tokenizer like GPT-2's, with a chat template that contains BOS."""

@@ -20,8 +20,8 @@ from safetensors import safe_open
 from attnviz import demos, extract
 from attnviz.analysis import patterns
 from train_demos.__main__ import main as train
-from train_demos.dates import FORMS, WrittenDate, draw_date
-from train_demos.scenes import Scene, draw_scene
+from train_demos.dates import FORMS, draw_date
+from train_demos.scenes import draw_scene
 from train_demos.sentences import (
     Sentence,
     antecedent_sentence,
@@ -121,40 +121,18 @@ def test_the_decoder_finds_the_antecedent_and_attends_to_it(generator: np.random
     assert np.mean(completions(recipients)[0]) > 0.97
 
 
-def test_the_word_tokenizer_returns_the_offsets_of_words() -> None:
-    tokenizer = loaded("decoder")[1]
-    text = "When Mary  and John,\nwent to the Shop."
-    encoded = tokenizer(text, return_offsets_mapping=True)
-    assert tokenizer.unk_token_id not in encoded["input_ids"]
-    pieces = [text[start:end] for start, end in encoded["offset_mapping"]]
-    assert pieces == ["When", "Mary", "and", "John", ",", "went", "to", "the", "Shop", "."]
-    decoded = tokenizer.decode(encoded["input_ids"])
-    assert decoded == "when mary and john, went to the shop."
-    assert tokenizer("xylophone")["input_ids"] == [tokenizer.unk_token_id]
-
-
 # --- the encoder-decoder
 
 
-@pytest.fixture(scope="module")
-def dates() -> list[WrittenDate]:
+def test_the_encoder_decoder_writes_dates_and_aligns_month_and_day() -> None:
     generator = np.random.default_rng(SEED)
     # Each form of a date occurs equally often.
-    return [draw_date(generator, held_out=True, form=form) for form in FORMS for _ in range(15)]
-
-
-def test_the_encoder_decoder_writes_dates_in_iso_form(dates: list[WrittenDate]) -> None:
+    dates = [draw_date(generator, held_out=True, form=form) for form in FORMS for _ in range(15)]
     model, tokenizer = loaded("encoder-decoder")
     inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
     written = model.generate(**inputs, do_sample=False)
     texts = tokenizer.batch_decode(written, skip_special_tokens=True)
-    right = [text == date.iso for text, date in zip(texts, dates, strict=True)]
-    assert np.mean(right) > 0.97
-
-
-def test_cross_attention_aligns_month_and_day(dates: list[WrittenDate]) -> None:
-    model, tokenizer = loaded("encoder-decoder")
-    inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
+    assert np.mean([text == date.iso for text, date in zip(texts, dates, strict=True)]) > 0.97
     targets = tokenizer([date.iso for date in dates], return_tensors="pt")["input_ids"]
     outputs = model(**inputs, labels=targets, output_attentions=True)
     weights = stacked(outputs.cross_attentions)
@@ -189,41 +167,26 @@ def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it() -> None:
 # --- the vision-language model
 
 
-@pytest.fixture(scope="module")
-def scenes() -> list[Scene]:
-    generator = np.random.default_rng(SEED)
-    return [draw_scene(generator) for _ in range(150)]
-
-
-def questions(processor: Any, scenes: list[Scene], shape: int) -> Any:
-    """Return the encoded images with the question about one of the two shapes."""
-    return processor(
-        images=[scene.image for scene in scenes],
-        text=[processor.image_token + scene.prompt(shape) for scene in scenes],
-        return_tensors="pt",
-    )
-
-
 @pytest.mark.parametrize("shape", [0, 1])
-def test_the_vision_language_model_names_the_shape_with_a_colour_and_its_position(
-    scenes: list[Scene], shape: int
+def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_it(
+    shape: int,
 ) -> None:
+    generator = np.random.default_rng(SEED)
+    scenes = [draw_scene(generator) for _ in range(150)]
     model, processor = loaded("vision-language")
-    inputs = questions(processor, scenes, shape)
+    prompts = [processor.image_token + scene.prompt(shape) for scene in scenes]
+    images = [scene.image for scene in scenes]
+    inputs = processor(images=images, text=prompts, return_tensors="pt")
     generated = model.generate(**inputs, do_sample=False)[:, inputs["input_ids"].shape[1] :]
     answers = processor.batch_decode(generated, skip_special_tokens=True)
     right = [text == scene.answer(shape) for text, scene in zip(answers, scenes, strict=True)]
     assert np.mean(right) > 0.9
-
-
-def test_heads_attend_to_the_shape_in_the_question(scenes: list[Scene]) -> None:
-    model, processor = loaded("vision-language")
-    inputs = questions(processor, scenes, 0)
     # The query of the colour predicts the shape. The 64 patches precede the words.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     chosen, other = (
-        patterns.mass_on(row, patches[:, shape, None, None]).mean(axis=1) for shape in (0, 1)
+        patterns.mass_on(row, patches[:, index, None, None]).mean(axis=1)
+        for index in (shape, 1 - shape)
     )
     # Each shape has about a seventh of the patches.
     assert patches.mean() < 0.2
