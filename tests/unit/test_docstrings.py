@@ -60,15 +60,6 @@ def test_examples_run(name: str) -> None:
     assert runner.failures == 0, "".join(output)
 
 
-def parameters_of(function: Callable[..., Any]) -> set[str]:
-    return {
-        parameter.name
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.name not in {"self", "cls"}
-        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-    }
-
-
 # Functions and classes that a user calls. Classes that these only return explain their attributes.
 CALLED = {
     name
@@ -88,29 +79,29 @@ def faults_of_object(name: str, item: Any) -> Iterator[str]:
 
 def faults_of_function(function: Callable[..., Any]) -> Iterator[str]:
     doc, signature = documented(function), inspect.signature(function)
+    kinds = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
+    variable = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    parameters = {name for name, kind in kinds.items() if kind not in variable} - {"self", "cls"}
     explained = {
-        parameter_name.strip().lstrip("*")
+        name.strip().lstrip("*")
         for parameter in doc.params
         if parameter.args[0] == "param"
-        for parameter_name in parameter.arg_name.split(",")
+        for name in parameter.arg_name.split(",")
     }
     # Options of a view or an extraction are forwarded with ``**``, so the signature lacks their
     # names.
-    forwards = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-    parameters = parameters_of(function)
-    if parameters != (explained & parameters if forwards else explained):
+    if inspect.Parameter.VAR_KEYWORD in kinds.values():
+        explained &= parameters
+    if parameters != explained:
         yield f"the parameters are {sorted(parameters)}, but {sorted(explained)} are explained"
     if signature.return_annotation not in {"None", None} and doc.returns is None:
         yield "the result is not explained"
 
 
 def test_public_docstrings_explain_parameters_and_results_and_have_an_example() -> None:
-    faults = [
-        f"{name}: {fault}"
-        for name, item in OBJECTS.items()
-        for fault in (
-            *faults_of_object(name, item),
-            *(faults_of_function(item) if inspect.isfunction(item) else ()),
-        )
-    ]
+    faults = []
+    for name, item in OBJECTS.items():
+        faults += [f"{name}: {fault}" for fault in faults_of_object(name, item)]
+        if inspect.isfunction(item):
+            faults += [f"{name}: {fault}" for fault in faults_of_function(item)]
     assert faults == []

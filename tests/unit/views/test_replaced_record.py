@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from attnviz import (
     AttentionRecord,
     Dashboard,
     HeadView,
-    MatrixView,
     ModelView,
     NeuronView,
 )
@@ -71,14 +71,6 @@ def test_invalid_state_is_replaced_by_defaults() -> None:
     assert view.heads == [0]
 
 
-def test_numbers_of_other_tokens_are_not_kept() -> None:
-    view = MatrixView(record_of(1, 2, 4), token_scores=np.arange(4.0))
-    view.record = record_of(1, 2, 4)
-    assert view.token_scores
-    view.record = record_of(1, 2, 4, "other")
-    assert not view.token_scores
-
-
 def test_a_generated_token_is_kept_if_it_exists() -> None:
     view = HeadView(predicted_record(), prediction=1)
     view.record = predicted_record()
@@ -115,9 +107,6 @@ def test_included_layers_are_those_of_the_new_record() -> None:
     view.record = record_of(3, 1, 3)
     assert view.record.stack().layers == (1, 2)
     assert view.include_heads == {"2": [0]}
-    with pytest.raises(IndexError, match="include_layers"):
-        view.record = record_of(1, 2, 3)
-    assert view.record.stack().layers == (1, 2)
 
 
 def test_a_record_that_cannot_be_shown_changes_nothing() -> None:
@@ -135,20 +124,10 @@ def test_a_record_that_cannot_be_shown_changes_nothing() -> None:
 
 def test_changes_stay_with_their_text_and_their_model() -> None:
     model, tokenizer = av.demos.load("decoder")
-
-    def extract(text: str, **options: Any) -> AttentionRecord:
-        record: AttentionRecord = av.extract(model, text, tokenizer=tokenizer, **options)
-        return record
-
+    extract = partial(av.extract, model, tokenizer=tokenizer)
     changes = [{"kind": "ablate", "layer": layer, "head": 0} for layer in (0, 2)]
-    view = HeadView(
-        extract("the cat sat"),
-        model=model,
-        inputs="the cat sat",
-        tokenizer=tokenizer,
-        changes=changes,
-        run="after",
-    )
+    what_if = {"model": model, "inputs": "the cat sat", "tokenizer": tokenizer}
+    view = HeadView(extract("the cat sat"), **what_if, changes=changes, run="after")
     view.record = extract("the cat sat", layers=[0, 1])
     assert [change["layer"] for change in view.changes] == [0]
     changed = view.changed_record
