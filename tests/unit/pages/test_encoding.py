@@ -35,14 +35,10 @@ MB = 1_000_000
 
 def sharp(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
     """Return weights with a sink and a neighbourhood, as in language models."""
-    generator = torch.Generator().manual_seed(0)
-    position = torch.arange(tokens)
-    ahead = (position - position[:, None]).float()
-    weights = []
-    for _ in range(layers):
-        logits = 2 * torch.randn((heads, tokens, tokens), generator=generator) - ahead.abs() / 8
-        logits[..., 0] += 4
-        weights.append(torch.softmax(logits.masked_fill(ahead > 0, -torch.inf), dim=-1))
+    distance = torch.arange(tokens) - torch.arange(tokens)[:, None]
+    logits = 2 * vectors(layers, heads, tokens, tokens) - distance.abs() / 8
+    logits[..., 0] += 4
+    weights = torch.softmax(logits.masked_fill(distance > 0, -torch.inf), dim=-1)
     return av.AttentionRecord.from_weights(weights, words(tokens))
 
 
@@ -51,10 +47,7 @@ def of_vectors(layers: int, heads: int, tokens: int, head_dim: int) -> av.Attent
     return av.AttentionRecord.from_qk(queries, keys, words(tokens), causal=True)
 
 
-@pytest.mark.parametrize(
-    ("tokens", "max_mb"),
-    [(64, 6.0), (256, 6.0), (1024, 10.0), (4096, 40.0), (131_072, 40.0)],
-)
+@pytest.mark.parametrize(("tokens", "max_mb"), [(64, 6.0), (1024, 10.0), (131_072, 40.0)])
 def test_the_limit_grows_with_the_text(tokens: int, max_mb: float) -> None:
     record = alike(12, 12, tokens, causal=True)
     causal = limits.default_limit(record, record.stacks.values())

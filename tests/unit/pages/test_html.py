@@ -74,8 +74,8 @@ def hostile_record() -> AttentionRecord:
     count = len(HOSTILE)
     layer = {0: StoredWeights(torch.from_numpy(shares(2, count, count)))}
     # Bypass Tokens.of, which would make these characters visible.
-    raw = [text for text in HOSTILE if text != "\ud800"]
-    tokens = Tokens((*raw, "a"), (False,) * count, (0,) * count)
+    texts = tuple("a" if text == "\ud800" else text for text in HOSTILE)
+    tokens = Tokens(texts, (False,) * count, (0,) * count)
     stack = AttentionStack("</script><script>alert(2)</script>", layer, tokens)
     return AttentionRecord(
         {stack.name: stack},

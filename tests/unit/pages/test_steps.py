@@ -104,9 +104,9 @@ def test_no_step_computes_much(
     view = make(record())
     # This also compresses the view's code, once for all pages.
     min_mb = len(html.document(view.record.model, view.name, view.state, {})) / 1e6
+    total = num_logits = num_bytes = 0
     compressed.clear()
     logit_blocks.clear()
-    total, num_logits, num_bytes = 0, 0, 0
     for _ in ended(steps_of(view, None if max_mb is None else min_mb + max_mb)):
         num_logits = max(num_logits, sum(logit_blocks))
         num_bytes = max(num_bytes, sum(compressed))

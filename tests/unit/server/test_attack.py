@@ -187,10 +187,9 @@ def test_long_work_is_divided_into_bounded_steps(
     name: str,
     request_arguments: Any,
 ) -> None:
-    shares = []
-    shared_server = servers[server_name]
-    assert isinstance(shared_server, RecordServer)
-    server = RecordServer(shared_server.record)
+    record_server = servers[server_name]
+    assert isinstance(record_server, RecordServer)
+    server, shares = RecordServer(record_server.record), []
     for _ in range(4):
         message = assert_bounded(server, name, request_arguments, counted)
         assert message["attnviz"] == "reply", message
