@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import pickle
 from typing import Any
 
 import numpy as np
@@ -223,11 +221,3 @@ def test_mapped_files_are_kept(tmp_path: Any) -> None:
     longer = av.compare(saved, random_record(1, [*words, " d"]))
     reloaded = av.load(longer.a.save(tmp_path / "b.safetensors"))
     assert np.array_equal(reloaded.stack().weights(layer=0), longer.a.stack().weights(layer=0))
-
-
-def test_a_comparison_is_copied_and_pickled() -> None:
-    comparison = hand_worked()
-    for copied in (copy.deepcopy(comparison), pickle.loads(pickle.dumps(comparison))):  # noqa: S301
-        assert copied.names == comparison.names
-        assert copied.distance()[0].tolist() == comparison.distance()[0].tolist()
-        assert copied.alignment()[0].text == comparison.alignment()[0].text

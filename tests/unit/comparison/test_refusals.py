@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 import attnviz as av
-from attnviz.record.images import PatchGrid
-from attnviz.record.tokens import Tokens
-from unit.comparison.test_comparison import THREE, random_record, record
+from unit.comparison.test_comparison import random_record
 
 WORDS = ["a", " b", " c"]
 A = random_record(0, WORDS, layers=[0, 1])
@@ -19,15 +16,6 @@ A = random_record(0, WORDS, layers=[0, 1])
 def scores() -> av.AttentionRecord:
     weights = [[[[2.0, 0.0, 0.0]] * 3] * 3] * 2
     return av.AttentionRecord.from_weights(weights, WORDS, normalized=False)
-
-
-def image() -> av.AttentionRecord:
-    grid = PatchGrid(image=0, start=0, rows=1, columns=3)
-    patches = Tokens(
-        text=("[1]", "[2]", "[3]"), special=(False,) * 3, sequence=(0,) * 3, grids=(grid,)
-    )
-    pixels = [np.zeros((2, 6, 3), np.uint8)]
-    return av.AttentionRecord.from_weights([[THREE]], patches, images=pixels)
 
 
 OTHER_STACK = random_record(0, WORDS, stack="cross")
@@ -50,7 +38,6 @@ DIFFERENCE = av.compare(A, random_record(1, WORDS)).difference
         ((A, scores()), {}, ValueError, "Pass both with the same normalized="),
         ((A, DIFFERENCE), {}, ValueError, r"of b has signed numbers \(difference\)"),
         ((A, OTHER_WORDS), {}, ValueError, "no token in common: 3 tokens such as 'a'"),
-        ((record(THREE, WORDS), image()), {}, ValueError, r"'a' and 3 patches such as '\[1\]'"),
     ],
 )
 def test_records_and_arguments_that_do_not_fit_are_refused(

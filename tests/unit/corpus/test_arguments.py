@@ -73,10 +73,3 @@ def test_invalid_settings_of_ray_are_refused() -> None:
         RayEngine(num_actors=0)
     with pytest.raises(ValueError, match="num_gpus=nan must be a finite number of at least 0"):
         RayEngine(num_gpus=float("nan"))
-
-
-@pytest.mark.parametrize("options", [{"engine": "ray"}, {"part": (1, 2)}])
-def test_records_have_no_engine_and_no_parts(options: Any) -> None:
-    record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-    with pytest.raises(TypeError, match="has no meaning without texts"):
-        av.head_statistics([record], **options)

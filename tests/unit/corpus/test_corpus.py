@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 
 from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
 from unit.random_corpora import attention, corpus, cross_record, record
-from unit.records import given_record, image_record, words
+from unit.records import given_record, words
 
 
 def assert_vectors_are_the_records(example: Corpus, stack: str) -> None:
@@ -67,17 +67,6 @@ def test_texts_are_named_by_their_first_words() -> None:
     assert named(["[CLS]"], special=[True]) == "text 0"
     long = named([" word"] * 100)
     assert long == f"{'word ' * 7}word…"
-
-
-def test_images_are_named_by_their_number() -> None:
-    grids = image_record().stack().query_tokens
-    layer = attention(len(grids), heads=2, mask=None)
-    picture = AttentionRecord(
-        {"vision": AttentionStack("vision", {0: layer}, grids)}, images=image_record().images
-    )
-    example = Corpus([picture, picture], text_indices=[4, 9], total_texts=12)
-    assert example.names == ("image 4", "image 9")
-    assert (example.text_indices, example.total_texts) == ((4, 9), 12)
 
 
 def test_a_stack_of_some_texts_or_of_weights_alone_is_omitted_with_a_note() -> None:

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 
 from attnviz import Corpus
 from attnviz.analysis import Placing, place, principal_components, problems
-from unit.random_corpora import corpus, cross_record, with_vectors
+from unit.random_corpora import corpus, with_vectors
 from unit.records import vectors
 
 Numbers = NDArray[np.float64]
@@ -154,19 +154,6 @@ def test_equal_points_and_equal_keys_are_reported(
         assert torch.isfinite(plots.coordinates).all()
         assert np.isfinite(plots.explained).all()
         assert lift or problem == "keys" or not plots.coordinates.any()
-
-
-def test_grouped_and_cross_attending_heads() -> None:
-    grouped = corpus([6, 5], heads=6, key_heads=2)
-    for example, stack, layer in (
-        (grouped, "self", 1),
-        (Corpus([cross_record(6, 3), cross_record(2, 8, seed=9)]), "cross", 0),
-    ):
-        placed = place(example, stack, layer, Placing("none"))
-        for head in range(example.stack(stack).num_heads(layer)):
-            queries, keys = sides(example, layer, head, stack)
-            assert_allclose(placed.queries[head], queries, atol=1e-5)
-            assert_allclose(placed.keys[head], keys + queries.mean(0) - keys.mean(0), atol=1e-5)
 
 
 def test_invalid_arguments_are_refused() -> None:

@@ -127,21 +127,6 @@ def test_umap_keeps_the_number_of_torch_threads(count: int) -> None:
         assert torch.get_num_threads() == count
 
 
-@pytest.mark.slow
-def test_frames_of_umap_count_its_epochs() -> None:
-    frames = frames_of(clusters(150)[0], settings("umap"))
-    done = [frame.done for frame in frames]
-    assert done == sorted(done)
-    assert {frame.num_total for frame in frames} == {500}
-    assert len(frames) > 2
-    for frame in frames[1:-1]:
-        assert frame.words.startswith(
-            f"UMAP, epoch {frame.done} of 500; the plot shows the principal"
-        )
-        assert np.array_equal(frame.coordinates, frames[0].coordinates)
-    assert frames[-1].final
-
-
 @pytest.mark.parametrize("method", ["tsne", UMAP])
 @pytest.mark.parametrize(("count", "dimensions"), [(1, 2), (4, 3), (8, 3)])
 def test_few_points_have_finite_layouts_and_a_note(

@@ -33,7 +33,7 @@ interface Fixture {
   values: Record<string, Values>;
 }
 
-/** Expected data, computed by a script that does not use attnviz. */
+/** Replies and page of Python. A script computes `values` with numpy, without attnviz. */
 export const FIXTURE = JSON.parse(
   readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
 ) as Fixture;
