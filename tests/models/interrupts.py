@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from transformers.modeling_utils import AttentionInterface
 
 import attnviz
 from attnviz import extract, extract_corpus, load
 from attnviz.extraction.capture import dispatch
 from attnviz.record.storage.spool import INDEX
+from models.make_models import make_model
 
 __all__ = ["Subject", "Tracer", "faults_at", "positions", "state_of", "subjects"]
 
@@ -77,26 +77,9 @@ def spool_faults(outside: Path) -> list[str]:
     return faults
 
 
-def _config(kind: str, **options: Any) -> Any:
-    size = {"vocab_size": 200, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-    return transformers.CONFIG_MAPPING[kind](**size, **options)
-
-
 def subjects() -> dict[str, Subject]:
     """Return extractions by name. Together they use all ways to capture and change all state."""
-    torch.manual_seed(0)
-    width = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    llama = transformers.LlamaForCausalLM(
-        _config("llama", **width, intermediate_size=32, num_key_value_heads=2)
-    )
-    bloom = transformers.BloomForCausalLM(_config("bloom", hidden_size=32, n_layer=2, n_head=4))
-    bert = transformers.BertModel(_config("bert", **width, intermediate_size=32))
-    t5 = transformers.T5ForConditionalGeneration(
-        _config(
-            "t5", d_model=32, num_layers=1, num_heads=4, d_kv=8, d_ff=32, decoder_start_token_id=0
-        )
-    )
-    inside: Any = transformers.LlamaForCausalLM(llama.config)
+    llama, bloom, bert, t5, inside = map(make_model, ("llama", "bloom", "bert", "t5", "llama"))
     inside.compile(backend="eager")
     for model in (llama, bloom, bert, t5, inside):
         model.train()

@@ -57,28 +57,22 @@ def test_every_section_with_code_is_run_here() -> None:
         assert not blocks_of(section) or f'run("{section}"' in own, section
 
 
-@pytest.fixture
-def temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Folder for temporary files, which gets the views that code shows outside of a notebook."""
+def test_the_code_for_weights_and_signed_numbers_returns_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    return tmp_path
-
-
-def test_the_code_for_weights_returns_them(temporary_files: Path) -> None:
+    names: dict[str, Any] = {"tokens": list("abcde")}
     weights = [shares(heads, 5, 5, seed=heads) for heads in (2, 3)]
-    (record,), _ = run("Weights", {"weights": weights, "tokens": list("abcde")})
-    for computed, weight in zip(record.to_numpy(), weights, strict=True):
-        assert_allclose(computed, weight)
-    assert list(temporary_files.rglob("*.html"))
-
-
-def test_the_code_for_signed_numbers_returns_them(temporary_files: Path) -> None:
-    changes = [shares(2, 5, 5, seed=1) - shares(2, 5, 5)]
-    names = {"changes": changes, "tokens": list("abcde")}
-    (record,), _ = run("Differences, effects, attributions", names)
-    assert_allclose(record.to_numpy()[0], changes[0])
-    assert (record.stack().signed, record.stack().measure) == (True, "difference")
-    assert list(temporary_files.rglob("*.html"))
+    changes = [weights[0] - shares(2, 5, 5)]
+    (record,), _ = run("Weights", names | {"weights": weights})
+    (signed,), _ = run("Differences, effects, attributions", names | {"changes": changes})
+    for computed, expected in zip(
+        [*record.to_numpy(), *signed.to_numpy()], weights + changes, strict=True
+    ):
+        assert_allclose(computed, expected)
+    assert (signed.stack().signed, signed.stack().measure) == (True, "difference")
+    assert list(tmp_path.rglob("*.html"))
 
 
 def rows_of_axes() -> list[tuple[str, str]]:

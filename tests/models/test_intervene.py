@@ -346,6 +346,9 @@ def test_notes_name_the_changes() -> None:
     assert "Cut before the softmax: “#61” (8) does not read “#17” (1), “#42” (2)" in notes
     assert "The output is set to 0 in layer 2, all heads." in notes
     assert record.changes == tuple(changes)
+    # The divergence of two different distributions is positive.
+    assert record.effect.divergence is not None
+    assert record.effect.divergence > 0
 
 
 def test_a_changed_record_is_saved_unchanged(tmp_path: Any) -> None:
