@@ -128,20 +128,12 @@ def test_the_noise_is_measured(removal: Any) -> None:
     assert effects.noise == pytest.approx(8e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"removal": "zero"}, "removal='zero' must be one of 'mask'"),
-        ({"removal": "mean color"}, "one image"),
-    ],
-)
-def test_invalid_arguments_are_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        av.token_effects(make_model("gpt2"), {"input_ids": IDS}, **options)
-
-
-def test_an_image_has_no_mask() -> None:
-    with pytest.raises(ValueError, match="mean color"):
-        av.token_effects(make_model("vit"), {"pixel_values": torch.rand(1, 3, 32, 32)})
-    with pytest.raises(TypeError, match="generate= is not supported"):
-        av.token_effects(make_model("gpt2"), {"input_ids": IDS}, generate=3)
+def test_removals_that_do_not_fit_the_input_are_refused() -> None:
+    text, image = {"input_ids": IDS}, {"pixel_values": torch.rand(1, 3, 32, 32)}
+    for kind, inputs, removal, message in (
+        ("gpt2", text, "zero", "removal='zero' must be one of 'mask'"),
+        ("gpt2", text, "mean color", "one image"),
+        ("vit", image, "mask", "mean color"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            av.token_effects(make_model(kind), inputs, removal=removal)  # type: ignore[arg-type]

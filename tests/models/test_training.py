@@ -84,11 +84,11 @@ def train(folder: Path, steps: int, *callbacks: AttentionCallback) -> tuple[Any,
 TEXT = " ".join(str(7 * number % TOKENS) for number in range(LENGTH))
 
 
-def logged(folder: Path) -> dict[tuple[int, str], float]:
+def logged(folder: Path) -> list[tuple[int, str, float]]:
+    """Return the step, metric and value of each row of the file of metrics."""
     with (folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        return {
-            (int(row["step"]), row["metric"]): float(row["value"]) for row in csv.DictReader(file)
-        }
+        rows = list(csv.DictReader(file))
+    return [(int(row["step"]), row["metric"], float(row["value"])) for row in rows]
 
 
 @pytest.mark.slow
@@ -101,16 +101,18 @@ def test_a_head_that_forms_appears_in_pages_and_metrics(tmp_path: Path) -> None:
         "attention/text-0-all-steps/step-00000080.html",
         *(f"attention/text-0/step-{step:08d}.html" for step in (0, 40, 80)),
     ]
-    scores = logged(folder)
-    assert scores[0, "attention/previous token"] < 0.4
-    assert scores[80, "attention/previous token"] > 0.8
+    scores = {
+        step: score for step, metric, score in logged(folder) if metric.endswith("/previous token")
+    }
+    assert scores[0] < 0.4
+    assert scores[80] > 0.8
     # Compare with the model's own eager weights.
     trained.set_attn_implementation("eager")
     ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
     with torch.no_grad():
         weights = torch.stack(trained.eval()(ids, output_attentions=True).attentions)[:, 0]
     best = weights.diagonal(offset=-1, dim1=-2, dim2=-1).mean(-1).max().item()
-    assert scores[80, "attention/previous token"] == pytest.approx(best, abs=1e-5)
+    assert scores[80] == pytest.approx(best, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -148,10 +150,9 @@ def test_two_processes_train_unaffected_and_one_writes(tmp_path: Path) -> None:
             assert result["shape"] == [2, 4, LENGTH, LENGTH]
             assert result["error"] < 1e-5, kind
         # The file was written once: a second process would have written each row again.
-        with (tmp_path / kind / "log" / "metrics.csv").open(encoding="utf-8", newline="") as file:
-            rows = [(row["step"], row["metric"]) for row in csv.DictReader(file)]
+        rows = [(step, metric) for step, metric, _ in logged(tmp_path / kind / "log")]
         assert len(rows) == len(set(rows))
-        assert {step for step, _ in rows} == {"0", "1", "2"}
+        assert {step for step, _ in rows} == {0, 1, 2}
 
 
 def test_other_processes_keep_the_last_step_only(tmp_path: Path) -> None:
@@ -165,15 +166,6 @@ def test_other_processes_keep_the_last_step_only(tmp_path: Path) -> None:
         callback.on_evaluate(arguments, state, control, model=watched)
     assert list(callback.records) == [3]
     assert not (tmp_path / "log").exists()
-
-
-@pytest.mark.slow
-def test_without_an_active_run_it_warns_once_and_keeps_the_records(tmp_path: Path) -> None:
-    callback = AttentionCallback(TEXT, every=1, tokenizer=tokenizer())
-    with pytest.warns(UserWarning, match="no tracker has an active run") as caught:
-        train(tmp_path, 2, callback)
-    assert len([warning for warning in caught if "no tracker" in str(warning.message)]) == 1
-    assert sorted(callback.records) == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -207,10 +199,7 @@ def _then_blocked(look: Any, folder: Path) -> Any:
     ("arguments", "named"),
     [
         ({"texts": []}, "texts must be"),
-        ({"texts": [" "]}, "texts must be"),
-        ({"texts": [3]}, "texts must be"),
         ({"every": 0}, "every"),
-        ({"every": "epoch"}, "every"),
         ({"view": "model"}, "view must be a class"),
         ({"to": 7}, "to must be a run"),
     ],
