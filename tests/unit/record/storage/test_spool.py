@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,21 +12,11 @@ import torch
 
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack, load
-from attnviz.record.storage.safetensors_file import (
-    Blocks,
-    read_arrays,
-    write_arrays,
-)
+from attnviz.record.storage.safetensors_file import Blocks, read_arrays, write_arrays
 from attnviz.record.storage.spool import INDEX, Spool, SpoolFolders
 from attnviz.record.tokens import Tokens
 from attnviz.utils.cleanup import Cleanup
-from unit.records import (
-    assert_same,
-    vectors,
-    words,
-)
-
-FAULT = OSError(errno.ENOSPC, "No space left on device")
+from unit.records import assert_same, vectors, words
 
 
 @contextmanager
@@ -53,78 +41,53 @@ def record_of(layers: dict[int, QueryKeyAttention]) -> AttentionRecord:
     return AttentionRecord({"self": stack}, model="tiny", notes=["noted"])
 
 
+def write(spool: Spool, number: int, layer: QueryKeyAttention) -> QueryKeyAttention:
+    """Write a layer during an extraction, and return the layer that reads from its file."""
+    vectors = spool.write(f"layers.{number}", {"queries": layer.queries, "keys": layer.keys})
+    assert torch.equal(vectors["queries"], layer.queries)
+    return QueryKeyAttention(vectors["queries"], vectors["keys"], layer.scale)
+
+
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
 def test_written_layers_are_not_written_again(tmp_path: Path) -> None:
-    layers = long_layers()
     spool = Spool(tmp_path / "x")
     spool.begin()
-    for number, layer in layers.items():
-        written = spool.write(
-            f"model.layers.{number}", {"queries": layer.queries, "keys": layer.keys}
-        )
-        assert torch.equal(written["queries"], layer.queries)
-        layers[number] = QueryKeyAttention(written["queries"], written["keys"], layer.scale)
+    layers = {number: write(spool, number, layer) for number, layer in long_layers().items()}
     assert INDEX not in names_in(tmp_path / "x")
     # Layer 1 was reordered after it was written, and layer 5 is not part of the record.
-    order = torch.arange(299, -1, -1)
     second = layers[1]
-    layers[1] = QueryKeyAttention(second.queries[:, order], second.keys[:, order], second.scale)
+    layers[1] = QueryKeyAttention(second.queries.flip(1), second.keys.flip(1), second.scale)
     del layers[5]
     expected = record_of(layers)
-    record = spool.finish(expected)
-    assert_same(expected, record)
+    assert_same(expected, spool.finish(expected))
     # Layer 0 stays as it was written, and layer 1 is stored in the index.
-    assert names_in(tmp_path / "x") == ["0000-model.layers.0.safetensors", INDEX]
+    assert names_in(tmp_path / "x") == ["0000-layers.0.safetensors", INDEX]
 
 
-# Faults during writing.
-
-
-def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) -> None:
-    def fail(folders: SpoolFolders) -> None:
-        with taken_spools(folders, 2) as spools:
-            spools[1].write("layer", {"queries": vectors(2, 3, 4)})
-            raise FAULT
-
-    with pytest.raises(OSError, match="No space left"):
-        fail(SpoolFolders(tmp_path / "x", several=True))
-    assert names_in(tmp_path) == []
-    # Existing files and finished records stay.
-    (tmp_path / "x").mkdir()
-    folders = SpoolFolders(tmp_path / "x", several=True)
-    with taken_spools(folders, 1) as spools:
-        spools[0].finish(record_of(long_layers()))
-    with pytest.raises(OSError, match="No space left"):
-        fail(folders)
-    assert names_in(tmp_path / "x") == ["0"]
-
-
-def test_an_interrupt_in_the_middle_of_a_file_removes_it(tmp_path: Path) -> None:
-    def blocks() -> Any:
+def test_an_interrupt_removes_only_the_folders_of_unfinished_records(tmp_path: Path) -> None:
+    def interrupted_blocks() -> Iterator[torch.Tensor]:
         yield torch.zeros(3, 4)
         raise KeyboardInterrupt
 
-    spool = Spool(tmp_path / "x")
-    spool.begin()
-    with pytest.raises(KeyboardInterrupt):
-        spool.write("layer", {"queries": Blocks(torch.float32, (2, 3, 4), blocks())})
-    assert not (tmp_path / "x" / INDEX).exists()
-    spool.discard()
-    assert not (tmp_path / "x").exists()
+    folders = SpoolFolders(tmp_path / "x", several=True)
+    with taken_spools(folders, 1) as spools:
+        spools[0].finish(record_of(long_layers()))
+    with pytest.raises(KeyboardInterrupt), taken_spools(folders, 2) as spools:
+        spools[1].write(
+            "layer", {"queries": Blocks(torch.float32, (2, 3, 4), interrupted_blocks())}
+        )
+    assert names_in(tmp_path / "x") == ["0"]
 
 
 def test_an_incomplete_record_is_refused(tmp_path: Path) -> None:
-    layer = long_layers()[0]
     spool = Spool(tmp_path / "x")
     spool.begin()
-    spool.write("layers.0", {"queries": layer.queries, "keys": layer.keys})
+    write(spool, 0, long_layers()[0])
     # Nothing is cleaned up, as if the process had ended.
-    with pytest.raises(
-        FileNotFoundError, match=r"no record at path='.*x': the folder has no index"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"no record at path='.*x': the folder has no ind"):
         load(tmp_path / "x")
     with pytest.raises(ValueError, match=r"0000-layers.0.* is a safetensors file without a header"):
         load(tmp_path / "x" / "0000-layers.0.safetensors")
@@ -151,10 +114,6 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     with taken_spools(folders, 2) as spools:
         for spool in spools:
             assert_same(record, spool.finish(record))
-    with pytest.raises(RuntimeError), taken_spools(folders, 1):
-        raise RuntimeError
-    # Finished records stay.
-    assert names_in(tmp_path / "x") == ["0", "1"]
     with pytest.raises(
         FileNotFoundError, match=r"contains 2 records, in the folders 0, 1\. .*load\('.*x/0'\)"
     ):
@@ -163,19 +122,12 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
         SpoolFolders(tmp_path / "x", several=True).check()
 
 
-# Changes of a folder after writing.
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return a folder of three layers, two in separate files and one in the index."""
     layers, spool = long_layers(), Spool(tmp_path / "x")
     spool.begin()
-    for number in (0, 1):
-        layer = layers[number]
-        written = spool.write(f"layers.{number}", {"queries": layer.queries, "keys": layer.keys})
-        layers[number] = QueryKeyAttention(written["queries"], written["keys"], layer.scale)
-    spool.finish(record_of(layers))
+    spool.finish(record_of(layers | {n: write(spool, n, layers[n]) for n in (0, 1)}))
     return tmp_path / "x"
 
 
@@ -192,9 +144,6 @@ def test_missing_and_truncated_files_are_noticed(folder: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=rf"path='.*x' is damaged \(.*{LAYER}' is damaged"):
             load(folder)
-    (folder / INDEX).write_bytes((folder / INDEX).read_bytes()[:-1])
-    with pytest.raises(ValueError, match=rf"path='.*{INDEX}' is damaged"):
-        load(folder)
 
 
 def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,35 +168,32 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
         load(folder, verify=True)
 
 
+@pytest.mark.parametrize(
+    ("message", "change"),
+    [
+        ("is not a file name", lambda h: h["layers"].update({f"../x/{LAYER}": {}})),
+        ("No such file", lambda h: h["layers"].update({"none": {}})),
+        ("nothing", lambda h: h["layers"][LAYER]["arrays"].update({"self/1/keys": "nothing"})),
+        ("has changed since it was", lambda h: h["layers"][LAYER].update(crc32="00000000")),
+        ("not iterable", lambda h: h.update(layers=7)),
+        ("self/1/queries", lambda h: h["layers"].pop(LAYER)),
+        ("self/9", lambda h: h["stacks"][0]["layers"][0].update(number=9)),
+    ],
+)
 def test_a_changed_index_with_a_correct_checksum_is_compared_with_the_files(
-    folder: Path,
+    message: str, change: Callable[[dict[str, Any]], object], folder: Path
 ) -> None:
     header, arrays = read_arrays(folder / INDEX)
+    change(header)
     # Copy the arrays, which are mapped from the file that is replaced.
-    arrays = {name: array.clone() for name, array in arrays.items()}
-    faults: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "is not a file name": lambda h: h["layers"].update({f"../x/{LAYER}": {}}),
-        "No such file": lambda h: h["layers"].update({"none": {}}),
-        "nothing": lambda h: h["layers"][LAYER]["arrays"].update({"self/1/keys": "nothing"}),
-        "has changed since it was written": lambda h: h["layers"][LAYER].update(crc32="00000000"),
-        "not iterable": lambda h: h.update(layers=7),
-        "self/1/queries": lambda h: h["layers"].pop(LAYER),
-        "self/9": lambda h: h["stacks"][0]["layers"][0].update(number=9),
-    }
-    for message, change in faults.items():
-        changed = json.loads(json.dumps(header))
-        change(changed)
-        write_arrays(folder / INDEX, changed, arrays)
-        with pytest.raises(ValueError, match=rf"path='.*x' is damaged.*({message})"):
-            load(folder)
-    write_arrays(folder / INDEX, header, arrays)
-    assert_same(record_of(long_layers()), load(folder))
+    write_arrays(folder / INDEX, header, {name: array.clone() for name, array in arrays.items()})
+    with pytest.raises(ValueError, match=rf"path='.*x' is damaged.*({message})"):
+        load(folder)
 
 
 def test_the_path_of_an_index_means_its_folder(folder: Path) -> None:
     record = record_of(long_layers())
     assert_same(record, load(folder / INDEX))
-    assert_same(record, load(record.save(folder / "0001-mine.safetensors")))
     # A saved record may have the name of the index.
     folder.with_name("y").mkdir()
     assert_same(record, load(record.save(folder.with_name("y") / INDEX)))
