@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
@@ -37,34 +37,30 @@ def test_rows_that_one_side_lacks_are_zero() -> None:
         assert np.flatnonzero(~numbers.any(axis=1)).tolist() == [2, 5]
 
 
-def test_the_difference_to_itself_is_zero_and_the_order_sets_the_sign() -> None:
-    a, b = side(0, BandMask(None, 0, KEYS - QUERIES)), side(1, BandMask(3, 0, KEYS - QUERIES))
-    whole = slice(0, QUERIES), slice(0, KEYS)
-    for head in range(4):
-        assert not DifferenceAttention(a, a).weights(head, *whole).any()
-        forth = DifferenceAttention(a, b).weights(head, *whole)
-        assert forth.any()
-        assert_array_equal(DifferenceAttention(b, a).weights(head, *whole), -forth)
-    assert DifferenceAttention(a, b).causal
-    assert not DifferenceAttention(a, side(1)).causal
+def test_a_difference_is_causal_if_both_sides_are() -> None:
+    causal, window = (side(0, BandMask(before, 0, KEYS - QUERIES)) for before in (None, 3))
+    assert DifferenceAttention(causal, window).causal
+    assert not DifferenceAttention(causal, side(1)).causal
+
+
+def test_words_of_a_difference_are_differences_of_words() -> None:
+    a, b = (StoredWeights(torch.from_numpy(shares(1, 3, 3, seed=seed))) for seed in (0, 1))
+    tokens = Tokens.of(["un", "##do", "it"])
+    difference = DifferenceAttention(a, b)
+    stack = AttentionStack("self", {0: difference}, tokens, signed=True, measure="m").merge_words()
+    assert (stack.signed, stack.normalized, stack.measure) == (True, False, "m")
+    assert stack.query_tokens.text == ("undo", "it")
+    expected = weights_of(difference)[0, :2, :2].sum() / 2
+    assert_allclose(stack.weights(layer=0, head=0)[0, 0], expected, atol=1e-6)
 
 
 def test_words_cannot_be_merged_twice() -> None:
     starts = np.array([0, 2]), np.array([0, 2])
-    whole = StoredWeights(torch.from_numpy(shares(1, 3, 3)))
-    merged = DifferenceAttention(MergedWeights(whole, *starts), MergedWeights(whole, *starts))
-    stack = AttentionStack("self", {0: merged}, Tokens.of(["un", "##do"]), signed=True)
-    with pytest.raises(
-        ValueError, match=r"stack 'self': its rows and columns already combine several"
-    ):
+    side_of_words = MergedWeights(StoredWeights(torch.from_numpy(shares(1, 3, 3))), *starts)
+    layers = {0: DifferenceAttention(side_of_words, side_of_words)}
+    stack = AttentionStack("self", layers, Tokens.of(["un", "##do"]), signed=True)
+    with pytest.raises(ValueError, match=r"stack 'self': its rows and columns already combine"):
         stack.merge_words()
-    plain = DifferenceAttention(whole, StoredWeights(torch.from_numpy(shares(1, 3, 3, seed=1))))
-    tokens = Tokens.of(["un", "##do", "it"])
-    words = AttentionStack("self", {0: plain}, tokens, signed=True, measure="m").merge_words()
-    assert (words.signed, words.normalized, words.measure) == (True, False, "m")
-    assert words.query_tokens.text == ("undo", "it")
-    expected = shares(1, 3, 3, seed=1)[0] - shares(1, 3, 3)[0]
-    assert_allclose(words.weights(layer=0, head=0)[0, 0], expected[:2, :2].sum() / 2, atol=1e-6)
 
 
 def test_the_bound_of_differences_of_differences_is_2() -> None:

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_array_equal
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
-from attnviz.record.masks import BandMask, PackedMask
+from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.tokens import Tokens
 from unit.records import (
@@ -32,16 +31,12 @@ from unit.records import (
 
 def test_weights_by_head_rows_and_columns() -> None:
     weights = shares(3, 4, 6)
-    record = AttentionRecord.from_weights([weights], words(4), key_tokens=words(6))
-    stack = record.stacks["self"]
-    all_weights = stack.weights(layer=0)
-    assert_array_equal(all_weights, weights)
-    assert all_weights.dtype == np.float32
-    assert_array_equal(stack.weights(layer=0, head=2), weights[2])
+    stack = AttentionRecord.from_weights([weights], words(4), key_tokens=words(6)).stack()
+    assert_array_equal(stack.weights(layer=0), weights)
     assert_array_equal(stack.weights(layer=0, rows=slice(1, 3)), weights[:, 1:3])
-    for columns_slice in (slice(2, 5), slice(-2, None), slice(None, 99), slice(4, 1), slice(None)):
-        columns = stack.weights(layer=0, head=1, columns=columns_slice)
-        assert_array_equal(columns, weights[1][:, columns_slice])
+    for columns in (slice(2, 5), slice(-2, None), slice(None, 99), slice(4, 1)):
+        block = stack.weights(layer=0, head=1, columns=columns)
+        assert_array_equal(block, weights[1][:, columns])
 
 
 @pytest.mark.parametrize(
@@ -61,25 +56,19 @@ def test_unknown_layers_and_heads_are_named(
 
 
 def test_a_head_returns_copies_of_its_queries_and_keys() -> None:
-    stack = captured_record().stacks["self"]
+    stack = captured_record().stack()
     queries, keys = stack.queries(layer=2, head=3), stack.keys(layer=2, head=3)
     assert queries is not None
-    assert keys is not None
-    assert queries.dtype == np.float32
-    assert queries.shape == keys.shape == (6, 8)
     assert_array_equal(queries, vectors(4, 6, 8, seed=8)[3].numpy())
     # Four query heads share two key heads.
     assert_array_equal(keys, vectors(2, 6, 8, seed=9)[1].numpy())
     queries[:] = 0
-    fresh = stack.queries(layer=2, head=3)
-    assert fresh is not None
-    assert fresh.any()
+    assert_array_equal(stack.queries(layer=2, head=3), vectors(4, 6, 8, seed=8)[3].numpy())
 
 
 def test_given_weights_have_no_vectors() -> None:
-    stack = given_record().stacks["self"]
-    assert stack.queries(layer=0, head=0) is None
-    assert stack.keys(layer=0, head=0) is None
+    stack = given_record().stack()
+    assert stack.queries(layer=0, head=0) is stack.keys(layer=0, head=0) is None
     with pytest.raises(IndexError, match="head=2"):
         stack.queries(layer=0, head=2)
 
@@ -95,10 +84,6 @@ def test_a_stack_is_causal_if_all_masks_are() -> None:
 
     assert stack(BandMask(None, 0), BandMask(2, 0)).causal
     assert not stack(BandMask(None, 0), None).causal
-    assert not stack(BandMask(None, 1)).causal
-    assert not stack(BandMask(1, None)).causal
-    assert not stack(PackedMask.pack(torch.ones(1, 3, 3, dtype=torch.bool))).causal
-    assert not given_record().stacks["self"].causal
 
 
 def test_a_stack_fits_its_tokens() -> None:
@@ -119,16 +104,12 @@ def test_a_record_returns_its_stacks_by_name() -> None:
         record.stack("self")
     with pytest.raises(TypeError):
         record.stacks["self"] = record.stack()  # type: ignore[index]
-    with pytest.raises(KeyError) as caught:
-        encoder_decoder_record().stack("x" * 100_000)
-    assert len(str(caught.value)) < 1000
 
 
 def test_a_record_has_tokens_unless_it_has_several_lists() -> None:
     # Two equal lists of tokens count as one.
-    weights = [shares(1, 2, 2)]
-    record = AttentionRecord.from_weights(weights, ["a", "b"], key_tokens=["a", "b"])
-    assert list(record.tokens) == ["a", "b"]
+    tokens = words(2)
+    assert AttentionRecord.from_weights([shares(1, 2, 2)], tokens, key_tokens=tokens).tokens
     message = (
         r'several token lists: record.stacks\["encoder"\].query_tokens and '
         r'record.stacks\["decoder"\].query_tokens$'
@@ -140,14 +121,14 @@ def test_a_record_has_tokens_unless_it_has_several_lists() -> None:
 def test_a_record_can_keep_some_layers() -> None:
     record = captured_record()
     part = record.only([5, 2, 0, 5])
-    assert part.stacks["self"].layers == (2, 5)
-    assert part.stacks["cross"].layers == (0,)
-    assert part.stacks["self"].attention(5) is record.stacks["self"].attention(5)
-    assert part.stacks["self"].key_tokens is part.stacks["self"].query_tokens
+    assert {name: stack.layers for name, stack in part.stacks.items()} == {
+        "self": (2, 5),
+        "cross": (0,),
+    }
+    assert part.stack().attention(5) is record.stack().attention(5)
     assert (part.model, part.notes) == (record.model, record.notes)
-    # A stack without any of these layers is left out.
+    # A stack without any of these layers is omitted.
     assert list(record.only([7]).stacks) == ["self"]
-    assert record.only(iter([7])).stacks["self"].layers == (7,)
 
 
 @pytest.mark.parametrize("layers", [[4], [2, 4], []])
@@ -157,15 +138,10 @@ def test_unknown_layers_are_named(layers: list[int]) -> None:
 
 
 def test_a_head_becomes_a_table_of_queries_and_keys() -> None:
-    record = encoder_decoder_record()
-    table = record.to_pandas(layer=1, head=4, stack="cross")
+    table = encoder_decoder_record().to_pandas(layer=1, head=4, stack="cross")
     assert_array_equal(table.to_numpy(), shares(5, 4, 6, seed=5)[4])
-    assert list(table.index) == ["d0", "d1", "d2", "d3"]
-    assert list(table.columns) == [f"e{position}" for position in range(6)]
+    assert (list(table.index), list(table.columns)) == (words(4, "d"), words(6, "e"))
     assert (table.index.name, table.columns.name) == ("query", "key")
-    # Tokens that occur twice have two rows.
-    twice = AttentionRecord.from_weights([shares(1, 2, 2)], ["the", "the"])
-    assert twice.to_pandas(layer=0, head=0).shape == (2, 2)
 
 
 def test_a_table_without_pandas_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,9 +157,7 @@ def pickled(record: AttentionRecord) -> AttentionRecord:
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
-@pytest.mark.parametrize(
-    "make", [given_record, captured_record, encoder_decoder_record, captioned_record]
-)
+@pytest.mark.parametrize("make", [captured_record, encoder_decoder_record, captioned_record])
 def test_records_can_be_copied_and_pickled(
     make: Callable[[], AttentionRecord],
     copied: Callable[[AttentionRecord], AttentionRecord],
@@ -193,31 +167,20 @@ def test_records_can_be_copied_and_pickled(
     for original in (record, load(record.save(tmp_path / "x.safetensors"))):
         copy_of_record = copied(original)
         assert_same(original, copy_of_record)
-        # Queries and keys that share their tokens still share them, and others still differ.
-        for name, stack in record.stacks.items():
-            one_text = stack.key_tokens is stack.query_tokens
-            assert (
-                copy_of_record.stacks[name].key_tokens is copy_of_record.stacks[name].query_tokens
-            ) == one_text
-        with pytest.raises(TypeError):
-            copy_of_record.stacks["other"] = copy_of_record.stack()  # type: ignore[index]
+        # Queries and keys that share their tokens share them in the copy, and others do not.
+        for name, stack in copy_of_record.stacks.items():
+            shared = record.stacks[name].key_tokens is record.stacks[name].query_tokens
+            assert (stack.key_tokens is stack.query_tokens) == shared
 
 
 def test_a_deep_copy_copies_the_numbers() -> None:
     record = AttentionRecord.from_weights([shares(2, 3, 3)], words(3))
-    deep_copy = copy.deepcopy(record)
-    before = record.stack().weights(layer=0)
-    changed = deep_copy.stack().attention(0)
-    assert isinstance(changed, StoredWeights)
-    changed.values.zero_()
-    assert_array_equal(record.stack().weights(layer=0), before)
-    assert not deep_copy.stack().weights(layer=0).any()
+    [values] = copy.deepcopy(record).stack().attention(0).tensors
+    values.zero_()
+    assert_array_equal(record.stack().weights(layer=0), shares(2, 3, 3))
 
 
 def test_the_repr_of_a_record_lists_its_stacks() -> None:
-    assert repr(given_record()) == (
-        "<AttentionRecord of given: <self: layers 0, 1, 2 to 3 heads each, 5 tokens>>"
-    )
     assert repr(encoder_decoder_record()) == (
         "<AttentionRecord of encoder-decoder: <encoder: layers 0, 1, 3 heads each, 6 tokens>, "
         "<decoder: layers 0 to 2, 2 heads each, 4 tokens>, "

@@ -43,9 +43,9 @@ def record_of(layers: dict[int, QueryKeyAttention]) -> AttentionRecord:
 
 def write(spool: Spool, number: int, layer: QueryKeyAttention) -> QueryKeyAttention:
     """Write a layer during an extraction, and return the layer that reads from its file."""
-    vectors = spool.write(f"layers.{number}", {"queries": layer.queries, "keys": layer.keys})
-    assert torch.equal(vectors["queries"], layer.queries)
-    return QueryKeyAttention(vectors["queries"], vectors["keys"], layer.scale)
+    written = spool.write(f"layers.{number}", {"queries": layer.queries, "keys": layer.keys})
+    assert torch.equal(written["queries"], layer.queries)
+    return QueryKeyAttention(written["queries"], written["keys"], layer.scale)
 
 
 def names_in(folder: Path) -> list[str]:
