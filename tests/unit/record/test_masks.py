@@ -177,12 +177,6 @@ def test_insertions_of_other_parts_are_refused() -> None:
         from_parts({**numbers, "base": bias}, arrays_by_name.__getitem__)
 
 
-@pytest.mark.parametrize("flags", [torch.ones(1, 3, 3), torch.ones(1, 1, 3, 3).bool()])
-def test_invalid_masks_are_refused(flags: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match=r"bool tensor \(heads or 1, queries, keys\); got"):
-        compact_mask(flags)
-
-
 @given(st.integers(1, 3), sizes, sizes, st.data())
 def test_compact_biases_equal_the_original(
     heads: int, queries: int, keys: int, data: st.DataObject
@@ -232,10 +226,3 @@ def test_a_bias_keeps_no_buffer_of_the_model_alive() -> None:
     before = bias.values.clone()
     buffer.zero_()
     assert torch.equal(bias.values, before)
-
-
-def test_a_bias_that_hides_a_mask_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"bias must be finite\. Pass pairs that are not allowed"):
-        compact_bias(torch.tensor([[[0.0, -torch.inf]]]))
-    with pytest.raises(ValueError, match=r"bias must be \(heads or 1, queries or 1, keys\)"):
-        compact_bias(torch.ones(3, 3))

@@ -9,13 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.extraction.capture.collector import joined_windows
-from attnviz.pages.vectors import encode_vectors_in_steps
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias
-from attnviz.record.record import AttentionStack
-from attnviz.record.tokens import Tokens
-from attnviz.utils.progress import run_steps
-from unit.records import vectors, words
+from unit.records import vectors
 
 HEADS, WINDOWS, SIZE = 2, 3, 4
 TOKENS = WINDOWS * SIZE
@@ -58,11 +54,3 @@ def test_joined_windows_equal_a_softmax_per_window(*, causal: bool) -> None:
         part = attention.weights(head, slice(3, 6), slice(2, 9))
         assert_allclose(part, expected[3:6, 2:9], atol=1e-6)
         assert_array_equal(attention.allowed(head, *everything), expected > 0)
-
-
-def test_a_page_stores_windows_as_allowed_pairs() -> None:
-    attention = joined_windows(windows(), "module")
-    stack = AttentionStack("vision", {0: attention}, Tokens.of(words(TOKENS)))
-    [layer] = run_steps(encode_vectors_in_steps([stack]))["layers"]
-    assert (layer["mask"]["kind"], layer["bias"]["kind"]) == ("packed", "dense")
-    assert layer["bias"]["heads"] == HEADS

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, PackedMask
 from attnviz.record.record import AttentionRecord
-from attnviz.record.tokens import Tokens
 from attnviz.server.description import describe
 from models.counting import LiveTensors
 from unit.formulas import Floats, weights_of
@@ -134,14 +133,6 @@ def test_without_tokens_positions_are_shown() -> None:
     assert list(record_of(fewer, K, None).stack().query_tokens) == ["[0]", "[1]"]
     # Causal queries have the same numbers as the last keys.
     assert list(record_of(fewer, K, None, causal=True).stack().query_tokens) == ["[3]", "[4]"]
-
-
-def test_tokens_are_read_like_those_of_weights() -> None:
-    assert list(record_of(tokens=["Ġthe", "Ġcat", "s", "a", "t"]).tokens)[:2] == ["·the", "·cat"]
-    own = Tokens.of(TOKENS, special=[True] + [False] * 4)
-    assert record_of(tokens=own, sentence_b_start=2).tokens.sequence == (None, 0, 1, 1, 1)
-    cross = record_of([q[:, :3] for q in Q], K, words(3), key_tokens=TOKENS).stack()
-    assert (len(cross.query_tokens), list(cross.key_tokens)) == (3, TOKENS)
 
 
 def test_layers_may_have_numbers_and_settings_of_their_own() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,11 @@ import torch
 
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack, load
-from attnviz.record.storage.safetensors_file import Blocks, read_arrays, write_arrays
+from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.storage.spool import INDEX, Spool, SpoolFolders
 from attnviz.record.tokens import Tokens
 from attnviz.utils.cleanup import Cleanup
 from unit.records import assert_same, vectors, words
-
-
-@contextmanager
-def taken_spools(folders: SpoolFolders, count: int) -> Iterator[list[Spool]]:
-    """Yield spools that are discarded at the end of the block unless they are finished."""
-    with Cleanup() as undo:
-        yield folders.take(count, undo)
 
 
 def long_layers(tokens: int = 300) -> dict[int, QueryKeyAttention]:
@@ -67,32 +59,6 @@ def test_written_layers_are_not_written_again(tmp_path: Path) -> None:
     assert names_in(tmp_path / "x") == ["0000-layers.0.safetensors", INDEX]
 
 
-def test_an_interrupt_removes_only_the_folders_of_unfinished_records(tmp_path: Path) -> None:
-    def interrupted_blocks() -> Iterator[torch.Tensor]:
-        yield torch.zeros(3, 4)
-        raise KeyboardInterrupt
-
-    folders = SpoolFolders(tmp_path / "x", several=True)
-    with taken_spools(folders, 1) as spools:
-        spools[0].finish(record_of(long_layers()))
-    with pytest.raises(KeyboardInterrupt), taken_spools(folders, 2) as spools:
-        spools[1].write(
-            "layer", {"queries": Blocks(torch.float32, (2, 3, 4), interrupted_blocks())}
-        )
-    assert names_in(tmp_path / "x") == ["0"]
-
-
-def test_an_incomplete_record_is_refused(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "x")
-    spool.begin()
-    write(spool, 0, long_layers()[0])
-    # Nothing is cleaned up, as if the process had ended.
-    with pytest.raises(FileNotFoundError, match=r"no record at path='.*x': the folder has no ind"):
-        load(tmp_path / "x")
-    with pytest.raises(ValueError, match=r"0000-layers.0.* is a safetensors file without a header"):
-        load(tmp_path / "x" / "0000-layers.0.safetensors")
-
-
 def test_only_one_spool_writes_to_a_folder(tmp_path: Path) -> None:
     first, second, third = (Spool(tmp_path / "x") for _ in range(3))
     first.begin()
@@ -111,9 +77,12 @@ def test_only_one_spool_writes_to_a_folder(tmp_path: Path) -> None:
 def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     folders = SpoolFolders(tmp_path / "x", several=True)
     record = record_of(long_layers())
-    with taken_spools(folders, 2) as spools:
-        for spool in spools:
+    with Cleanup() as undo:
+        for spool in folders.take(2, undo):
             assert_same(record, spool.finish(record))
+        # This record is not finished, so its folder is removed at the end of the block.
+        folders.take(1, undo)
+    assert names_in(tmp_path / "x") == ["0", "1"]
     with pytest.raises(
         FileNotFoundError, match=r"contains 2 records, in the folders 0, 1\. .*load\('.*x/0'\)"
     ):
