@@ -44,7 +44,7 @@ def _classifier() -> Any:
 
 
 def tuned(base: str, kind: str) -> Any:
-    """Return a model with an adapter, whose prompt encoder is random."""
+    """Return a model with an adapter that has a random prompt encoder."""
     task = "SEQ_CLS" if base == "bert" else "CAUSAL_LM"
     inside = _classifier() if base == "bert" else make_model(base)
     model = peft.get_peft_model(inside, KINDS[kind](task)).eval()

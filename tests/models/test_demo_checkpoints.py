@@ -59,7 +59,7 @@ def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
 
 
 def test_the_first_checkpoint_of_the_decoder_has_its_induction_head() -> None:
-    """The head is planted in layer 1, and no other head has a high score."""
+    """The training starts with an induction head in layer 1. No other head has a high score."""
     models, tokenizer = demos.checkpoints("decoder", [0])
     scores = induction_scores(models[0], tokenizer)
     assert scores[1, 0] > 0.6

@@ -25,7 +25,7 @@ KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool) -> None:
     model = make_model(kind).train(training)
-    # One part has another mode, like a frozen part of a model in training.
+    # One module is in evaluation mode, like a frozen part of a model in training.
     next(model.children()).eval()
     before, numbers = state_of([model]), torch.get_rng_state()
     record = extract(model, arguments_of(kind))

@@ -184,7 +184,7 @@ def test_both_columns_draw_the_same(
     drawn = parameters_of(eval(row.bertviz, available["bertviz"]).data)  # noqa: S307 - the document's
     ours = eval(row.attnviz, available["attnviz"])  # noqa: S307
     if isinstance(ours, str):
-        # A page. The tests of pages compare its weights.
+        # The code returns an exported page. Other tests compare the weights of pages.
         (entry,) = drawn["attention"]
         (stack,) = data_of(ours)["description"]["stacks"]
         assert stack["query_tokens"]["text"] == [make_visible(text) for text in entry["left_text"]]

@@ -185,7 +185,7 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
             own = block.self_attn(*[states] * 3, attn_mask=attn_mask, average_attn_weights=False)[1]
             assert_allclose(weights, own[0], atol=1e-5)
             states = block(states, src_mask=attn_mask)
-    # The hooks were removed.
+    # The code of the page removes its hooks, so another forward adds nothing.
     count = len(scope["received"])
     encoder(x, mask=attn_mask)
     assert len(scope["received"]) == count == 3

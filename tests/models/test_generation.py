@@ -80,7 +80,7 @@ def test_rows_of_an_encoder_decoder_are_those_of_its_steps(kind: str) -> None:
     assert tokens is record.stacks["decoder"].query_tokens
     assert tokens.ids == tuple(own.sequences[0, :-1].tolist())
     assert_predictions(tokens, own, 1)
-    # The last token was not read by the model.
+    # The model did not read the last token, so this token has no row.
     assert [prediction.row for prediction in tokens.predictions] == [*range(1, count), None]
     assert not record.stacks["encoder"].query_tokens.predictions
     assert record.notes[-1] == f"The decoder's text, {count} tokens, was generated greedily."

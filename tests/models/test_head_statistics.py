@@ -78,7 +78,7 @@ def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
         torch.manual_seed(seed)
         model = transformers.GPT2LMHeadModel(decoder[0].config).eval()
         if seed % 2:
-            # Sharp rows, like those of trained models.
+            # Larger queries and keys make sharp rows, like those of trained models.
             with torch.no_grad():
                 for block in model.transformer.h:
                     block.attn.c_attn.weight[:, :192] *= 4

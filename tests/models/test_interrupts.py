@@ -70,7 +70,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
     previous = signal.signal(signal.SIGALRM, stop)
     rng = np.random.default_rng(3)
     for kind, subject in extractions.items():
-        # The first run compiles, imports and fills caches.
+        # The first run takes longer: it compiles, imports and fills caches.
         subject.run(make_folder())
         start = time.perf_counter()
         subject.run(make_folder())

@@ -20,7 +20,7 @@ from models.tiny import SIZE, built
 from rounding import UNIT
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
-#: Two other texts.
+#: Ids of two texts over which the mean of a head's output is taken.
 OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
 #: Models without a selectable attention function.
@@ -127,7 +127,7 @@ def test_hiding_a_token_equals_masking_it(kind: str) -> None:
     assert weights[:, 3, 3].any()
 
 
-#: Weights of all pairs of tokens. They are not causal.
+#: Random weights with which queries also attend to later keys.
 OTHER = torch.rand(9, 9, generator=torch.Generator().manual_seed(1)).softmax(dim=-1)
 #: Weights of the changed head after each change, computed from its own weights.
 EDITS: dict[str, tuple[Change, Callable[[torch.Tensor], torch.Tensor]]] = {
