@@ -140,8 +140,7 @@ def test_the_largest_attribution_is_bounded_without_computing_all(at: Any) -> No
         assert attention.bound is not None
         assert attention.bound >= most * (1 - 2 * 8 * UNIT)
         if few:
-            # The bound and the maximum are the same sum over eight components times a weight over 300
-            # keys.
+            # The bound and the maximum are one number: a sum over eight components times a weight.
             off = relative_error(attention.base) + 2 * 8 * UNIT
             assert attention.bound == pytest.approx(most, rel=off)
 

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 from numpy.typing import NDArray
 from safetensors import safe_open
 
 from attnviz import demos, extract
 from attnviz.analysis import patterns
-from train_demos.__main__ import main as train
 from train_demos.dates import FORMS, draw_date
 from train_demos.scenes import draw_scene
 from train_demos.sentences import (
@@ -252,20 +250,3 @@ def test_the_files_are_small_and_readable_and_store_float16() -> None:
 def test_the_error_for_an_unknown_name_lists_the_names() -> None:
     with pytest.raises(ValueError, match="'vision', 'vision-language', not 'bert'"):
         demos.load("bert")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", demos.NAMES)
-def test_the_training_script_writes_a_model_that_loads(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with torch.enable_grad():
-        assert train([name, "--out", str(tmp_path), "--steps", "2"]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.startswith(f"{name}: ")
-    assert "2/2" in printed.err
-    written = {file.name for file in (tmp_path / name).iterdir()}
-    shipped = {file.name for file in (HOME / name).iterdir()}
-    assert written == shipped - {"example.png", "sentences.txt"}
-    model = transformers.AutoModel.from_pretrained(tmp_path / name)
-    assert next(model.parameters()).dtype == torch.float32
