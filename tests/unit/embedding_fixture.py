@@ -16,7 +16,7 @@ from attnviz.record.tokens import Tokens
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "embedding.json"
 
-WAY: dict[str, Any] = {"scaling": "norms", "translate": True, "lift": False}
+PLACING: dict[str, Any] = {"scaling": "norms", "translate": True, "lift": False}
 PROJECTING: dict[str, Any] = {
     "method": "pca",
     "dimensions": 2,

@@ -5,7 +5,7 @@
  * `tests/fixtures/codec.json`.
  */
 
-import type { Encoding, PieceHeader } from "./protocol";
+import type { EncodedHeader, Encoding } from "./protocol";
 
 function isCoded(encoding: Encoding): boolean {
   return encoding === "uint8-sqrt" || encoding === "int8-sqrt";
@@ -61,7 +61,7 @@ function fromPlanes(planes: Uint8Array): Uint8Array {
 
 /** Decode a reply of any encoding to float32 values in row-major order. */
 export async function decodeReply(
-  header: PieceHeader,
+  header: EncodedHeader,
   data: ArrayBufferView | ArrayBuffer,
 ): Promise<Float32Array> {
   if (header.encoding !== "float32-deflated") return decode(header, data);
@@ -74,7 +74,7 @@ export async function decodeReply(
  *
  * @throws Error if the length does not fit the shape or the encoding is unknown.
  */
-export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer): Float32Array {
+export function decode(header: EncodedHeader, data: ArrayBufferView | ArrayBuffer): Float32Array {
   const bytes = asBytes(data);
   const count = header.shape[0] * header.shape[1] * header.shape[2];
   if (!isCoded(header.encoding) && header.encoding !== "float32") {

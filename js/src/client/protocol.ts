@@ -21,11 +21,11 @@ export type Method = "pca" | "tsne" | "umap";
 
 export type Dimensions = 2 | 3;
 
-/** Options of the plots of a layer's heads: placement (`way`), and method of the projection. */
+/** Options of the plots of a layer's heads: placing and projection of the vectors. */
 export interface PlotOptions {
   stack: string;
   layer: number;
-  way: Placing;
+  placing: Placing;
   method: Method;
   dimensions: Dimensions;
   perplexity: number;
@@ -37,7 +37,7 @@ export interface PlotOptions {
 export interface HeadPlot {
   stack: string;
   layer: number;
-  way: Placing;
+  placing: Placing;
   method: Method;
   dimensions: Dimensions;
   perplexity: number;
@@ -390,7 +390,7 @@ export interface BlockRequest {
 export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflated";
 
 /** Header of a reply with encoded weights in its buffer. */
-export interface PieceHeader {
+export interface EncodedHeader {
   /** Number of heads, of rows (queries) and of columns (keys). The buffer is in row-major order. */
   shape: [number, number, number];
   encoding: Encoding;
@@ -771,7 +771,7 @@ export interface CorpusRequest {
 export interface OverviewRequest {
   stack: string;
   layers: number[];
-  way: Placing;
+  placing: Placing;
   part?: number;
 }
 
@@ -795,7 +795,7 @@ export interface OverviewHeader {
 export interface ProjectionRequest {
   stack: string;
   layer: number;
-  way: Placing;
+  placing: Placing;
   method: Method;
   dimensions: Dimensions;
   perplexity?: number;
@@ -846,7 +846,7 @@ export interface ProjectionHeader {
 export interface CancelRequest {
   stack: string;
   layer: number;
-  way: Placing;
+  placing: Placing;
   method: Method;
   dimensions: Dimensions;
   perplexity?: number;
@@ -859,7 +859,7 @@ export interface CancelRequest {
 export interface TrustRequest {
   stack: string;
   layer: number;
-  way: Placing;
+  placing: Placing;
   method: Method;
   dimensions: Dimensions;
   perplexity?: number;

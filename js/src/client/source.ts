@@ -12,10 +12,10 @@ import { LruCache } from "./lru-cache";
 import type {
   BlockRequest,
   Description,
+  EncodedHeader,
   MapsHeader,
   MapsRequest,
   PageHeader,
-  PieceHeader,
   Range,
   ReplyProgress,
   ScoresHeader,
@@ -118,7 +118,7 @@ export function splitRequest(request: BlockRequest, largest = MAX_REPLY_BYTES): 
 }
 
 async function readBlock(reply: Reply): Promise<WeightBlock> {
-  const header = reply.header as PieceHeader & Partial<MapsHeader> & TileHeader;
+  const header = reply.header as EncodedHeader & Partial<MapsHeader> & TileHeader;
   const values = await decodeReply(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
   const matrices = Array.from({ length: count }, (_, i) =>
@@ -253,7 +253,7 @@ export class Source {
     await Promise.all(
       parts.map(async (part) => {
         const reply = await this.transport.request("block", part, signal);
-        const header = reply.header as PieceHeader;
+        const header = reply.header as EncodedHeader;
         const values = await decodeReply(header, dataOf(reply));
         const size = (part.rows[1] - part.rows[0]) * columns;
         part.heads.forEach((head, i) => {

@@ -3,11 +3,11 @@ import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { decode, decodeReply, fromBase64, inflate } from "../../src/client/codec";
-import type { PieceHeader } from "../../src/client/protocol";
+import type { EncodedHeader } from "../../src/client/protocol";
 
 interface Case {
   name: string;
-  header: PieceHeader;
+  header: EncodedHeader;
   data: string;
   values: number[][][];
 }
@@ -34,7 +34,7 @@ describe("the codec", () => {
     const values = Float32Array.of(0.25, -1.5);
     const message = new Uint8Array(3 + 8);
     message.set(new Uint8Array(values.buffer), 3);
-    const header: PieceHeader = { shape: [1, 2, 1], encoding: "float32", maximum: 1, error: 0 };
+    const header: EncodedHeader = { shape: [1, 2, 1], encoding: "float32", maximum: 1, error: 0 };
     const part = [message.buffer, 3, 8] as const;
     // Jupyter and VS Code deliver a DataView, and Colab delivers a Uint8Array.
     for (const buffer of [values.buffer, new DataView(...part), new Uint8Array(...part)])
@@ -46,7 +46,7 @@ describe("the codec", () => {
     const bytes = new Uint8Array(weights.buffer);
     const planes = Uint8Array.from(bytes, (_, i) => bytes[4 * (i % 6) + Math.floor(i / 6)] ?? 0);
     const sizes = { shape: [1, 2, 3], maximum: 1, error: 0 };
-    const header = { ...sizes, encoding: "float32-deflated" } as PieceHeader;
+    const header = { ...sizes, encoding: "float32-deflated" } as EncodedHeader;
     const decoded = await decodeReply(header, new Uint8Array(deflateSync(planes)));
     expect([...decoded]).toEqual([...weights]);
     const short = new Uint8Array(deflateSync(planes.subarray(0, 20)));
@@ -58,7 +58,7 @@ describe("the codec", () => {
     ["too many bytes", "uint8-sqrt", 9, /9 bytes, but its shape 2 x 2 x 2 needs 8/],
     ["an unknown encoding", "float8", 8, /float8/],
   ])("rejects %s", (_, encoding, length, message) => {
-    const header = { shape: [2, 2, 2], encoding, maximum: 1, error: 0 } as PieceHeader;
+    const header = { shape: [2, 2, 2], encoding, maximum: 1, error: 0 } as EncodedHeader;
     expect(() => decode(header, new Uint8Array(length))).toThrow(message);
   });
 

@@ -167,7 +167,7 @@ class Roles:
         For each layer, the main role of each head, or None for a head without a role. The main role
         is the role whose score exceeds its baseline by the largest difference. "first token" and
         "delimiter" (attention sinks) are the main role only if the head has no other role.
-    asked : tuple of str
+    candidates : tuple of str
         Roles that were tested.
     definitions : dict of str to str
         Description of each role.
@@ -196,9 +196,9 @@ class Roles:
         self.layers = tuple(layers)
         self.heads_per_layer = tuple(heads_per_layer)
         self.margin, self.level = margin, level
-        self.asked = tuple(evidence)
+        self.candidates = tuple(evidence)
         # Replace the class attribute, which does not describe syntactic roles.
-        self.definitions = {name: definition_of(name) for name in self.asked}  # type: ignore[misc]
+        self.definitions = {name: definition_of(name) for name in evidence}  # type: ignore[misc]
         self._tests = _tests(evidence, margin, level)
         self._all: list[list[list[tuple[Role, bool]]]] = []
         start = 0

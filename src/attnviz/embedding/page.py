@@ -158,7 +158,7 @@ def embedding_page_steps(
         "maps": [],
         "scores": [],
         "embedding": {
-            "way": asdict(placing),
+            "placing": asdict(placing),
             "top_keys": top_keys,
             "top_keys_add": keys_add,
             "stacks": stacks,

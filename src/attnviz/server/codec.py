@@ -18,8 +18,8 @@ __all__ = [
     "TOP_CODE",
     "TOP_SIGNED_CODE",
     "Encoded",
+    "EncodedHeader",
     "Encoding",
-    "PieceHeader",
     "Precision",
     "check_weights",
     "decode",
@@ -54,7 +54,7 @@ UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
 
 
-class PieceHeader(TypedDict):
+class EncodedHeader(TypedDict):
     """Header of a reply with encoded weights in its buffer.
 
     Attributes
@@ -103,7 +103,7 @@ class Encoded:
     error: float
     data: bytes
 
-    def header(self) -> PieceHeader:
+    def header(self) -> EncodedHeader:
         """Return all fields except `data`, as a dict of JSON values."""
         return {
             "shape": self.shape,

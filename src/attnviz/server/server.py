@@ -34,7 +34,7 @@ from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.record.tokens import Prediction
-from attnviz.server.codec import PieceHeader, encode
+from attnviz.server.codec import EncodedHeader, encode
 from attnviz.server.description import (
     Description,
     StackNumbers,
@@ -186,7 +186,7 @@ class DescribeRequest:
         return Reply({"parts": parts}, piece)
 
 
-@RECORD_REQUESTS.add("block", PieceHeader)
+@RECORD_REQUESTS.add("block", EncodedHeader)
 @dataclass(frozen=True)
 class BlockRequest:
     """Request for the weights of some heads, rows (queries) and columns (keys) of a layer."""
@@ -216,7 +216,7 @@ class BlockRequest:
         return Reply(encoded.header(), encoded.data)
 
 
-class MapsHeader(PieceHeader):
+class MapsHeader(EncodedHeader):
     """Header of a reply with maps of heads in its buffer.
 
     Attributes

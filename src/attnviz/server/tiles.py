@@ -23,7 +23,7 @@ from attnviz.record.masks import Rows
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import row_tiles
 from attnviz.record.stack import AttentionStack, find_maximum
-from attnviz.server.codec import Encoded, PieceHeader, encode
+from attnviz.server.codec import Encoded, EncodedHeader, encode
 from attnviz.server.pooling import join_signs, split_signs
 from attnviz.server.protocol import check_heads
 from attnviz.server.row_normalizers import RowNormalizers, slice_rows, softmax_sides
@@ -52,7 +52,7 @@ _MAX_WORD_PAIRS = 1 << 32
 Pooled = Literal["mean", "max"]
 
 
-class TileHeader(PieceHeader):
+class TileHeader(EncodedHeader):
     """Header of a reply with the cells of a tile in its buffer.
 
     Attributes

@@ -113,7 +113,7 @@ def _are_roles(value: Any) -> bool:
 
 def _convert(roles: Any, stack: AttentionStack) -> NamedHeads:
     if _are_roles(roles):
-        return _rows(stack, _entries_of_roles(roles), list(roles.asked))
+        return _rows(stack, _entries_of_roles(roles), list(roles.candidates))
     if isinstance(roles, Mapping) and set(roles) == {"names", "labels", "ranks"}:
         return _check_named_heads(roles, stack)
     if isinstance(roles, Mapping):

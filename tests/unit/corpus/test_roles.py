@@ -214,7 +214,7 @@ class TestParses:
         [role] = roles.of(0, 0)
         assert role.score == pytest.approx(0.9)
         assert role.texts == 20
-        assert "syntactic: nsubj (reversed)" in roles.asked
+        assert "syntactic: nsubj (reversed)" in roles.candidates
 
 
 def test_a_relation_at_one_offset_is_not_syntactic() -> None:

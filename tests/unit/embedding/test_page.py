@@ -68,17 +68,17 @@ def test_a_page_equals_the_fixture() -> None:
 
 def test_a_page_has_the_points_of_the_view_and_their_trust() -> None:
     example = corpus([20, 35, 28], layers=2, heads=3)
-    way: dict[str, Any] = {"scaling": "none", "translate": False, "lift": True}
-    view = EmbeddingView(example, **way)
+    placing: dict[str, Any] = {"scaling": "none", "translate": False, "lift": True}
+    view = EmbeddingView(example, **placing)
     page = view.to_html()
     assert len(page.encode()) == view.page_size()
     embedded = embedding_of(page)
-    assert embedded["way"] == way
+    assert embedded["placing"] == placing
     added = view.page_size(top_keys=5) - view.page_size(top_keys=0)
     assert embedded["top_keys_add"]["bytes"] == pytest.approx(added, rel=0.1)
     server = CorpusServer(example)
     for layer in embedded["stacks"][0]["layers"]:
-        arguments: dict[str, Any] = {"stack": "self", "layer": layer["layer"], "way": way}
+        arguments: dict[str, Any] = {"stack": "self", "layer": layer["layer"], "placing": placing}
         arguments |= PROJECTING
         trust = server.reply("trust", arguments | {"heads": [0, 1, 2]}).header["heads"]
         assert layer["trust"] == trust

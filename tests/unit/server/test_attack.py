@@ -25,7 +25,7 @@ from attnviz.server.protocol import Reply
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from attnviz.utils.progress import STEP, Progress, Steps
 from unit.complete_replies import replies
-from unit.embedding_fixture import WAY
+from unit.embedding_fixture import PLACING
 from unit.formulas import weights_of
 from unit.long_records import long_record
 from unit.random_corpora import corpus
@@ -72,7 +72,7 @@ POOLS: dict[str, list[Any]] = {
     "leave_out": [[], ["special"] * 1000, [*range(TOKENS)], ["x"], [10**30], [1.5]],
     # Other projections run in a separate process.
     "method": ["pca", "x"],
-    "way": [WAY, {}, WAY | {"scaling": "x"}],
+    "placing": [PLACING, {}, PLACING | {"scaling": "x"}],
     "dimensions": [2, 3, 10**9],
     "state": [{}, {"a": nested(1000)}, {str(number): number for number in range(10_000)}],
     "restart": [True, False],

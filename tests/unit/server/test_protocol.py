@@ -18,7 +18,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.server.protocol import Range, Requests, parse_dataclass
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
-from unit.embedding_fixture import PROJECTING, WAY, fixture_corpus
+from unit.embedding_fixture import PLACING, PROJECTING, fixture_corpus
 from unit.records import image_record, vectors
 
 
@@ -106,10 +106,10 @@ CORPUS_HEAD = HEAD | {"layer": 2}
 CORPUS_ASKED: dict[str, dict[str, Any]] = {
     "describe": {},
     "corpus": {"stack": "self"},
-    "overview": {"stack": "self", "layers": [2], "way": WAY},
-    "projection": CORPUS_HEAD | PROJECTING | {"way": WAY},
-    "cancel": CORPUS_HEAD | PROJECTING | {"way": WAY},
-    "trust": CORPUS_HEAD | PROJECTING | {"way": WAY, "heads": [0, 1]},
+    "overview": {"stack": "self", "layers": [2], "placing": PLACING},
+    "projection": CORPUS_HEAD | PROJECTING | {"placing": PLACING},
+    "cancel": CORPUS_HEAD | PROJECTING | {"placing": PLACING},
+    "trust": CORPUS_HEAD | PROJECTING | {"placing": PLACING, "heads": [0, 1]},
     "norms": CORPUS_HEAD,
     "aggregate": CORPUS_HEAD | {"size": 4},
     "lines": CORPUS_HEAD | {"point": 1},

@@ -8,10 +8,10 @@ import type {
   BlockRequest,
   Description,
   EmbeddedShare,
+  EncodedHeader,
   ImageHeader,
   ImageRequest,
   MapsRequest,
-  PieceHeader,
   Pooled,
   RecordRequests,
   ScoresRequest,
@@ -178,7 +178,7 @@ function replyOf(
   shape: [number, number, number],
 ): Reply {
   const { maximum, error, sampled } = weights;
-  const header: PieceHeader = { shape, encoding: "float32", maximum, error };
+  const header: EncodedHeader = { shape, encoding: "float32", maximum, error };
   return { header: { ...header, ...(sampled && { sampled }) }, data: values };
 }
 

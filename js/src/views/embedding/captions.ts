@@ -31,12 +31,12 @@ import type {
   Corpus,
   HeadTrust,
   Method,
+  Placing,
   Projecting,
   ProjectionWork,
-  Way,
 } from "./client/requests";
 import { type MeanCaptionInput, meanStoreOf } from "./mean/store";
-import { type EmbeddingState, type PointsShown, projectingOf, wayOf } from "./state";
+import { type EmbeddingState, type PointsShown, placingOf, projectingOf } from "./state";
 import type { EmbeddingStore } from "./store";
 import { stepsInWords, trustInWords } from "./trust";
 
@@ -279,14 +279,17 @@ export function remarkInWords(work: ProjectionWork | null): string {
 /** Return how vectors were placed. For an enlarged head, also return how they were projected. */
 export function methodOf(context: Context, store: EmbeddingStore): string {
   const state = follow(context.state);
-  const [now, at, way] = [store.projection.value, store.head.value, wayOf(state)];
+  const [now, at, placing] = [store.projection.value, store.head.value, placingOf(state)];
   // Every head has its own scaling factor, so a caption of all heads states no factor.
-  if (!state.enlarged) return `Vectors ${placingInWords(way, null)}.`;
+  if (!state.enlarged) return `Vectors ${placingInWords(placing, null)}.`;
   const isCurrent = now && now.request.layer === at?.layer && now.request.head === at.head;
-  const placing = placingInWords(way, isCurrent && same(now.request.way, way) ? now.factor : null);
-  const projecting = { ...projectedAs(state, store), lift: way.lift };
+  const words = placingInWords(
+    placing,
+    isCurrent && same(now.request.placing, placing) ? now.factor : null,
+  );
+  const projecting = { ...projectedAs(state, store), lift: placing.lift };
   const how = methodInWords(projecting, true, waitsForFrame(store));
-  return `By ${how}; ${placing}.${remarkInWords(store.projection.value?.work ?? null)}`;
+  return `By ${how}; ${words}.${remarkInWords(store.projection.value?.work ?? null)}`;
 }
 
 /**
@@ -314,7 +317,7 @@ const METHODS: Record<Method, string> = {
  * Return the distance that t-SNE and UMAP use. For lifted vectors it is Euclidean, because the lift
  * adds a coordinate that makes Euclidean distances follow q·k.
  */
-export function metricInWords({ lift }: Pick<Way, "lift">): string {
+export function metricInWords({ lift }: Pick<Placing, "lift">): string {
   return lift ? "Euclidean distance" : "cosine distance";
 }
 
@@ -326,7 +329,7 @@ export function metricInWords({ lift }: Pick<Way, "lift">): string {
  * @param waiting whether the plot shows principal components until the method has a frame.
  */
 export function methodInWords(
-  { method, dimensions, perplexity, neighbors, seed, lift }: Projecting & Pick<Way, "lift">,
+  { method, dimensions, perplexity, neighbors, seed, lift }: Projecting & Pick<Placing, "lift">,
   detailed = false,
   waiting = false,
 ): string {
@@ -345,7 +348,10 @@ export function methodInWords(
  *
  * @param factor scaling factor c, or null to omit it.
  */
-export function placingInWords({ scaling, translate, lift }: Way, factor: number | null): string {
+export function placingInWords(
+  { scaling, translate, lift }: Placing,
+  factor: number | null,
+): string {
   const by = factor === null || scaling === "none" ? "" : ` (c = ${formatNumber(factor)})`;
   const parts = [
     scaling === "norms" ? `scaled by their norms${by}` : "not scaled",
@@ -468,7 +474,7 @@ export interface SentenceInput {
   heads: number;
   numQueries: number;
   numKeys: number;
-  state: Projecting & Way & { content: "plot" | "aggregate"; points: PointsShown };
+  state: Projecting & Placing & { content: "plot" | "aggregate"; points: PointsShown };
   /** Reason why the enlarged head has no plot or no mean weights, or null. */
   problem: string | null;
   point: PointFacts | null;

@@ -290,7 +290,7 @@ function Embedded(props: { context: ViewContext<EmbeddingState>; embedded: Proje
 function Placing({ context, store }: ControlProps) {
   const { state } = context;
   const factor = state.enlarged.value ? (store.projection.value?.factor ?? null) : null;
-  const way = {
+  const placing = {
     scaling: state.scaling.value,
     translate: state.translate.value,
     lift: state.lift.value,
@@ -298,7 +298,7 @@ function Placing({ context, store }: ControlProps) {
   return (
     <details class="av-more">
       <summary>
-        <span class="av-muted">Placing</span> {placingInWords(way, factor)}
+        <span class="av-muted">Placing</span> {placingInWords(placing, factor)}
       </summary>
       <div class="av-more-list">
         <div>
@@ -365,7 +365,9 @@ export function Work({ context, store }: ControlProps) {
     // This line is as high as the progress bar, so that the plot does not jump when a projection
     // starts or ends. The line describes the loaded plot, because the plot of the chosen method may
     // still be loading.
-    const how = plot ? methodInWords({ ...plot.request, lift: plot.request.way.lift }, true) : "";
+    const how = plot
+      ? methodInWords({ ...plot.request, lift: plot.request.placing.lift }, true)
+      : "";
     return <p class="av-work">{work ? `${how}.${remarkInWords(work)}` : ""}</p>;
   }
   if (!work || words === "") return null;

@@ -12,12 +12,12 @@ import {
   type HeadTrust,
   type Overview,
   overviewOf,
+  type Placing,
   type Projecting,
   type Projection,
   type ProjectionRequest,
   projectionOf,
   trustOf,
-  type Way,
 } from "./client/requests";
 import {
   type EmbeddingState,
@@ -39,7 +39,7 @@ const POLL_MS = 700;
 
 type Context = ViewContext<EmbeddingState>;
 
-function followWay({ scaling, translate, lift }: Context["state"]): Way {
+function followPlacing({ scaling, translate, lift }: Context["state"]): Placing {
   return { scaling: scaling.value, translate: translate.value, lift: lift.value };
 }
 
@@ -57,7 +57,7 @@ function followProjecting(state: Context["state"]): Projecting {
 /** Settings that the overview and its trust figures depend on. */
 interface Whole {
   stack: string;
-  way: Way;
+  placing: Placing;
 }
 
 type Measured = ReadonlyMap<string, HeadTrust | null>;
@@ -68,7 +68,7 @@ export function createOverview(
   stack: ReadonlySignal<StackDescription | null>,
 ) {
   const whole = computed<Whole | null>(
-    () => corpus.value && { stack: corpus.value.stack, way: followWay(state) },
+    () => corpus.value && { stack: corpus.value.stack, placing: followPlacing(state) },
   );
   // Do not load the overview while a head is enlarged, so that the plot of this head need not wait.
   const asked = computed(() => (state.enlarged.value ? null : whole.value));
@@ -80,7 +80,7 @@ export function createOverview(
   const answered = record.answer(asked, async (question, ended): Promise<Overview | null> => {
     const [currentStack, count] = [stack.peek(), corpus.peek()?.count ?? 0];
     if (!currentStack || count === 0) return null;
-    if (last && last.stack === question.stack && same(last.way, question.way)) return last;
+    if (last && last.stack === question.stack && same(last.placing, question.placing)) return last;
     const all = countHeads(currentStack);
     let done = 0;
     progress.value = [0, all];
@@ -159,7 +159,12 @@ export function createProjection(
   const request = computed<ProjectionRequest | null>(() => {
     const [points, at] = [corpus.value, head.value];
     if (!points || !at || points.count === 0) return null;
-    return { stack: points.stack, ...at, way: followWay(state), ...followProjecting(state) };
+    return {
+      stack: points.stack,
+      ...at,
+      placing: followPlacing(state),
+      ...followProjecting(state),
+    };
   });
   const begun = signal(0);
   const asked = computed(() => {

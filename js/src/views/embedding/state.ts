@@ -6,7 +6,7 @@ import type { HeadIndex } from "../../ui/head-grid/grid";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
 import { type HashFields, readIndex } from "../../ui/view/state";
 import type { LeaveOut } from "../head";
-import type { Method, Projecting, Scaling, Way } from "./client/requests";
+import type { Method, Placing, Projecting, Scaling } from "./client/requests";
 
 /** Content of an enlarged head: its points, or its mean weights by position. */
 export type Shown = "plot" | "aggregate";
@@ -101,7 +101,7 @@ export function headKey({ layer, head }: HeadIndex): string {
 }
 
 /** Return only the settings of the placing. */
-export function wayOf({ scaling, translate, lift }: Way): Way {
+export function placingOf({ scaling, translate, lift }: Placing): Placing {
   return { scaling, translate, lift };
 }
 

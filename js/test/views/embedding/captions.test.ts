@@ -23,7 +23,7 @@ import { formatCorrelation, stepsInWords, trustInWords } from "../../../src/view
 import { sentences } from "../../builders";
 
 const PCA = { method: "pca", dimensions: 2, perplexity: 50, neighbors: 15, seed: 0 } as const;
-const WAY = { scaling: "norms", translate: true, lift: false } as const;
+const PLACING = { scaling: "norms", translate: true, lift: false } as const;
 
 describe("trust", () => {
   const trust: HeadTrust = {
@@ -138,7 +138,7 @@ describe("the method", () => {
       true,
     ),
     "UMAP of Euclidean distance": methodInWords({ ...plain, method: "umap", lift: true }),
-    "scaled by their norms (c = 1.3), keys moved onto the queries": placingInWords(WAY, 1.3),
+    "scaled by their norms (c = 1.3), keys moved onto the queries": placingInWords(PLACING, 1.3),
     "not scaled, keys not moved, lifted, so that distances follow q·k exactly before the projection":
       placingInWords({ scaling: "none", translate: false, lift: true }, 1),
     "Step 250 of 750.": workInWords(work),
@@ -151,7 +151,7 @@ describe("the main caption", () => {
     ...{ stack: "self", at: { layer: 2, head: 1 }, layers: 6, heads: 72 },
     ...{ numQueries: 1200, numKeys: 1200, problem: null, point: null, lines: null },
     ...{ waiting: false, matches: null, selected: 0, aggregate: null, live: true },
-    state: { ...PCA, ...WAY, content: "plot", points: "both" },
+    state: { ...PCA, ...PLACING, content: "plot", points: "both" },
     ...changed,
   });
   const { state } = input();

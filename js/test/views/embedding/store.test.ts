@@ -47,7 +47,7 @@ describe("all heads", () => {
     await until(() => expect(kernel.waiting).toHaveLength(1));
     kernel.release();
     await current(setup);
-    expect(store.overview.value?.way.lift).toBe(true);
+    expect(store.overview.value?.placing.lift).toBe(true);
     // The overview of the first placing is cached.
     const numRequests = kernel.of("overview").length;
     assign(state, { lift: false });
@@ -88,7 +88,7 @@ describe("all heads", () => {
     await until(() => expect(kernel.waiting).toHaveLength(1));
     kernel.release();
     await current(setup);
-    expect(store.overview.value?.way.scaling).toBe("none");
+    expect(store.overview.value?.placing.scaling).toBe("none");
     expect(setup.context.record.error.value).toBeNull();
   });
 

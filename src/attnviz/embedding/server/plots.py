@@ -68,11 +68,11 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Options of the plots of a layer's heads: placement (`way`), and method of the projection."""
+    """Options of the plots of a layer's heads: placing and projection of the vectors."""
 
     stack: str
     layer: int
-    way: Placing
+    placing: Placing
     method: Method
     dimensions: Dimensions
     perplexity: int = 50
@@ -111,13 +111,13 @@ class HeadPlot(PlotOptions):
             seed=self.seed,
             # After lifting, keys are ordered by product if they are ordered by Euclidean distance.
             # This does not hold for the cosine distance.
-            metric="euclidean" if self.way.lift else "cosine",
+            metric="euclidean" if self.placing.lift else "cosine",
         )
 
     @property
     def key(self) -> Hashable:
         """Cache key, which contains only the options that affect the plot."""
-        head = (self.stack, self.layer, self.head, self.way)
+        head = (self.stack, self.layer, self.head, self.placing)
         if self.method == "pca":
             return (*head, "pca", self.dimensions)
         return (*head, self.settings)
@@ -361,7 +361,7 @@ class EmbeddingAnswers:
         final: set[int] = set()
         if missing and options_of_layer.method == "pca":
             plots = yield from self.plots(
-                stack, layer, missing, options_of_layer.way, options_of_layer.dimensions
+                stack, layer, missing, options_of_layer.placing, options_of_layer.dimensions
             )
             shown, final = dict(zip(missing, plots, strict=True)), set(missing)
         else:
@@ -373,7 +373,7 @@ class EmbeddingAnswers:
         for start in range(0, len(shown), _MEASURED_AT_ONCE):
             chunk = list(shown)[start : start + _MEASURED_AT_ONCE]
             measured = self._measure(
-                stack, layer, chunk, [shown[head] for head in chunk], options_of_layer.way
+                stack, layer, chunk, [shown[head] for head in chunk], options_of_layer.placing
             )
             for head, result in zip(chunk, measured, strict=True):
                 figures[head] = result
@@ -428,7 +428,7 @@ class EmbeddingAnswers:
         self.corpus.stack(request.stack)
         [components] = run_steps(
             self.plots(
-                request.stack, request.layer, [request.head], request.way, request.dimensions
+                request.stack, request.layer, [request.head], request.placing, request.dimensions
             )
         )
         if request.method == "pca":
@@ -441,7 +441,9 @@ class EmbeddingAnswers:
             return components, Work("failed", 0, 0, components.problem)
 
         def points() -> Floats:
-            placed = place(self.corpus, request.stack, request.layer, request.way, [request.head])
+            placed = place(
+                self.corpus, request.stack, request.layer, request.placing, [request.head]
+            )
             return torch.cat([placed.queries[0], placed.keys[0]]).numpy()
 
         start = self.running.wait if wait else self.running.ask
@@ -467,7 +469,7 @@ class EmbeddingAnswers:
             return None
         [components] = run_steps(
             self.plots(
-                request.stack, request.layer, [request.head], request.way, request.dimensions
+                request.stack, request.layer, [request.head], request.placing, request.dimensions
             )
         )
         return Plot(frame[0], None, components.factor, None), frame[1]

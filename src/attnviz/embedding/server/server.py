@@ -73,7 +73,8 @@ class CorpusServer:
     Examples
     --------
     >>> server = CorpusServer(attnviz.Corpus(records))                      # doctest: +SKIP
-    >>> server.reply("overview", {"stack": "self", "layers": [0], "way": way})  # doctest: +SKIP
+    >>> request = {"stack": "self", "layers": [0], "placing": placing}      # doctest: +SKIP
+    >>> server.reply("overview", request)                                   # doctest: +SKIP
     """
 
     def __init__(self, corpus: Corpus, page: MakePage | None = None) -> None:
@@ -192,13 +193,13 @@ class OverviewRequest:
 
     stack: str
     layers: tuple[int, ...]
-    way: Placing
+    placing: Placing
     part: int = 0
 
     def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Send the plots."""
         return _in_parts(
-            server, self, lambda: server.answers.overview(self.stack, self.layers, self.way)
+            server, self, lambda: server.answers.overview(self.stack, self.layers, self.placing)
         )
 
 

@@ -22,14 +22,14 @@ from attnviz.server.protocol import Reply
 from attnviz.server.server import RecordServer
 from rounding import relative_error
 from unit.complete_replies import joined_reply
-from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
+from unit.embedding_fixture import PLACING, PROJECTING, fixture, fixture_corpus
 from unit.random_corpora import attention, corpus, record, with_vectors
 from unit.records import vectors
 
 Floats = NDArray[np.float64]
 
 HEAD: dict[str, Any] = {"stack": "self", "layer": 0, "head": 1}
-PLOT: dict[str, Any] = HEAD | PROJECTING | {"way": WAY}
+PLOT: dict[str, Any] = HEAD | PROJECTING | {"placing": PLACING}
 NEEDS_TSNE = pytest.mark.skipif(
     importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
 )
@@ -103,7 +103,7 @@ def test_a_text_is_requested_by_its_number() -> None:
         ("describe", {"text": 2}, "the corpus has texts 0 to 1"),
         ("block", {}, "for a corpus. For one of its texts, pass text="),
         ("corpus", {"stack": "cross"}, "this corpus has the stacks 'self'"),
-        ("overview", {"stack": "self", "layers": [7], "way": WAY}, "layer"),
+        ("overview", {"stack": "self", "layers": [7], "placing": PLACING}, "layer"),
         ("projection", PLOT | {"head": 3}, "heads 0"),
         ("projection", PLOT | {"method": "mds"}, 'must be "pca", "tsne" or "umap"'),
         ("projection", PLOT | {"part": 1}, "must be from 0 to 0"),
@@ -123,7 +123,7 @@ def test_the_overview_has_a_limited_number_of_points() -> None:
     server = CorpusServer(example)
     count = len(example.points())
     assert count > 10_000
-    arguments = {"stack": "self", "layers": [0], "way": WAY}
+    arguments = {"stack": "self", "layers": [0], "placing": PLACING}
     reply = server.reply("overview", arguments)
     assert reply.data is not None
     assert reply.header["stride"] == 2
@@ -197,7 +197,7 @@ def test_a_head_with_nan_does_not_affect_others() -> None:
     queries[1, 3, 2] = torch.nan
     keys[2] = 1.0
     server = CorpusServer(with_vectors(queries, keys, [12, 12]))
-    overview = server.reply("overview", {"stack": "self", "layers": [0], "way": WAY})
+    overview = server.reply("overview", {"stack": "self", "layers": [0], "placing": PLACING})
     problems = [head["problem"] for head in overview.header["heads"]]
     assert problems == [
         None,
@@ -263,9 +263,9 @@ def test_replies_and_their_parts_depend_on_the_placing(
         ("projection", PLOT | {"dimensions": 3, "part": 1}),
         ("overview", {"stack": "self", "layers": [0], "part": 1}),
     ):
-        for way in (WAY, WAY | change, WAY):
-            expected = CorpusServer(example).reply(name, arguments | {"way": way})
-            assert server.reply(name, arguments | {"way": way}) == expected
+        for placing in (PLACING, PLACING | change, PLACING):
+            expected = CorpusServer(example).reply(name, arguments | {"placing": placing})
+            assert server.reply(name, arguments | {"placing": placing}) == expected
 
 
 def test_the_description_says_why_texts_have_no_points() -> None:

@@ -23,11 +23,11 @@ import { Corpus } from "./corpus";
 import type {
   HeadRequest,
   HeadTrust,
+  Placing,
   Projecting,
   ProjectionRequest,
   ProjectionWork,
   TrustRequest,
-  Way,
 } from "./requests";
 
 /** Header of one head's plot. */
@@ -89,7 +89,7 @@ interface PageProjection extends Projecting {
 export interface EmbeddingPageData extends PageData {
   embedding: {
     /** Placing of the vectors of all plots in the page: scaling, moving and lift. */
-    way: Way;
+    placing: Placing;
     /** Number of strongest keys that the page contains for each query. */
     top_keys: number;
     /**
@@ -199,13 +199,14 @@ export class EmbeddingPageTransport implements Transport {
   }
 
   /**
-   * Check that the plots of the page have the placing `way`.
+   * Check that the plots of the page have the placing `placing`.
    *
    * @throws Error if they have another placing.
    */
-  #expectWay(way: Way): void {
-    const { scaling, translate, lift } = this.#data.embedding.way;
-    if (way.scaling === scaling && way.translate === translate && way.lift === lift) return;
+  #expectPlacing(placing: Placing): void {
+    const { scaling, translate, lift } = this.#data.embedding.placing;
+    if (placing.scaling === scaling && placing.translate === translate && placing.lift === lift)
+      return;
     const [moved, lifted] = [translate ? "moved" : "not moved", lift ? "lifted" : "not lifted"];
     throw new Error(
       `This page contains plots of one placing: scaling “${scaling}”, keys ${moved}, ${lifted}. ` +
@@ -217,8 +218,8 @@ export class EmbeddingPageTransport implements Transport {
     return { header: { parts: 1 }, data: fromBase64(this.#stack(stack).corpus) };
   }
 
-  async #overview({ stack, layers, way }: OverviewRequest): Promise<Reply> {
-    this.#expectWay(way);
+  async #overview({ stack, layers, placing }: OverviewRequest): Promise<Reply> {
+    this.#expectPlacing(placing);
     const { count } = this.#stack(stack);
     const stride = Math.max(1, Math.ceil(count / MAX_POINTS));
     const points = Math.ceil(count / stride);
@@ -242,7 +243,7 @@ export class EmbeddingPageTransport implements Transport {
   }
 
   async #projection(request: ProjectionRequest): Promise<Reply> {
-    this.#expectWay(request.way);
+    this.#expectPlacing(request.placing);
     const plot = this.#embedded(request);
     if (plot) return { header: plot.header, data: await this.#bytes(plot.data) };
     // Return the principal components, and the reason in `work`, as the kernel does for a method
@@ -286,7 +287,7 @@ export class EmbeddingPageTransport implements Transport {
   }
 
   #trust(request: TrustRequest): Reply {
-    this.#expectWay(request.way);
+    this.#expectPlacing(request.placing);
     const { heads, ...rest } = request;
     const trust = heads.map((head) => {
       const plot = this.#embedded({ ...rest, head });

@@ -30,9 +30,9 @@ export type { Method, OverviewRequest, Scaling } from "../../../client/protocol"
 export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
 
 /** Placing of queries and keys before the projection: scaling, moving and lift. */
-export type Way = Placing;
+export type { Placing };
 /** Method of the projection and its settings. */
-export type Projecting = Omit<PlotOptions, "stack" | "layer" | "way">;
+export type Projecting = Omit<PlotOptions, "stack" | "layer" | "placing">;
 export type HeadRequest = Omit<NormsRequest, "part">;
 export type ProjectionRequest = HeadPlot;
 /** State and progress of a t-SNE or UMAP projection. */
@@ -52,7 +52,7 @@ export interface OverviewHead extends OverviewHeadHeader {
 /** Small plots of all heads of some layers. They show the first two principal components. */
 export interface Overview {
   stack: string;
-  way: Way;
+  placing: Placing;
   /** The overview contains every `stride`-th point of the corpus, beginning with the first. */
   stride: number;
   /** Number of points in each small plot. */
@@ -166,7 +166,7 @@ export async function overviewOf(
   request: OverviewRequest,
   signal?: AbortSignal,
 ): Promise<Overview> {
-  const { stack, way } = request;
+  const { stack, placing } = request;
   const read = async (reply: Reply): Promise<Overview> => {
     const header = reply.header as OverviewHeader;
     const { stride, points } = header;
@@ -179,7 +179,7 @@ export async function overviewOf(
       ...head,
       coordinates: bytes.subarray(i * bytesPerHead, (i + 1) * bytesPerHead),
     }));
-    return { stack, way, stride, points, heads };
+    return { stack, placing, stride, points, heads };
   };
   const size = ({ heads, points }: Overview): number => 2 * points * heads.length;
   return source.fetch("overview", request, read, size, signal);

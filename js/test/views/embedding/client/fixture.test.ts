@@ -20,7 +20,7 @@ import {
   projectionOf,
 } from "../../../../src/views/embedding/client/requests";
 import { transportOf } from "../../../builders";
-import { FIXTURE, PCA, page, type Values, WAY } from "./recorded";
+import { FIXTURE, PCA, PLACING, page, type Values } from "./recorded";
 
 const HEADS = Object.entries(FIXTURE.values).map(([key, values]) => {
   const [layer, head] = key.split(":").map(Number) as [number, number];
@@ -79,7 +79,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
   });
 
   it.each(HEADS)("has the coordinates of $selection", async ({ selection, values }) => {
-    const plot = await projectionOf(source, { ...selection, way: WAY, ...PCA });
+    const plot = await projectionOf(source, { ...selection, placing: PLACING, ...PCA });
     expect(plot.count).toBe(values.coordinates.length);
     values.coordinates.forEach(([x, y], point) => {
       const [left, up] = plot.coordinates.subarray(2 * point, 2 * point + 2);
@@ -90,10 +90,10 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
   });
 
   it.each(HEADS)("has the small plot of $selection", async ({ selection, values }) => {
-    const request = { stack: "self", layers: [selection.layer], way: WAY };
+    const request = { stack: "self", layers: [selection.layer], placing: PLACING };
     const overview = await overviewOf(source, request);
     const tile = overview.heads.find(({ head }) => head === selection.head);
-    const { low, size } = await projectionOf(source, { ...selection, way: WAY, ...PCA });
+    const { low, size } = await projectionOf(source, { ...selection, placing: PLACING, ...PCA });
     values.coordinates.flat().forEach((value, i) => {
       // The overview has only the high byte of the code, so the value is in a range of 256 codes.
       const code = (65_535 * (value - (low[i % 2] as number))) / size;

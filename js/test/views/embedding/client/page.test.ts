@@ -18,7 +18,7 @@ import {
 } from "../../../../src/views/embedding/client/requests";
 import { TextTransport } from "../../../../src/views/embedding/client/text-transport";
 import { trustFor } from "../kernel";
-import { FIXTURE, PCA, pageData, WAY } from "./recorded";
+import { FIXTURE, PCA, PLACING, pageData } from "./recorded";
 
 const HEAD = { stack: "self", layer: 5, head: 1 };
 const COUNT = FIXTURE.page.stacks[0]?.count as number;
@@ -41,7 +41,7 @@ function partsOf(data: EmbeddingPageData) {
 
 /** Settings of a t-SNE plot in three dimensions. */
 const TSNE = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
-const REQUEST = { ...HEAD, way: WAY, ...TSNE, neighbors: 15 };
+const REQUEST = { ...HEAD, placing: PLACING, ...TSNE, neighbors: 15 };
 /** Return the source of a page that contains the plot of `REQUEST`. */
 function sourceWithPlot(): Source {
   const work = { state: "done" as const, done: 5, num_total: 5, words: "" };
@@ -66,7 +66,11 @@ describe("an exported page", () => {
     const unused = new Array<number>(stack.count).fill(0);
     const high = Array.from(unused, (_, point) => codeOf(point) >> 8);
     layer.points = packed([unused, unused, unused, high, unused, unused, unused, unused].flat());
-    const overview = await overviewOf(sourceOf(data), { stack: "self", layers: [5], way: WAY });
+    const overview = await overviewOf(sourceOf(data), {
+      stack: "self",
+      layers: [5],
+      placing: PLACING,
+    });
     // The overview has every third of 25,000 points.
     expect([overview.stride, overview.points]).toEqual([3, 8334]);
     expect(overview.heads[1]?.coordinates[2 * 100 + 1]).toBe(codeOf(300) >> 8);
@@ -96,7 +100,12 @@ describe("an exported page", () => {
     const data = pageData();
     partsOf(data).layer.trust = [null, trustFor(5, 1)];
     const { head: _, ...layer } = HEAD;
-    const trusts = await trustOf(sourceOf(data), { ...layer, way: WAY, ...PCA, heads: [1, 0] });
+    const trusts = await trustOf(sourceOf(data), {
+      ...layer,
+      placing: PLACING,
+      ...PCA,
+      heads: [1, 0],
+    });
     expect([trusts[0]?.plot, trusts[1]]).toEqual([-0.5, null]);
   });
 
@@ -138,13 +147,13 @@ describe("an exported page", () => {
 
   it("reports what it does not contain", async () => {
     const source = sourceOf();
-    const way = { ...WAY, lift: true };
+    const placing = { ...PLACING, lift: true };
     const requests: [Promise<unknown>, string][] = [
       [corpusOf(source, "cross"), "no points of “cross”"],
       [normsOf(source, { ...HEAD, layer: 0 }), "layer 0 of “self”"],
       [normsOf(source, { ...HEAD, head: 2 }), "no head 2 of layer 5"],
       [
-        overviewOf(source, { stack: "self", layers: [5], way }),
+        overviewOf(source, { stack: "self", layers: [5], placing }),
         "one placing: scaling “norms”, keys moved, not lifted.",
       ],
     ];

@@ -38,7 +38,7 @@ export const FIXTURE = JSON.parse(
   readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
 ) as Fixture;
 
-export const WAY = FIXTURE.page.way;
+export const PLACING = FIXTURE.page.placing;
 
 export const PCA = {
   method: "pca" as const,

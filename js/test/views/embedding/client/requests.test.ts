@@ -28,7 +28,7 @@ function recorded(reply: (args: Record<string, unknown>, turn: number) => Reply)
   return { source: new Source(transport), asked };
 }
 
-const WAY = { scaling: "norms" as const, translate: true, lift: false };
+const PLACING = { scaling: "norms" as const, translate: true, lift: false };
 
 function uint16(...codes: number[]): Uint8Array {
   const data = new DataView(new ArrayBuffer(2 * codes.length));
@@ -42,7 +42,7 @@ const REQUEST: ProjectionRequest = {
   stack: "self",
   layer: 3,
   head: 1,
-  way: WAY,
+  placing: PLACING,
   method: "tsne",
   dimensions: 2,
   perplexity: 50,
@@ -100,7 +100,7 @@ it("an overview is rejected if it has more or fewer bytes than its points need",
     header: { stride: 1, points: 2, heads },
     data: new Uint8Array(7),
   }));
-  const request = { stack: "self", layers: [0], way: WAY };
+  const request = { stack: "self", layers: [0], placing: PLACING };
   await expect(overviewOf(source, request)).rejects.toThrow(/7 bytes.*requires 8/);
 });
 
