@@ -69,17 +69,6 @@ describe("attention of a page", () => {
           expect(computed, `head ${head}, query ${token}`).toBeCloseTo(weight, 6);
         });
       }
-      const tile = await source.tile({
-        ...layerHeads,
-        level: 8,
-        row: 0,
-        column: 0,
-        pooled: "mean",
-      });
-      const sum = rows
-        .flatMap(({ weights }) => weights)
-        .reduce((total, weight) => total + weight, 0);
-      expect(tile.matrices[0]?.[0]).toBeCloseTo(sum / (count * queries * keys), 6);
     },
   );
 

@@ -222,19 +222,6 @@ describe("a slow answer", () => {
     expect(host.requests()).toHaveLength(4);
   });
 
-  it("reports its progress only to `report`, if that was passed", () => {
-    const reported: number[] = [];
-    void channel.request("page", {}, undefined, ({ progress }) => reported.push(progress));
-    host.reply(0, later(0.25));
-    vi.advanceTimersByTime(1100);
-    host.reply(1, later(0.5));
-    channel.stop();
-    expect(reported).toEqual([0.25, 0.5]);
-    expect(seen.every((connection) => typeof connection === "string")).toBe(true);
-    host.reply(2, later(0.75));
-    expect(reported).toEqual([0.25, 0.5, 0.75]);
-  });
-
   it("continues once after several retries", () => {
     void channel.request("scores", {});
     channel.retry();

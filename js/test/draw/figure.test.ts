@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { composeFigure, type FigureParts, rampBox, wrap } from "../../src/draw/figure";
 import type { FigureRequest } from "../../src/draw/figure-request";
-import { type Mark, type RectMark, type Scene, scaled, type TextMark } from "../../src/draw/marks";
+import type { Mark, RectMark, Scene, TextMark } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
 import { PALETTES } from "../../src/ui/colors/palette";
 
@@ -69,30 +69,4 @@ it("a figure without a set width has no blank sides, and unchanged distances bet
 it("a word that is wider than a line breaks between characters", () => {
   const measure = (text: string): number => Array.from(text).length;
   expect(wrap("a bc 👩👩👩👩👩", 3, measure)).toEqual(["a", "bc", "👩👩👩", "👩👩"]);
-});
-
-it("a scaled scene has all lengths multiplied", () => {
-  const curves = Float32Array.of(1, 2);
-  const scene: Scene = {
-    ...{ width: 10, height: 20, background: null, backOpacity: 0.5 },
-    back: [
-      {
-        ...{ kind: "curves", columns: "vertical", color: "#000000", count: 2, opacity: curves },
-        ...{ x0: curves, y0: curves, x1: curves, y1: curves, width: curves },
-      },
-    ],
-    front: [
-      { kind: "line", x0: 1, y0: 2, x1: 3, y1: 4, stroke: "#000000" },
-      { kind: "text", x: 1, y: 2, text: "t", fill: "#000000", size: 5, font: "text" },
-    ],
-  };
-  const twice = Float32Array.of(2, 4);
-  expect(scaled(scene, 2)).toMatchObject({
-    ...{ width: 20, height: 40, backOpacity: 0.5 },
-    back: [{ x0: twice, y0: twice, x1: twice, y1: twice, width: twice, opacity: curves }],
-    front: [
-      { x0: 2, y0: 4, x1: 6, y1: 8, strokeWidth: 2 },
-      { x: 2, y: 4, size: 10 },
-    ],
-  });
 });

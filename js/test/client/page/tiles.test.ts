@@ -1,9 +1,9 @@
 // @vitest-environment node
 
 import { readFileSync } from "node:fs";
-import { describe, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import { PageTransport } from "../../../src/client/page";
-import { parts, runs, TILE, tileRange } from "../../../src/client/page/tiles";
+import { parts, runs } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { pageOf, pieceOf } from "../../builders";
@@ -35,15 +35,8 @@ it.each(FIXTURE.cases.map((one) => [JSON.stringify([one.record, one.request]), o
   },
 );
 
-describe("the range of a tile", () => {
-  it("ends at the end of the matrix", () => {
-    expect(tileRange(1, 0, 300)).toEqual([TILE, 300]);
-    expect(tileRange(0, 3, 10_000)).toEqual([0, 8 * TILE]);
-  });
-
-  it("is split into runs, and into equal parts", () => {
-    expect(runs([4, 11], 4)).toEqual([4, 8, 11]);
-    expect(parts([2, 9], 3)).toEqual([2, 4, 6, 9]);
-    expect(parts([0, 2], 5)).toEqual([0, 1, 2]);
-  });
+it("the range of a tile is split into runs, and into equal parts", () => {
+  expect(runs([4, 11], 4)).toEqual([4, 8, 11]);
+  expect(parts([2, 9], 3)).toEqual([2, 4, 6, 9]);
+  expect(parts([0, 2], 5)).toEqual([0, 1, 2]);
 });

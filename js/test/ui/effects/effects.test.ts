@@ -7,7 +7,6 @@ import {
   effectMarks,
   effectsInWords,
   effectText,
-  headEffect,
   headEffectsOf,
   headError,
   scoreColumn,
@@ -51,15 +50,6 @@ describe("scores that are effects", () => {
     expect(headEffectsOf(stack, stateOf(below, "mine"))).toBeNull();
     expect(headEffectsOf(stack, stateOf(below, "mine", { mine: "effect" }))?.end).toBe(3);
     expect(headEffectsOf(stack, stateOf({ one: { cross: signed } }))).toBeNull();
-  });
-
-  it("share one scale, the largest absolute value", () => {
-    const effects = headEffectsOf(stack, stateOf({ one: { self: signed } }));
-    expect(effects?.end).toBe(14.85);
-    if (!effects) throw new Error("There are effects.");
-    expect(headEffect(effects, stack, { layer: 4, head: 2 })).toBe(-2);
-    expect(headEffect(effects, stack, { layer: 4, head: 0 })).toBeNull();
-    expect(headEffect(effects, stack, { layer: 3, head: 0 })).toBeNull();
   });
 });
 

@@ -11,7 +11,6 @@ import { WidgetModel } from "../../fakes";
 const LATER = { doing: "strongest keys", progress: 0.349, seconds_left: 37.2 };
 
 it.each([
-  [LATER, "strongest keys, 34%, about 40 s left"],
   [{ ...LATER, seconds_left: 6.1 }, "strongest keys, 34%, about 7 s left"],
   [{ ...LATER, seconds_left: 400 }, "strongest keys, 34%, about 7 min left"],
   [{ ...LATER, seconds_left: null }, "strongest keys, 34%"],

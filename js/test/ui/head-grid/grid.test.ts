@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
-import { CHUNK, layerGrid, offeredHeads, sightOf, stepCell } from "../../../src/ui/head-grid/grid";
-import { layOut } from "../../../src/views/model/layout";
+import { layerGrid, offeredHeads, stepCell } from "../../../src/ui/head-grid/grid";
 import { stackOf, tokensOf } from "../../builders";
 
 function withHeads(heads: Record<number, number>): StackDescription {
@@ -37,19 +36,5 @@ describe("the arrangement of heads", () => {
   ] as const)("steps %s", (_, grid, [row, column], [down, right], expected) => {
     const cell = stepCell(grid, { row, column }, down, right);
     expect([cell.row, cell.column]).toEqual(expected);
-  });
-});
-
-describe("a grid that scrolls", () => {
-  const options = { gallery: false, maxHeight: 600, size: "fit", longest: 64 } as const;
-
-  it("finds the visible part, and one row more", () => {
-    const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
-    const seen = Math.ceil((layout.boxHeight - layout.top) / layout.down);
-    expect(sightOf(layout, 64, { x: 0, y: 0 })).toEqual({ rows: [0, seen + 1], chunks: [0, 3] });
-    const far = sightOf(layout, 64, { x: 16 * 27 * 2, y: 40 * layout.down });
-    expect(far.rows[0]).toBe(39);
-    expect(far.rows[1]).toBeLessThanOrEqual(64);
-    expect(far.chunks).toEqual([2, 64 / CHUNK]);
   });
 });

@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import {
-  fittedName,
   type NamedHeads,
   RoleLine,
   roleOf,
@@ -63,10 +62,5 @@ describe("roles of heads", () => {
       ["previous token", "P"],
       ["induction", "I"],
     ]);
-  });
-
-  it("are shortened to the width of a picture", () => {
-    expect(fittedName("previous token", 90)).toBe("previous token");
-    expect(fittedName("previous token", 52)).toBe("previous …");
   });
 });

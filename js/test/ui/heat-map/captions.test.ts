@@ -4,7 +4,6 @@ import {
   type CaptionInput,
   coverage,
   sentence,
-  strongestCells,
   sumInSight,
   summary,
   whatInWords,
@@ -45,8 +44,6 @@ const inPart = inputOf([0.5, 0.25, 0.25, 0], part);
 
 describe("captions", () => {
   sentences({
-    "head 3": whatInWords({ heads: [3], chosen: [3], allHeads: [0, 1, 2, 3] }),
-    "mean of 2 heads": whatInWords({ heads: [0, 1], chosen: [], allHeads: [0, 1] }),
     "mean of heads 1, 7": whatInWords({ heads: [1, 7], chosen: [1, 7], allHeads: twelve }),
     "Layer 0, head 1. Strongest: “t0” to “t1”, 0.90.": sentence(inputOf(FOUR, small)),
     "self-attention. Layer 0, head 1. Strongest: “t0” to “t1”, 0.90; “t1” to “t0”, 0.70; “t1” to “t1”, 0.30; “t0” to “t0”, 0.10.":
@@ -80,21 +77,9 @@ describe("captions", () => {
     ["empty rows", inputOf([0, 0, 0.5, 0.5], small), "1 query has no weight at all."],
     ["pooled cells", pooled, "Each cell is the mean of 2 × 2 weights."],
   ])("describe %s", (_, input, words) => expect(coverage(input, look)).toContain(words));
-
-  it("name the largest weight that the codec rounds to 0", () => {
-    const input = inputOf([0, 1, 1, 1], small);
-    input.grid.error = 0.00392;
-    expect(coverage(input, look)).toContain("Blank: no weight or less than 0.000004.");
-  });
 });
 
-it("the strongest cells are sorted, and sums are unknown if rows need not sum to 1", () => {
-  expect(
-    strongestCells(inputOf(FOUR, small).grid, 2).map(({ row, column }) => [row, column]),
-  ).toEqual([
-    [0, 1],
-    [1, 0],
-  ]);
+it("sums of a query's weights are unknown if rows need not sum to 1", () => {
   expect(sumInSight(part, inPart.grid)).toBeCloseTo(0.5, 6);
   const stack = { ...part.stack, normalized: false };
   expect(sumInSight({ ...part, stack }, inPart.grid)).toBeNull();

@@ -1,10 +1,8 @@
 import { beforeEach, expect, it } from "vitest";
-import type { BlockRequest, TileRequest } from "../../../src/client/protocol";
+import type { BlockRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
 import { coverage } from "../../../src/ui/heat-map/captions";
-import type { HeatMap } from "../../../src/ui/heat-map/marks";
-import { hintOf } from "../../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { createHeatMapStore, type HeatMapStore } from "../../../src/ui/heat-map/store";
 import type { ViewContext } from "../../../src/ui/view/define-view";
@@ -28,19 +26,18 @@ class Kernel extends FakeKernel {
 
   protected override reply(name: string, args: object): Reply {
     if (name === "describe") return { header: described(STACK), data: null };
+    const { layer, heads = [0, 1], rows = [0, COUNT], columns = [0, COUNT] } = args as BlockRequest;
+    const numMatrices = name === "tile" ? 1 : heads.length;
+    const shape = [numMatrices, rows[1] - rows[0], columns[1] - columns[0]];
+    const size = shape.reduce((product, count) => product * count, 1);
+    const header = { shape, maximum: 1, error: 0 };
     if (name === "block") {
-      const { heads, rows, columns } = args as BlockRequest;
-      const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
-      const data = new Float32Array(shape.reduce((product, size) => product * size, 1)).fill(EXACT);
-      return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+      const data = new Float32Array(size).fill(EXACT);
+      return { header: { ...header, encoding: "float32" }, data };
     }
-    const numMatrices = name === "maps" ? 2 : 1;
-    const shape = [numMatrices, COUNT, COUNT];
     // All weights of a layer are equal. Their value identifies the layer that is drawn.
-    const data = new Uint8Array(numMatrices * COUNT * COUNT).fill(
-      codeOf((args as TileRequest).layer),
-    );
-    return { header: { shape, encoding: "uint8-sqrt", maximum: 1, error: 0.00392 }, data };
+    const data = new Uint8Array(size).fill(codeOf(layer));
+    return { header: { ...header, encoding: "uint8-sqrt", error: 0.00392 }, data };
   }
 }
 
@@ -90,29 +87,4 @@ it("uses exact weights for a pin, and states this", async () => {
   );
   // After a pin is set, the cells are not requested again.
   expect(kernel.of("tile")).toHaveLength(1);
-});
-
-it("shows the error of the weight under the pointer", () => {
-  const picture = store.heatMap.value as HeatMap;
-  const at = { row: 1, column: 2 };
-  expect(hintOf(picture, at)).toEqual({
-    title: "“b” (1) → “c” (2)",
-    rows: [{ color: "", text: "weight  0.1246 ± 0.004", meant: true }],
-  });
-  const exact = { ...picture, grid: { ...picture.grid, error: 0 } };
-  expect(hintOf(exact, at).rows[0]?.text).toBe("weight  0.12457, exact");
-  expect(hintOf(picture, { row: 1, column: null }).title).toBe("“b”, query 1");
-});
-
-it("shows an error, and retries", async () => {
-  kernel.failing = { tile: "The weights are gone." };
-  assign(state, { layer: 5 });
-  await until(() => expect(context.record.error.value).toBe("The weights are gone."));
-  expect(drawn()).toBeCloseTo(weightOf(0), 6);
-  kernel.failing = {};
-  context.record.retry();
-  await settled();
-  expect(kernel.numRetries).toBe(1);
-  expect(drawn()).toBeCloseTo(weightOf(5), 6);
-  expect(context.record.error.value).toBeNull();
 });

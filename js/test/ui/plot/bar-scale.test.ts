@@ -31,7 +31,6 @@ describe("the scale of bars", () => {
     ]);
     expect(labels({ reach: -60 })[1]).toEqual(["0.25", 40, 8]);
     expect(labels({ signs: "both" }).map(([text]) => text)).toEqual(["0", "−0.25", "+0.25"]);
-    expect(labels({ signs: "hollow", reach: 10 }).map(([text]) => text)).toEqual(["±0.25"]);
     // On a vertical axis, positive numbers are at the top.
     expect(labels({ signs: "both", standing: true })).toEqual([
       ["0", 96, 0],

@@ -16,12 +16,6 @@ describe("finding", () => {
     expect(findTokens(both, "#131072")?.indices).toEqual([]);
   });
 
-  it("searches the keys if no query matches", () => {
-    const other = { queries: tokens(["a", "b"]), keys: tokens(["x", "B", "y"]) };
-    expect(findTokens(other, "y")).toEqual({ side: "key", indices: [2] });
-    expect(findTokens(other, "b")).toEqual({ side: "query", indices: [1] });
-  });
-
   it("starts with the next match", () => {
     expect(nextMatch([3, 50, 90], 10, 1)).toBe(1);
     expect(nextMatch([3, 50, 90], 95, 1)).toBe(0);

@@ -40,18 +40,6 @@ function choose(change: Partial<Choices>): void {
 }
 
 describe("a history", () => {
-  it("has one step for actions in quick succession, such as those of a wheel", () => {
-    for (const pause of [0, 100, 250, 250, 400, 100]) {
-      vi.advanceTimersByTime(pause);
-      history.act();
-      assign(state, { layer: state.layer.peek() + 1 });
-    }
-    history.undo();
-    expect(state.layer.value).toBe(4);
-    history.undo();
-    expect(state.layer.value).toBe(0);
-  });
-
   it("has no step for changes during opening or after undo", () => {
     assign(state, { token: 9 });
     expect(history.canUndo.value).toBe(false);
@@ -122,20 +110,6 @@ describe("the reader of a view", () => {
     }
     history.undo();
     expect(state.layer.value).toBe(1);
-    history.undo();
-    expect(state.layer.value).toBe(0);
-  });
-
-  it("makes one choice while a key is held down", () => {
-    for (const repeat of [false, true, true]) {
-      pressKey(plot, "]", { repeat });
-      assign(state, { layer: state.layer.peek() + 1 });
-      vi.advanceTimersByTime(500);
-    }
-    pressKey(plot, "]");
-    assign(state, { layer: 9 });
-    history.undo();
-    expect(state.layer.value).toBe(3);
     history.undo();
     expect(state.layer.value).toBe(0);
   });

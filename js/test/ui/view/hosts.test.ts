@@ -1,21 +1,12 @@
-/**
- * Notebook applications (hosts), which cannot run in these tests. The tests simulate what differs
- * between hosts: buffers, signals and theme attributes.
- */
+/** Widgets in notebook applications (hosts) that pass no abort signal, or show a widget twice. */
 
 import { beforeEach, describe, expect, it, onTestFinished } from "vitest";
-import { KernelChannel } from "../../../src/client/kernel";
-import { Source } from "../../../src/client/source";
-import { MAX_REPLY_BYTES } from "../../../src/client/transport";
 import makeHeadWidget from "../../../src/views/head";
 import makeMatrixWidget from "../../../src/views/matrix";
 import makeModelWidget from "../../../src/views/model";
 import { described, stackOf, tokensOf } from "../../builders";
 import { drawnIn, pass, useFakeClock } from "../../dom";
 import { WidgetModel } from "../../fakes";
-
-/** Largest message to the kernel in bytes that these tests allow. All hosts allow far more. */
-const MAX_REQUEST_BYTES = 10_000;
 
 const TOKENS = ["a", "b", "c"];
 const HEADS = 2;
@@ -126,25 +117,4 @@ describe.each([
     model.set("layer", 1);
     await drawnIn(rootOf(container), `${name}:self:1`);
   });
-});
-
-it("requests stay small for large records", async () => {
-  const model = new WidgetModel();
-  const end = new AbortController();
-  const source = new Source(new KernelChannel(model, end.signal));
-  const heads = Array.from({ length: 128 }, (_, head) => head);
-  const common = { stack: "encoder", layer: 95, heads };
-  const span: [number, number] = [99_000, 100_000];
-  const requests = [
-    source.block({ ...common, rows: span, columns: span }),
-    source.maps({ ...common, size: 64 }),
-    // This request leaves out a thousand keys, so it is the largest.
-    source.page({ ...common, leave_out: Array.from({ length: 1_000 }, (_, key) => key) }),
-  ];
-  end.abort();
-  await Promise.allSettled(requests);
-  expect(model.sent.length).toBeGreaterThanOrEqual(2);
-  for (const message of model.sent)
-    expect(JSON.stringify(message).length).toBeLessThan(MAX_REQUEST_BYTES);
-  expect(MAX_REPLY_BYTES).toBeLessThanOrEqual(1_000_000);
 });

@@ -17,7 +17,6 @@ import { FakeKernel } from "../../fakes";
 
 describe("the order of heads", () => {
   it.each([
-    { scores: null, minScore: null, heads: [0, 1, 2, 3], ordered: null },
     // Heads without a score are last.
     {
       scores: [0.2, null, 0.9, 0.2],

@@ -1,8 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type {
   BlockRequest,
-  ChangedStack,
-  Description,
   EdgeHeader,
   InterveneRequest,
   OutcomeHeader,
@@ -13,8 +11,8 @@ import type { Reply } from "../../../src/client/transport";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../../src/ui/view/record";
 import { assign, readHash, writeHash } from "../../../src/ui/view/state";
 import { readChanges, readShownRun } from "../../../src/ui/what-if/changed-run";
-import { edgeInWords, PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
-import { changeInWords, offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
+import { PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
+import { offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
 import { described, stackOf, tokensOf } from "../../builders";
 import { buttonOf, enter, fieldOf, mount, until, useFakeClock } from "../../dom";
@@ -47,27 +45,15 @@ function outcomeOf(sentence: string): OutcomeHeader {
   };
 }
 
-/** Return the stacks of a changed run, as a kernel describes them. */
-function changedStacks(): ChangedStack[] {
-  const { query_tokens, key_tokens, ...numbers } = STACK;
-  const after = { ...numbers, name: "self · after: without head 2.1" };
-  const name = "self · difference after: without head 2.1";
-  const difference = { ...numbers, name, signed: true, measure: "difference", normalized: false };
-  return [{ stack: "self", after, difference, predictions: [] }];
-}
-
 /** Return the text of the line with the pinned edge. */
 const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
 
 /** Fake kernel that replies as if it had run the model with changes. */
 class Kernel extends FakeKernel {
-  description: Description = described(STACK);
-  edge: EdgeHeader = { ...READY, model: "waits" };
-
   protected override async reply(name: string, args: object): Promise<Reply> {
-    if (name === "describe") return { header: this.description, data: null };
-    if (name === "edge") return { header: this.edge, data: null };
-    if (name === "changed") return { header: { stacks: changedStacks() }, data: null };
+    if (name === "describe") return { header: described(STACK), data: null };
+    if (name === "edge") return { header: READY, data: null };
+    if (name === "changed") return { header: { stacks: [] }, data: null };
     if (name === "block") {
       const count = (args as BlockRequest).heads.length;
       const header = { shape: [count, 1, 1], encoding: "float32", maximum: 1, error: 0 };
@@ -182,25 +168,6 @@ it("shows errors, and offers no changes without the unchanged run", async () => 
   expect(root.querySelectorAll(".av-what-if button").length).toBe(0);
 });
 
-it("runs the model again for another measured function of the same name", async () => {
-  const { kernel, state } = draw({ answer: { function: "start_logit", id: 1 } });
-  await clickSummary();
-  await expectAnswer("Answer to 0 changes.");
-  assign(state, { answer: { function: "start_logit", id: 2 } });
-  await until(() => expect(kernel.runs.length).toBe(2));
-});
-
-it("shows the run after a new change, and keeps showing a difference", async () => {
-  const { state } = draw();
-  await clickSummary();
-  await expectAnswer("Answer to 0 changes.");
-  await press("Without head 2.1");
-  expect(state.run.value).toBe("after");
-  await press("difference");
-  await press("What if this edge were cut?");
-  expect(state.run.value).toBe("difference");
-});
-
 it("opens for changes that come from Python, and stays open without them", async () => {
   const { state } = draw();
   await until(() => expect(details()?.open).toBe(false));
@@ -223,9 +190,7 @@ describe("the reason why an ablation does not change the weights of head 0 in la
     ["of an earlier layer", {}, 2, ""],
     ["of a later layer", { layer: 2 }, 1, "These weights are computed before the change"],
     ["of another head of the layer", { head: 1 }, 1, "or parallel to it"],
-    ["of all layers", { layer: null }, 1, ""],
     ["of all layers, which cannot change the first", { layer: null }, 0, "keeps its weights"],
-    ["of another stack", { stack: "encoder" }, 1, ""],
     ["that hides a token instead", hide, 1, ""],
   ])("%s", (_name, change, layer, words) => {
     const selection = { stack, layer, heads: [0] } as Partial<Selection> as Selection;
@@ -248,49 +213,6 @@ it("cancels a request when the changes differ, and retries on demand", async () 
   kernel.failing = {};
   await press("Try again");
   await expectAnswer("Answer to 2 changes.");
-});
-
-it("describes a pinned edge by weight, norm, effect and noise, in this order", async () => {
-  const { kernel } = draw();
-  const expectLine = (words: string, begin = "Pinned: “<b>” to “the”, head 2.1. Weight 0.25; ") =>
-    until(() => expect(line()).toBe(begin + words));
-  await expectLine(
-    "share of the value norm and effect of cutting it: open “What if the attention were changed?”.",
-  );
-  kernel.edge = { ...READY, share: 0.5 };
-  await clickSummary();
-  await expectLine(
-    "share of the value norm 0.50; effect of cutting it: press “What if this edge were cut?”.",
-  );
-  // The measure of the first cut is the one that the panel shows, so the line does not name it.
-  const cuts = [{ description: "cut before the softmax 1 to 2", measure: MEASURE }];
-  kernel.edge = { ...kernel.edge, cuts, noise: "0.1" };
-  await press("What if this edge were cut?");
-  await expectLine(
-    "share of the value norm 0.50; effect: cut before the softmax 1 to 2; noise 0.1.",
-    "Pinned: “<b>” to “the”, head 2.1 in the unchanged run. Weight 0.25; ",
-  );
-  // The weight of the edge and the weights of all heads of its layer are requested once each. The
-  // other numbers of the edge are requested after each answer.
-  expect(kernel.of("block").filter(({ stack }) => stack === "self").length).toBe(2);
-  expect(kernel.of("edge").length).toBe(3);
-});
-
-it("explains an unknown share of the value norm, and names the measure on a page", () => {
-  const cuts = [{ description: "cut before the softmax 1 to 2", measure: "logit" }];
-  expect(edgeInWords({ ...READY, share_problem: "no projection", cuts }, false)).toEqual([
-    "share of the value norm unknown: no projection",
-    "effect: cut before the softmax 1 to 2 (logit)",
-  ]);
-});
-
-it("asks the reader to choose one head, and shows nothing without two pins", async () => {
-  const { kernel, state } = draw({ heads: [0, 1] });
-  await until(() => expect(line()).toContain("Choose one head"));
-  assign(state, { key: null });
-  await until(() => expect(root.querySelector(".av-pinned-edge")).toBeNull());
-  expect(root.querySelector(".av-pinned-heads")).toBeNull();
-  expect(kernel.of("edge")).toEqual([]);
 });
 
 describe("a page", () => {
@@ -323,7 +245,7 @@ it("writes changes to a URL fragment and parses them", () => {
     expect(readHash(`#changes=${wrong}&run=never`, fields)).toEqual({});
 });
 
-it("offers the changes that the pins and one head allow, and describes them", () => {
+it("offers the changes that the pins and one head allow", () => {
   const tokens = { queries: STACK.query_tokens, keys: STACK.query_tokens };
   const pinned = { stack: STACK, layer: 2, heads: [0, 1], token: null, key: 0, ...tokens };
   const selection = pinned as Partial<Selection> as Selection;
@@ -333,13 +255,6 @@ it("offers the changes that the pins and one head allow, and describes them", ()
   expect(offered.token).toEqual({ ...EDGE, kind: "hide", layer: null, head: null, query: null });
   const edge = offeredAt({ ...selection, token: 1 }).edge;
   expect(edge?.("layer", true)).toEqual({ ...EDGE, head: null });
-  const words = (change: Partial<RequestedChange>): string =>
-    changeInWords({ ...EDGE, ...change }, selection);
-  expect(words({ kind: "ablate", head: null })).toBe("Without layer 2");
-  expect(words({ kind: "hide", layer: null, head: null })).toBe("“the” (0) hidden");
-  expect(words({ stack: "cross", renormalize: false })).toBe(
-    "1 to 0, layer 2, head 1 of cross, after the softmax",
-  );
 });
 
 it("has at most one cut of an edge, and no duplicate changes", () => {
