@@ -74,21 +74,6 @@ def test_a_click_opens_a_head_and_escape_closes_it(
     drawn(root, 2)
 
 
-def test_the_wheel_opens_a_head_and_closes_it(show: Show, page: Page, corpus: av.Corpus) -> None:
-    root = show(av.EmbeddingView(corpus))
-    tile(root, 1, 2).hover()
-    page.keyboard.down("Control")
-    for _ in range(3):
-        page.mouse.wheel(0, -30)
-    drawn(root, 1)
-    expect(root.get_by_role("heading", name="Layer 1, head 2")).to_be_visible()
-    root.locator(".av-plot").hover()
-    for _ in range(4):
-        page.mouse.wheel(0, 60)
-    page.keyboard.up("Control")
-    drawn(root, "all")
-
-
 def test_points_are_drawn_at_the_principal_components(show: Show, corpus: av.Corpus) -> None:
     root = show(one_head(corpus))
     expected = coordinates(corpus)

@@ -33,14 +33,6 @@ new MutationObserver((_, observer) => {
   globalThis.readAtFirst = document.querySelectorAll("template").length;
   observer.disconnect();
 }).observe(document, { subtree: true, childList: true, attributes: true });
-// Frames in which controls stand around an empty plot.
-globalThis.halfDrawn = 0;
-const count = () => {
-  const drawn = document.querySelector("[data-attnviz-drawn]");
-  if (!drawn && document.querySelector(".attnviz button")) globalThis.halfDrawn += 1;
-  if (!drawn) requestAnimationFrame(count);
-};
-requestAnimationFrame(count);
 """
 # Count the widths that the view used and the calls of its resize observer.
 WIDTHS = """

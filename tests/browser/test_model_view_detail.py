@@ -134,17 +134,6 @@ def test_below_the_grid_it_is_scrolled_into_sight_on_a_phone(phone: Page, file: 
     assert inside(phone, rect(cell(root, 3, 2)))
 
 
-def test_a_head_that_no_person_opened_scrolls_nothing(phone: Page, tmp_path: Path) -> None:
-    file = saved(tmp_path, 6, layer=3, heads=[2])
-    # The address changes the head as a trait of a live view does.
-    phone.goto(f"{file.as_uri()}#layer=4&heads=9")
-    root = phone.locator(".attnviz")
-    expect(root.locator(".av-model-detail canvas").first).to_be_visible()
-    expect(cell(root, 4, 9)).to_have_attribute("aria-selected", "true")
-    rect(root)
-    assert phone.evaluate("() => scrollY") == 0
-
-
 @pytest.mark.slow
 def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path) -> None:
     root = opened(phone, file)

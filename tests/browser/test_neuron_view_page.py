@@ -172,18 +172,6 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
     assert total == pytest.approx(1, abs=1e-5)
 
 
-def test_the_sentence_of_the_trained_model(show: Show, minilm: av.AttentionRecord) -> None:
-    root = show(NeuronView(minilm, layer=3, heads=[1], token=10))
-    expect(root).to_have_attribute("data-attnviz-drawn", "neuron:self:3")
-    expect(root).to_contain_text("32 dimensions, sorted by their share for “animal” · exact")
-    # Expected numbers from an independent implementation.
-    expect(root.locator(".av-sentence")).to_have_text(
-        "“it” gives 0.68 of its attention to “animal”: q·k / √32 = +3.83, "
-        "dimensions 25, 0, 6 carry 33% of it (by size)."
-    )
-    expect(root).to_contain_text("No bias, cap or sink in this layer.")
-
-
 def pointed_at(page: Page, pattern: str, header: str) -> str:
     """Return the hint of the first cell below a header, in the row of a key."""
     box = page.locator(".av-plot").bounding_box()

@@ -56,24 +56,11 @@ pytestmark = pytest.mark.timeout(400)
 
 @dataclass(frozen=True)
 class Run:
-    """Executed notebook and its output folder."""
+    """Executed notebook and the folder in which it wrote its files."""
 
+    name: str
     notebook: Any
     folder: Path
-
-    def outputs(self, code: str) -> list[Any]:
-        """Return the outputs of the only cell that contains this code."""
-        return outputs_of(self.notebook, code)
-
-    def printed(self, code: str) -> str:
-        """Return the text that the cell with this code printed."""
-        return "".join(output.get("text", "") for output in self.outputs(code))
-
-    def number(self, code: str, after: str) -> float:
-        """Return the first number that the cell with this code printed after a text."""
-        match = NUMBER.search(self.printed(code).partition(after)[2])
-        assert match is not None, f"no number behind {after!r}"
-        return float(match[0])
 
 
 def stored(name: str) -> Any:
@@ -82,11 +69,6 @@ def stored(name: str) -> Any:
 
 def code_cells(notebook: Any) -> list[Any]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def outputs_of(notebook: Any, code: str) -> list[Any]:
-    (cell,) = (cell for cell in code_cells(notebook) if code in cell.source)
-    return [output for output in cell.outputs if not is_saved_picture(output)]
 
 
 def kinds(output: Any) -> set[str]:
@@ -108,52 +90,28 @@ def is_view(output: Any) -> bool:
     return WIDGET in kinds(output) and not is_progress(output)
 
 
-class Runs:
-    """Cache of executed notebooks. A notebook runs in its own kernel when it is first requested."""
-
-    def __init__(self, folders: pytest.TempPathFactory) -> None:
-        self._folders = folders
-        self._done: dict[str, Run] = {}
-
-    def __getitem__(self, name: str) -> Run:
-        if name not in self._done:
-            self._done[name] = self._run(name)
-        return self._done[name]
-
-    def _run(self, name: str) -> Run:
-        """Run a notebook. Raise if a cell fails."""
-        folder = self._folders.mktemp(name)
-        client = NotebookClient(
-            stored(name),
-            kernel_name="python3",
-            timeout=200,
-            coalesce_streams=True,
-            resources={"metadata": {"path": str(folder)}},
-        )
-        # Run in a thread, because Playwright's event loop may run in this one. client.execute()
-        # would leave its event loop open.
-        with ThreadPoolExecutor(max_workers=1) as executor:
-            return Run(executor.submit(asyncio.run, client.async_execute()).result(), folder)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs(tmp_path_factory)
-
-
-@pytest.fixture
-def ran(name: str, runs: Runs) -> Run:
-    return runs[name]
+@pytest.fixture(scope="module", params=EACH)
+def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run a notebook in its own kernel. Raise if a cell fails."""
+    name = request.param
+    folder = tmp_path_factory.mktemp(name)
+    client = NotebookClient(
+        stored(name),
+        kernel_name="python3",
+        timeout=200,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    # Run in a thread, because Playwright's event loop may run in this one. client.execute() would
+    # leave its event loop open.
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        return Run(name, executor.submit(asyncio.run, client.async_execute()).result(), folder)
 
 
 def test_all_notebooks_are_run() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(NAMES)
 
 
-# --- all notebooks
-
-
-@pytest.mark.parametrize("name", EACH)
 def test_nothing_warns(ran: Run) -> None:
     for cell in code_cells(ran.notebook):
         for output in cell.outputs:
@@ -162,7 +120,6 @@ def test_nothing_warns(ran: Run) -> None:
             assert "Warning" not in output.get("text", "")
 
 
-@pytest.mark.parametrize("name", EACH)
 def test_every_view_is_shown_once(ran: Run) -> None:
     for cell in code_cells(ran.notebook):
         calls = len(re.findall(r"av\.show_\w+\(", cell.source))
@@ -196,61 +153,6 @@ def test_a_question_has_a_claim_a_check_and_a_limit(name: str) -> None:
     assert cells[-1].source.startswith("## What this does not show\n")
 
 
-# --- statements in the text
-
-
-def rows_of(output: Any) -> list[list[str]]:
-    """Return the cells of a printed table by row."""
-    return [line.split() for line in output.data["text/plain"].splitlines()]
-
-
-@pytest.mark.slow
-def test_embedding_view_finds_heads_that_go_by_position(runs: Runs) -> None:
-    run = runs["embedding_view"]
-    assert run.number("by_place = max", "most by position: layer 0, head 2:") > 0.95
-    last_layer = run.number("by_place = max", "5:")
-    assert last_layer < 0.3
-
-
-@pytest.mark.slow
-def test_embedding_view_finds_the_head_that_pairs_with_the_token_before(
-    runs: Runs,
-) -> None:
-    run = runs["embedding_view"]
-    _, _, first, second, *_ = rows_of(run.outputs("best.sort_values")[0])
-    assert first[:2] == ["0", "2"]
-    product, distance, _ = map(float, first[2:])
-    assert distance > 0.9
-    assert distance > product > 0.6
-    assert distance > float(second[3])
-    # The mean of the weights, computed independently.
-    assert run.number("weight_before[previous]", "layer 0, head 2:") > 0.7
-
-
-@pytest.mark.slow
-def test_tutorial_numbers_of_the_checkpoint(runs: Runs) -> None:
-    run = runs["tutorial"]
-    assert run.number("by_hand =", "the record says:") == pytest.approx(0.68, abs=0.005)
-    assert run.number("weights[animal, it]", "animal → it:") == pytest.approx(0.03, abs=0.005)
-    # "[CLS], with 8.3 of 16 units"
-    assert run.number("sums of columns", "sums of columns: [") == pytest.approx(8.3, abs=0.05)
-    assert run.number('"previous token"', "head 2 of MiniLM:") > 0.95
-    # "Two of 16 tokens take half of all the weight."
-    assert run.number("special tokens:", "in the whole model:") == pytest.approx(0.5, abs=0.02)
-
-
-@pytest.mark.slow
-def test_tutorial_softmax_exaggerates_as_it_says(runs: Runs) -> None:
-    """Check the logit difference of 1.9 and the ratio of 6.6 with the table of the head view."""
-    weights = {}
-    for line in runs["tutorial"].printed("The two strongest keys").splitlines():
-        token, weight, logit = line.split()
-        weights[token] = (float(weight), float(logit))
-    (animal, high), (cls, low) = weights["animal"], weights["[CLS]"]
-    assert high - low == pytest.approx(1.9, abs=0.02)
-    assert animal / cls == pytest.approx(6.6, abs=0.1)
-
-
 # --- stored outputs
 
 
@@ -280,10 +182,9 @@ def test_stored_outputs_need_no_kernel_and_know_no_machine(name: str) -> None:
             assert not A_MACHINES_PLACE.search(text)
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
+def test_stored_outputs_are_those_of_a_run(ran: Run) -> None:
     """If this test fails, the notebook was not rendered: run scripts/render_notebooks.py."""
-    for old, new in zip(code_cells(stored(name)), code_cells(ran.notebook), strict=True):
+    for old, new in zip(code_cells(stored(ran.name)), code_cells(ran.notebook), strict=True):
         assert old.source == new.source
         outputs = [
             output
@@ -304,7 +205,7 @@ def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
             texts = [text_of(output).replace(f"{ran.folder}/", "") for output in (before, now)]
             assert NUMBER.sub("0", texts[0]) == NUMBER.sub("0", texts[1])
             numbers = [[float(number) for number in NUMBER.findall(text)] for text in texts]
-            assert name in TRAINED or numbers[0] == pytest.approx(numbers[1], abs=0.021)
+            assert ran.name in TRAINED or numbers[0] == pytest.approx(numbers[1], abs=0.021)
 
 
 def shown(output: Any) -> str:
@@ -341,29 +242,3 @@ def test_a_reader_without_a_kernel_sees_every_view(name: str, page: Page, tmp_pa
     for picture in pictures.all():
         expect(picture).to_be_visible()
         assert picture.evaluate("picture => picture.naturalWidth") > 150
-
-
-@pytest.mark.slow
-def test_does_it_matter_cuts_what_the_picture_shows(runs: Runs) -> None:
-    run = runs["does_it_matter"]
-    assert "the prediction is 'animal'" in run.printed("edge = av.Knockout")
-    assert "the prediction is 'street'" in run.printed('av.HideTokens("it")')
-    assert "2019-[1]   without the month: 0,  without the day: 1" in run.printed("DATE, TARGET")
-    assert run.number("files(", "in head 3.1: ") > 0.99
-    gradient, cut = (
-        run.number("for method in", name) for name in ("gradient", "after the softmax")
-    )
-    assert gradient < 2
-    assert cut > 15
-
-
-@pytest.mark.slow
-def test_head_atlas_finds_known_heads_and_refuses_what_one_text_suggests(runs: Runs) -> None:
-    run = runs["head_atlas"]
-    trained, untrained = run.printed("type(decoder)(decoder.config)").splitlines()[-2:]
-    assert "0.0 previous token 0.9" in trained or "0.0 previous token 1.0" in trained
-    assert "1.0 induction 0." in trained
-    assert untrained.split() == ["untrained", "[]"]
-    refused = run.number("refused = both", "of which")
-    assert 0 < refused < run.number("refused = both", "...\n")
-    assert float(run.printed("wrong / given").partition("%")[0]) > 1

@@ -95,27 +95,6 @@ def test_an_old_browser_shows_what_it_lacks_and_which_ones_work(
     assert page.locator(".attnviz").count() == 0
 
 
-@pytest.mark.parametrize("theme", ["auto", "dark"])
-def test_the_note_can_be_read_in_light_and_dark(
-    opened: Callable[..., Page], view: av.HeadView, theme: str
-) -> None:
-    text = av.HeadView(view.record, theme=theme).to_html()
-    # Simulate a browser without `color-scheme`.
-    page = opened(
-        re.sub(r"color-scheme: [a-z ]+;", "", text), "delete globalThis.DecompressionStream"
-    )
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        expect(note(page)).to_be_visible()
-        ink, ground = page.evaluate(
-            "() => [['#attnviz-note', 'color'], ['html', 'backgroundColor']].map(([each, what]) =>"
-            " getComputedStyle(document.querySelector(each))[what].match(/\\d+/g).map(Number))"
-        )
-        bright = [sum(color[:3]) / 3 for color in (ink, ground)]
-        assert abs(bright[0] - bright[1]) > 150
-        assert (bright[1] < 128) == ("dark" in (theme, scheme))
-
-
 @pytest.mark.parametrize(
     ("damage", "says"),
     [

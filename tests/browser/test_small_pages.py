@@ -79,22 +79,3 @@ def test_no_weight_is_off_by_more_than_is_said(page: Page, tmp_path: Path) -> No
     np.testing.assert_allclose(weights.sum(axis=1), 1, atol=0.02)
     assert (np.triu(weights, 1) == 0).all()
     assert share < 1
-
-
-def test_a_page_computes_weights_from_queries_and_keys(page: Page, tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    sides = torch.randn((2, 6, 200, 2), generator=generator)
-    names = [f"w{number}" for number in range(200)]
-    record = av.AttentionRecord.from_qk([sides[0]], [sides[1]], names, causal=True)
-    view = av.MatrixView(record, heads=[4])
-    most = len(view.to_html().encode()) - 5 * LESS
-    root = open_view(page, tmp_path, view, max_mb=most / 1e6)
-    expect(root.locator(".av-note")).to_have_text(
-        "This page contains queries and keys, and computes the weights from them: exact."
-    )
-    exact = record.stack().weights(layer=0, head=4)
-    rows = table(root)
-    assert len(rows) > 1000
-    for row in rows:
-        index = int(row["query"]), int(row["key"])
-        assert float(row["weight"]) == pytest.approx(exact[index], abs=1e-6)

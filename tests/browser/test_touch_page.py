@@ -75,25 +75,6 @@ def test_one_finger_moves_a_matrix_that_is_zoomed_in(phone: Page, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_one_finger_scrolls_rows_of_tokens_that_are_wider_than_the_screen(
-    phone: Page, tmp_path: Path
-) -> None:
-    weights = torch.full((1, 1, COUNT, COUNT), 1 / COUNT)
-    record = av.AttentionRecord.from_weights(weights, [f"t{number}" for number in range(COUNT)])
-    view = av.HeadView(record, orientation="horizontal")
-    root = open_view(phone, tmp_path, view)
-    plot = root.locator(".av-plot")
-    x, y = middle(plot)
-    slide(phone, [((x + 80, y), (x - 80, y))])
-    phone.wait_for_function("plot => plot.scrollLeft > 50", arg=plot.element_handle())
-    before = scrolled(phone)
-    # A vertical movement scrolls the page.
-    phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
-    slide(phone, [((x, y), (x, y - 150))])
-    phone.wait_for_function("before => window.scrollY > before + 50", arg=before)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["across", "down"])
 def test_two_fingers_zoom_a_matrix_and_not_the_page(phone: Page, tmp_path: Path, way: str) -> None:
     root = matrix(phone, tmp_path)
