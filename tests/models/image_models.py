@@ -134,14 +134,6 @@ _QWEN_TOKENS = {
 }
 
 
-def _qwen2(tokenizer: Any) -> Made:
-    tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
-    vision = {"patch_size": 14, "in_channels": 3, "embed_dim": 32, "hidden_size": 64}
-    settings = {**_ids(tokenizer, **_QWEN_TOKENS), "vision_config": vision}
-    model = _model("qwen2_vl", "Qwen2VLForConditionalGeneration", settings)
-    return model, _qwen_processor(tokenizer)
-
-
 def _qwen2_5(tokenizer: Any) -> Made:
     tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
     # Windows have four by four patches. The second layer attends to the whole image.
@@ -180,7 +172,6 @@ def _blip2(tokenizer: Any) -> Made:
 MODELS: dict[str, Callable[[Any], Made]] = {
     "llava": _llava,
     "gemma 3": _gemma3,
-    "qwen 2": _qwen2,
     "qwen 2.5": _qwen2_5,
     "idefics 3": _idefics3,
     "blip 2": _blip2,

@@ -14,7 +14,6 @@ import torch
 from attnviz import extract
 from attnviz.record.masks import BandMask
 from model_types.build import tiny_model
-from models.tiny import SIZE, built, reference
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 7, 7, 12]])
 COUNT = IDS.shape[1]
@@ -23,20 +22,6 @@ COUNT = IDS.shape[1]
 def record_of(model_type: str, settings: dict[str, Any], **options: Any) -> Any:
     """Return the record of a tiny model with changes to its configuration."""
     return extract(tiny_model(model_type, None, settings), IDS, **options)
-
-
-def test_a_prompt_that_the_model_removes_from_its_output() -> None:
-    """CPM-Ant inserts learned vectors before the text."""
-    settings = {**SIZE, "dim_head": 12, "dim_ff": 64, "vocab_size": 400, "prompt_length": 3}
-    model = built("CpmAntForCausalLM", settings)
-    record = extract(model, IDS)
-    names = ("[virtual0]", "[virtual1]", "[virtual2]", "#5", "#17")
-    assert record.tokens.text[:5] == names
-    assert any("Its output does not contain them" in note for note in record.notes)
-    for number, layer in enumerate(reference(model, {"input_ids": IDS})["self"]):
-        weights = record.stack().weights(layer=number)
-        assert weights.shape == (4, COUNT + 3, COUNT + 3)
-        assert np.abs(weights[:, 3:, 3:] - layer[0]).max() < 1e-5
 
 
 def test_missing_rows_are_an_error() -> None:

@@ -11,7 +11,6 @@ import torch
 
 from attnviz import extract
 from models.make_models import extract_own, make_model, reference
-from models.tiny import built
 
 DECODERS = ["gpt2", "llama", "mistral"]
 IMPLEMENTATIONS = ["sdpa", "eager"]
@@ -121,23 +120,3 @@ def test_dropout_in_training_mode_is_disabled_and_noted(kind: str, names: list[s
     record = extract_own(model.train(), arguments)
     assert model.training
     assert sum("training mode" in note for note in record.notes) == 1
-
-
-@pytest.mark.parametrize("cache", [True, False])
-def test_a_note_names_the_forward_if_a_cache_changes_the_mask(*, cache: bool) -> None:
-    sizes = {
-        f"{side}_{name}": number
-        for side in ("encoder", "decoder")
-        for name, number in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))
-    }
-    vocabularies = {"src_vocab_size": 400, "tgt_vocab_size": 400, "langs": ["en", "de"]}
-    model = built("FSMTModel", {"d_model": 48, **vocabularies, **sizes})
-    arguments = {"input_ids": IDS[:1], "decoder_input_ids": IDS[1:, :5], "use_cache": cache}
-    record = extract(model, arguments)
-    later = np.triu(np.ones((5, 5)), 1).astype(bool)
-    for layer, own in enumerate(reference(model, arguments)["decoder"]):
-        weights = record.stacks["decoder"].weights(layer=layer)
-        assert np.abs(weights - own[0]).max() < 1e-4
-        assert (weights[:, later].max() > 0.01) == cache
-    note = "with a cache, in which this model masks nothing" if cache else "a forward without a"
-    assert sum(note in text for text in record.notes) == 1

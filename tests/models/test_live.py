@@ -99,15 +99,6 @@ def test_extraction_takes_a_limited_share_of_the_time_and_pauses(
 
 
 @pytest.mark.usefixtures("at_each_token")
-def test_a_search_with_beams_shows_its_end() -> None:
-    model = make_model("gpt2")
-    settings = {"max_new_tokens": COUNT, "num_beams": 2, "do_sample": False}
-    record, shown = generated(model, settings)
-    assert not shown
-    assert_same(record, extract(model, IDS, generate=settings))
-
-
-@pytest.mark.usefixtures("at_each_token")
 def test_a_stopped_generation_keeps_its_tokens() -> None:
     model = make_model("gpt2")
     record, _ = generated(model, is_stopped=lambda shown: len(shown) == 3)
