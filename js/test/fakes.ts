@@ -15,11 +15,8 @@ export abstract class FakeKernel implements Transport {
   readonly aborted: string[] = [];
   /** Error message for each name of a request that fails. */
   failing: Record<string, string> = {};
-  numRetries = 0;
 
-  retry(): void {
-    this.numRetries++;
-  }
+  retry(): void {}
 
   watch(listener: (connection: Connection) => void): void {
     listener("ready");

@@ -1,11 +1,11 @@
 /** Widgets in notebook applications (hosts) that pass no abort signal, or show a widget twice. */
 
-import { beforeEach, describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished } from "vitest";
 import makeHeadWidget from "../../../src/views/head";
 import makeMatrixWidget from "../../../src/views/matrix";
 import makeModelWidget from "../../../src/views/model";
 import { described, stackOf, tokensOf } from "../../builders";
-import { drawnIn, pass, useFakeClock } from "../../dom";
+import { drawnIn, mount, pass, useFakeClock } from "../../dom";
 import { WidgetModel } from "../../fakes";
 
 const TOKENS = ["a", "b", "c"];
@@ -54,35 +54,17 @@ class Host extends WidgetModel {
   }
 }
 
-let container: HTMLElement;
-
-type Widget = ReturnType<typeof makeHeadWidget>;
-
-/** Show a widget in an element, as a host does that passes no abort signal. */
-function show(widget: Widget, model: Host, el = container): () => void {
-  const end = widget.render({ model: model as never, el });
-  onTestFinished(end);
-  return end;
-}
-
-function initialize(widget: Widget, model: Host): () => void {
+/** Initialize a widget and show it in an element of the page, until the end of the test. */
+function show(widget: ReturnType<typeof makeHeadWidget>, model: Host) {
+  const el = mount(null);
   const end = widget.initialize({ model: model as never });
-  onTestFinished(end);
-  return end;
+  const close = widget.render({ model: model as never, el });
+  for (const stop of [end, close]) onTestFinished(stop);
+  const drawn = (mark: string) => drawnIn(el.querySelector(".attnviz") as Element, mark);
+  return { el, end, close, drawn };
 }
-
-const rootOf = (element: Element): Element => element.querySelector(".attnviz") as Element;
 
 useFakeClock();
-
-beforeEach(() => {
-  container = document.createElement("div");
-  document.body.append(container);
-  onTestFinished(() => {
-    container.remove();
-    for (const name of document.body.getAttributeNames()) document.body.removeAttribute(name);
-  });
-});
 
 describe.each([
   ["head", makeHeadWidget],
@@ -91,17 +73,14 @@ describe.each([
 ])("the %s view", (name, makeWidget) => {
   it("ends with the returned functions if the host passes no signal", async () => {
     const model = new Host();
-    const widget = makeWidget();
-    const end = initialize(widget, model);
-    const close = show(widget, model);
-    await drawnIn(rootOf(container), `${name}:self:0`);
+    const { el, end, close, drawn } = show(makeWidget(), model);
+    await drawn(`${name}:self:0`);
     close();
-    expect(container.children).toHaveLength(0);
+    expect(el.children).toHaveLength(0);
     end();
     expect(model.numListeners).toBe(0);
     const numSent = model.sent.length;
     model.set("layer", 1);
-    document.body.setAttribute("data-jp-theme-light", "false");
     await pass(1000);
     expect(model.sent).toHaveLength(numSent);
   });
@@ -109,12 +88,11 @@ describe.each([
   it("shows in two outputs, and continues in one when the other is cleared", async () => {
     const model = new Host();
     const widget = makeWidget();
-    initialize(widget, model);
-    const closeFirst = show(widget, model, document.createElement("div"));
-    show(widget, model);
-    await drawnIn(rootOf(container), `${name}:self:0`);
-    closeFirst();
+    const { drawn } = show(widget, model);
+    const close = widget.render({ model: model as never, el: document.createElement("div") });
+    await drawn(`${name}:self:0`);
+    close();
     model.set("layer", 1);
-    await drawnIn(rootOf(container), `${name}:self:1`);
+    await drawn(`${name}:self:1`);
   });
 });
