@@ -90,13 +90,18 @@ def test_squares_of_rounding_errors_add_up() -> None:
 
 def test_the_largest_changes_are_listed_as_by_sorting() -> None:
     tokens = [f" w{number}" for number in range(9)]
-    comparison = av.compare(*(random_record(seed, tokens) for seed in (0, 1)))
-    changes = np.subtract(comparison.b.to_numpy(), comparison.a.to_numpy())
-    table = comparison.to_pandas(top_k=20)
-    expected = np.sort(np.abs(changes), axis=None)[::-1][:20]
-    assert np.abs(table["difference"]).tolist() == pytest.approx(expected.tolist())
-    positions = tuple(table[["layer", "head", "query", "key"]].to_numpy().T)
-    assert table["difference"].tolist() == pytest.approx(changes[positions].tolist())
+    records = [random_record(seed, tokens) for seed in (0, 1)]
+    of_one_head = [
+        av.AttentionRecord.from_weights([[record.stack().weights(layer=0, head=0)]], tokens)
+        for record in records
+    ]
+    for a, b in (records, of_one_head):
+        changes = np.subtract(b.to_numpy(), a.to_numpy())
+        table = av.compare(a, b).to_pandas(top_k=20)
+        expected = np.sort(np.abs(changes), axis=None)[::-1][:20]
+        assert np.abs(table["difference"]).tolist() == pytest.approx(expected.tolist())
+        positions = tuple(table[["layer", "head", "query", "key"]].to_numpy().T)
+        assert table["difference"].tolist() == pytest.approx(changes[positions].tolist())
 
 
 def test_the_weight_of_a_sink_counts() -> None:

@@ -153,6 +153,14 @@ def test_several_texts_on_common_units() -> None:
         assert alignment.b_lengths.sum() == len(other)
 
 
+def test_units_of_several_tokenizers_end_where_tokens_of_all_end() -> None:
+    a = Tokens.of([" un", "der", " it"])
+    others = [Tokens.of([" under", " it"]), Tokens.of([" un", "der", " i", "t"])]
+    alignments = on_common_units([align_tokens(a, other) for other in others])
+    assert common_tokens(alignments).text == ("·under", "·it")
+    assert [alignment.b_lengths.tolist() for alignment in alignments] == [[1, 1], [2, 2]]
+
+
 def test_random_texts_keep_all_their_weights() -> None:
     generator = np.random.default_rng(0)
     for _ in range(10):

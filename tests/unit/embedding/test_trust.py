@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -24,13 +22,7 @@ from unit.random_corpora import corpus, cross_record, record, with_vectors
 from unit.records import vectors
 
 Numbers = NDArray[np.float64]
-
-
 FIGURES = ("before", "placed", "plot", "recall", "recall_baseline")
-
-
-def correlation(first: NDArray[Any], second: NDArray[Any]) -> float:
-    return float(np.corrcoef(first, second)[0, 1])
 
 
 def mean(values: list[float]) -> float | None:
@@ -74,7 +66,7 @@ def looped(
         for i in range(num_queries):
             keys_of = np.flatnonzero(allowed[i])
             if len(np.unique(products[i, keys_of])) > 2:
-                values.append(correlation(distances[i, keys_of], products[i, keys_of]))
+                values.append(np.corrcoef(distances[i, keys_of], products[i, keys_of])[0, 1])
         correlations.append(mean(values))
     shares, chances = [], []
     for i in range(num_queries):

@@ -60,11 +60,6 @@ class Waiter(threading.Thread):
             self.error = error
 
 
-def state(running: ProjectionJobs, key: str) -> str | None:
-    job = running.under_way(key)
-    return None if job is None else job[1].state
-
-
 @pytest.mark.slow
 def test_a_projection_continues_while_another_is_requested(
     running: ProjectionJobs,
@@ -90,7 +85,7 @@ def test_requests_of_one_projection_share_it(running: ProjectionJobs) -> None:
     running.ask("shown", head(2, 800), SETTINGS)
     # The first projection is running again, and the second was cancelled.
     assert running.ask("saved", once, SETTINGS)[1].state == "running"
-    assert state(running, "shown") is None
+    assert running.under_way("shown") is None
     running.cancel("saved")
     waiter.join()
     assert isinstance(waiter.error, RuntimeError)
