@@ -10,8 +10,6 @@ from typing import Any
 import psutil
 import pytest
 
-from benchmarks.figures import Figure, seconds, spread
-from benchmarks.growth import expected_seconds
 from benchmarks.guarded import ROOT, Limits, guarded
 from benchmarks.machine import Part
 from benchmarks.report import (
@@ -48,19 +46,6 @@ def test_a_process_over_the_time_limit_is_ended_with_its_children_and_its_output
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.parametrize(
-    ("figure", "text"),
-    [
-        (0.4, "400 ms"),
-        ([0.4, 0.46, 0.39], "400 ms [390 to 460]"),
-        ([0.9, 1.2, 1.0], "1.0 s [900 ms to 1.2 s]"),
-        ([2.0, 2.0, 2.0], "2.0 s"),
-    ],
-)
-def test_a_figure_has_its_spread(figure: Figure, text: str) -> None:
-    assert spread(figure, seconds) == text
-
-
 def published() -> Results:
     """Return the run whose figures are in the docs."""
     data = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
@@ -76,16 +61,6 @@ def test_a_busy_machine_is_named_before_all_figures() -> None:
     assert "Drawing (62%)" in text
     assert "Extraction (" not in text
     assert "**The machine was busy**" in tables(busy)
-
-
-def test_expected_seconds_extrapolate_the_growth() -> None:
-    # Each tenfold size took a hundred times as long.
-    assert expected_seconds([(10, 0.5), (100, 50.0)], 1000) == pytest.approx(5000)
-    # If the time did not grow, it may still be proportional to the size. The same holds if only one
-    # size was measured.
-    assert expected_seconds([(10, 2.0), (100, 2.0)], 200) == pytest.approx(4)
-    assert expected_seconds([(12, 3.0)], 36) == pytest.approx(9)
-    assert expected_seconds([], 64) == 0
 
 
 def test_published_pages_contain_the_figures_of_one_run() -> None:

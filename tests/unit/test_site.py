@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import griffe
-import pytest
 
 import attnviz
 import build_site
@@ -36,13 +35,9 @@ def pages_of(entries: list[Any]) -> Iterator[str]:
             yield from pages_of(value)
 
 
-@pytest.fixture(scope="module")
-def navigation() -> list[str]:
+def test_every_page_has_one_line_in_the_navigation() -> None:
     config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
-    return list(pages_of(config["project"]["nav"]))
-
-
-def test_every_page_has_one_line_in_the_navigation(navigation: list[str]) -> None:
+    navigation = list(pages_of(config["project"]["nav"]))
     files = [
         path
         for folder in ("docs", "notebooks")
@@ -98,22 +93,6 @@ def test_a_generated_function_is_documented_without_running_it() -> None:
     assert [parameter.name for parameter in documented.parameters] == list(signature.parameters)
     assert documented.docstring.value == inspect.getdoc(attnviz.show_matrix_view)
     assert documented.parameters["device"].default == "'cpu'"
-
-
-@pytest.mark.parametrize(
-    ("origin", "target", "expected"),
-    [
-        ("README.md", "notebooks/tutorial.ipynb", "notebooks/tutorial.md"),
-        ("docs/kinds.md", "limits.md#what-a-page-may-do", "limits.md#what-a-page-may-do"),
-        ("notebooks/tutorial.ipynb", "../docs/kinds.md", "../kinds.md"),
-    ],
-)
-def test_a_link_leads_to_the_same_page_of_the_site(origin: str, target: str, expected: str) -> None:
-    page = build_site.place_in_site(ROOT / origin)
-    assert page is not None
-    assert build_site.new_target(target, ROOT / origin, page) == expected
-    with pytest.raises(SystemExit, match="the link 'no-such\\.md' leads to no file"):
-        build_site.new_target("no-such.md", ROOT / origin, page)
 
 
 def test_code_stays_as_it_is() -> None:

@@ -8,13 +8,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-import torch
 
 import attnviz as av
 from attnviz.pages import html
-from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Tokens
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
@@ -78,22 +74,11 @@ def test_a_limit_below_the_size_of_the_tokens_is_refused() -> None:
     assert "include_layers" not in message
 
 
-def two_stacks() -> av.AttentionRecord:
-    side = torch.zeros(1, 1, 1).expand(4, 8192, 1)
-    layers = dict.fromkeys(range(12), QueryKeyAttention(side, side, 1.0))
-    tokens = Tokens.of(words(8192))
-    stacks = [AttentionStack(name, layers, tokens) for name in ("encoder", "decoder")]
-    return av.AttentionRecord({stack.name: stack for stack in stacks})
-
-
 @pytest.mark.parametrize(
     ("make", "precision", "message"),
     [
         (partial(alike, 12, 12, 16_384), "auto", r"38,654,705,664 weights .* up to 1 of 12, or"),
         (partial(alike, 1, 4, 131_072), "auto", r"\(at most 5,000,000,000\)\. Use a shorter text"),
-        # A layer number selects that layer in every stack. The limit of 5,000 million weights
-        # allows 9.3 layers of the four heads in both stacks.
-        (two_stacks, "auto", r"include_layers=\[...\], up to 9 of 12"),
         (partial(alike, 1, 4, 131_072), "exact", '"exact": a page with all 68,719,476,736 weights'),
         (partial(alike, 1, 1, 40_000), "exact", 'or store only .* keys with precision="auto".$'),
         (partial(alike, 12, 1, 8192), "exact", r"up to 2 of 12, or use a shorter text, or store"),

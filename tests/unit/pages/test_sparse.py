@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -135,18 +133,3 @@ def test_raising_the_threshold_later_gives_the_same(
     numbers = -weights if signed else weights
     raised = rows_of(numbers, threshold * part).raise_threshold(threshold)
     assert_same(raised, rows_of(numbers, threshold))
-
-
-def test_read_only_weights_cause_no_warning() -> None:
-    weights = np.array([[0.1, 0.5, 0.0, 0.4]], np.float32)
-    weights.flags.writeable = False
-    before = torch.is_warn_always_enabled()
-    # By default torch warns only once in a process.
-    torch.set_warn_always(True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            rows = strongest_rows(weights, threshold=0.45)
-    finally:
-        torch.set_warn_always(before)
-    assert rows.keys.tolist() == [1, 3]
