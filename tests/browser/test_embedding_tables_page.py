@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import xml.etree.ElementTree as ET
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +11,6 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.embedding_pages import (
-    HEADS,
-    LAYERS,
     TEXTS,
     coordinates,
     drawn,
@@ -23,7 +19,7 @@ from browser.embedding_pages import (
     pixels,
     prose,
 )
-from browser.pages import SVG, figure, says, table, texts
+from browser.pages import says, table
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -127,34 +123,6 @@ def test_the_mean_by_position_is_the_mean_of_the_weights(show: Show, corpus: av.
         query, key = int(row["query"]), int(row["key"])
         # A page stores a byte for the square root of each mean relative to the largest.
         assert float(row["mean_weight"]) == pytest.approx(means[query, key], abs=0.0041)
-
-
-def dots_of(svg: ET.Element) -> np.ndarray[Any, Any]:
-    """Return the positions of the dots in a figure, which are lines of zero length."""
-    dots = [
-        (float(x), float(y))
-        for path in svg.iter(f"{SVG}path")
-        for x, y in re.findall(r"M\s*(-?[\d.]+)[ ,](-?[\d.]+)\s*h0(?![\d.])", path.get("d", ""))
-    ]
-    return np.array(dots)
-
-
-def test_a_figure_has_the_points_and_the_words(show: Show, corpus: av.Corpus) -> None:
-    root = show(one_head(corpus))
-    dots = dots_of(figure(root))
-    positions = pixel_positions(root, coordinates(corpus))
-    assert len(dots) == 48
-    # The dots have the same relative positions as on the plot, in any order.
-    shifted = dots - dots.mean(axis=0) + positions.mean(axis=0)
-    distances = np.hypot(*(shifted[:, None] - positions[None]).transpose(2, 0, 1))
-    assert distances.min(axis=1).max() < 0.2
-    assert sorted(distances.argmin(axis=1)) == list(range(48))
-    text = " ".join(texts(figure(root)))
-    assert "Layer 1, head 2: 24 queries and 24 keys by principal components." in text
-    svg = figure(show(av.EmbeddingView(corpus)))
-    assert len(dots_of(svg)) == 48 * LAYERS * HEADS
-    names = {*(f"head {head}" for head in range(HEADS)), *(f"layer {i}" for i in range(LAYERS))}
-    assert names <= set(texts(svg))
 
 
 def test_keys_rotate_a_plot_of_three_dimensions(show: Show, page: Page, corpus: av.Corpus) -> None:

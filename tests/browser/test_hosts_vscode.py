@@ -68,18 +68,3 @@ def test_texts_are_legible_in_every_theme(vscode: VSCode, name: str) -> None:
     # The background is that of the editor, not the white of the extension.
     red, green, blue = (int(theme.background[i : i + 2], 16) for i in (1, 3, 5))
     expect(root).to_have_css("background-color", f"rgb({red}, {green}, {blue})")
-
-
-@pytest.mark.parametrize(
-    ("vscode", "theme", "background"),
-    [(THEMES[0], "light", "rgb(255, 255, 255)"), (THEMES[1], "dark", "rgb(23, 25, 30)")],
-    indirect=["vscode"],
-    ids=["light", "dark"],
-)
-def test_the_theme_of_the_view_overrides_that_of_the_host(
-    vscode: VSCode, theme: str, background: str
-) -> None:
-    vscode.show(lambda: av.HeadView(record(), layer=0, theme=theme))
-    expect(vscode.root).to_have_attribute("data-attnviz-drawn", "head:self:0")
-    check(vscode.root)
-    expect(vscode.root).to_have_css("background-color", background)

@@ -117,24 +117,6 @@ def test_hover_click_and_escape(show: Show, page: Page, minilm: av.AttentionReco
     expect(root).not_to_contain_text("Pinned")
 
 
-def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionRecord) -> None:
-    root = show(MatrixView(minilm, layer=3))
-    root.locator(".av-plot").focus()
-    page.keyboard.press("1")
-    says(root, "Layer 3, head 1")
-    # The first key press only shows the cursor.
-    page.keyboard.press("ArrowDown")
-    page.keyboard.press("Shift+ArrowDown")
-    for _ in range(2):
-        page.keyboard.press("ArrowRight")
-    page.keyboard.press("Enter")
-    says(root, "“it” attends to “animal”: 0.68.")
-    page.keyboard.press("n")
-    says(root, "mean of 12 heads")
-    page.keyboard.press("f")
-    expect(root.get_by_label("Find token")).to_be_focused()
-
-
 def test_zoom_from_all_to_single_weights_and_back(
     show: Show, page: Page, long: av.AttentionRecord
 ) -> None:

@@ -156,22 +156,6 @@ def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path) -> N
     expect(root.locator(".av-sentence")).to_contain_text("Layer 2, head 11.")
 
 
-def test_a_frame_that_gets_low_keeps_the_detail_that_was_drawn(page: Page, file: Path) -> None:
-    page.set_viewport_size({"width": 1100, "height": 800})
-    root = opened(page, file)
-    cell(root, 3, 5).click()
-    canvas = root.locator(".av-model-detail canvas").first
-    expect(canvas).to_be_visible()
-    expect(root).to_have_attribute("data-attnviz-drawn", DRAWN)
-    canvas.evaluate("(canvas) => { canvas.mark = true; }")
-    # The controls collapse into a button and the width changes. The canvas is redrawn, not
-    # replaced.
-    page.set_viewport_size({"width": 860, "height": 400})
-    expect(root).to_have_attribute("data-controls", "compact")
-    expect(root).to_have_attribute("data-attnviz-drawn", DRAWN)
-    assert canvas.evaluate("(canvas) => canvas.mark")
-
-
 def test_the_grid_names_the_visible_heads_also_on_paper(page: Page, file: Path) -> None:
     page.set_viewport_size({"width": 1100, "height": 1000})
     root = opened(page, file)

@@ -184,16 +184,6 @@ def test_an_address_opens_a_head_far_down(show: Show) -> None:
     expect(cell(root, 38, 1)).to_be_in_viewport()
 
 
-def test_lines_replace_heat_maps(show: Show, page: Page) -> None:
-    root = show(ModelView(ragged_record(40)))
-    pixels = "document.querySelector('.av-grid-row canvas').toDataURL()"
-    before = page.evaluate(pixels)
-    root.get_by_label("Thumbnails").select_option("lines")
-    expect(root).to_contain_text("strongest weights per head, at least 0.03")
-    # The thumbnails are painted after the text changes.
-    page.wait_for_function(f"(before) => {pixels} !== before", arg=before)
-
-
 def test_a_pooled_thumbnail_names_the_tokens_of_its_strongest_cell(show: Show) -> None:
     weights = shares(2, 2, 150, 150)
     weights[1, 1] *= 0.5
