@@ -52,6 +52,7 @@ describe("scales", () => {
     expect(shareOf(LOG_FLOOR / 10, 1, "log")).toBe(0);
     expect(weightAt(0.5, 2, "linear")).toBe(1);
     expect(weightAt(0.5, 1, "log")).toBeCloseTo(0.01, 6);
+    expect(weightAt(0.5, 0.1, "log")).toBeCloseTo(0.001, 6);
   });
 
   it("end at a round number if all weights are small, unless the whole scale is chosen", () => {

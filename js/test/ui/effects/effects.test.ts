@@ -138,3 +138,10 @@ describe("effects of keys", () => {
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
 });
+
+it("a standing bar of a positive number is above its zero line", () => {
+  const box = { x: 0, y: 0, width: 10, height: 40, standing: true };
+  const [bar, zeroLine] = effectMarks(box, 1, 2, palette) as [RectMark, LineMark];
+  // Half of the height is for positive numbers up to 2, so the number 1 has 10 pixels.
+  expect([bar.y, bar.height, zeroLine.y0]).toEqual([10, 10, 20]);
+});

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
-import { layerGrid, offeredHeads, stepCell } from "../../../src/ui/head-grid/grid";
+import { layerGrid, offeredHeads, rankedCells, stepCell } from "../../../src/ui/head-grid/grid";
 import { stackOf, tokensOf } from "../../builders";
 
 function withHeads(heads: Record<number, number>): StackDescription {
@@ -37,4 +37,11 @@ describe("the arrangement of heads", () => {
     const cell = stepCell(grid, { row, column }, down, right);
     expect([cell.row, cell.column]).toEqual(expected);
   });
+});
+
+it("heads with at least the smallest score are ordered by their own scores", () => {
+  // The layers 0, 2 and 7 have the scores at the indices 0, 1 and 2.
+  const scores = [[0.1, 0.5, 0.2], [0.9], [null, 0.5]];
+  const ranked = rankedCells(ragged, offeredHeads(ragged, null), scores, 0.5);
+  expect(ranked.map(({ layer, head }) => `${layer}.${head}`)).toEqual(["2.0", "0.1", "7.1"]);
 });

@@ -36,7 +36,6 @@ function tableOf(stack: Partial<AtlasStack>, answer: Partial<AtlasTable>): Table
 it("letters of roles are different, and come from the name if possible", () => {
   const names = ["previous token", "positional", "first token", "same token", "syntax", "…"];
   expect(signsOf(names).join("")).toBe("POFSYA");
-  expect(new Set(signsOf(Array.from({ length: 26 }, () => "a"))).size).toBe(26);
 });
 
 describe("colours", () => {

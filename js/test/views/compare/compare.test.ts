@@ -255,10 +255,6 @@ describe("the detail caption", () => {
   sentences({
     "distance 0.30; rounding alone: up to 0.001": distanceInWords(at(), { layer: 2, head: 0 }),
     "nothing to compare": distanceInWords(at(), { layer: 2, head: 1 }),
-    "no difference: 0.0004; rounding alone: up to 0.001": distanceInWords(at(), {
-      layer: 0,
-      head: 1,
-    }),
     "no difference: exactly the same": distanceInWords(at({}, 2), { layer: 0, head: 1 }),
   });
 

@@ -82,11 +82,8 @@ describe("requests for all heads", () => {
     const sizes = (count: number): number[] =>
       overviewGroups(stack, count).map((group) => group.length);
     expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);
-    expect(sizes(200_000)).toEqual(sizes(10_000));
     expect(sizes(5000)).toEqual([4, 4, 4]);
     expect(overviewGroups(stack, 5000).flat()).toEqual(layers);
-    const large = stackOf({ layers: [3, 4], heads_per_layer: [64, 64] });
-    expect(overviewGroups(large, 10_000)).toEqual([[3], [4]]);
   });
 
   it("run three at a time and return results in order", async () => {

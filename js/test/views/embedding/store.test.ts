@@ -67,17 +67,6 @@ describe("all heads", () => {
     expect(setup.store.colors.value).toBeNull();
   });
 
-  it("are not requested while one head is enlarged", async () => {
-    const setup = setUp({ enlarged: true });
-    await current(setup);
-    await pass(1000);
-    expect(setup.kernel.of("overview")).toHaveLength(0);
-    assign(setup.state, { enlarged: false });
-    expect(setup.store.current.value).toBe(false);
-    await current(setup);
-    expect(setup.kernel.of("overview")).toHaveLength(1);
-  });
-
   it("are dropped if they arrive too late", async () => {
     const setup = setUp();
     const { kernel, store } = setup;

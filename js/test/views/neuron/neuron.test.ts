@@ -16,7 +16,6 @@ import {
   rowInWords,
   scaleInWords,
   sentenceOf,
-  subtitleOf,
   summaryOf,
 } from "../../../src/views/neuron/captions";
 import { neuronCsv } from "../../../src/views/neuron/figure";
@@ -240,7 +239,6 @@ describe("words", () => {
     ["No bias, cap or sink in this layer. 1 of 3 keys are masked.", additionOf(captionInputOf())],
     ["50 × tanh(sum / 50)", additions],
     ["The sink, a learned logit of +1.50, takes 0.25 of the row.", additions],
-    ["No bias in this layer.", additions],
     ["key head 0 of 1, shared with head 0.", additions],
     [
       "The 2 dimensions with the largest share are shown. The last cell is the sum of the other 2.",
@@ -250,7 +248,6 @@ describe("words", () => {
       "Largest error measured on 64 queries of each head: weights 0.0002, logits 0.004.",
       additionOf(captionInputOf(vectors(measured))),
     ],
-    ["exact to 0.0002, measured on 64 queries", subtitleOf(captionInputOf(vectors(measured)))],
     [
       "self-attention. Layer 3, head 1. Query 1, “two”. Strongest: “one” 0.95; “two” 0.05.",
       summaryOf(captionInputOf()),

@@ -94,16 +94,6 @@ describe("a corpus", () => {
   });
 });
 
-it("an overview is rejected if it has more or fewer bytes than its points need", async () => {
-  const heads = [0, 3].map((head) => ({ layer: 0, head, problem: null }));
-  const { source } = recorded(() => ({
-    header: { stride: 1, points: 2, heads },
-    data: new Uint8Array(7),
-  }));
-  const request = { stack: "self", layers: [0], placing: PLACING };
-  await expect(overviewOf(source, request)).rejects.toThrow(/7 bytes.*requires 8/);
-});
-
 describe("a projection", () => {
   it("has the units of the data, at any byte offset of the message", async () => {
     const message = new Uint8Array([9, ...uint16(0, 65535, 65535, 32768)]);
@@ -155,11 +145,15 @@ describe("a projection", () => {
     expect(recorder.asked.length).toBeLessThan(12);
   });
 
-  it("is rejected if the reply has the wrong size", async () => {
-    const recorder = recorded(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
-    await expect(projectionOf(recorder.source, REQUEST)).rejects.toThrow(
-      "has 6 bytes, but its header requires 8",
-    );
+  it("and an overview are rejected if the reply has the wrong size", async () => {
+    const short = recorded(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
+    const message = "has 6 bytes, but its header requires 8";
+    await expect(projectionOf(short.source, REQUEST)).rejects.toThrow(message);
+    const heads = [0, 3].map((head) => ({ layer: 0, head, problem: null }));
+    const overview = { header: { stride: 1, points: 2, heads }, data: new Uint8Array(6) };
+    const { source } = recorded(() => overview);
+    const request = { stack: "self", layers: [0], placing: PLACING };
+    await expect(overviewOf(source, request)).rejects.toThrow(/6 bytes.*requires 8/);
   });
 });
 
