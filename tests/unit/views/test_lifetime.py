@@ -39,6 +39,9 @@ class Kernel:
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(kernel_name="python3")
         self._ask("execute_request", {"code": PREPARE, "silent": False}, {})
+        # IPython keeps the first view of a kernel in a reference cycle. The tests use later views.
+        self.run("first", LAST)
+        self.run("first", "gc.collect(); noted.made.clear(); None")
 
     def close(self) -> None:
         self.client.stop_channels()
@@ -108,17 +111,15 @@ def kernel(one_kernel: Kernel) -> Iterator[Kernel]:
     one_kernel.run(None, "ipywidgets.Widget.close_all(); noted.made.clear(); None")
 
 
-BOUND = "view = noted(av.HeadView(record())); display(view)"
 LAST = "noted(av.show_head_view(record()))"
 IS_OPEN = "kept.comm is not None and kept.model_id in _instances"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("code", [BOUND, f"view = {LAST}\nview"])
-def test_a_cell_that_runs_again_frees_the_last_view(kernel: Kernel, code: str) -> None:
+def test_a_cell_that_runs_again_frees_the_last_view(kernel: Kernel) -> None:
     # More often than the number of results that IPython stores.
     for number in range(5):
-        kernel.run("cell", code)
+        kernel.run("cell", f"view = {LAST}\nview")
         kernel.expect_alive([number])
     assert kernel.num_widgets() == 1
     assert kernel.evaluate("len(comm.get_comm_manager().comms)") == 2
