@@ -7,6 +7,7 @@ import {
   effectMarks,
   effectsInWords,
   effectText,
+  headEffect,
   headEffectsOf,
   headError,
   scoreColumn,
@@ -50,6 +51,14 @@ describe("scores that are effects", () => {
     expect(headEffectsOf(stack, stateOf(below, "mine"))).toBeNull();
     expect(headEffectsOf(stack, stateOf(below, "mine", { mine: "effect" }))?.end).toBe(3);
     expect(headEffectsOf(stack, stateOf({ one: { cross: signed } }))).toBeNull();
+  });
+
+  it("are those of the layer's number, and have a scale up to the largest absolute value", () => {
+    const effects = headEffectsOf(stack, stateOf({ one: { self: signed } }));
+    if (!effects) throw new Error("There are effects.");
+    expect(effects.end).toBe(14.85);
+    expect(headEffect(effects, stack, { layer: 4, head: 2 })).toBe(-2);
+    expect(headEffect(effects, stack, { layer: 3, head: 0 })).toBeNull();
   });
 });
 

@@ -13,6 +13,7 @@ import {
   pixelOf,
   tokensOf,
   type Viewport,
+  within,
   zoomed,
 } from "../../../src/ui/heat-map/viewport";
 import { pageOf, pieceOf } from "../../builders";
@@ -30,6 +31,15 @@ describe("the visible part", () => {
       expect(rows.window).toEqual([0, count]);
       expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
     }
+  });
+
+  it("is clipped to the matrix, and to one text of a pair", () => {
+    expect(within([5, 500], [0, 10])).toEqual([5, 10]);
+    expect(within([50, 60], [0, 10])).toEqual([0, 10]);
+    const sequence = [null, 0, 0, null, 1, 1, 1, null];
+    const query_tokens = tokens(8, sequence);
+    const { rows, columns } = viewport(8, 8, { pair: "a-b" }, { query_tokens });
+    expect([rows.window, columns.window].join(" to ")).toBe("1,3 to 4,7");
   });
 
   it("needs exactly the tiles that overlap it", () => {

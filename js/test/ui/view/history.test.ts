@@ -93,7 +93,7 @@ describe("the reader of a view", () => {
 
   beforeEach(() => {
     root = document.createElement("div");
-    root.innerHTML = '<div class="av-plot" tabindex="0"></div>';
+    root.innerHTML = '<div class="av-plot" tabindex="0"></div><input type="search">';
     document.body.append(root);
     plot = root.querySelector(".av-plot") as HTMLElement;
     followReader(root, history, end.signal, false);
@@ -111,6 +111,15 @@ describe("the reader of a view", () => {
     history.undo();
     expect(state.layer.value).toBe(1);
     history.undo();
+    expect(state.layer.value).toBe(0);
+  });
+
+  it("undoes the text of a field inside the field", () => {
+    choose({ layer: 1 });
+    const undo = { code: "KeyZ", ctrlKey: true };
+    expect(pressKey(root.querySelector("input"), "z", undo).defaultPrevented).toBe(false);
+    expect(state.layer.value).toBe(1);
+    expect(pressKey(plot, "z", undo).defaultPrevented).toBe(true);
     expect(state.layer.value).toBe(0);
   });
 });

@@ -11,7 +11,7 @@ import type { Reply } from "../../../src/client/transport";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../../src/ui/view/record";
 import { assign, readHash, writeHash } from "../../../src/ui/view/state";
 import { readChanges, readShownRun } from "../../../src/ui/what-if/changed-run";
-import { PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
+import { edgeInWords, PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
 import { described, stackOf, tokensOf } from "../../builders";
@@ -213,6 +213,14 @@ it("cancels a request when the changes differ, and retries on demand", async () 
   kernel.failing = {};
   await press("Try again");
   await expectAnswer("Answer to 2 changes.");
+});
+
+it("a pinned edge has its cuts with their measure, and the reason for an unknown share", () => {
+  const cuts = [{ description: "cut before the softmax 1 to 2", measure: "logit" }];
+  expect(edgeInWords({ ...READY, share_problem: "no projection", cuts }, false)).toEqual([
+    "share of the value norm unknown: no projection",
+    "effect: cut before the softmax 1 to 2 (logit)",
+  ]);
 });
 
 describe("a page", () => {
