@@ -172,3 +172,26 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
     for ours, theirs in zip(results(padded), results(alone), strict=True):
         assert np.allclose(ours, theirs, atol=1e-6, equal_nan=True)
         assert np.nanmax(np.abs(theirs)) > 1e-4
+
+
+def test_padding_before_a_decoders_text_is_no_token() -> None:
+    """T5 counts distances, so its weights do not depend on the position of the first token."""
+    model = make_model("t5")
+    ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
+    alone = {"input_ids": ids, "decoder_input_ids": torch.tensor([[0, 5, 17, 42]])}
+    padded = {
+        "input_ids": ids,
+        "decoder_input_ids": torch.tensor([[0, 0, 0, 5, 17, 42]]),
+        "decoder_attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1]]),
+    }
+    change = av.Knockout(3, 1, stack="decoder")
+    record, expected = (
+        av.intervene(model, inputs, change, answer=(7, 8)) for inputs in (padded, alone)
+    )
+    assert abs(expected.effect.change) > 1e-4
+    assert_same(record, expected)
+    ours, theirs = (av.attribute(model, inputs, answer=(7, 8)) for inputs in (padded, alone))
+    for name in ("decoder", "cross"):
+        gradients = theirs.stack(name).weights(layer=1)
+        assert np.allclose(ours.stack(name).weights(layer=1), gradients, atol=1e-6)
+        assert np.abs(gradients).max() > 1e-4
