@@ -17,6 +17,7 @@ from attnviz.pages.picture import SIDES, displayed_stack, draw_all_heads
 from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still, make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Steps, run_steps
@@ -128,6 +129,7 @@ class RecordView(PositionedView):
         from attnviz.analysis import distinct_head
 
         try:
+            check_mapped(self._record.mapped_files)
             distinct = distinct_head(stack)
         except (OSError, RuntimeError, ValueError):
             # The weights cannot be computed. The view shows the problem when it requests them.

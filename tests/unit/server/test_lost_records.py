@@ -58,4 +58,6 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, kind: str) -> None:
     for value in (record, view):
         with pytest.raises(OSError, match=message):
             value.save(tmp_path / "saved.html")
+    # A new view opens, and shows the error when it requests weights.
+    assert av.HeadView(record).opening is None
     assert list(tmp_path.iterdir()) == [path]
