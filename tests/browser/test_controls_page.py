@@ -98,7 +98,7 @@ def test_compact_controls_work_by_keyboard(page: Page, tmp_path: Path) -> None:
     expect(panel.get_by_role("button", name="all", exact=True)).to_be_focused()
     page.keyboard.press("Enter")
     expect(root.locator(".av-head[aria-pressed=true]")).to_have_count(12)
-    panel.get_by_role("combobox", name="Lines").focus()
+    # The pressed button keeps the focus, although it has nothing more to do.
     page.keyboard.press("Escape")
     expect(panel).to_have_count(0)
     expect(button).to_be_focused()

@@ -128,19 +128,20 @@ export function HeadTools(props: {
   onNone: () => void;
 }) {
   const { heads, chosen } = props;
+  // A disabled button would lose the focus of the reader who has just pressed it.
+  const button = (label: string, useless: boolean, onClick: () => void) => (
+    <button type="button" class="av-plain" aria-disabled={useless} onClick={onClick}>
+      {label}
+    </button>
+  );
   return (
     <div class="av-head-tools">
-      <button
-        type="button"
-        class="av-plain"
-        disabled={heads.every((head) => chosen.includes(head))}
-        onClick={props.onAll}
-      >
-        all
-      </button>
-      <button type="button" class="av-plain" disabled={chosen.length === 0} onClick={props.onNone}>
-        none
-      </button>
+      {button(
+        "all",
+        heads.every((head) => chosen.includes(head)),
+        props.onAll,
+      )}
+      {button("none", chosen.length === 0, props.onNone)}
     </div>
   );
 }
