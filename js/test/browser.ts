@@ -1,12 +1,12 @@
 /**
- * Parts of a browser that jsdom lacks. A canvas has no context here, so a view draws nothing but
- * does everything else.
+ * Parts of a browser that jsdom lacks. In these tests a canvas has no context, so views draw no
+ * pixels.
  */
 
 import { setMaxListeners } from "node:events";
 
-// A view adds about twelve listeners to the abort signal that ends it. Node warns above ten by
-// default. With a limit of 20, it still warns about listeners that are never removed.
+// A view adds about twelve listeners to one abort signal. By default, Node warns above ten. With a
+// limit of 20, Node still warns about listeners that are never removed.
 setMaxListeners(20);
 
 class Observer {

@@ -43,7 +43,7 @@ export function pageOf(fields: Partial<PageData> = {}): PageData {
   };
 }
 
-/** Return a transport that is always ready. It answers requests with the function `request`. */
+/** Return a transport that is always ready, and answers requests with the function `request`. */
 export function transportOf(
   request: Transport["request"],
   overrides: Partial<Transport> = {},
@@ -58,10 +58,10 @@ export function transportOf(
 }
 
 /**
- * Return embedded weights.
+ * Return the weights of a layer as a page contains them.
  *
  * @param shape numbers of heads, queries and keys.
- * @param codes one code (0 to 255) per weight.
+ * @param codes bytes of the weights. By default, a byte stands for the weight (byte / 255)^2.
  */
 export function pieceOf(
   shape: [number, number, number],
@@ -74,8 +74,8 @@ export function pieceOf(
 }
 
 /**
- * Return embedded weights in which every query of head h attends only to the key (first + h) modulo
- * the number of keys.
+ * Return the weights of a layer as a page contains them. Every query of head h attends only to the
+ * key (first + h) modulo the number of keys.
  */
 export function sticky(
   shape: [number, number, number],
@@ -90,7 +90,7 @@ export function sticky(
   return pieceOf(shape, codes, overrides);
 }
 
-/** Define one test per entry of a table: the value, which the code computed, must equal the key. */
+/** Define a test for each entry. The key is the expected text, and the value is the actual text. */
 export function sentences(table: Record<string, string>): void {
   it.each(Object.entries(table))("%s", (sentence, words) => expect(words).toBe(sentence));
 }

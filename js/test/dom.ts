@@ -1,9 +1,9 @@
-/** Actions of a reader on the elements of a view, and texts of these elements. */
+/** Actions of a user on the elements of a view, and texts of these elements. */
 
 import { type ComponentChild, render } from "preact";
 import { afterEach, beforeEach, expect, onTestFinished, vi } from "vitest";
 
-/** Render into an element of the page, and return this element. It is removed after the test. */
+/** Render `node` into `root`, which is in the page until the test ends. Return `root`. */
 export function mount(node: ComponentChild, root: HTMLElement = document.createElement("div")) {
   document.body.append(root);
   render(node, root);
@@ -20,19 +20,19 @@ export function useFakeClock(): void {
     vi.useFakeTimers();
   });
   afterEach(() => {
-    // Preact requests one frame, after which it runs the effects of all components. Until this
-    // frame has come, Preact requests no other one, not even in the next test.
+    // Preact runs the effects of components after a frame that it requests. While a frame is
+    // pending, Preact requests no other, not even in the next test.
     vi.runOnlyPendingTimers();
     vi.useRealTimers();
   });
 }
 
-/** Advance the fake clock. Run the timers that are due until then, and what these timers start. */
+/** Advance the fake clock, and run all timers that become due. */
 export async function pass(milliseconds: number): Promise<void> {
   await vi.advanceTimersByTimeAsync(milliseconds);
 }
 
-/** Advance the fake clock until `hold` runs without an error, for at most 30 seconds of this clock. */
+/** Advance the fake clock, by at most 30 seconds, until `hold` runs without an error. */
 export async function until(hold: () => unknown): Promise<void> {
   for (let step = 0; step < 3000; step++) {
     try {
@@ -46,8 +46,8 @@ export async function until(hold: () => unknown): Promise<void> {
 }
 
 /**
- * Wait until a view has drawn and its controls are updated. If `drawn` is given, the attribute that
- * marks the view as drawn must have this value.
+ * Wait until the root of a view has the attribute `data-attnviz-drawn`, with the value `drawn` if
+ * given. Then wait 40 ms more, in which the controls of the view are updated.
  */
 export async function drawnIn(root: Element, drawn?: string): Promise<void> {
   await until(() => {
@@ -65,7 +65,7 @@ export function pressKey(target: Element | null, key: string, init: KeyboardEven
   return event;
 }
 
-/** Set the value of a field or a list, as a reader does. */
+/** Set the value of an input or select element, and dispatch the event that a user would cause. */
 export function enter(field: Element | null | undefined, value: string, event = "change"): void {
   const input = field as HTMLInputElement;
   input.value = value;
@@ -80,7 +80,7 @@ export function buttonOf(root: Element, name: string): HTMLButtonElement | null 
   return buttons.find((button) => nameOf(button).startsWith(name)) ?? null;
 }
 
-/** Return the field or list whose label starts with `name`. */
+/** Return the input or select element in the label whose text starts with `name`. */
 export function fieldOf<Field extends Element = HTMLInputElement>(
   root: Element,
   name: string,

@@ -1,19 +1,19 @@
-/** Fakes of a kernel, whose replies the tests control, and of a widget's model. */
+/** Fakes of a kernel and of a widget's model. */
 
 import type { Connection, Reply, Transport } from "../src/client/transport";
 
-/** Fake kernel that records its requests. It replies at once, delays replies, or fails. */
+/** Fake kernel that records its requests. Tests decide which replies are delayed or fail. */
 export abstract class FakeKernel implements Transport {
   live = true;
   /** Name and arguments of each request. */
   readonly asked: [string, Record<string, unknown>][] = [];
-  /** Function that returns whether a request is delayed until a test calls `release`. */
+  /** Function that returns whether requests with a name are delayed until `release` is called. */
   held: (name: string) => boolean = () => false;
   /** Delayed requests, oldest first. */
   waiting: { name: string; release: () => void }[] = [];
   /** Names of the delayed requests that were cancelled. */
   readonly aborted: string[] = [];
-  /** Error message for each name of a request that fails. */
+  /** Error messages of the requests that fail, by the name of the request. */
   failing: Record<string, string> = {};
 
   retry(): void {}
@@ -35,7 +35,7 @@ export abstract class FakeKernel implements Transport {
     return this.asked.filter(([asked]) => asked === name).map(([, args]) => args);
   }
 
-  /** Release the oldest delayed reply. */
+  /** Let the kernel reply to the oldest delayed request. */
   release(): void {
     this.waiting.shift()?.release();
   }
@@ -57,7 +57,7 @@ export abstract class FakeKernel implements Transport {
 
 type Listener = (...args: unknown[]) => void;
 
-/** Fake of a widget's model: its traits, their listeners, and the messages that the widget sends. */
+/** Fake of a widget's model, with traits, listeners, and the messages that the widget sends. */
 export class WidgetModel {
   readonly values: Record<string, unknown>;
   readonly sent: unknown[] = [];

@@ -11,7 +11,7 @@ const files = (readdirSync(SRC, { recursive: true }) as string[])
   .filter((file) => /\.tsx?$/.test(file))
   .map((file) => file.replaceAll("\\", "/"));
 
-/** Return the path of an imported module, relative to `src`. Return null for a style sheet. */
+/** Return the path of an imported module, relative to `src`, or null if it is no TypeScript. */
 function moduleOf(file: string, specifier: string): string | null {
   const path = join(SRC, dirname(file), specifier);
   const candidates = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
@@ -20,7 +20,7 @@ function moduleOf(file: string, specifier: string): string | null {
   return /\.tsx?$/.test(module) ? relative(SRC, module).replaceAll("\\", "/") : null;
 }
 
-/** Importing file and imported file of each import in `src`, including imports of types. */
+/** Importing file and imported file of each relative import in `src`, including those of types. */
 const imports = files.flatMap((file) => {
   const text = readFileSync(join(SRC, file), "utf8");
   const statements = text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"(\.[^"]+)"/g);

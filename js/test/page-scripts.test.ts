@@ -3,7 +3,6 @@ import { readFileSync } from "node:fs";
 import { transform } from "esbuild";
 import { describe, expect, it } from "vitest";
 
-/** Return the text of a script that exported pages contain. */
 function script(name: string): string {
   return readFileSync(new URL(`../../src/attnviz/pages/${name}.js`, import.meta.url), "utf8");
 }
@@ -13,7 +12,7 @@ describe("the scripts of an exported page", () => {
     const code = script("note");
     // With the target ES5, esbuild rewrites or rejects newer syntax.
     const old = await transform(code, { target: "es5" });
-    // Without this setting, esbuild would shorten `name: name` to `name` only for the newer target.
+    // By default, esbuild shortens `name: name` to `name`, but only for the newer target.
     const supported = { "object-extensions": false };
     const same = await transform(code, { target: "esnext", supported });
     expect(old.code).toBe(same.code);

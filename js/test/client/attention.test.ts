@@ -22,8 +22,8 @@ interface Case {
   }[];
 }
 
-// Layers as Python writes them into a page, and their logits and weights, which Python's tests
-// computed with formulas.
+// Layers as Python writes them into a page, with logits and weights that a script computed by
+// formulas (tests/fixtures/make_vectors.py).
 const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
 

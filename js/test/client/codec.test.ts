@@ -12,7 +12,7 @@ interface Case {
   values: number[][][];
 }
 
-// Bytes that Python encoded, and the values that the formulas of the encodings yield for them
+// Bytes that Python encoded, and their values according to the formulas of the encodings
 // (tests/fixtures/make_codec.py).
 const fixture = new URL("../../../tests/fixtures/codec.json", import.meta.url);
 

@@ -11,7 +11,7 @@ interface Sent {
   arguments?: object;
 }
 
-/** Fake of a notebook application (host). Tests call `reply` to answer requests of the widget. */
+/** Fake of a notebook application (host). Tests call `reply` to answer the widget's requests. */
 class Host extends WidgetModel {
   messages(kind: string): Sent[] {
     return (this.sent as Sent[]).filter(({ attnviz }) => attnviz === kind);
@@ -19,7 +19,7 @@ class Host extends WidgetModel {
   requests(): Sent[] {
     return this.messages("request");
   }
-  /** Reply to the request at position `index` of all requests that were sent. */
+  /** Reply to request `index`, counted from 0. */
   reply(index: number, header: unknown, buffers: DataView[] = []): void {
     const { id } = this.requests()[index] as Sent;
     this.emit("msg:custom", { attnviz: "reply", id, header }, buffers);
@@ -142,7 +142,7 @@ describe("the request channel", () => {
   it.each([
     [{ comm_live: false }, "detached", "detached"],
     [{ comm_live: true, comm: {} }, "waiting", "unanswered"],
-    // A comm that is not live: the kernel was restarted, or the host connects the widget later.
+    // If a comm is not live, the kernel was restarted, or the host will connect the widget later.
     [{ comm_live: false, comm: {} }, "waiting", "unanswered"],
     [null, "waiting", "unanswered"],
   ])("with the layout %j is %s after a second and %s after ten", async (layout, soon, late) => {

@@ -9,8 +9,7 @@ import { pageOf, pieceOf, transportOf } from "../builders";
 
 describe("the transport of a page", () => {
   const layer = { stack: "cross", layer: 4 };
-  // The page has two heads, 3 queries and 2 keys. Each code contains its position: 100 * head +
-  // 10 * query + key.
+  // Two heads, three queries and two keys. Each code is 100 * head + 10 * query + key.
   const codes = [0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121];
   const block = pieceOf([2, 3, 2], codes, layer);
   const sourceOf = (fields: Partial<PageData> = {}): Source =>
@@ -32,11 +31,11 @@ describe("the transport of a page", () => {
       return [...(matrices[0] as Float32Array)];
     };
     expect(await mapOf({})).toEqual(close(121));
-    // The first pooled row is row 0. The second is the maximum of rows 1 and 2.
+    // The three rows are pooled to two: row 0, and the maximum of rows 1 and 2.
     expect(await mapOf({ size: 2, heads: [0] })).toEqual(close(0, 1, 20, 21));
     expect(await mapOf({ heads: [1], rows: [0, 2], columns: [0, 1] })).toEqual(close(110));
-    // If the page contains only the strongest keys, its embedded maps are used, since they are more
-    // exact than maps that are computed from these keys.
+    // If a page contains only the strongest keys, the source uses the page's maps even for another
+    // size, because they are more exact than maps pooled from these keys.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
     const sparse = sourceOf({ maps: [small], embedded });
     expect((await sparse.maps({ ...layer, size: 2 })).rows).toBe(1);
@@ -92,7 +91,7 @@ describe("large requests", () => {
     expect(sent).toHaveLength(expectedRequests);
     expect(block.matrices).toHaveLength(2);
     block.matrices.forEach((matrix, i) => {
-      // A page replies with complete matrices, which the source uses without copying.
+      // The source uses the two matrices of a page without copying them.
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
       expect([matrix[416 * 600 + 5], matrix[599 * 600]]).toEqual([416, 599]);
     });
@@ -101,8 +100,8 @@ describe("large requests", () => {
   });
 
   /**
-   * Return a source with a cache of at most `cacheBytes`, and the list of its requests. The weights
-   * of reply n count up from 1000 n, where the first reply is 1.
+   * Return a source with a cache of at most `cacheBytes`, the list of its requests, and a function
+   * that requests a block. The first weights of the replies are 1000, 2000, 3000 and so on.
    */
   function counting(cacheBytes?: number) {
     const requests: BlockRequest[] = [];
@@ -133,7 +132,7 @@ describe("large requests", () => {
       ...[{ column: 1 }, { pooled: "max" as const }],
     ];
     const firsts = new Set<number | undefined>();
-    // All 14 answers differ. In the second round, every answer comes from the cache.
+    // All 6 + 8 answers differ. In the second round, every answer comes from the cache.
     for (let round = 0; round < 2; round++) {
       for (const changed of blocks)
         firsts.add((await blockOf({ rows: [10, 12], ...changed })).matrices[0]?.[0]);
@@ -165,7 +164,7 @@ describe("large requests", () => {
 });
 
 describe("requests whose answers have not come yet", () => {
-  /** Return functions that request weights or scores, and the requests, which the test answers. */
+  /** Return functions that request weights or scores, and the list of requests to answer. */
   function paused() {
     const requests: { args: object; answer: () => void; fail: (reason: Error) => void }[] = [];
     const replyTo = (args: object) => {

@@ -16,7 +16,7 @@ describe("patches", () => {
   });
 
   it("have the aspect ratio of their part of the image", () => {
-    // The image has 12 x 4 pixels and 3 x 2 patches, so a patch has 4 x 2 pixels.
+    // The image has 12 x 4 pixels and 3 x 2 patches, so a patch has 4 x 2 pixels and the ratio 2.
     const shape = aspectRatios(TOKENS, described());
     expect([0, 1, 6, 7].map((token) => shape?.(token))).toEqual([null, 2, 2, null]);
   });
@@ -31,7 +31,8 @@ describe("patches", () => {
   it("are averaged if they have too many pixels", () => {
     const crop = cropOf(imageOf(160, 80), { grid: { rows: 1, columns: 2 }, row: 0, column: 1 });
     expect([crop.columns, crop.rows]).toEqual([40, 40]);
-    // Red is the column of a pixel, so this mean of columns 80 and 81 is 80.5, rounded up or down.
+    // The patch has 80 x 80 pixels, so the first pixel is a mean over columns 80 and 81. Red is the
+    // column of a pixel, so the mean is 80.5, rounded up or down.
     expect([80, 81]).toContain(crop.pixels[0]);
     expect(crop.pixels[2]).toBe(200);
   });

@@ -9,7 +9,7 @@ import {
 } from "../../src/draw/marks";
 import { escapeXml, toSvg } from "../../src/draw/svg";
 
-/** Return the root of the SVG of these marks, which a strict XML parser must accept. */
+/** Write marks as SVG, check that a strict XML parser accepts the text, and return its root. */
 function svgOf(front: Mark[], back: Mark[] = [], title = ""): Element {
   const size = { width: 200, height: 100 };
   const scene = { ...size, background: "#ffffff", back, backOpacity: 0.14, front };

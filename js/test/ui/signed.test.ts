@@ -65,7 +65,7 @@ describe("signed numbers in text", () => {
 
 describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (theme) => {
   const { background } = PALETTES[theme];
-  /** Return the colour of a share of the scale on the background, as "#rrggbb". */
+  /** Return the colour of a share of the scale, blended with the background, as "#rrggbb". */
   const seen = (share: number): string => {
     const [red, green, blue, opacity] = signColorAt(share, PALETTES[theme]);
     const ground = rgbOf(background);
@@ -77,7 +77,7 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
 
   it.each(Object.entries(SIGHT))("tell the signs apart to %s sight", (_name, sight) => {
     for (const share of [0.4, 0.6, 0.8, 1]) {
-      // At 0.4 of the scale and above, the signs differ at least as much as two head colours.
+      // From 0.4 of the scale on, signs need the distance that head colours need (palette.test.ts).
       expect(distance(seen(share), seen(-share), sight), String(share)).toBeGreaterThan(0.085);
     }
     // On both sides of 0, larger absolute values differ more from the background.
@@ -193,7 +193,7 @@ describe("a heat map of signed numbers", () => {
   });
 });
 
-/** Return a line plot of signed numbers, which are given as [head][query][key]. */
+/** Return a line plot of signed numbers. `heads` is indexed by [head][query][key]. */
 const linePlot = (heads: number[][][]): LinePlot => plotOf({ heads, quantity: QUANTITY });
 
 const ONE = [

@@ -6,9 +6,9 @@ import { pieceOf } from "../../builders";
 const embeddedOf = (bytes: Uint8Array, overrides: Partial<EmbeddedWeights> = {}): EmbeddedWeights =>
   pieceOf([2, 3, 3], bytes, { layer: 3, reach: 0, ...overrides });
 
-// With the causal mask, rows 0, 1 and 2 of each head have one, two and three codes.
+// Codes of two heads. With the causal mask, the three rows of a head have one, two and three codes.
 const CODES = [255, 102, 153, 51, 204, 255, 51, 255, 0, 102, 0, 153];
-/** Weights for `CODES`, (code / 255) squared, for each head and row. Keys after the row are 0. */
+/** Weights of `CODES`, (code / 255)^2, as [head][row][key]. Weights of masked keys are 0. */
 const WEIGHTS = [
   [
     [1, 0, 0],

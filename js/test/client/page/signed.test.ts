@@ -43,13 +43,13 @@ function transport(): PageTransport {
   return new PageTransport(pageOf({ blocks: [block], description: described(stack) }));
 }
 
-/** Return one matrix, whose numbers `combine` computes from the numbers of both heads. */
+/** Combine the matrices of both heads number by number. */
 const combined = (combine: (a: number, b: number) => number): number[][] =>
   FIRST.map((row, r) => row.map((a, key) => combine(a, SECOND[r]?.[key] as number)));
 
 /**
- * Pool the positive and the negative numbers of a cell separately. Return the result with the
- * larger absolute value.
+ * Pool the positive and the negative numbers of a cell separately, with 0 in place of the others.
+ * Return the result with the larger absolute value.
  */
 function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
   const [above, below] = [1, -1].map((sign) => {
@@ -65,7 +65,7 @@ const closeTo = (numbers: number[]) => numbers.map((value) => expect.closeTo(val
 describe("signed numbers of a page", () => {
   it.each(["mean", "max"] as const)("do not cancel in a cell's %s", async (pooled) => {
     const source = new Source(transport());
-    // Heads are combined by their mean, even if a cell is the maximum of the combined numbers.
+    // Heads are combined by their mean before a cell is pooled by mean or maximum.
     const mean = combined((a, b) => (a + b) / 2);
     for (const [heads, matrix] of [
       [[0], FIRST],
@@ -81,7 +81,7 @@ describe("signed numbers of a page", () => {
         pooled,
       });
       expect([tile.rows, tile.columns]).toEqual([2, 2]);
-      // The cells of the second row have one query, because the matrix has three.
+      // A cell pools 2 x 2 numbers. The matrix has three queries, so the last cells have only one.
       const cells = [matrix.slice(0, 2), matrix.slice(2)].flatMap((rows) =>
         [0, 2].map((left) =>
           pooledByHand(
@@ -112,7 +112,7 @@ describe("signed numbers of a page", () => {
         const strongest = [...sorted, 0, 0, 0].slice(0, k);
         const range = [k * r, k * (r + 1)] as const;
         expect([...weights.slice(...range)]).toEqual(closeTo(strongest));
-        // The key -1 marks that the row has fewer than k numbers.
+        // If a row has fewer than k numbers other than 0, the remaining keys are -1.
         const numbers = [...keys.slice(...range)].map((key) => (key === -1 ? 0 : row[key]));
         expect(numbers).toEqual(closeTo(strongest));
         expect(sums[k * r]).toBeCloseTo(

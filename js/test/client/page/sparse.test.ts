@@ -19,10 +19,7 @@ interface Case {
   cells: [number, number, number, number][];
 }
 
-/**
- * Rows that were encoded byte by byte, without the encoder. Tests in Python read the same file
- * (tests/unit/pages/test_sparse.py).
- */
+/** Rows that a script encoded without the package's encoder (tests/fixtures/make_sparse.py). */
 const { cases } = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/sparse.json", import.meta.url), "utf8"),
 ) as { cases: Case[] };
@@ -76,7 +73,7 @@ describe("the strongest keys of a page", () => {
         );
       });
     }
-    // A tile of level 0 has the mean of all heads for each pair of a query and a key.
+    // A cell of a level 0 tile is one query and one key. Its weight is the mean over the heads.
     const request = { ...LAYER, heads, level: 0, row: 0, column: 0, pooled: "mean" as const };
     const tile = await source.tile(request);
     const means = (dense[0] as number[][]).flatMap((line, row) =>
@@ -97,8 +94,8 @@ describe("the strongest keys of a page", () => {
   });
 
   it("are zero for a row that ends before it starts, as in Python", async () => {
-    // The row stores no single keys. Its whole weight would be spread evenly over a range of keys,
-    // but this range starts at 1 and ends at -2, so it is empty.
+    // The bytes state that no key is stored singly, that the row starts at key 1, and that it lacks
+    // the last three keys. The causal mask allows one key, so the row ends at key 1 - 3 = -2.
     const header: Case["header"] = {
       ...{ shape: [1, 1, 4], encoding: "strongest-keys", maximum: 1, max_rest: 1, reach: 0 },
       runs: [1, 1, 1, 1, 0, 0],

@@ -1,7 +1,4 @@
-/**
- * Decompression of texts in a page: from its data, or from an element that the browser may still be
- * parsing.
- */
+/** Decompression of the text of an element of a page that the browser may still be parsing. */
 
 import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";

@@ -13,7 +13,7 @@ interface Fixture {
   cases: { record: string; request: Omit<TileRequest, "stack" | "layer">; cells: number[][] }[];
 }
 
-/** Expected tiles, computed by formulas that the Python tests also use (tests/unit/formulas.py). */
+/** Codes of weights, and tiles that a script computed from them (tests/fixtures/make_tiles.py). */
 const FIXTURE = JSON.parse(
   readFileSync(new URL("../../../../tests/fixtures/tiles.json", import.meta.url), "utf8"),
 ) as Fixture;

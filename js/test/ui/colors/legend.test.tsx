@@ -32,7 +32,7 @@ it("the switch is on for a fitted scale, even if nothing visible changes", () =>
 it("the labels of a scale name larger or smaller weights that its end colours include", () => {
   expect(scaleLabels({ scale: "linear", end: 0.5 })).toEqual(["0", "0.25", "0.5"]);
   expect(scaleLabels({ scale: "linear", end: 0.5, beyond: true })[2]).toBe("≥0.5");
-  // The scale begins at a ten-thousandth of its end, so its logarithmic middle is a hundredth.
+  // The logarithmic scale begins at 0.0001 of its end, so its middle is 0.01 of its end.
   expect(scaleLabels({ scale: "log", end: 1 })).toEqual(["≤0.0001", "0.01", "1"]);
 });
 

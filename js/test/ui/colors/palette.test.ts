@@ -1,7 +1,4 @@
-/**
- * Distance and contrast of colours. Texts on canvases need a contrast of at least 4.5 to 1, and
- * axe-core cannot check them.
- */
+/** Distance and contrast of colours. Axe-core cannot check the contrast of texts on canvases. */
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {
@@ -14,20 +11,20 @@ import {
 import frameCss from "../../../src/ui/frame/frame.css";
 import { contrast, distance, SIGHT } from "../../sight";
 
-/** Contrast that WCAG 2.1 requires for text in success criterion 1.4.3. */
+/** Contrast that success criterion 1.4.3 of WCAG 2.1 requires for text. */
 const MIN_TEXT_CONTRAST = 4.5;
-/** Contrast that WCAG 2.1 requires for graphics in success criterion 1.4.11. */
+/** Contrast that success criterion 1.4.11 of WCAG 2.1 requires for graphics. */
 const MIN_MARK_CONTRAST = 3;
 
-/** Backgrounds of JupyterLab, marimo, and themes of VS Code. Views take them from their host. */
+/** Backgrounds of notebook applications (JupyterLab, marimo, VS Code), which views adopt. */
 const HOSTS: Record<ThemeName, string[]> = {
   light: ["#ffffff", "#fdf6e3"],
   dark: ["#111111", "#181c1a", "#1e1e1e", "#1f1f1f", "#000000", "#272822", "#002b36"],
 };
 
 /**
- * Return the colours of a CSS rule that apply if the notebook application sets no colours. These
- * are the last `#rrggbb` of each `--av-` property.
+ * Return the colours that a CSS rule sets if the notebook application has none, by the name of the
+ * `--av-` property. Each is the last `#rrggbb` of the property.
  */
 function cssColors(selector: string): Record<string, string> {
   const start = frameCss.indexOf(`${selector} {`);
@@ -52,8 +49,8 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("the %s palette", (theme) =>
     const colors = [...heads, neutral];
     const pairs = colors.flatMap((a, i) => colors.slice(i + 1).map((b) => [a, b] as const));
     expect(pairs.filter(([a, b]) => distance(a, b, sight) < 0.085)).toEqual([]);
-    // Signs must be visible in cells of a few pixels, so 0.2 is more than twice the distance that
-    // head colours need.
+    // The colours of signs must be distinguishable in cells of a few pixels, so they need more than
+    // twice the distance of head colours.
     expect(distance(positive, negative, sight)).toBeGreaterThan(0.2);
     expect(distance(positive, background, sight)).toBeGreaterThan(0.2);
     expect(distance(negative, background, sight)).toBeGreaterThan(0.2);
@@ -100,8 +97,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("the %s palette", (theme) =>
     for (const count of [9, 16, 17, 128]) {
       const colors = Array.from({ length: count }, (_, index) => headColor(palette, index, count));
       expect(heads).toEqual(expect.arrayContaining(colors));
-      // Heads with the same colour are adjacent, so a colour does not occur again after another
-      // colour.
+      // Heads with the same colour are adjacent, so each colour begins only once.
       const changes = colors.filter((color, index) => color !== colors[index - 1]);
       expect(new Set(changes).size).toBe(changes.length);
     }

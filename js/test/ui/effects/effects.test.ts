@@ -46,7 +46,7 @@ describe("scores that are effects", () => {
     expect(headEffectsOf(stack, stateOf(scores))?.name).toBe("one");
     expect(headEffectsOf(stack, stateOf(scores, "two"))?.name).toBe("two");
     expect(headEffectsOf(stack, stateOf({ shares: { self: shares } }, "shares"))).toBeNull();
-    // Scores that are all negative, such as log-likelihoods, are effects only with a description.
+    // Scores of one sign, such as log-likelihoods, are effects only if they have a description.
     const below = { mine: { self: [[-1, -2], [-3]] } };
     expect(headEffectsOf(stack, stateOf(below, "mine"))).toBeNull();
     expect(headEffectsOf(stack, stateOf(below, "mine", { mine: "effect" }))?.end).toBe(3);
@@ -112,7 +112,7 @@ describe("standard errors", () => {
 
   it("are drawn as lines around the ends of bars", () => {
     expect(whiskerShares(-14.85, 0.15, 15)).toEqual({ from: 0, to: expect.closeTo(0.01) });
-    // The line of the standard error ends at the edge of the bar's box.
+    // The value 1 plus its error 2 exceeds the end of the scale, 2, so the line is clipped to 1.
     expect(whiskerShares(1, 2, 2)).toEqual({ from: 0.25, to: 1 });
     const box = { x: 10, y: 0, width: 100, height: 5 };
     const marks = effectMarks(box, -7.5, 15, PALETTES.light, 3);
@@ -143,7 +143,7 @@ describe("effects of keys", () => {
   it("have columns in tables, for any name", () => {
     expect(effectColumns(effects)).toEqual(["key score: effect", "key_score_measure"]);
     expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
-    // The column name starts with "score", so the user's name cannot begin a formula.
+    // Since column names start with "score", a name that the user chose cannot begin a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
 });
@@ -151,6 +151,6 @@ describe("effects of keys", () => {
 it("a standing bar of a positive number is above its zero line", () => {
   const box = { x: 0, y: 0, width: 10, height: 40, standing: true };
   const [bar, zeroLine] = effectMarks(box, 1, 2, palette) as [RectMark, LineMark];
-  // Half of the height is for positive numbers up to 2, so the number 1 has 10 pixels.
+  // The upper half of the box, 20 pixels, stands for numbers from 0 to 2, so 1 has 10 pixels.
   expect([bar.y, bar.height, zeroLine.y0]).toEqual([10, 10, 20]);
 });

@@ -8,7 +8,6 @@ describe("a table", () => {
     (sign) => {
       const text = `${sign}SUM(A1)`;
       expect(csvText([text], [[text]])).toBe(`"'${text}"\r\n"'${text}"`);
-      // Inside a text, the character is not escaped.
       expect(csvText(["token"], [[`x${sign}1`]])).toBe(`token\r\n"x${sign}1"`);
     },
   );

@@ -16,8 +16,8 @@ function prediction(query: number, row: number | null): Prediction {
   return { query, token, candidates: [token], row };
 }
 
-// Predictions after a prompt of two tokens. The model produced tokens 2 and 3, and a last token
-// that it did not read. Tests in Python read the same file.
+// Predictions after a prompt of two tokens. The model generated tokens 2 and 3, and a last token
+// that was not an input. Tests in Python read the same file.
 const fixture = new URL("../../../../tests/fixtures/generated_token.json", import.meta.url);
 const { predictions, cases } = JSON.parse(readFileSync(fixture, "utf8")) as {
   predictions: [number, number | null][];
@@ -61,7 +61,7 @@ describe("the cursor of a generated answer", () => {
   it("finds the start of the answer", () => {
     expect(answerStart(TOKENS)).toBe(2);
     expect(answerStart({ ...TOKENS, predictions: [] })).toBeNull();
-    // If only special tokens precede the answer, the start of the answer is not marked.
+    // If only special tokens precede the answer, it has no marked start.
     expect(answerStart({ ...TOKENS, special: [0, 1] })).toBeNull();
   });
 

@@ -49,11 +49,10 @@ describe("captions", () => {
     "self-attention. Layer 0, head 1. Strongest: “t0” to “t1”, 0.90; “t1” to “t0”, 0.70; “t1” to “t1”, 0.30; “t0” to “t0”, 0.10.":
       summary(inputOf(FOUR, small)),
     "Layer 0, head 1. No weight is in sight.": sentence(inputOf([0, 0, 0, 0], small)),
-    // If the weight of the first token on itself is largest, no weight from or to it is named.
+    // If the first token's weight on itself is largest, weights between other tokens are described.
     "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.": sentence(
       inputOf([1, 0, 0.8, 0.2], small),
     ),
-    // If a query or key is pinned, the sentence names a weight of this query or key.
     "Layer 0, head 1. “t1” attends most to “t1”: 0.80.": sentence(
       inputOf(FOUR, small, { token: 1, row }),
     ),

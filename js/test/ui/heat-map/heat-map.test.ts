@@ -27,7 +27,7 @@ describe("the visible part", () => {
       expect(rows.cell).toBeGreaterThanOrEqual(1);
       expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
       expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
-      // All tokens are visible. With half as many tokens per cell, they would not fit.
+      // All tokens fit, but would not fit with half as many tokens per cell.
       expect(rows.window).toEqual([0, count]);
       expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
     }
@@ -56,8 +56,8 @@ describe("the visible part", () => {
 
 describe("zooming", () => {
   /**
-   * Return the viewports of all zoom steps, from all tokens to the fewest. The point to zoom around
-   * is fixed.
+   * Zoom in as far as possible, around the point at 0.3 of the keys and 0.7 of the queries. Return
+   * the viewport with all tokens, and the viewport after each step.
    */
   function steps(numQueries: number, numKeys: number): Viewport[] {
     const out = [viewport(numQueries, numKeys)];
@@ -88,7 +88,6 @@ describe("zooming", () => {
       const size = ({ rows, columns }: Viewport): number =>
         (rows.window[1] - rows.window[0]) * (columns.window[1] - columns.window[0]);
       expect(size(after)).toBeLessThan(size(before));
-      // The point to zoom around, at 0.7 of all queries, stays visible.
       expect(after.rows.window[0]).toBeLessThanOrEqual(numQueries * 0.7);
       expect(after.rows.window[1]).toBeGreaterThanOrEqual(numQueries * 0.7);
     }
@@ -103,7 +102,7 @@ describe("zooming", () => {
   });
 });
 
-/** Return the mean or the maximum of the weights of some queries and keys. */
+/** Return the mean or the maximum of the weights of a range of queries on a range of keys. */
 function pool(matrix: number[][], queries: Range, keys: Range, pooled: "mean" | "max"): number {
   const weights = matrix.slice(...queries).flatMap((row) => row.slice(...keys));
   if (pooled === "max") return Math.max(...weights);
@@ -171,7 +170,8 @@ describe("the grid from the cached tiles", () => {
     const near = viewport(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
     const before = composeGrid(near, tiles);
     expect([before.missing, before.fine]).toEqual([0, false]);
-    // Until finer tiles are loaded, each cell has the value of the coarser cell that contains it.
+    // Until finer tiles are loaded, each cell has the value of the coarser cell that contains it. A
+    // coarser cell has two queries and two keys, so token 200 belongs to coarser cell 100.
     const coarse = composeGrid(far, tiles);
     const at = (row: number, column: number): number => row * coarse.columns + column;
     expect(before.values[0]).toBe(coarse.values[at(100, 100)]);
@@ -182,7 +182,7 @@ describe("the grid from the cached tiles", () => {
     expect(composeGrid(near, tiles).fine).toBe(true);
     const levels = request.mock.calls.map(([, args]) => (args as TileRequest).level);
     expect(levels).toEqual([0, 0, 0, 0]);
-    // The tiles of the whole matrix are still cached, so nothing is requested.
+    // The tiles of the complete matrix are still cached.
     await tiles.load(tilesOf(far), signal, () => undefined);
     expect(request).toHaveBeenCalledTimes(4);
   });
@@ -202,7 +202,7 @@ describe("the layout", () => {
       measure,
     });
 
-  // Numbers of tokens from far less than the width of the plot in pixels to many times this width.
+  // From fewer tokens than the plot is wide, in pixels, to many more.
   it.each([18, 48, 71, 214, 643, 1000, 20_000])(
     "of %i tokens keeps its position and the cell under the pointer at every step of zoom",
     (count) => {
@@ -228,7 +228,7 @@ describe("the layout", () => {
           const before = under(now);
           now = laid(count, count, 1000, windows);
           expect([now.left, now.top, now.height]).toEqual([whole.left, whole.top, whole.height]);
-          // The cell under the pointer is inside the cell that was there before.
+          // The tokens of the cell under the pointer were in this cell before the step.
           under(now).forEach(([start, stop], side) => {
             const [first, last] = before[side as 0 | 1];
             expect(start).toBeGreaterThanOrEqual(first);
@@ -267,7 +267,7 @@ it("cells of a pair of long texts contain all their tokens, including those of t
   const { rows, columns } = viewport(1801, 1801, { pair: "a-b" }, { query_tokens });
   const tokensPerCell = 2 ** rows.level;
   expect(tokensPerCell).toBeGreaterThan(1);
-  // Text A ends with token 702, and text B starts with token 703. One cell contains both.
+  // Text A ends with token 702, and text B starts with token 703. One cell contains both tokens.
   for (const [start, stop] of [tokensOf(rows, rows.cells - 1), tokensOf(columns, 0)]) {
     expect(start).toBeLessThanOrEqual(702);
     expect(stop).toBeGreaterThan(703);

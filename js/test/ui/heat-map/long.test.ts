@@ -1,7 +1,4 @@
-/**
- * Heat map of a long text. Its tiles are estimated from sampled queries, and after zooming in they
- * are exact.
- */
+/** Tiles of the heat map of a long text. Coarse tiles are estimates from sampled queries. */
 
 import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
@@ -24,10 +21,10 @@ const COUNT = 131_072;
 const long = (state = {}, more = {}) =>
   viewport(COUNT, COUNT, state, { vectors: true, causal: true, ...more });
 
-/** Kernel whose tiles are exact up to level 4 (cells of 16 x 16 tokens), and estimated above. */
+/** Kernel whose tiles are exact up to level 4 (cells of 16 x 16 tokens), and estimates above. */
 class Kernel extends FakeKernel {
   override live = false;
-  /** Largest number of requests without a reply. */
+  /** Largest number of requests that waited for a reply at the same time. */
   maxPending = 0;
   #pending = 0;
 
@@ -62,8 +59,8 @@ describe("tiles of a long matrix", () => {
       Math.hypot((row + 0.5) * span - 60_500, (column + 0.5) * span - 30_500),
     );
     expect(distances).toEqual([...distances].sort((a, b) => a - b));
-    // For a short text, or for weights that are not computed from queries and keys, only the
-    // visible tiles are requested.
+    // For a short text, or for weights that are not computed from queries and keys, there is no
+    // tile of the complete matrix.
     for (const view of [viewport(300), long({}, { vectors: false })])
       expect(wantedTiles(view)).toEqual(tilesOf(view));
   });
@@ -83,7 +80,7 @@ describe("tiles of a long matrix", () => {
     expect(words(false)).toContain("Estimate from 1 query in 128. ");
     const part = long({ query_window: [0, 64_000], key_window: [0, 64_000] });
     expect(sumInSight(part, grid)).toBeNull();
-    // The smallest weight that is not rounded to 0 is a share of 0.01, the `maximum` of the tiles.
+    // The tiles have the `maximum` 0.01, so weights below 0.01 (0.5 / 255)^2 are rounded to 0.
     expect(nothingInWords(grid)).toBe("less than 0.00000004");
     await load(tiles, tilesOf(whole));
     expect(kernel.asked).toHaveLength(4);
@@ -105,7 +102,7 @@ describe("tiles of a long matrix", () => {
     const tiles = new Tiles(new Source(kernel));
     kernel.failing = { tile: "The kernel was interrupted." };
     await expect(load(tiles, tilesOf(long()))).rejects.toThrow("interrupted");
-    // Both requests that ran at the same time failed. No other request was sent.
+    // The first two requests were sent together, and both failed. No other request was sent.
     expect(kernel.asked).toHaveLength(2);
     kernel.failing = {};
     await load(tiles, tilesOf(long()));

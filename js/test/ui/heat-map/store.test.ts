@@ -20,7 +20,7 @@ const STACK = stackOf({
   query_tokens: tokensOf(["a", "b", "c", "d", "e", "f"]),
 });
 
-/** Kernel of six tokens. Weights of tiles are rounded to one byte. Weights of blocks are exact. */
+/** Fake kernel for a text of six tokens. Tiles have one byte per weight, and blocks are exact. */
 class Kernel extends FakeKernel {
   override live = false;
 
@@ -35,7 +35,7 @@ class Kernel extends FakeKernel {
       const data = new Float32Array(size).fill(EXACT);
       return { header: { ...header, encoding: "float32" }, data };
     }
-    // All weights of a layer are equal. Their value identifies the layer that is drawn.
+    // All weights in the tiles of a layer are equal, so a drawn weight identifies its layer.
     const data = new Uint8Array(size).fill(codeOf(layer));
     return { header: { ...header, encoding: "uint8-sqrt", error: 0.00392 }, data };
   }
@@ -85,6 +85,6 @@ it("uses exact weights for a pin, and states this", async () => {
   expect(input && coverage(input, { scale: "linear", end: 1, live: true })).toContain(
     "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
   );
-  // After a pin is set, the cells are not requested again.
+  // A pin does not change the cells, so they are not requested again.
   expect(kernel.of("tile")).toHaveLength(1);
 });

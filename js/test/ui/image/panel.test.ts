@@ -20,8 +20,8 @@ const quantity = { name: "difference", signed: true, maximum: 0.5 };
 const signed = { ...input, quantity };
 const mean = { ...signed, question: { ...question, side: null } };
 const changed = heatOf([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
-// The row has 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. It is halved, so that
-// it does not sum to 1: shares are those of its sum.
+// The row sums to 1: 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. `half` has half
+// of each weight, so its weights are not the shares of its sum.
 const row = [0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09];
 const half = heatOf(row.map((weight) => weight / 2));
 
@@ -32,7 +32,7 @@ sentences({
   "61% on the image, 30% on “[CLS]”, 9% elsewhere": sharesInWords(half, input),
   "0% on the image, 100% on “[CLS]”": sharesInWords(heatOf([1, 0, 0, 0, 0, 0, 0, 0]), input),
   "no weight at all": sharesInWords(heatOf([0, 0, 0, 0, 0, 0, 0, 0]), input),
-  // For maxima over heads, no shares are stated.
+  // Maxima over heads have no shares, so the sentence names the largest maximum.
   "Most on “0,2”, 0.200.": heatInWords(heatOf(row, { how: "max" }), input),
 });
 
@@ -45,7 +45,7 @@ it("the panel has one tile per heat map, with the aspect ratio of the image", ()
     }).tiles;
   const [tile] = tilesOf(1);
   expect(tile).toMatchObject({ x: 0, width: 314, height: expect.closeTo(314 / 3, 6) });
-  // The four images are in two rows of two. The gap between them is 14 pixels.
+  // Four tiles are in two rows of two. The panel has 314 pixels: two tiles of 150 and a gap of 14.
   const four = tilesOf(4);
   expect(four.map(({ x, width }) => [x, width]).join(" ")).toBe("0,150 164,150 0,150 164,150");
   expect(four[2]?.y).toBeGreaterThan((four[0]?.y ?? 0) + 50);

@@ -46,7 +46,8 @@ describe("a history", () => {
     choose({ layer: 1 });
     choose({ layer: 2 });
     history.undo();
-    // After undo, a view may change the state to make a restored pin visible. This is not a choice.
+    // After undo, a view may change the state to make a restored pin visible. The reader did not
+    // choose this change.
     assign(state, { token: 8 });
     expect(history.canRedo.value).toBe(true);
     history.redo();
@@ -129,8 +130,8 @@ it.each([
   [{ key: "z", metaKey: true, shiftKey: true }, "redo"],
   [{ key: "z" }, null],
   [{ key: "z", ctrlKey: true, altKey: true }, null],
-  // On keyboards of other layouts, the key in the position of Z has another letter, and the letter
-  // Z may have another position.
+  // On a keyboard without Latin letters, the position of a key decides. With Latin letters, its
+  // letter decides.
   [{ key: "я", code: "KeyZ", ctrlKey: true }, "undo"],
   [{ key: "w", code: "KeyZ", ctrlKey: true }, null],
 ] as const)("the meaning of %j is %j", (init, meaning) => {

@@ -1,4 +1,4 @@
-/** Widgets in notebook applications (hosts) that pass no abort signal, or show a widget twice. */
+/** Widgets in notebook applications (hosts) that pass no abort signal, or show one widget twice. */
 
 import { describe, expect, it, onTestFinished } from "vitest";
 import makeHeadWidget from "../../../src/views/head";
@@ -41,8 +41,7 @@ class Host extends WidgetModel {
       reply(described(STACK), []);
       return;
     }
-    // A tile has one matrix, which is the mean of the heads. Other replies have one matrix per
-    // head.
+    // A tile has one matrix for all requested heads. Other replies have one matrix per head.
     const count = name === "tile" ? 1 : (heads?.length ?? HEADS);
     const [first, stop] = rows ?? [0, TOKENS.length];
     const [left, right] = columns ?? [0, TOKENS.length];
@@ -54,7 +53,7 @@ class Host extends WidgetModel {
   }
 }
 
-/** Initialize a widget and show it in an element of the page, until the end of the test. */
+/** Initialize a widget and show it in a new element of the page, both until the test ends. */
 function show(widget: ReturnType<typeof makeHeadWidget>, model: Host) {
   const el = mount(null);
   const end = widget.initialize({ model: model as never });

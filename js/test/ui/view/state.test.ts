@@ -12,7 +12,10 @@ import {
 import { HEAD_DEFAULTS, type HeadState } from "../../../src/views/head/state";
 import { WidgetModel } from "../../fakes";
 
-/** Bind the traits of a widget to a state. */
+/**
+ * Bind traits and a state. While `behind.value` is true, the traits belong to a newer record than
+ * the state, and wait. The returned `take` applies them.
+ */
 function bind(traits: Record<string, unknown> = { layer: 0, heads: [], token: 4 }) {
   const end = new AbortController();
   const model = new WidgetModel(traits);

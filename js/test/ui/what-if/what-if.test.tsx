@@ -36,7 +36,7 @@ useFakeClock();
 
 const READY: EdgeHeader = { model: "ready", share: null, share_problem: "", cuts: [], noise: "" };
 
-/** Return the reply to a request with changes. */
+/** Return the header of a reply that has this answer. */
 function outcomeOf(sentence: string): OutcomeHeader {
   const tokens = ["street", "animal"].map((text, id) => ({ text, id, probability: 0.5 }));
   return {
@@ -45,7 +45,7 @@ function outcomeOf(sentence: string): OutcomeHeader {
   };
 }
 
-/** Return the text of the line with the pinned edge. */
+/** Return the line of text that describes the pinned edge. */
 const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
 
 /** Fake kernel that replies as if it had run the model with changes. */
@@ -63,13 +63,13 @@ class Kernel extends FakeKernel {
     return { header: outcomeOf(`Answer to ${changes.length} changes.`), data: null };
   }
 
-  /** Changes of all requests to run the model. */
+  /** Changes in each request to run the model. */
   get runs(): RequestedChange[][] {
     return this.of("intervene").map(({ changes }) => changes as RequestedChange[]);
   }
 }
 
-/** Render the panel and the line of the pinned edge. */
+/** Render the panel, a `details` element, and the line that describes the pinned edge. */
 function draw(changed: Partial<RecordState> = {}, kernel = new Kernel()) {
   const source = new Source(kernel);
   const pinned = { layer: 2, heads: [1], token: 1, key: 0 };
@@ -84,10 +84,9 @@ function draw(changed: Partial<RecordState> = {}, kernel = new Kernel()) {
   return { ...setup, kernel };
 }
 
-/** Return the panel. */
 const details = (): HTMLDetailsElement | null => root.querySelector("details");
 
-/** Click the summary of the panel, which opens or closes it. */
+/** Open or close the panel by a click on its summary. */
 async function clickSummary(): Promise<void> {
   await until(() => expect(details()).not.toBeNull());
   root.querySelector("summary")?.click();
@@ -143,7 +142,7 @@ it("cuts the pinned edge, and lists changes that can be removed", async () => {
   await press("Remove: “<b>” (1) to “the” (0), layer 2, head 1, before the softmax");
   await expectAnswer("Answer to 1 changes.");
   expect(kinds()).toEqual(["hide"]);
-  // Answers that arrived earlier are cached, so nothing is requested.
+  // The answer without changes is cached, so nothing is requested.
   const numRuns = kernel.runs.length;
   assign(state, { changes: [] });
   await expectAnswer("Answer to 0 changes.");
@@ -245,7 +244,7 @@ it("writes changes to a URL fragment and parses them", () => {
   const hash = writeHash(state, fields);
   expect(hash).toBe("changes=knockout.self.2.1.1.0.true,ablate.a%252Eb%252Cc.2.1...true&run=after");
   expect(readHash(`#${hash}`, fields)).toEqual(state);
-  // A field with its default value is omitted, unless the page opened with another value.
+  // A field with its default value is omitted, unless it had another value in the initial state.
   const unchanged: Shown = { changes: [], run: "before" };
   expect(writeHash(unchanged, fields)).toBe("");
   expect(writeHash(unchanged, fields, state)).toBe("changes=&run=before");
