@@ -1,4 +1,4 @@
-"""Virtual tokens of PEFT's adapters are shown. Adapters that cannot be shown raise an error."""
+"""`extract` with PEFT adapters: weights of virtual tokens, and errors for unsupported adapters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.tiny import SIZE, built
 
 peft = pytest.importorskip("peft")
 pytestmark = [
-    # peft uses an old name of a property of transformers, and warns about ignored arguments.
+    # peft reads a deprecated property of transformers, and warns about arguments that it ignores.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning"),
 ]
@@ -44,7 +44,7 @@ def _classifier() -> Any:
 
 
 def tuned(base: str, kind: str) -> Any:
-    """Return a model with an adapter that has a random prompt encoder."""
+    """Return the tiny model `base` with a PEFT adapter of `kind` and random virtual tokens."""
     task = "SEQ_CLS" if base == "bert" else "CAUSAL_LM"
     inside = _classifier() if base == "bert" else make_model(base)
     model = peft.get_peft_model(inside, KINDS[kind](task)).eval()
@@ -98,7 +98,7 @@ def test_predictions_of_a_generated_text_are_those_of_the_tuned_model(kind: str)
     assert [prediction.query for prediction in predictions] == [first, first + 1, first + 2]
     generated = ids[0, COUNT:].tolist()
     assert [prediction.token.id for prediction in predictions] == generated
-    # The last row belongs to the last generated token, which predicts no token of the text.
+    # The last row would predict a token after the end of the text.
     rows = probabilities[-4:-1]
     expected = [float(row[token]) for row, token in zip(rows, generated, strict=True)]
     assert [prediction.token.probability for prediction in predictions] == pytest.approx(

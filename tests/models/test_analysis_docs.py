@@ -1,4 +1,4 @@
-"""The numbers of docs/analysis.md are right, and the page names every function."""
+"""docs/analysis.md names every function, and its formulas for uniform attention are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that a function reads from the model's output, compared with explicit forwards."""
+"""Effects on a number that a function reads from a model's output, compared with own forwards."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def widest(output: Any) -> float:
 
 
 def early_logit(output: Any) -> torch.Tensor:
-    """Return a logit of the third token. Other answers read only logits of the last token."""
+    """Return a logit at the third token instead of the last one."""
     logit: torch.Tensor = output.logits[0, 2, 7]
     return logit
 
 
-#: Path of the output projection of each layer of BERT.
+#: Path of the attention output projection in a layer of BERT.
 BERT = "bert.encoder.layer.{}.attention.output.dense"
 
 
@@ -112,7 +112,7 @@ def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
     curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
     assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
-    # The last token is not deleted, because the text would be empty.
+    # With "delete" one token remains, because the text must not be empty.
     assert len(curve.order) == COUNT - (removal == "delete")
     assert "value of widest" in repr(curve)
 
@@ -138,7 +138,6 @@ def test_a_view_measures_a_function() -> None:
     # The browser and an exported page contain only the name of the function.
     assert view.get_state("answer")["answer"]["function"] == "start_of_span"
     assert "the value of start_of_span goes from" in view.to_html()
-    # The answer may be replaced by another function.
     view.answer = lambda output: 2 * start_of_span(output)
     assert answer_to(ABLATE)["after"] == pytest.approx(2 * after, abs=1e-5)
     with pytest.raises(traitlets.TraitError, match="must return one number"):

@@ -1,4 +1,4 @@
-"""Attributions, compared with autograd through weights that are computed explicitly."""
+"""Attributions by each method of `attribute`, compared with autograd and explicit formulas."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ import transformers
 from torch import nn
 
 import attnviz as av
-from attnviz.interventions.attributed import (
-    GradientAttribution,
-)
+from attnviz.interventions.attributed import GradientAttribution
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord
@@ -35,9 +33,10 @@ PAIR = (7, 8)
 
 
 def slopes(model: Any, register: Callable[..., str]) -> list[tuple[Any, Any, Any]]:
-    """Return the weights of each layer, and the gradients of a logit difference by autograd.
+    """Return weights and two gradients of each layer, all (heads, queries, keys).
 
-    The gradients are those by the weights, then those by the logits before the softmax.
+    The gradients are of the difference of two output logits at the last token, with respect to
+    the attention weights, and to the attention logits before the softmax.
     """
     calls: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -80,11 +79,11 @@ def test_gradients_are_those_of_autograd(
         certain = weights > 1 - 1e-3
         cut = np.where(certain, 0, by_logits / np.where(certain, 1, 1 - weights))
         assert close(np.where(certain, 0, knockout.weights(layer=layer)), cut)
-        # The first query has one key. Without the key the output is 0, like without its weight.
+        # The first query has only one key. Removing this key is the same as a weight of 0.
         first = np.zeros_like(weights[:, 0])
         first[:, 0] = by_weights[:, 0, 0]
         assert close(knockout.weights(layer=layer)[:, 0], first)
-        # In the last layer the first query does not affect the last token.
+        # The first query affects the last token through later layers only.
         assert first.any() == (layer < len(expected) - 1)
         assert (by_weights < 0).any()
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -92,7 +91,7 @@ def test_gradients_are_those_of_autograd(
 
 @pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
 def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) -> None:
-    """1 - weight is 5e-5, 8e-7, 2e-8 and 4e-18. In float32 the last two are 0."""
+    """1 - weight is about exp(-sharp), which float32 rounds to 0 for the largest `sharp`."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 6, generator=generator).double()
     logits[:, 2] += sharp
@@ -108,7 +107,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
         for column, key in enumerate(range(1, 4)):
             cut_logits = logits[query].clone()
             cut_logits[key] = -torch.inf
-            # The change of the output without the key, times the gradient by the output.
+            # Removing the key lowers the output by weight * (value - output without the key).
             lost = (values[key].double() - cut_logits.softmax(dim=-1) @ values.double()) @ (
                 gradients[query].double()
             )
@@ -117,7 +116,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
 
 
 def random_attribution(count: int, at: Any, *, few: bool) -> GradientAttribution:
-    """Return an attribution of random vectors, with large gradients at a few or at all queries."""
+    """Return an attribution of random vectors. If `few`, only the last five gradients are large."""
     generator = torch.Generator().manual_seed(0)
     q, v, g = (torch.randn(2, count, 8, generator=generator) for _ in range(3))
     if few:
@@ -140,7 +139,7 @@ def test_the_largest_attribution_is_bounded_without_computing_all(at: Any) -> No
         assert attention.bound is not None
         assert attention.bound >= most * (1 - 2 * 8 * UNIT)
         if few:
-            # The bound and the maximum are one number: a sum over eight components times a weight.
+            # The bound equals the maximum up to rounding: a weight times a sum of eight products.
             off = relative_error(attention.base) + 2 * 8 * UNIT
             assert attention.bound == pytest.approx(most, rel=off)
 
@@ -159,7 +158,6 @@ def test_requests_for_131072_tokens_make_no_matrix_of_all_pairs() -> None:
     assert tensors.largest < 40_000_000
     assert maps.data is not None
     assert len(maps.data) == 2 * 32 * 32
-    # The reference is computed for the last query.
     q, v = attention.base.vectors.queries[1].double(), attention.values[0].double()  # type: ignore[union-attr]
     weights = torch.softmax(q[-1] @ q.T * 8**-0.5, dim=0)
     expected = (weights * (v @ attention.gradients[1, -1].double())).numpy()
@@ -190,7 +188,7 @@ def test_value_norms_are_those_of_the_projected_values() -> None:
     assert not stack.normalized
     matrix = attention.o_proj.weight.detach().T
     for head in range(4):
-        # Two query heads share a value head. Each head has 12 numbers.
+        # Two query heads share a value head. Each head has 12 components.
         values = projected[0][:, head // 2 * 12 :][:, :12]
         norms = (values @ matrix[head * 12 : (head + 1) * 12]).norm(dim=-1).numpy()
         assert close(stack.weights(layer=1, head=head), weights[head] * norms)
@@ -215,7 +213,7 @@ def test_stacks_of_windows_are_left_out_and_named() -> None:
     )
     model = transformers.SwinForImageClassification(config).eval()
     record = av.attribute(model, {"pixel_values": torch.rand(1, 3, 32, 32)})
-    # In the second stage one window is the whole image.
+    # In the second stage, one window contains the whole image, so the stage is attributed.
     assert list(record.stacks) == ["vision stage 2"]
     assert record.stack().weights(layer=1).shape == (4, 64, 64)
     assert "stack “vision stage 1”" in record.notes[-1]
@@ -256,7 +254,7 @@ def test_rollout_multiplies_the_layers() -> None:
     causal = av.attribute(make_model("gpt2"), inputs, method="rollout")
     matrix = (np.tri(9) / np.arange(1, 10)[:, None] + np.eye(9)) / 2
     share = np.linalg.matrix_power(matrix, 3)[-1, 0]
-    # With uniform attention in three layers, this share of the last row falls on the first token.
+    # After three layers of uniform attention, the first token has this share of the last row.
     assert any(f"the first token gets {share:.0%}" in note for note in causal.notes)
 
 
@@ -303,7 +301,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
             expected = float(part @ towards / scale)
             weights = record.weights(layer=layer, head=head)
             assert float(weights[-1].sum()) == pytest.approx(expected, rel=1e-4, abs=1e-7)
-            # Only the token before the answer contributes to it directly.
+            # Only the last token contributes directly to the answer.
             assert not weights[:-1].any()
 
 

@@ -42,9 +42,9 @@ def tokens_of(page: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def failure(capsys: pytest.CaptureFixture[str]) -> Failure:
-    """Return a function that runs a failing command and returns the error message.
+    """Return a function that runs a failing command and returns its error message.
 
-    It also checks that the command writes no file and prints nothing but the error.
+    The function also checks that the command writes no file and prints nothing else.
     """
 
     def run_failing(*arguments: str | Path) -> str:
@@ -73,7 +73,7 @@ def run(*arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[s
 
 
 def saved_model(name: str, folder: str) -> tuple[Any, Any]:
-    """Save a demo model with its tokenizer or processor, and return both."""
+    """Save a demo model with its tokenizer or processor in `folder`, and return both."""
     model, reader = demos.load(name)
     model.save_pretrained(folder)
     reader.save_pretrained(folder)
@@ -93,7 +93,6 @@ def test_a_head_view_is_written_and_only_its_path_is_printed(
 @pytest.mark.parametrize("command", ["model-view", "neuron-view", "matrix-view", "dashboard"])
 def test_each_view_has_a_command(command: str, checkpoint_folder: Path) -> None:
     assert main([command, str(checkpoint_folder), "The cat sat.", "--layer", "2"]) == 0
-    # The file name contains the names of the model and of the view.
     (file,) = Path().iterdir()
     assert file.name.endswith(f"{checkpoint_folder.name}-{command}.html")
     data = data_of(file)
@@ -126,7 +125,7 @@ def test_help_describes_every_argument_of_python(capsys: pytest.CaptureFixture[s
         printed = capsys.readouterr().out
         parameters = inspect.signature(function).parameters.values()
         names = {item.name for item in parameters if item.kind is item.KEYWORD_ONLY}
-        # The options of saving, such as the width of a picture, are arguments of `View.save`.
+        # The last three are arguments of `View.save`, not of the function.
         for argument in names | {"max_mb", "width", "font_size"}:
             assert f"--{argument.replace('_', '-')}" in printed, (name, argument)
 
@@ -143,7 +142,7 @@ def test_a_text_from_a_file_is_truncated(checkpoint_folder: Path, failure: Failu
     Path("long.txt").write_text("\ufeffthe cat sat on it\r\n" * 300, encoding="utf-8")
     arguments: list[str | Path] = ["matrix-view", checkpoint_folder, "@long.txt", "--layers", "0"]
     assert "tokens are too many" in failure(*arguments)
-    # Without a number the text is truncated to the 512 positions of the model.
+    # `--truncation` without a number cuts the text to the 512 positions of the model.
     for options, count in ((["--truncation", "30"], 30), (["--truncation"], 512)):
         tokens = tokens_of(page_of(*arguments, *options))
         assert (len(tokens), tokens[1]) == (count, "the")
@@ -154,7 +153,7 @@ def test_a_saved_record_needs_no_model(failure: Failure) -> None:
     record = extract(model, "the cat sat", tokenizer=tokenizer, name="my/odd: model")
     record.save("a.safetensors")
     assert main(["matrix-view", "a.safetensors", "--token", "cat"]) == 0
-    # The model's name cannot add folders to the path.
+    # The slash in the model's name makes no folder.
     assert data_of("my-odd-model-matrix-view.html")["state"]["token"] == 1
     assert "model is a record" in failure("head-view", "a.safetensors", "the cat")
     assert "none.safetensors" in failure("head-view", "none.safetensors")
@@ -188,7 +187,7 @@ def test_two_models_and_two_records_are_compared() -> None:
         state = page_of("compare-view", *arguments, "--names", "before,after")["state"]
         assert state["comparison"]["names"] == ["before", "after"]
         (distances,) = [stack["distances"][1] for stack in state["comparison"]["stacks"].values()]
-        # The models differ only in layer 1.
+        # Weights of layer 0 are equal, because the loop changes only layer 1.
         assert max(map(abs, distances[0])) == 0
         assert min(distances[1]) > 0
 

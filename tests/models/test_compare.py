@@ -1,4 +1,4 @@
-"""Comparison of two texts of one model, and of two models on one text, with real models."""
+"""`compare` with real models: two texts of one model, or several models with one text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHE = HE.replace(" he ", " she ")
 
 
 def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
-    """Return the model's own weights."""
+    """Return the weights of each layer from the model's output, each (heads, queries, keys)."""
     own = reference(model, tokenizer(text, return_tensors="pt"))["self"]
     return [layer[0] for layer in own]
 
@@ -40,7 +40,7 @@ def test_two_texts_differ_as_the_models_own_weights(minilm: tuple[Any, Any]) -> 
 
 
 def test_models_with_shared_parameters_give_a_note(minilm: tuple[Any, Any]) -> None:
-    """An example is a model and the PEFT model that wraps it."""
+    """A model and the PEFT model that wraps it share parameters, for example."""
     model, tokenizer = minilm
     comparison = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
     (note,) = comparison.notes
@@ -74,7 +74,6 @@ def test_a_copy_in_half_precision_differs_by_less_than_rounding(
 ) -> None:
     model, tokenizer = minilm
     rounded = copy.deepcopy(model).to(dtype)
-    # The second text is the one in which half precision changes heads of layer 0 most.
     for text in (HE, "If it rains tomorrow, we will stay at home and read."):
         comparison = av.compare((model, rounded), text, tokenizer=tokenizer)
         share = np.stack(comparison.distance()) / np.stack(comparison.rounding())
@@ -164,7 +163,7 @@ def test_every_stack_of_an_encoder_decoder_is_compared() -> None:
         f"{stack}: {name}" for stack in comparison.a.stacks for name in ("x", "y", "y − x")
     ]
     assert set(comparison.describe()["stacks"]) == {"encoder", "decoder", "cross"}
-    # In cross-attention the queries are one text and the keys are not.
+    # Queries of cross-attention are the common target. Keys are the two texts.
     queries, keys = comparison.alignment("cross")
     assert queries.identical
     assert not keys.identical

@@ -1,4 +1,4 @@
-"""Points that are moved give the model's own weights, or a caveat says why they do not."""
+"""Queries and keys that `place` moves give the model's own weights, or a caveat says why not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[..., Any]
 
 
 def placed_weights(corpus: Corpus, layer: int, placing: Placing, text: int) -> NDArray[np.float32]:
-    """Compute the weights of a text from its moved points and the layer's mask, bias and sinks."""
+    """Compute the weights of one text, (heads, queries, keys), from what `place` returns."""
     attention = corpus.attention(None, layer, text)
     points, placed = corpus.points(), place(corpus, None, layer, placing)
     queries = placed.queries[:, points.queries_of(text)]
@@ -47,7 +47,7 @@ def placed_weights(corpus: Corpus, layer: int, placing: Placing, text: int) -> N
 
 
 def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing) -> float:
-    """Return the largest difference from the model's own weights over texts, layers and heads."""
+    """Return the largest difference between `placed_weights` and the model's own weights."""
     return max(
         float(np.abs(placed_weights(corpus, layer, placing, text) - weights[0]).max())
         for text, layers in enumerate(own)
@@ -57,7 +57,7 @@ def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing
 
 @pytest.fixture
 def make_corpus(byte_tokenizer: Any, word_tokenizer: Any) -> Make:
-    """Return a function that makes a corpus, and the model's own weights of each text and layer."""
+    """Return a function that returns a corpus and the model's own weights by text and layer."""
 
     def make(kind: str) -> tuple[Corpus, list[list[NDArray[np.float32]]]]:
         tokenizer = word_tokenizer if kind == "bert" else byte_tokenizer
@@ -89,7 +89,7 @@ def test_soft_caps_and_sinks_make_moving_the_keys_inexact(
     kind: str, caveat: str, make_corpus: Make
 ) -> None:
     corpus, own = make_corpus(kind)
-    # Without translation the weights stay exact.
+    # Placings that do not move the keys are exact.
     assert worst(corpus, own, Placing("none", translate=False)) < 1e-4
     assert worst(corpus, own, Placing("norms", translate=False)) < 2e-4
     assert worst(corpus, own, Placing("norms")) > 0.01

@@ -1,4 +1,4 @@
-"""Capture on a CUDA device: the same weights, and memory on the requested device."""
+"""Extraction from models on a CUDA device: equal weights, and memory on the requested device."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def largest_difference(record: AttentionRecord, own: Sequence[np.ndarray[Any, An
 
 
 def record_bytes(record: AttentionRecord) -> int:
-    """Return the size of the queries and keys of all layers."""
+    """Return the size in bytes of the queries and keys of all layers."""
     attentions: list[Any] = [*map(record.stack().attention, record.stack().layers)]
     return sum(attention.queries.nbytes + attention.keys.nbytes for attention in attentions)
 
@@ -56,7 +56,7 @@ def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | Non
         before = model(input_ids=IDS.cuda())[0]
         record = extract(model, IDS, device=device)
         after = model(input_ids=IDS.cuda())[0]
-    # The device may round products to fewer bits.
+    # CUDA may round the factors of matrix products to fewer bits.
     assert largest_difference(record, own) < 1e-3
     assert torch.equal(before, after)
     attention = record.stacks["self"].attention(0)
@@ -65,7 +65,7 @@ def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | Non
 
 
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
-    """A capture that stores on the CPU adds to the device only what one layer needs."""
+    """Extraction to the CPU adds device memory for one layer, a sixteenth of the record."""
     model = make_model("llama", num_hidden_layers=16).cuda()
     ids = torch.randint(3, 400, (1, 2048), device="cuda")
 
@@ -103,7 +103,7 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
             record = extract(model, ids, device=device)
         copied[device] = counted.bytes
     num_bytes = record_bytes(record)
-    # The check against the model's output copies a few numbers of each layer.
+    # A check of the computed weights copies a few numbers of each layer.
     assert copied[None] < 0.02 * num_bytes
     assert num_bytes <= copied["cpu"] < 1.02 * num_bytes
 
@@ -122,7 +122,7 @@ def test_implementations_agree_in_half_precision(
         expected = extract(model, IDS)
         model.set_attn_implementation(implementation)
         record = extract(model, IDS)
-    # The input of the first layer is equal. Inputs of later layers differ by rounding.
+    # Only the first layer has equal inputs. Inputs of later layers differ by rounding.
     first, again = (item.stacks["self"].weights(layer=0) for item in (expected, record))
     assert np.abs(first - again).max() < 1e-4
     tolerance = {torch.float16: 0.02, torch.bfloat16: 0.15}[dtype]

@@ -34,20 +34,19 @@ def test_the_training_script_leaves_checkpoints_that_transformers_loads(
     stored = [load_file(folder / "model.safetensors") for folder in folders]
     assert same(stored[-1], load_file(tmp_path / "induction" / "model.safetensors"))
     assert not any(same(a, b) for a, b in pairwise(stored))
-    # The tokenizer of the demo decoder has the same vocabulary.
+    # The saved tokenizers have the vocabulary of the demo decoder.
     expected = demos.load("decoder")[1]("the cat sat")["input_ids"]
     for folder in folders:
         model = AutoModelForCausalLM.from_pretrained(folder)
         assert next(model.parameters()).dtype == torch.float32
         assert AutoTokenizer.from_pretrained(folder)("the cat sat")["input_ids"] == expected
-    # The command refuses a folder with checkpoints of another training.
     with pytest.raises(SystemExit):
         train(["induction", "--out", str(tmp_path), "--checkpoints", "3"])
     assert "induction-checkpoints is not empty: remove it" in capsys.readouterr().err
 
 
 def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
-    """Return the induction score of each head, (layers, heads), on rows that no training used."""
+    """Return the induction score of each head, (layers, heads), on repeated random tokens."""
     generator = np.random.default_rng(4711)
     half = np.stack([generator.permutation(np.arange(3, len(tokenizer)))[:16] for _ in range(16)])
     rows = torch.from_numpy(np.concatenate([half, half], axis=1))
@@ -59,7 +58,7 @@ def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
 
 
 def test_the_first_checkpoint_of_the_decoder_has_its_induction_head() -> None:
-    """The training starts with an induction head in layer 1. No other head has a high score."""
+    """Before training, head 0 of layer 1 is the only head with a high induction score."""
     models, tokenizer = demos.checkpoints("decoder", [0])
     scores = induction_scores(models[0], tokenizer)
     assert scores[1, 0] > 0.6
@@ -67,7 +66,7 @@ def test_the_first_checkpoint_of_the_decoder_has_its_induction_head() -> None:
 
 
 def test_induction_heads_form_in_training() -> None:
-    """Training starts from random weights. Heads form only in layer 1."""
+    """The model starts from random weights. Induction heads form only in layer 1."""
     models, tokenizer = demos.checkpoints("induction", [480, 100, 0, 200, 300])
     assert list(models) == [0, 100, 200, 300, 480]
     scores = [induction_scores(model, tokenizer) for model in models.values()]

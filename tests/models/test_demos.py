@@ -1,7 +1,4 @@
-"""The demo models do what their documentation says, on data that no training used.
-
-Heads are found by their scores. Weights are those that the models return.
-"""
+"""The demo models solve their tasks on held-out data, and heads have the documented patterns."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from train_demos.vocabulary import WORDS
 
 HOME = Path(demos.__file__).parent
 
-# Fields of a model's output with the weights of each stack.
+# For each demo model, the output fields with the attention weights of its stacks.
 STACKS = {
     "decoder": {"self": "attentions"},
     "encoder-decoder": {name: f"{name}_attentions" for name in ("encoder", "decoder", "cross")},
@@ -61,7 +58,7 @@ def loaded(name: str) -> tuple[Any, Any]:
 
 
 def stacked(layers: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
-    """Return all weights, (layers, examples, heads, queries, keys)."""
+    """Stack the weights of all layers to (layers, examples, heads, queries, keys)."""
     weights: NDArray[np.float32] = torch.stack(layers).numpy()
     return weights
 
@@ -89,9 +86,10 @@ def test_the_decoder_repeats_random_words(length: int) -> None:
 def completions(
     sentences: list[Sentence],
 ) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
-    """Return whether each prediction is right, and the weights on the source and the distractor.
+    """Return whether the decoder completes each sentence rightly, and weights on two words.
 
-    Weights have the shape (layers, sentences, heads).
+    The words are the earlier occurrence of the right answer and the wrong alternative. Weights are
+    those of the last query, (layers, sentences, heads).
     """
     model, tokenizer = loaded("decoder")
     right, on_source, on_distractor = [], [], []
@@ -124,7 +122,6 @@ def test_the_decoder_finds_the_antecedent_and_attends_to_it(generator: np.random
 
 def test_the_encoder_decoder_writes_dates_and_aligns_month_and_day() -> None:
     generator = np.random.default_rng(SEED)
-    # Each form of a date occurs equally often.
     dates = [draw_date(generator, held_out=True, form=form) for form in FORMS for _ in range(15)]
     model, tokenizer = loaded("encoder-decoder")
     inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
@@ -137,7 +134,7 @@ def test_the_encoder_decoder_writes_dates_and_aligns_month_and_day() -> None:
     keys = np.arange(weights.shape[-1])
     months = np.stack([np.isin(keys, date.month) for date in dates])[:, None, None]
     days = np.stack([np.isin(keys, date.day) for date in dates])[:, None, None]
-    # 2021-03-07: the month's digits are at 5 and 6, the day's at 8 and 9.
+    # In 2021-03-07, the digits of the month are at 5 and 6, those of the day at 8 and 9.
     for on_field, off_field, positions in ((months, days, (5, 6)), (days, months, (8, 9))):
         for position in positions:
             row = weights[..., position : position + 1, :]
@@ -179,14 +176,14 @@ def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_
     answers = processor.batch_decode(generated, skip_special_tokens=True)
     right = [text == scene.answer(shape) for text, scene in zip(answers, scenes, strict=True)]
     assert np.mean(right) > 0.9
-    # The query of the colour predicts the shape. The 64 patches precede the words.
+    # The last query is the colour, which predicts the shape. The first 64 keys are the patches.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     chosen, other = (
         patterns.mass_on(row, patches[:, index, None, None]).mean(axis=1)
         for index in (shape, 1 - shape)
     )
-    # Each shape has about a seventh of the patches.
+    # Uniform weights would put this share on each shape.
     assert patches.mean() < 0.2
     assert chosen.max() > 0.5
     assert other.flat[chosen.argmax()] < 0.1
@@ -199,7 +196,7 @@ def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_
 def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: str) -> None:
     model, reader = demos.load(name)
     example = demos.example(name)
-    # `extract` finds the tokenizer or the processor beside the model.
+    # Without tokenizer= and processor=, `extract` loads them from the folder of the model.
     record = extract(model, **example)
     assert record.model == name
     tokens = record.stack("cross" if name == "encoder-decoder" else None).query_tokens
@@ -217,7 +214,7 @@ def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: 
     if name == "vision":
         assert model.config.id2label[int(outputs.logits.argmax())] == "triangle"
     elif name != "decoder":
-        # Every token of the target has the largest probability.
+        # The model predicts every token of the target.
         assert tokens.predictions
         assert all(item.token == item.candidates[0] for item in tokens.predictions)
     if name == "vision-language":

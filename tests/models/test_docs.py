@@ -42,7 +42,7 @@ RUN_ELSEWHERE = {
 }
 # Pages that take more than two seconds.
 SLOW = {"docs/atlas.md", "docs/figures.md"}
-# Languages of blocks. Python or commands in a block of another language would not run.
+# Allowed languages of blocks. A block with a misspelt language would not be tested.
 LANGUAGES = {*"python js console html latex json markdown text toml yaml".split(), ""}
 
 
@@ -52,9 +52,9 @@ def extras() -> set[str]:
 
 
 def check_command(line: str) -> None:
-    """Fail unless the command, its options, targets and extras exist."""
+    """Fail unless the programs, options, make targets and extras of a command line exist."""
     for part in re.split(r" && | \| ", line):
-        # Shell variables stand for numbers.
+        # Replace shell variables by a number.
         program, *arguments = shlex.split(re.sub(r"\$[A-Z_]+", "3", part), comments=True)
         if program.endswith("python") and arguments[:1] == ["-m"]:
             program, *arguments = arguments[1:]
@@ -71,9 +71,9 @@ def check_command(line: str) -> None:
 
 
 def parse(arguments: list[str]) -> None:
-    """Parse arguments with the command line, but run no model."""
+    """Check that `attnviz` accepts the arguments, but run no model."""
     if not any(argument.startswith("-") for argument in arguments):
-        # A sentence mentions the command without its arguments.
+        # A command without options is quoted in a sentence and may lack arguments.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_write", lambda *_: Path("x.html"))
@@ -86,14 +86,14 @@ def parse(arguments: list[str]) -> None:
 
 
 def parsed(page: str) -> Document:
-    """Return a page parsed by Sybil: blocks of Python and skips."""
+    """Return a page parsed by Sybil: its blocks of Python, and the comments that skip a block."""
     return Sybil(parsers=[SkipParser(), PythonCodeBlockParser()]).parse(ROOT / page)
 
 
 def run(document: Document) -> dict[str, Any]:
     """Run all blocks of a page and return the names that they define."""
     for example in document.examples():
-        # Sybil raises the reason of a skip.
+        # Sybil raises SkipTest for a block that a comment skips.
         with contextlib.suppress(unittest.SkipTest):
             example.evaluate()
     names: dict[str, Any] = document.namespace
@@ -107,7 +107,7 @@ def reader(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[str], dict[str, Any]]:
-    """Return a function that runs a page in an empty folder, with local models for hub ids."""
+    """Return a function that runs a page in an empty folder, where hub ids are local folders."""
     monkeypatch.chdir(tmp_path)
     # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -136,13 +136,13 @@ def readme(names: Mapping[str, Any], printed: str) -> None:
 
 
 def install(names: Mapping[str, Any], printed: str) -> None:
-    """Check that the table lists all extras and nothing else."""
+    """Check that the table of docs/install.md lists all extras and nothing else."""
     table = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/install.md").read_text("utf-8"), re.M)
     assert set(table) == extras()
 
 
 def reading_attention(names: Mapping[str, Any], printed: str) -> None:
-    """Check the numbers of the four heads of the demo decoder that the page names."""
+    """Check the printed weights and effects of four heads of the demo decoder."""
     rows = re.findall(r"(\d\.\d): weight on street (\S+), effect without it +(\S+)", printed)
     weights = {head: float(weight) for head, weight, _ in rows}
     effects = {head: float(effect) for head, _, effect in rows}
@@ -154,7 +154,7 @@ def reading_attention(names: Mapping[str, Any], printed: str) -> None:
 
 
 def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
-    """Check the effects that the page quotes. The noise is not compared."""
+    """Check the effects that docs/does-it-matter.md quotes, except the noise."""
     page = " ".join((ROOT / "docs/does-it-matter.md").read_text(encoding="utf-8").split())
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None
@@ -179,7 +179,7 @@ def neuron(names: Mapping[str, Any], printed: str) -> None:
     assert_allclose(shares / shares.sum(), stack.weights(layer=1, head=0)[-1], atol=1e-5)
 
 
-# Lines that the blocks of a page print.
+# Texts that the blocks of a page must print.
 PRINTED = {
     "docs/compare.md": ["1 token is replaced by another", "layer 0: partners ["],
     "docs/does-it-matter.md": [
@@ -191,7 +191,7 @@ PRINTED = {
     "docs/from-inseq.md": ["street 1.0\nstreet 0.92"],
     "docs/heads.md": ["previous token 0.99 ± 0.00"],
 }
-# Checks of the results that pages describe.
+# Checks of the names and printed texts that a page leaves.
 RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "README.md": readme,
     "docs/does-it-matter.md": does_it_matter,
@@ -257,7 +257,7 @@ def public(dotted: str) -> Any:
 
 
 def check_names(text: str) -> None:
-    """Fail if code in a sentence names something that attnviz lacks."""
+    """Fail if code in a sentence contains a name or an argument that attnviz lacks."""
     for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.+?^```", "", text, flags=re.S | re.M)):
         if " -m " in code:
             continue

@@ -1,4 +1,4 @@
-"""Output of a model without weights, as with sdpa: the error says what to pass instead."""
+"""Errors for model outputs without attention weights, such as those of sdpa, name a remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import attnviz as av
 from models.make_models import make_model
 
 TOKENS = ["a", "b", "c"]
-#: The regular expression of the remedy that the errors name.
+#: Regular expression for the remedy in the errors.
 REMEDY = (
     r"Pass the model itself, attnviz\.show_head_view\(model, text\).*attn_implementation=\"eager"
 )

@@ -1,4 +1,4 @@
-"""Erasure of tokens one after the other, sufficient sets, and permuted weights."""
+"""Erasure curves, sufficient tokens and permuted weights, compared with explicit forwards."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decoder() -> tuple[Any, dict[str, Any]]:
 
 
 def without(model: Any, options: dict[str, Any], gone: Any) -> float:
-    """Return the logit difference with some tokens masked, computed without attnviz."""
+    """Return the logit difference with the tokens `gone` masked, computed without attnviz."""
     tokenizer = options["tokenizer"]
     encoded = tokenizer(TEXT, return_tensors="pt")
     mask = torch.ones_like(encoded["input_ids"])
@@ -44,14 +44,14 @@ def test_a_curve_has_the_answer_without_each_number_of_tokens(decoder: Any) -> N
         expected = without(model, options, curve.order[:count])
         assert curve.values[count] == pytest.approx(expected, abs=1e-4)
     assert curve.flips_after == int(np.flatnonzero(curve.values <= 0)[0]) == 1
-    # The order finds the important token earlier than random orders.
+    # Random orders erase the important token later.
     assert curve.random_flips_after > 2
     assert curve.random_mean.shape == curve.random_standard_error.shape == curve.values.shape
 
 
 def test_random_orders_have_the_mean_and_the_standard_error_of_a_sample(decoder: Any) -> None:
     model, options = decoder
-    # Two tokens are erased, so each random order begins with the one or the other.
+    # Only tokens 1 and 5 have a score, so each random order begins with one of them.
     ranking = [np.nan] * 14
     ranking[1], ranking[5] = 2.0, 1.0
     curve = av.erasure_curve(model, TEXT, ranking, random_orders=5, **options)
@@ -70,7 +70,7 @@ def test_the_smallest_sufficient_set_is_found(decoder: Any) -> None:
     tokens = av.sufficient_tokens(model, TEXT, **options)
     assert tokens.exact
     assert tokens.texts == ("wide",)
-    # The last token, 13, always stays. Without any other token the answer is “animal”.
+    # The last token, 13, always stays. If all others are removed, the answer is “animal”.
     choice = range(13)
     assert without(model, options, choice) <= 0
     alone = [without(model, options, set(choice) - {token}) for token in choice]
@@ -98,7 +98,7 @@ def test_invalid_arguments_are_refused(decoder: Any) -> None:
 
 
 def test_a_permutation_equals_a_permuted_row_by_hand(register: Callable[..., str]) -> None:
-    """The reference is an attention function that permutes the same row."""
+    """The reference is an attention function that permutes the same row of weights."""
     model, ids = make_model("llama"), torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
     effect = av.permutation_effect(model, ids, layer=1, head=2, permutations=3)
     assert effect.num_keys == 9

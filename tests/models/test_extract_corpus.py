@@ -1,4 +1,4 @@
-"""A corpus reads texts of every form until it has enough points, and refuses invalid ones."""
+"""`extract_corpus` reads texts in every form until it has enough queries and keys (points)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = [
 
 @pytest.fixture
 def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
-    """Number of tokens, padding included, of each text in each forward of the decoder."""
+    """Padded length of each text in each forward of the decoder, in tokens."""
     counted: list[int] = []
 
     def note(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: lis
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # Some texts that do not fit are read, too. One text is read both in a batch and alone.
+    # The model also reads texts above the limit, and reads one text of a batch again alone.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40
@@ -76,7 +76,7 @@ def test_the_seed_chooses_a_random_order(decoder: tuple[Any, Any]) -> None:
 
 
 class Million:
-    """A sequence of a million texts, which computes its items and counts them."""
+    """A sequence of a million texts that counts the items which were read."""
 
     def __init__(self) -> None:
         self.num_computed = 0
@@ -131,7 +131,7 @@ def test_the_patches_of_images_are_points() -> None:
     picture = demos.example("vision")["inputs"]
     turned = [picture, picture.rotate(90), picture.rotate(180)]
     corpus = extract_corpus(model, turned, processor=processor, max_points=300, progress=False)
-    # Each of two images has 64 patches and the CLS token, as queries and as keys.
+    # Only two images fit. Each has a query and a key for the CLS token and for 64 patches.
     assert len(corpus.points()) == 2 * 2 * 65
     for record, index in zip(corpus.records, corpus.text_indices, strict=True):
         assert_array_equal(record.images[0], np.asarray(turned[index].convert("RGB")))
@@ -180,7 +180,7 @@ def test_a_dataset_is_read_with_its_columns(decoder: tuple[Any, Any]) -> None:
 
 
 def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
-    """Iteration over a table gives the names of its columns, which are not the texts."""
+    """Iterating over a pandas table would give the names of its columns."""
     reviews = pd.DataFrame(
         {"review": TEXTS[:4], "label": ["a", "b", "a", "b"], "text": ["the dog"] * 4},
         index=list("wxyz"),
@@ -247,7 +247,7 @@ def test_a_wrong_number_of_values_is_refused_at_the_first_text(
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        # An error in an argument for all texts does not name a text.
+        # The argument `layers` applies to all texts, so the error names no text.
         ("decoder", {"layers": [99]}, "^layers: layer 99 does not exist"),
         ("encoder-decoder", {}, "^target: .* needs a text"),
         ("encoder-decoder", {"target": ["", ""]}, r"^texts\[\d\]: target: the text is empty"),
@@ -264,7 +264,7 @@ def test_an_error_names_the_argument_or_the_text(
 def test_the_shortest_text_of_a_batch_is_also_read_alone(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
-    # The shortest text has the most padding, so errors from padding are largest in its weights.
+    # The shortest text has the most padding. Reading it alone shows whether padding is harmful.
     read(decoder, ["the dog", "the cat sat", "the cat sat on"], max_points=1000)
     assert forwards[-3:] == [3, 3, 2]
 

@@ -1,4 +1,4 @@
-"""`extract` reads every form of a model and of inputs, and refuses bad ones."""
+"""`extract` accepts every form of models and inputs, and refuses bad inputs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_texts_of_a_pair_have_numbers_and_types(word_tokenizer: Any) -> None
     assert set(record.tokens.sequence) == {None, 0, 1}
     encoded = word_tokenizer("The cat", "the dog", return_tensors="pt")
     assert record.tokens.ids == tuple(encoded["input_ids"][0].tolist())
-    # BERT receives the token types of both texts: without them the weights differ.
+    # Without the token types of the two texts, the weights differ.
     untyped = extract(model, {"input_ids": encoded["input_ids"]})
     assert not np.array_equal(
         record.stacks["self"].weights(layer=0), untyped.stacks["self"].weights(layer=0)
@@ -92,7 +92,7 @@ def test_chat_messages_contain_the_first_token_once(gpt2: Any, byte_tokenizer: A
     assert record.tokens.special[:2] == (True, True)
     several = extract(gpt2, [messages, messages[:1]], tokenizer=byte_tokenizer, progress=False)
     assert same(several[0], record)
-    # A target continues the chat as the answer.
+    # A target is the answer of the assistant.
     answer = extract(gpt2, messages[:1], tokenizer=byte_tokenizer, target="The dog")
     assert "".join(answer.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
 
@@ -125,7 +125,7 @@ def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: A
     assert largest_error(record, reference(model, arguments)) < 1e-4
     assert same(record, extract(model, {**encoded, "labels": labels}, tokenizer=piece_tokenizer))
     by_ids = extract(model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids)
-    # If only ids are passed, the target is unknown, so the tokens have no predictions.
+    # The target after the given ids is unknown, so the tokens have no predictions.
     tokens = record.stacks["decoder"].query_tokens
     assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
 
@@ -135,7 +135,6 @@ def test_the_decoder_of_a_classifier_reads_the_text(piece_tokenizer: Any) -> Non
     config = make_model("t5", num_labels=2, eos_token_id=end).config
     model = transformers.T5ForSequenceClassification(config).eval()
     record = extract(model, "The cat sat", tokenizer=piece_tokenizer)
-    # The decoder reads the text after a start token.
     ids = piece_tokenizer("The cat sat")["input_ids"]
     assert record.stacks["decoder"].query_tokens.ids == (0, *ids[:-1])
     assert any("makes by default" in note for note in record.notes)

@@ -1,4 +1,4 @@
-"""A capture restores outputs, configuration, mode, hooks and the dispatcher."""
+"""Extractions restore the state of a model, and forwards in other threads do not affect them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool
     before, numbers = state_of([model]), torch.get_rng_state()
     record = extract(model, arguments_of(kind))
     assert state_of([model]) == before
-    # An extraction draws no random numbers, which would change later sampling.
+    # Random numbers drawn by an extraction would change later sampling.
     assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
     assert any("training mode" in note for note in record.notes) == any(before["mode"])
@@ -41,11 +41,10 @@ def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool
 def test_the_last_capture_restores_the_mode_of_a_module(
     parts: tuple[str, str], order: tuple[int, int]
 ) -> None:
-    """Two extractions overlap, from a model or from a part of it."""
+    """Two uses of the model or of its module `model` overlap, and end in `order`."""
     model = make_model("llama").train()
     model.model.layers[1].eval()
     before = state_of([model])
-    # Two extractions start one after the other and end in a chosen order.
     cleanups = [Cleanup(), Cleanup()]
     model_parts = [model if part == "whole" else model.model for part in parts]
     for model_part, undo in zip(model_parts, cleanups, strict=True):
@@ -53,7 +52,7 @@ def test_the_last_capture_restores_the_mode_of_a_module(
     assert not any(module.training for model_part in model_parts for module in model_part.modules())
     with cleanups[order[0]]:
         pass
-    # The part that is still in use stays in evaluation mode.
+    # The module that is still in use stays in evaluation mode.
     assert not any(module.training for module in model_parts[order[1]].modules())
     with cleanups[order[1]]:
         pass
@@ -94,7 +93,7 @@ def test_forwards_in_other_threads_change_nothing(way: str) -> None:
 
 
 def test_removing_a_hook_during_a_forward_raises_no_error() -> None:
-    """torch copies the list of hooks before it looks up whether each hook takes kwargs."""
+    """torch first copies the list of hooks, and later looks up whether each hook takes kwargs."""
     model = make_model("gpt2")
     own = threading.get_ident()
     inside, began, ended = threading.Event(), threading.Event(), threading.Event()

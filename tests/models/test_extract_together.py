@@ -1,4 +1,4 @@
-"""Concurrent extractions in threads, tasks and forked processes give the same results."""
+"""Extractions that run at the same time, in threads or forked processes, give equal weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Weights = NDArray[np.float32]
 
 
 def weights(model: Any, number: int) -> Weights:
-    """Return all weights of one of the texts."""
+    """Extract the text `number` modulo 2 and return its (layers, heads, queries, keys)."""
     stack = extract(model, TEXTS[number % 2], progress=False).stack()
     return np.stack([stack.weights(layer=layer) for layer in stack.layers])
 
@@ -47,7 +47,7 @@ def in_threads(*work: Callable[[], None]) -> None:
 
 @pytest.fixture
 def dropping() -> Any:
-    """A model in training mode with strong dropout. One part is in evaluation mode."""
+    """A Llama with attention dropout in training mode, except layer 1 in evaluation mode."""
     model = make_model("llama", attention_dropout=0.4).train()
     model.model.layers[1].eval()
     return model

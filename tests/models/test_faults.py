@@ -1,4 +1,4 @@
-"""NaN raises an error. Autocast is noted and does not change a record."""
+"""NaN in a model raises an error. Under torch.autocast, a record gets a note but is unchanged."""
 
 from __future__ import annotations
 

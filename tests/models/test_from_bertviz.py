@@ -1,4 +1,4 @@
-"""docs/from-bertviz.md: both columns run on the same weights and draw the same."""
+"""The code of docs/from-bertviz.md for BertViz and for attnviz draws the same weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VIEWS: dict[str, type[RecordView]] = {
 }
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
-# The model and the fixture of its tokenizer for a row, by the first notebook that the row names.
+# Kind of model and fixture of its tokenizer, by the first notebook that a row names.
 NOTEBOOKS = {
     "gpt2": ("gpt2", "byte_tokenizer"),
     "bert": ("bert", "word_tokenizer"),
@@ -55,9 +55,9 @@ TEXTS = {
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: BertViz's function, its arguments, and the code of both columns.
+    """Row of a table: a function of BertViz, some of its arguments, and code for both libraries.
 
-    For a cell of a notebook the function is empty, and the arguments are notebooks.
+    In the table of notebook cells, `function` is empty and `arguments` has names of notebooks.
     """
 
     function: str
@@ -84,7 +84,7 @@ def code_of(cell: str) -> str:
 
 
 def first_cells() -> list[str]:
-    """Return the first cells of the notebooks: BertViz's and attnviz's."""
+    """Return the code of the first cell of BertViz's notebooks, and of its replacement."""
     document = DOCUMENT.read_text(encoding="utf-8")
     table = re.search(r"\| BertViz \| attnviz \|\n.+\n((?:\|.+\n)+)", document)
     assert table is not None
@@ -101,10 +101,10 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
-    """Variables of the code in the tables about weights: attention, tokens, ..."""
+    """Variables of the code for `head_view` and `model_view`: attention weights and tokens."""
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
-        # Other implementations return no weights, so BertViz could draw nothing.
+        # Other implementations return no weights for BertViz.
         model.set_attn_implementation("eager")
     inputs = byte_tokenizer(TEXTS["text"], return_tensors="pt")
     target = byte_tokenizer("the dog", return_tensors="pt").input_ids
@@ -125,7 +125,7 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
-    """A checkpoint in BertViz's own class of 2019 and in transformers'."""
+    """Variables for `neuron_view`: a checkpoint in BertViz's own class and in transformers'."""
     model, tokenizer = trained_bert(checkpoint_folder)
     ours = {
         "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
@@ -138,7 +138,7 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], dict[str, dict[str, Any]]]:
-    """Return a function that returns the variables of both columns, for a function of BertViz."""
+    """Return a function from a name of a BertViz function to the variables of both columns."""
     # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     imported: dict[str, Any] = {}
@@ -195,7 +195,7 @@ def test_both_columns_draw_the_same(
 
 
 def rows_of_notebooks(*, neuron: bool) -> list[Any]:
-    """Return the rows with cells of notebooks, either of the neuron view or of the other views."""
+    """Return the rows for notebook cells with the neuron view, or those for all other cells."""
     return [
         pytest.param(row, id=row.arguments[0])
         for row in rows()
@@ -209,7 +209,7 @@ def test_cells_of_notebooks_draw_the_same(
     row: Row, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     kind, tokenizer = NOTEBOOKS[row.arguments[0]]
-    # BertViz needs equal numbers of layers and heads.
+    # BertViz needs equal numbers of layers and heads in the encoder and the decoder.
     equal = {"encoder_layers": 3, "decoder_attention_heads": 4} if kind == "bart" else {}
     make_model(kind, **equal).save_pretrained(tmp_path)
     namespaces: list[dict[str, Any]] = []
@@ -223,7 +223,7 @@ def test_cells_of_notebooks_draw_the_same(
     for view in ("head_view", "model_view"):
         theirs[view] = functools.partial(theirs[view], html_action="return")
         drawn = parameters_of(run(row.bertviz.replace("head_view", view), theirs).data)
-        # A cell of attnviz may use variables of BertViz's cell, such as the hidden weights.
+        # The code for attnviz may use variables of the code for BertViz.
         view_shown = run(row.attnviz.replace("head_view", view), theirs | ours)
         assert isinstance(view_shown, VIEWS[view])
         compare_attention(drawn, view_shown)
@@ -235,7 +235,7 @@ def parameters_of(html: str) -> dict[str, Any]:
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view has one entry for all tokens, and more for the parts of a pair of texts.
+        # The neuron view has an entry "all", and more entries for single texts of a pair.
         parameters["attention"] = [{"name": "All", **parameters["attention"]["all"]}]
     return dict(parameters)
 
@@ -254,7 +254,7 @@ def compare_settings(drawn: Mapping[str, Any], view: RecordView) -> None:
 
 def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
     """Compare the texts and weights of BertViz's page with those of a view."""
-    # BertViz also stores the parts of a pair of texts, such as "Sentence A -> Sentence B".
+    # For a pair, BertViz also stores weights between texts, such as "Sentence A -> Sentence B".
     entries = [entry for entry in drawn["attention"] if "->" not in str(entry["name"])]
     assert {STACKS.get(str(entry["name"]), "self") for entry in entries} == set(view.record.stacks)
     for entry in entries:

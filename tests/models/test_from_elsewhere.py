@@ -1,7 +1,6 @@
 """docs/from-elsewhere.md: every block of code runs and returns the weights of the other library.
 
-TransformerLens needs hundreds of megabytes, so a substitute with the same layouts is used. timm
-is installed without torchvision, which its models do not need.
+A small class replaces TransformerLens, which needs hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ FIRST = "Attention from other libraries"
 
 
 def blocks_of(section: str) -> list[str]:
-    """Return the blocks of code of a section."""
+    """Return the blocks of Python code in a section of the page."""
     parts = re.split(r"^#+ (.+)$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     return re.findall(r"```python\n(.+?)```", sections[section], re.DOTALL)
@@ -76,7 +75,7 @@ def test_the_code_for_weights_and_signed_numbers_returns_them(
 
 
 def rows_of_axes() -> list[tuple[str, str]]:
-    """Return the axes and the code of each row in the table of the page."""
+    """Return the text of the axes and the code of each row in the page's table of axes."""
     text = DOCUMENT.read_text(encoding="utf-8")
     return re.findall(r"^\| (\(.+?\).*?) \| `(.+?)` \|$", text, re.MULTILINE)
 
@@ -112,7 +111,7 @@ def test_the_code_for_queries_and_keys_computes_their_weights() -> None:
 
 
 class LensCache(dict[str, torch.Tensor]):
-    """Activations by name, or by a short name and a layer."""
+    """Activations, indexed by a full name or by a tuple of a short name and a layer."""
 
     def __getitem__(self, name: Any) -> torch.Tensor:
         if isinstance(name, tuple):
@@ -121,7 +120,7 @@ class LensCache(dict[str, torch.Tensor]):
 
 
 class Lens:
-    """The parts of a TransformerLens model that the page uses, with the documented layouts."""
+    """Substitute for a TransformerLens model, with the attributes that the page uses."""
 
     def __init__(self, tokens: list[str], *, rotary: bool) -> None:
         kind = "rotary" if rotary else "standard"
@@ -134,7 +133,7 @@ class Lens:
             logits = torch.einsum("bqhd,bkhd->bhqk", queries, keys) / 8**0.5
             pattern = logits.masked_fill(ahead, -torch.inf).softmax(dim=-1)
             vectors = {"rot_q": queries, "rot_k": keys} if rotary else {"q": queries, "k": keys}
-            # A rotary model also stores vectors before the rotation, which give other weights.
+            # In a rotary model, "q" and "k" precede the rotation and must give other weights.
             stored = {"q": keys, "k": queries.flip(1), "pattern": pattern, **vectors}
             for name, tensor in stored.items():
                 self.cache[f"blocks.{layer}.attn.hook_{name}"] = tensor
@@ -222,7 +221,7 @@ def test_the_code_for_timm_returns_the_models_own_weights(
         for weights, own in zip(record.to_numpy(), expected, strict=True):
             assert own.max() > 0.3
             assert_allclose(weights, own[0], atol=1e-5)
-    # The weights that the page computes are wrong for a model that needs the stored weights.
+    # Weights from queries and keys are wrong for the model that rotates them.
     assert np.allclose(computed.to_numpy()[0], expected[0][0], atol=1e-3) == whole
 
 

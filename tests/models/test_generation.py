@@ -1,4 +1,4 @@
-"""Generated text: rows and predictions are compared with those of the model's own steps."""
+"""Weights and predictions of generated text equal those of the steps of `model.generate`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def llama() -> Any:
 
 
 def with_varied_text(kind: str) -> Any:
-    """Return a model that ends no text early, and that rarely repeats a token."""
-    # transformers makes a cache with as many layers as the encoder, so both get equal numbers.
+    """Return a tiny model that generates no end token and rarely repeats a token."""
+    # transformers makes a cache with as many layers as the encoder, so T5's gets the decoder's 3.
     model = make_model(kind, **({"num_layers": 3} if kind == "t5" else {}))
     model.generation_config.update(
         eos_token_id=None, forced_eos_token_id=None, repetition_penalty=9.0
@@ -49,7 +49,7 @@ def test_rows_of_a_decoder_are_those_of_its_steps(kind: str, implementation: str
     for layer in range(stack.num_layers):
         expected = stitched(own.attentions, layer, 19, None)
         weights = stack.weights(layer=layer)
-        # The record also has a row for the last token, which makes no prediction.
+        # Only the record has a row for the last token, which no step reads.
         assert np.abs(weights[:, :19, :19] - expected).max() < 1e-4
         assert expected.max(axis=-1).mean() > 0.2
         assert not weights[:, :19, 19].any()
@@ -203,7 +203,7 @@ def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
 def test_steps_that_differ_from_the_forward_give_a_note(
     llama: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Some models treat a prompt differently while they generate.
+    # The logits of a generation step are twice those of a forward over the whole text.
     plain = llama.lm_head.forward
 
     def hotter(hidden: torch.Tensor) -> torch.Tensor:

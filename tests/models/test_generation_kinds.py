@@ -67,10 +67,7 @@ def gemma3() -> Any:
 def test_a_mask_that_depends_on_the_implementation_is_noted(
     implementation: str, *, both_ways: bool
 ) -> None:
-    """If queries attend to later keys, eager attention and sdpa need different masks.
-
-    transformers makes the right mask only with ``token_type_ids``.
-    """
+    """If queries attend to later keys, transformers needs ``token_type_ids`` for equal masks."""
     model = gemma3()
     model.config.text_config.use_bidirectional_attention = both_ways
     model.set_attn_implementation(implementation)
@@ -122,7 +119,7 @@ def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
         begin_suppress_tokens=None,
     )
     model = sharpened(transformers.WhisperForConditionalGeneration(config))
-    # With a temperature Whisper's own `generate` samples. `generate=6` must not.
+    # Because of the temperature, Whisper's own `generate` samples. `extract` must not.
     model.generation_config.temperature = 1.0
     sound = torch.randn(1, 16, 100)
     whole = {"input_features": sound, "force_unique_generate_call": True}

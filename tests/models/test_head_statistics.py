@@ -1,4 +1,4 @@
-"""Statistics of heads over texts find the known heads and include every text."""
+"""Scores and roles of heads from `head_statistics`, its checkpoints, and its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from train_demos.sentences import antecedent_sentence, repeated_halves
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:
-    """Return `count` repeated series of random words, and `count` sentences for the demo model."""
+    """Return `count` texts of random words that occur twice, and `count` held-out sentences."""
     generator = np.random.default_rng(5)
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
     rows = repeated_halves(generator, words, rows=count, length=15)
@@ -70,7 +70,7 @@ def test_scores_are_those_of_the_models_own_weights(
 
 
 def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
-    """The share of heads with a role stays below the significance level."""
+    """By chance, at most 5 % of the heads get a role: the significance level of roles."""
     _, tokenizer = decoder
     texts = decoder_texts(tokenizer, 8)
     with_role = heads = 0
@@ -161,7 +161,7 @@ def test_an_interrupted_run_continues_with_its_checkpoint(
     result = head_statistics(model, TEXTS, resume=True, **options)
     whole = head_statistics(model, TEXTS, tokenizer=tokenizer, progress=False)
     assert_same_means(result, whole)
-    # A complete result is not computed again.
+    # Resuming a complete run adds no text.
     assert head_statistics(model, TEXTS, resume=True, **options).texts == 12
 
 

@@ -1,4 +1,4 @@
-"""An interrupt at any line of an extraction leaves all state as it was."""
+"""An interrupt during an extraction leaves the state of models, torch and files as it was."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torch import nn
 
 from models.interrupts import Subject, faults_at, positions, spool_faults, state_of, subjects
 
-# Modules that change state and restore it.
+# Source files that change and restore state. The interrupted lines are theirs.
 CHANGING = (
     *("cleanup.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
     *("generate.py", "corpus/reading.py", "extraction/__init__.py"),
@@ -34,7 +34,7 @@ def extractions() -> dict[str, Subject]:
 
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[[], Path]:
-    """Return a function that makes an empty folder."""
+    """Return a function that makes a new empty folder at each call."""
     return lambda: Path(tempfile.mkdtemp(dir=tmp_path))
 
 
@@ -44,7 +44,7 @@ def make_folder(tmp_path: Path) -> Callable[[], Path]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, extractions: dict[str, Subject], make_folder: Callable[[], Path]
 ) -> None:
-    """Each case interrupts six random lines, and the last six lines of the restoration."""
+    """Each case interrupts six random lines, and the last six lines that run in cleanup.py."""
     subject = extractions[kind]
     lines = positions(subject, make_folder(), CHANGING)
     assert len(lines) > 100
@@ -96,7 +96,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
 def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """The generator of torch would push the mode again when it is closed after the interrupt."""
+    """torch would push the mode again when its generator is closed after the interrupt."""
     subject, caught = extractions["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:
@@ -129,7 +129,7 @@ class StoppedError(Exception):
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Time limits may work like this in threads other than the main one, which get no signals."""
+    """An example is a time limit in a thread, because only the main thread gets signals."""
     subject = extractions["spooled"]
     results: list[object] = []
 

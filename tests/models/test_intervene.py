@@ -1,4 +1,4 @@
-"""Changed attention of a running model, compared with independent ways to make the same change."""
+"""Effects of changed attention, compared with the same changes made without attnviz."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 #: Ids of two texts over which the mean of a head's output is taken.
 OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
-#: Models without a selectable attention function.
+#: Models whose attention function transformers cannot replace.
 TRACED = ("bloom", "deberta-v2", "openai-gpt")
 #: Path of the output projection of layer 1, and the name of the stack to change.
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
@@ -70,7 +70,7 @@ def test_ablating_a_head_equals_zeros_in_its_slice_of_the_projection(
     own = av.extract(model, inputs_of(kind))
     num_heads = own.stack(stack).attention(LAYER).num_heads
     with torch.no_grad():
-        # In GPT and GPT-2, the inputs of a projection are the rows of its weights.
+        # GPT and GPT-2 store projections as (inputs, outputs), nn.Linear as (outputs, inputs).
         rows = projection.weight if "gpt" in kind and kind != "gpt_oss" else projection.weight.T
         width = len(rows) // num_heads
         rows[HEAD * width : (HEAD + 1) * width] = 0
@@ -103,7 +103,6 @@ def test_a_knockout_equals_a_mask_of_four_axes(kind: str, implementation: str) -
     assert record.effect.after == pytest.approx(expected, abs=1e-6)
     assert abs(record.effect.change) > 1e-4
     assert record.effect.noise < 1e-6
-    # The record has the weights of the changed run in every layer.
     masked = av.extract(model, {"input_ids": IDS, "attention_mask": mask})
     for layer in (0, 1, 2):
         ours, theirs = (item.stack().weights(layer=layer) for item in (record, masked))
@@ -127,9 +126,9 @@ def test_hiding_a_token_equals_masking_it(kind: str) -> None:
     assert weights[:, 3, 3].any()
 
 
-#: Random weights with which queries also attend to later keys.
+#: Random weights, (queries, keys), that are not causal.
 OTHER = torch.rand(9, 9, generator=torch.Generator().manual_seed(1)).softmax(dim=-1)
-#: Weights of the changed head after each change, computed from its own weights.
+#: Each change, and a function from the head's own weights to the expected changed weights.
 EDITS: dict[str, tuple[Change, Callable[[torch.Tensor], torch.Tensor]]] = {
     "cut": (
         av.Knockout(8, [5, 6, 7, 8], layers=0, heads=HEAD, renormalize=False),
@@ -176,14 +175,14 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
     own = av.extract(model, inputs).stack().weights(layer=0, head=HEAD)
     cut = av.intervene(model, inputs, av.Knockout(8, [2, 6], layers=0, heads=HEAD), answer=(7, 8))
     expected = own.copy()
-    # A sink of gpt-oss takes its share of the remaining weight, too.
+    # In gpt-oss, the total of 1 includes the weight of the sink.
     expected[8] /= 1 - own[8, [2, 6]].sum()
     expected[8, [2, 6]] = 0
     off = 1e-5 if kind in TRACED else 1e-6
     assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < off
     assert cut.effect.change != 0
     if kind in TRACED:
-        # Models without a sink: the same weights, set by the caller, have the same effect.
+        # Without a sink, a caller that sets the same weights gets the same effect.
         same = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
         effect = av.intervene(model, inputs, same, answer=(7, 8)).effect
         assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
@@ -203,8 +202,8 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
     # The answer of a base model without logits is measured on its hidden states.
     pair = None if kind == "albert" else (7, 8)
     effects = av.head_effects(model, inputs_of(kind), answer=pair, stack=stack)
-    # A logit is a sum of 48 products of size 1, with an error of up to 48 roundings. The hidden
-    # states have the same error, and an effect is the difference of two logits.
+    # An effect is a difference between two differences of logits, so it has the errors of four
+    # logits. A logit is a sum of 48 products of about 1, with one rounding of `UNIT` each.
     off = 4 * 48 * UNIT
     assert effects.noise < off
     record = av.extract(model, inputs_of(kind)).stack(stack)
@@ -268,15 +267,15 @@ def test_invalid_changes_are_refused(
 
 
 def test_effects_of_heads_run_no_earlier_layer_again() -> None:
-    """BLOOM runs the heads of a layer as copies in one batch, without the earlier layers."""
+    """All heads of a layer are ablated in one batch, which starts at this layer."""
     model = make_model("bloom")
     runs: Counter[int] = Counter()
     for number, block in enumerate(model.transformer.h):
         dense = block.self_attention.dense
         dense.register_forward_hook(lambda *_, number=number: runs.update([number]))
     av.head_effects(model, {"input_ids": IDS}, answer=(7, 8))
-    # Both layers run twice unchanged and once with the heads of the first layer. The last layer
-    # also runs with its own heads, and before that once to check whether it can run alone.
+    # Both layers run twice unchanged, and once with the heads of layer 0 ablated. Layer 1 also
+    # runs once to check whether it can run alone, and once with its own heads ablated.
     assert (runs[0], runs[1]) == (3, 5)
     assert not any("forward" in module.__dict__ for module in model.modules())
 
@@ -304,7 +303,7 @@ def test_a_head_is_set_to_its_mean_over_other_texts(kind: str) -> None:
     change = av.Ablate(LAYER, HEAD, stack=stack, mean_of=OTHERS)
     record = av.intervene(model, inputs_of(kind), change, answer=(7, 8))
 
-    # The reference edits the head's part of the input of the projection.
+    # The reference edits the head's slice in the input of the output projection.
     mine = slice(HEAD * 12, (HEAD + 1) * 12)
     outputs: list[torch.Tensor] = []
 
@@ -346,7 +345,6 @@ def test_notes_name_the_changes() -> None:
     assert "Cut before the softmax: “#61” (8) does not read “#17” (1), “#42” (2)" in notes
     assert "The output is set to 0 in layer 2, all heads." in notes
     assert record.changes == tuple(changes)
-    # The divergence of two different distributions is positive.
     assert record.effect.divergence is not None
     assert record.effect.divergence > 0
 

@@ -1,4 +1,4 @@
-"""Each function that measures an answer refuses bad input with an error that names the problem."""
+"""Bad input of `intervene`, `attribute` and the other functions that measure an answer."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def attributed(model: Any, inputs: Any, method: Any = "gradient", **options: Any
 
 
 def predicted(model: Any, way: str) -> dict[str, Any]:
-    """Return options with an answer that begins with the most likely token."""
+    """Return options with the answer (most likely token, 8), or none if `way` has other answers."""
     if way not in WITH_TOKENS:
         return {}
     with torch.no_grad():
@@ -51,7 +51,7 @@ WAYS: dict[str, Callable[..., Any]] = {
         av.permutation_effect(*args, layer=1, head=0, query=8, **options).values
     ),
 }
-#: Ways that accept tokens as the answer. `permutation_effect` accepts only functions.
+#: Names in `WAYS` that accept tokens as the answer. `permutation_effect` accepts only functions.
 WITH_TOKENS = [way for way in WAYS if way != "permutation_effect"]
 
 
@@ -128,7 +128,7 @@ def test_gradients_of_quantised_modules_are_refused() -> None:
     for method in ("gradient", "knockout gradient", "integrated gradients", "relevance"):
         with pytest.raises(NotImplementedError, match=r"gradients do not pass .* \(Linear\)"):
             attributed(quantised, {"input_ids": IDS}, method, answer=answer)
-    # An edit needs no gradients.
+    # `intervene` needs no gradients.
     effect = av.intervene(quantised, {"input_ids": IDS}, CUT, answer=answer).effect
     assert np.isfinite(effect.after)
     assert effect.after != effect.before

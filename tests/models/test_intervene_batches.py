@@ -1,4 +1,4 @@
-"""Changes of several texts: each result equals that of the text alone."""
+"""`intervene` with several examples: each result equals that of the example alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assert_same(record: Any, alone: Any) -> None:
 def test_each_text_of_a_batch_is_changed_at_its_own_tokens(
     kind: str, side: str, byte_tokenizer: Any
 ) -> None:
-    """The word “the” has another position in each text."""
+    """The changed key “the” has another position in each text."""
     model = make_model(kind)
     changes = [av.Knockout(queries=-1, keys="the", layers=1), av.Ablate(0, 1)]
     options = {"tokenizer": byte_tokenizer}
@@ -122,7 +122,7 @@ def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
 
 
 def test_several_changes_keep_their_order() -> None:
-    """A cut does not change weights that a later change sets."""
+    """Uniform weights skip keys cut before the softmax, and replace weights cut after it."""
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])
     cut = av.Knockout(4, 1, layers=0, heads=0)
@@ -141,7 +141,7 @@ def test_several_changes_keep_their_order() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
-    """Both models count positions from the first padding token."""
+    """By default, both models also count padding tokens as positions."""
     model = make_model(kind)
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
     before, behind = (3, 0) if side == "left" else (0, 3)

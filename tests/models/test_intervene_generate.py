@@ -1,4 +1,4 @@
-"""Text that is generated with changed attention, compared with full forwards without a cache."""
+"""Text generated with changed attention, compared with forwards over the whole text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from models.make_models import make_model
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 COUNT = 6
 CACHES: list[dict[str, Any]] = [{}, {"cache_implementation": "static"}, {"use_cache": False}]
-#: One change of each kind, for tokens of the prompt, two generated tokens, or all tokens.
+#: Changes of every kind: at tokens of the prompt, at generated tokens (10, 12), or at all tokens.
 CHANGES = [
     av.Knockout(keys=[1, 7], layers=0),
     av.HideTokens(5, layers=1),
@@ -33,7 +33,7 @@ CHANGES = [
 def produced(
     model: Any, inputs: Any, changes: Sequence[Change] | Change, **settings: Any
 ) -> tuple[Any, list[torch.Tensor]]:
-    """Generate text with changes. Return the record, and the scores of each step."""
+    """Generate text with changes. Return the record, and the scores of each generated token."""
     rows: list[torch.Tensor] = []
 
     def store(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ def produced(
 
 
 def changed_weights(module: Any, logits: torch.Tensor) -> torch.Tensor:
-    """Return the weights of a whole text after `CHANGES`."""
+    """Return the weights of one layer for a whole text, with `CHANGES` made by hand."""
     number = torch.arange(logits.shape[-1])
     if module.layer_idx == 0:
         logits[..., [1, 7]] = -torch.inf
@@ -87,7 +87,6 @@ def test_each_step_equals_a_forward_without_a_cache_by_hand(
         assert (row - plain).abs().max() > 1e-2
         ids = torch.cat([ids, expected.argmax()[None, None]], dim=1)
     assert list(record.stack().query_tokens.ids) == ids[0].tolist()
-    # The record equals a changed run over the generated text.
     own = av.intervene(model, {"input_ids": ids}, CHANGES)
     for layer in (0, 1, 2):
         ours, theirs = (item.stack().weights(layer=layer) for item in (record, own))
@@ -123,8 +122,8 @@ EACH_STACK = [
 def test_each_step_equals_an_intervention_on_the_text_so_far(
     kind: str, changes: list[Any], cache: dict[str, Any]
 ) -> None:
-    """The models have soft caps, sinks, windows, biases, traced attention, or two stacks."""
-    # transformers makes a cache with as many layers as the encoder.
+    """The models have soft caps, sinks, windows or biases, or are encoder-decoders."""
+    # transformers makes a cache with as many layers as the encoder, so the decoder gets 2, too.
     model = make_model(kind, **({"num_decoder_layers": 2} if kind == "t5" else {}))
     record, rows = produced(model, {"input_ids": IDS}, changes, **cache)
     several = "decoder" in record.stacks
@@ -147,7 +146,7 @@ def test_each_step_equals_an_intervention_on_the_text_so_far(
 
 
 def changes_before(changes: Sequence[Change], count: int) -> list[Change]:
-    """Return the changes without tokens at or after `count`."""
+    """Remove queries at or after `count` from the changes, and changes of such tokens."""
     reduced: list[Change] = []
     for change in changes:
         if isinstance(change, av.Knockout) and change.queries is not None:
@@ -164,7 +163,7 @@ def test_each_beam_is_changed() -> None:
     settings = {"max_new_tokens": COUNT, "do_sample": False, "num_beams": 3}
     record = av.intervene(model, {"input_ids": IDS}, av.Ablate(1, 2), generate=settings)
     with torch.no_grad():
-        # The columns of layer 1, head 2.
+        # Columns 24 to 35 belong to head 2, because each head has 12 components.
         model.model.layers[1].self_attn.o_proj.weight[:, 24:36] = 0
         expected = model.generate(IDS, attention_mask=torch.ones_like(IDS), **settings)
     assert list(record.stack().query_tokens.ids) == expected[0].tolist()

@@ -15,7 +15,7 @@ from models.make_models import make_model
 
 IDS = torch.randint(5, 300, (1, 60), generator=torch.Generator().manual_seed(0))
 RUNS: dict[str, Callable[[Any, Any], Any]] = {
-    # The memory must suffice for the longest of the texts.
+    # The memory must suffice for the longest of several texts.
     "ablating every head": lambda model, inputs: av.head_effects(
         model, [IDS[:, :2], inputs["input_ids"]], progress=False
     ),
@@ -32,7 +32,7 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Return a function that sets the number of free bytes."""
+    """Return a function that sets the number of free bytes that attnviz sees, or None."""
 
     def set_free(count: int | None) -> None:
         monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: count)
@@ -67,7 +67,7 @@ def test_the_outputs_of_only_one_text_are_in_memory() -> None:
         with LiveTensors() as tensors:
             av.head_effects(model, [IDS] * count, progress=False)
         peaks[count] = tensors.peak
-    # The outputs of three layers for 60 tokens are 3 x 60 x 48 float32.
+    # Half of the size of all outputs: 30 texts, 3 layers, 60 tokens, 48 float32 components.
     assert peaks[30] - peaks[1] < 30 * 3 * 60 * 48 * 4 / 2
 
 
@@ -77,7 +77,7 @@ def test_the_memory_of_a_changed_record_is_checked_before_the_model_runs(
     model = make_model("gpt2")
     begun: list[int] = []
     model.register_forward_pre_hook(lambda *_: begun.append(0))
-    # Queries and keys of three layers for 60 tokens: 2 x 60 x 48 float32 each.
+    # One byte less than queries and keys of 3 layers for 60 tokens, with 48 float32 components.
     free(3 * 2 * 60 * 48 * 4 - 1)
     change = av.Knockout(5, 2)
     with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of 3 layers"):
