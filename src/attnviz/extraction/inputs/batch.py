@@ -29,14 +29,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """Length and padding of the tokens that the model, or its decoder, gets for each example.
+    """Length and padding of the rows of ids that a model, or its decoder, gets for the examples.
 
     Attributes
     ----------
     length : int
-        Number of positions of each example, with padding.
+        Number of positions in each row, including padding.
     unpadded : list of (Tensor or None)
-        For each example, the positions that are not padding, int64, or None without padding.
+        For each example, the positions that are not padding, int64. None if no position is padding.
     """
 
     length: int
@@ -50,10 +50,10 @@ class ProducedText:
     Attributes
     ----------
     sequence : str
-        Name of the token sequence that contains the text: ``"input"`` or ``"decoder"``.
+        Name of the token sequence that predicts the text: ``"input"`` or ``"decoder"``.
     first : int
-        Index, not counting padding, of the token that predicts the first token of the text. Each
-        following token predicts one more token of the text.
+        Index, not counting padding, of the token that predicts the first token of the text. The
+        tokens after it predict the following tokens of the text.
     ids : tuple of int
         Vocabulary ids of the text.
     most_probable : tuple of (int, float)
@@ -84,7 +84,8 @@ class Batch:
     notes : list of str
         Notes for the records of all examples.
     produced : list of (ProducedText or None)
-        Text that the model produces for each example. Empty if no text is produced.
+        For each example, the text that the model produces, or None. An empty list means
+        None for all examples.
     processor : object or None
         Processor that computed the pixel values of images, or the features of a sound.
     example_notes : list of list of str
@@ -104,7 +105,7 @@ class Batch:
 def moved_to_model(model: Any, value: Any) -> Any:
     """Move a tensor to the model's device, and a float tensor also to the model's dtype.
 
-    Other values are returned as they are.
+    Values other than tensors are returned unchanged.
     """
     if not isinstance(value, torch.Tensor):
         return value
@@ -116,10 +117,10 @@ def moved_to_model(model: Any, value: Any) -> Any:
 
 
 def split_examples(batch: Batch) -> list[Batch]:
-    """Split a batch into batches of one example, without the padding of the input.
+    """Split a batch into one batch per example, without padding except in the decoder's input.
 
-    Raise ValueError if it is unclear which part of an argument belongs to which example. For
-    example, several images may belong to one example.
+    Raise ValueError if it is unclear which part of a tensor belongs to which example, as for
+    several images with texts.
     """
     ids = batch.arguments.get("input_ids")
     singles = []
@@ -163,8 +164,8 @@ def split_examples(batch: Batch) -> list[Batch]:
     return singles
 
 
-# Arguments with one number per token, by token sequence, and their number for padding. None stands
-# for the id of padding tokens.
+# For each token sequence, the arguments with one number per token, and the number that an argument
+# has for padding. None stands for the id of the padding token.
 _OF_TOKENS = {
     "input": {"input_ids": None, "attention_mask": 0, "token_type_ids": 0},
     "decoder": {"decoder_input_ids": None, "decoder_attention_mask": 0},
@@ -172,12 +173,11 @@ _OF_TOKENS = {
 
 
 def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] | None:
-    """Return the kind of an example. Only examples of the same kind may run in one forward.
+    """Return the kind of the example in `batch`, or None if it must run alone in a forward.
 
-    `batch` is a batch of one example, and `accepted` are the arguments that the model takes. Only
-    texts have a kind: one text, or the texts of an encoder and a decoder. Return None for other
-    examples. They must run alone, because the padding of images, sounds and other arguments could
-    not be removed from the captured attention.
+    Examples of the same kind may share a forward. An example must run alone if it has arguments
+    other than those in `_OF_TOKENS` (such as images), if it has padding, or if `accepted`, the
+    names of the model's arguments, lacks an attention mask.
     """
     if batch.size != 1 or "input" not in batch.sequences:
         return None
@@ -198,10 +198,10 @@ def kind_of_example(batch: Batch, accepted: Collection[str]) -> tuple[str, ...] 
 
 
 def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
-    """Join examples of the same kind into a batch. Texts are padded at the end with id `padding`.
+    """Join batches of one example, all of the same kind (see `kind_of_example`), into one batch.
 
-    Padding at the end does not change the positions of the text. In a causal model, the text does
-    not attend to this padding either.
+    Texts are padded at the end with the id `padding`. Padding at the end does not change the
+    positions of a text. In a causal model, the text does not attend to it either.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}
@@ -240,10 +240,10 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
-    """Convert an argument that a tokenizer or processor returned into a tensor.
+    """Convert the value of a model's argument into a tensor.
 
-    `name` is the name of the argument, for errors. Raise TypeError or ValueError if its value
-    cannot be converted.
+    `name` is the name of the argument, for errors. Raise TypeError or ValueError if `value` cannot
+    be converted.
     """
     if isinstance(value, torch.Tensor):
         return value
@@ -264,8 +264,8 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
     """Return the text that labels force a decoder to produce, or None if all labels are padding.
 
-    `labels` are int64, (labels,). `unpadded` is bool, (labels,), and False for padding. The decoder
-    predicts each label at the position of the label.
+    `labels` are int64, (labels,). `unpadded` is bool, (labels,), and False for padding. The
+    decoder's token i predicts label i.
     """
     ids = tuple(labels[unpadded.to(labels.device)].tolist())
     return ProducedText("decoder", 0, ids) if ids else None
@@ -276,9 +276,9 @@ def unpadded_positions(
 ) -> list[torch.Tensor | None]:
     """Return for each example the positions that are not padding, int64, or None without padding.
 
-    `ids` and `mask` are (examples, tokens), and the mask is 0 for padding. A mask with another
-    number of axes is ignored, because it does not describe padding. `argument` is the name of the
-    mask, for errors. Raise ValueError if the shapes differ, or if an example is all padding.
+    `ids` and `mask` are (examples, tokens), and `mask` is 0 for padding. If `mask` is None or has
+    another number of axes, no position counts as padding. `argument` is the name of the mask, for
+    errors. Raise ValueError if the shapes differ, or if an example is all padding.
     """
     if mask is None or mask.dim() != 2:
         return [None] * ids.shape[0]
@@ -298,9 +298,9 @@ def unpadded_positions(
 
 
 def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
-    """Return for each token of an example whether it belongs to the first (0) or second text (1).
+    """Return the ``token_type_ids`` of the example at `index`, or None if there are none.
 
-    The numbers are the ``token_type_ids``. Return None if `arguments` do not contain them.
+    They are 0 for tokens of the first text, and 1 for tokens of the second text.
     """
     types = arguments.get("token_type_ids")
     return None if types is None else [int(number) for number in types[index]]

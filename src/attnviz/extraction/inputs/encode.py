@@ -87,12 +87,12 @@ class Encoder:
         generating: bool = False,
         num_new_tokens: int = 0,
     ) -> Batch:
-        """Convert an example of `examples_of`, or a batch that is already encoded, into a batch.
+        """Convert an example of `examples_of` into a batch. A tokenizer's output may have several.
 
-        `target` is the text (or the texts) that the model is forced to produce, and
-        `decoder_input_ids` are the inputs of its decoder. Both may be None. If `generating` is
-        True, the model will generate up to `num_new_tokens` tokens, for which a truncated text
-        leaves room.
+        `target` is the text (or a list of one text per example) that the model is forced to
+        produce, and `decoder_input_ids` are the inputs of its decoder. Both may be None.
+        `generating` is whether the model will generate up to `num_new_tokens` tokens. A truncated
+        prompt of a decoder-only model leaves room for them.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         if isinstance(target, str):
@@ -117,10 +117,9 @@ class Encoder:
         return batch
 
     def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
-        """Encode an example according to its type. The input of a decoder is not added.
+        """Encode an example according to its type. `target` and `decoder_input_ids` are not added.
 
-        `expects_answer` is whether the model will answer: a chat then ends with the beginning of an
-        answer.
+        `expects_answer` is whether a chat ends with the generation prompt of its template.
         """
         is_text = isinstance(example, str) or _kind(example) in ("pair", "chat")
         if self._truncation and not (is_text or _is_message(example)):
@@ -171,9 +170,9 @@ class Encoder:
         batch.notes.append(note)
 
     def tokenizer(self, *, required: bool) -> Any:
-        """Return the tokenizer, or None if it is not found.
+        """Return the model's tokenizer, or None if no tokenizer is found.
 
-        If it is `required`, search also on the hub, and raise ValueError if it is not found.
+        If `required` is True, search the hub, too, and raise ValueError instead of returning None.
         """
         scope = "hub" if required else "here"
         if self._tokenizer is None and scope not in self._searched:
@@ -236,7 +235,7 @@ class Encoder:
         )
 
     def _truncated_batch(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
-        """Encode a text with `encode`, and truncate it if requested. Return it as a batch."""
+        """Return a batch of the text that `encode` encodes, truncated if `truncation` was set."""
         tokenizer = self.tokenizer(required=True)
         encoded, note = self._truncation.encode_truncated(
             encode, tokenizer, "inputs", num_new_tokens=num_new_tokens
@@ -246,7 +245,10 @@ class Encoder:
         return batch
 
     def _batch_of_tokenized(self, encoded: Any) -> Batch:
-        """Convert the output of a tokenizer into a batch. Drop arguments unknown to the model."""
+        """Convert the output of a tokenizer into a batch.
+
+        Entries that the model does not take are dropped, except ids and mask.
+        """
         for name in list(encoded):
             if name not in ("input_ids", "attention_mask") and name not in self.accepted:
                 del encoded[name]
@@ -286,8 +288,8 @@ class Encoder:
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
         check_finite(arguments)
         check_length_of_sound(self._model, arguments)
-        # Some models get the patches of all images as one list, with a grid argument. This list has
-        # no axis of examples.
+        # Some models get the patches of all images in one tensor, with the sizes of the images in
+        # another argument. The tensor has no axis of examples.
         in_a_row = grid_of(arguments) is not None
         # Features of a sound with the shape (bins, frames) have no axis of examples, either.
         joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
@@ -328,7 +330,7 @@ class Encoder:
         return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
 
     def _processor(self, of: Literal["of both", "of images", "of sounds"]) -> Any:
-        """Return the processor of a kind (see `find_processor`), or None if none is found."""
+        """Return the model's processor of the kind `of` (see `find_processor`), or None."""
         return find_processor(self._loaded, of)
 
     def _batch_of_processed(self, processed: Processed) -> Batch:
@@ -343,10 +345,10 @@ class Encoder:
     def _add_sequence(
         self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None
     ) -> None:
-        """Add a token sequence (positions without padding) and its tokens to a batch.
+        """Add the token sequence `name` (``"input"`` or ``"decoder"``) and its tokens to a batch.
 
-        `name` is ``"input"`` or ``"decoder"``. `argument` is the name of the caller's argument, for
-        errors. `encodings` are those of a fast tokenizer, one per example, or None.
+        `argument` is the name of the caller's argument with the text, for errors. `encodings` has
+        the result of a fast tokenizer for each example, or is None.
         """
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
@@ -424,9 +426,9 @@ class Encoder:
         )
 
     def _decoder_reads_input(self, batch: Batch) -> bool:
-        """Whether the model passes the encoder's text to its decoder.
+        """Whether the model is to make the decoder's ids of `batch` (see `default_decoder_ids`).
 
-        This is so for encoder-decoder models that do not generate, if no decoder ids are passed.
+        True for a batch with encoder ids only, if the model takes decoder ids but cannot generate.
         """
         return (
             "input_ids" in batch.arguments
@@ -437,9 +439,10 @@ class Encoder:
 
 
 def _is_unused_cache(name: str, value: Any) -> bool:
-    """Whether an argument is a cache of earlier tokens or an encoder output, with the value None.
+    """Whether `value` is None, and `name` an argument for cached tokens or encoder outputs.
 
-    Raise ValueError if it has another value, because it would replace tokens.
+    Raise ValueError if the value of one of these arguments is not None, because the record would
+    lack attention.
     """
     if name not in (*CACHES, "encoder_outputs"):
         return False
@@ -466,8 +469,9 @@ _KINDS = (
 def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     """Return the examples in `inputs`, and whether `inputs` is a list of examples.
 
-    A list of chat messages and a list of ids are one example. Raise ValueError if `inputs` is
-    empty, and TypeError if it contains examples of different kinds or has an invalid type.
+    A list of chat messages and a list of ids are one example. Raise ValueError if `inputs` is None
+    or an empty list. Raise TypeError if a list has entries of different or unknown kinds, or if a
+    tuple is neither a pair of texts nor a text with an image or sound.
     """
     if inputs is None:
         raise ValueError(f"inputs must not be None. Pass {_KINDS}.")

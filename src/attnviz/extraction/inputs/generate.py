@@ -1,8 +1,8 @@
 """Generation of text by a model, after a prompt or in its decoder.
 
-The text is generated as usual. Afterwards the model reads the whole text in one forward, and only
-the attention of this forward is captured. Its rows equal the attention in the steps of the
-generation, because no token attends to later tokens.
+The text is generated without capturing attention. Afterwards the model reads the text in one
+forward, whose attention is captured. Its rows equal the attention during the generation, because
+the attention of a token does not depend on tokens that are generated after it.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ class GenerationSettings:
     method : str
         Description of how tokens are chosen, such as "greedily".
     quiet : bool
-        Whether to suppress warnings about settings. True if `generate` was only a number.
+        Whether to suppress warnings of transformers. True if `generate` was only a number.
     max_length : int or None
-        Maximum total number of tokens, or None if only the number of new tokens is limited.
+        Maximum number of tokens including the initial ones, or None. Used if `max_new_tokens` is
+        None.
     """
 
     options: dict[str, Any]
@@ -83,7 +84,7 @@ class GenerationSettings:
     max_length: int | None = None
 
     def max_tokens(self, before: int) -> int:
-        """Return the maximum number of tokens after a generation from `before` tokens."""
+        """Return the maximum number of tokens, including `before` initial tokens."""
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
         return max(before + 1, self.max_length or 0)
@@ -98,7 +99,7 @@ class Generated:
     ids : Tensor
         Initial and generated ids: (tokens,), int64, on the CPU.
     prefix : int
-        Number of initial ids: those of the prompt, or the first ids of the decoder.
+        Number of initial ids: the ids of the prompt, or those with which the decoder starts.
     most_probable : list of (int, float)
         For each step, the most probable id and its probability. Empty if they are not known for all
         steps, for example in beam search.
@@ -112,9 +113,8 @@ class Generated:
 def read_generation_settings(generate: Any, model: PreTrainedModel) -> GenerationSettings:
     """Convert the argument `generate` into settings.
 
-    Raise TypeError if it has an invalid type. Raise ValueError if it requests less than one token,
-    several answers or a reserved option, if the number of tokens is missing, or if the model cannot
-    generate.
+    Raise TypeError if `generate` has an invalid type. Raise ValueError if a setting is invalid or
+    the number of tokens is missing, or if the model cannot generate.
     """
     options = _options(generate)
     _check_model(model)
@@ -198,14 +198,14 @@ def generate_text(
     model : PreTrainedModel
         The model.
     batch : Batch
-        The example.
+        Batch of one example.
     settings : GenerationSettings
         Settings of the generation.
     progress : bool
-        Whether to show a progress bar after a second.
+        Whether to show a progress bar if the generation takes longer than a second.
     watch : callable, optional
-        Function that changes or observes the model. It is called before the generation, with a
-        `Cleanup` to which it adds the steps that undo the change after the generation.
+        Function that changes or observes the model. It is called before the generation with a
+        `Cleanup`. The functions that it adds to the `Cleanup` are called after the generation.
     on_token : callable, optional
         Function that is called after each token with the text so far. The generation ends if the
         function returns True. The function may run the model. It is not called in beam search.
@@ -215,7 +215,7 @@ def generate_text(
     ValueError
         If the tokens would exceed the model's positions.
     NotImplementedError
-        If the model does not produce a single row of tokens.
+        If the generated tokens cannot be observed, or are not a single text.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -242,7 +242,7 @@ def generate_text(
             options |= _min_length(model, batch, settings)
             _suppress_warnings(undo)
         if watch is not None:
-            # `watch` may observe attention through the dispatcher, which compiled code bypasses.
+            # `watch` may observe attention through PyTorch's dispatcher. Compiled code bypasses it.
             options |= {"disable_compile": True}
             watch(undo)
         criteria.append(watcher)
@@ -253,7 +253,7 @@ def generate_text(
             f"generate: the tokens of {type(model).__name__} cannot be observed during its "
             "generation. Generate the text yourself and pass it as target=."
         )
-    # In beam search `watcher.ids` has several rows, and `sequences` has the best of them.
+    # In beam search, `watcher.ids` has one row per beam, and `sequences` has only the best text.
     ids = watcher.ids[0] if watcher.ids.shape[0] == 1 else sequences[0]
     generated = watcher.generated(ids)
     count = generated.ids.shape[0] - generated.prefix
@@ -268,8 +268,8 @@ def generate_text(
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     """Observer of the tokens and the logits of a generation.
 
-    `before` is the number of initial tokens. If it is None, the initial tokens are all tokens of
-    the first call except the last one.
+    `before` is the number of initial tokens. If it is None, the initial tokens are all tokens in
+    the first call of `__call__` except the last one.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
         self._reads = False
 
     def record_step(self, _module: Any, _inputs: Any, output: Any) -> None:
-        """Record the most probable token of a step, as a hook after the model's forward."""
+        """Record the most probable token of a step. The method is a forward hook of the model."""
         # Ignore runs of the model in other threads and in `on_token`.
         if self._reads or threading.get_ident() != self._thread:
             return
@@ -341,7 +341,7 @@ def _check_positions(
 def _min_length(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings
 ) -> dict[str, int]:
-    """Return options that lower the model's minimum length if it exceeds the maximum length."""
+    """Return a `min_length` of the maximum length if that of the model is larger, else {}."""
     min_length = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
     before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
@@ -350,7 +350,10 @@ def _min_length(
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
-    """Suppress warnings about generation in this thread until the ``with`` block of `undo` ends."""
+    """Suppress transformers' warnings about generation until the ``with`` block of `undo` ends.
+
+    Errors, and warnings in other threads, are not suppressed.
+    """
     current_thread = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:

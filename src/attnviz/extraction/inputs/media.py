@@ -1,4 +1,4 @@
-"""Validation of images and sounds, alone or with a text, and encoding with a model's processor."""
+"""Validation of images and sounds, and encoding by a model's processor, alone or with a text."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def is_image(entry: object) -> bool:
 
 
 def is_media_and_text(entry: object) -> bool:
-    """Whether an object is a pair of a text and an image or a sound, in any order.
+    """Whether an object is a tuple of two entries: a text, and an image or a sound, in any order.
 
-    An image is one of PIL, or an array with two or three axes.
+    An image is a PIL image, or an array with two or three axes.
     """
     if not isinstance(entry, tuple) or len(entry) != 2:
         return False
@@ -63,7 +63,7 @@ def is_sound(entry: object) -> bool:
 
 
 def has_media(messages: Sequence[Any]) -> bool:
-    """Whether any chat message contains an image, a video or a sound."""
+    """Whether any chat message has contents other than text, such as an image or a sound."""
     contents = [message.get("content") for message in messages]
     parts = [part for content in contents if isinstance(content, list) for part in content]
     return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
@@ -71,7 +71,7 @@ def has_media(messages: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class Processed:
-    """Encoded image or sound, alone or with a text.
+    """Encoded images or sounds, alone or with a text.
 
     Attributes
     ----------
@@ -98,9 +98,8 @@ def encode_media(
     """Encode an image or a sound, alone or with a text. Return None for other examples.
 
     `find` returns the processor of a kind (see `find_processor`), or None. `expects_answer` is
-    whether the model will answer: a chat message is then followed by the beginning of an answer.
-    Raise TypeError if the model does not take such an example, and ValueError if the example is
-    empty or no processor is found.
+    whether a chat template adds its generation prompt. Raise TypeError or ValueError if the model
+    does not take the example, if the image or sound is invalid, or if no processor is found.
     """
     capabilities = capabilities_of(model)
     if is_media_and_text(example):
@@ -159,10 +158,10 @@ def _encode_image(
 def _encode_with_text(
     model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, expects_answer: bool
 ) -> Mapping[str, Any]:
-    """Encode a pair of a text and an image or a sound.
+    """Encode a text with an image or a sound.
 
-    If the processor has a chat template, and the text does not contain a token for the image or
-    sound, the pair becomes a chat message.
+    If the processor has a chat template, and the text has no token for the image or sound, both
+    are encoded as one chat message.
     """
     media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
     sound = is_sound(media_input)
@@ -197,9 +196,9 @@ def encode_chat(
 ) -> Mapping[str, Any]:
     """Encode chat messages with images or sounds by the processor's chat template.
 
-    `expects_answer` is whether the model will answer: the chat then ends with the beginning of an
-    answer. Raise TypeError if the model does not take such messages, and ValueError if the
-    processor or its chat template is missing.
+    `expects_answer` is whether the template adds its generation prompt. Raise TypeError if the
+    model does not take both texts and images or sounds, and ValueError if the processor or its
+    chat template is missing.
     """
     capabilities = capabilities_of(model)
     if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
@@ -251,9 +250,9 @@ def checked_image(model: PreTrainedModel, image: Any) -> Any:
     (height, width, colours) or (colours, height, width), with 1, 3 or 4 colours. Its values are
     integers from 0 to 255, or floats from 0 to 1.
 
-    The result is an image of PIL, or an array (height, width, colours) with values from 0 to 255.
-    It has three colours, or its own colours if the model takes images with one colour. Raise
-    TypeError or ValueError if the image is empty or invalid.
+    The result is an image of PIL, or a uint8 array (height, width, colours) from 0 to 255. It has
+    three colours. If the model takes images with one colour, the number of colours is not changed.
+    Raise TypeError or ValueError if the image is empty or invalid.
     """
     one_colour = 1 in config_values(model.config, "num_channels")
     if is_image(image):
@@ -340,7 +339,7 @@ def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) 
         try:
             num_frames = int(frames(torch.tensor(values.shape[1])))
         except AttributeError:
-            # The method reads attributes of the configuration that some encoders do not have.
+            # The method reads attributes that the configurations of some encoders lack.
             return
         if num_frames < 1:
             raise ValueError(

@@ -40,10 +40,10 @@ _GENERATED_TYPE = 1
 def check_target(
     model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
-    """Raise ValueError if the text to produce is passed twice, is missing, or cannot be used.
+    """Raise ValueError if a text to produce is missing, passed twice, or unsuitable for the model.
 
-    `target` and `decoder_input_ids` are None if they were not passed. `generating` is whether the
-    model will generate the text itself.
+    `target` and `decoder_input_ids` are None if the caller did not pass them. `generating` is
+    whether the model will generate the text itself.
     """
     name = type(model).__name__
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -70,8 +70,7 @@ def check_target(
     has_text = generating or labelled or target is not None or decoder_input_ids is not None
     if isinstance(example, Mapping):
         has_text = has_text or "decoder_input_ids" in example
-    # Some decoders take no ids and need no text. They detect objects in images or predict time
-    # series.
+    # Decoders that take no ids need no text, such as those that detect objects in images.
     reads = "decoder_input_ids" in accepted_arguments(model)
     if generates and reads and not has_text:
         raise _missing_target(model)
@@ -91,8 +90,8 @@ class _ReachedError(Exception):
 def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
     """Return the ids that a model passes to its decoder by default.
 
-    Models that classify a text or answer questions about it (such as those of BART) pass the text
-    of the encoder, shifted by one token. Raise ValueError if the model has no default ids.
+    BART models that classify texts or answer questions pass the ids of the encoder, shifted by one
+    token. Raise ValueError if the model has no default ids.
     """
     decoder_ids: list[Any] = []
 
@@ -120,14 +119,15 @@ def _is_causal(model: PreTrainedModel) -> bool:
     ]
     if family_of(model.config).bidirectional_prompt:
         return True
-    # Without the flag (BLOOM, GPT-J), a model that can generate counts as causal.
+    # If no attention module has `is_causal` (BLOOM, GPT-J), a model that can generate is causal.
     return any(flags) if flags else bool(model.can_generate())
 
 
 def target_texts(target: Any, count: int) -> list[str]:
     """Convert the argument `target` into a list of one text for each of `count` examples.
 
-    Raise TypeError or ValueError if it has another type or number of texts, or an empty text.
+    Raise TypeError if `target` is neither a string nor a list of strings, and ValueError if the
+    number of texts is wrong or a text is empty.
     """
     texts = [target] if isinstance(target, str) else target
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
@@ -142,12 +142,12 @@ def target_texts(target: Any, count: int) -> list[str]:
 
 
 def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
-    """Return the decoder's input ids for labels: the labels, shifted by one token to the right.
+    """Return the decoder's input ids for labels: a first id, then all labels except the last.
 
-    Both are (examples, tokens). Labels of -100 are padding. The first id is the start token of the
-    decoder. Raise ValueError if the model does not define this token.
+    Ids and labels are (examples, tokens). Labels of -100 are padding. Raise ValueError if the model
+    does not define the first id.
     """
-    # Models with other first ids (in mBART they depend on the language) have a method for the ids.
+    # Some models have a method for the ids. In mBART, the first id depends on the language.
     prepare: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
     if prepare is not None:
         ids: torch.Tensor = prepare(labels=labels.to(model.device)).cpu()
@@ -194,13 +194,13 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
 
 
 def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
-    """Append ids, (1, tokens), to the prompt in `batch`, which must not have padding.
+    """Append the ids `added`, (1, tokens), to the prompt in `batch`, which must not have padding.
 
-    The appended tokens are the produced text. They belong to the second text (number 1).
+    The appended tokens are the produced text, and count as the second text of a pair.
     """
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
-        # Masks and token types repeat the last value of the prompt for the new tokens.
+        # By default, the new tokens get the prompt's last value, as in masks.
         if isinstance(value, torch.Tensor) and value.shape == ids.shape:
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":
@@ -218,7 +218,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Join two lists of tokens and their grids. Ids and words are kept if both lists have them."""
+    """Join tokens and their grids, but no predictions. Keep ids and words if both have them."""
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
     special, sequence = first.special + second.special, first.sequence + second.sequence
     words = None

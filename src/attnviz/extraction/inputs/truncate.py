@@ -58,10 +58,11 @@ class Truncation:
     ) -> tuple[Any, str | None]:
         """Encode a text and truncate it if it is too long.
 
-        `encode` encodes the text, with additional keyword arguments for the tokenizer. `argument`
-        is the name of the argument with the text. `decoder` is whether the text is for the decoder.
-        `num_new_tokens` is the number of tokens that will be appended. Return the encoded text, and
-        a note on the truncation or None. Raise ValueError if only special tokens would be left.
+        `encode` passes its keyword arguments to the tokenizer. `argument` is the name of the
+        caller's argument with the text. `decoder` is whether the text is for the decoder.
+        `num_new_tokens` is the number of tokens that will be appended to the text. Return the
+        encoded text, and a note if it was truncated, else None. Raise ValueError if only special
+        tokens would be left.
         """
         encoded = encode(verbose=False) if self else encode()
         num_tokens = len(encoded["input_ids"][0])
