@@ -9,7 +9,7 @@ are kept if the texts are added in another sequence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -126,6 +126,10 @@ class EdgeColumns:
                 for column in fields(cls)
             )
         )
+
+    def renumbered(self, by: int) -> Self:
+        """Return the same edges with `by` added to each text index."""
+        return replace(self, text=self.text + by)
 
     def __len__(self) -> int:
         return len(self.order)

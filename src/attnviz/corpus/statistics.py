@@ -11,6 +11,7 @@ whose classes are kinds of tokens such as punctuation. The user can add systems 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -66,6 +67,10 @@ KIND = "kind"
 _FIELD = {name: index for index, name in enumerate(FIELDS)}
 # Maximum number of pairs of margin and level whose roles are cached.
 _MAX_CACHED_ROLES = 4
+_SEVERAL_CORPORA = (
+    "Sum over corpora that were counted separately: the rarest token of a text was found with the "
+    "counts of one corpus."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +93,23 @@ class _State:
     def num_texts(self) -> int:
         return sum(stop - start for start, stop in self.texts)
 
+    def renumbered(self, by: int) -> _State:
+        """Return the same sums with `by` added to each text index."""
+        return replace(
+            self,
+            texts=tuple((start + by, stop + by) for start, stop in self.texts),
+            stacks={name: totals.renumbered(by) for name, totals in self.stacks.items()},
+        )
+
 
 class HeadStatistics:
     """Statistics of every head over many texts: scores, offsets, classes and strongest edges.
 
     Create the statistics with `attnviz.head_statistics`, or add records one by one with `add`. The
     sum (``+``) of two objects is the statistics of the texts of both. Both objects must have the
-    same model and settings, and different texts.
+    same model and settings, and different texts. If their token frequencies differ, they belong to
+    different corpora: the texts of the second are numbered after those of the first, and the
+    rarest token of each text was found with the frequencies of one corpus.
 
     Parameters
     ----------
@@ -347,9 +362,18 @@ class HeadStatistics:
         if not isinstance(other, HeadStatistics):
             return NotImplemented
         self._check_same(other)
-        total = self._with_state(_sum_of_states(self._state, other._state))
+        added, remarks = other._state, [*self.remarks, *other.remarks]
+        frequencies = self._frequencies
+        if frequencies is not other._frequencies and frequencies != other._frequencies:
+            frequencies = dict(Counter(frequencies) + Counter(other._frequencies))
+            if self._state.texts and added.texts:
+                # Both corpora number their texts from 0.
+                added = added.renumbered(self._state.texts[-1][1])
+                remarks.append(_SEVERAL_CORPORA)
+        total = self._with_state(_sum_of_states(self._state, added))
         total.weights = self.weights or other.weights
-        total.remarks = tuple(dict.fromkeys([*self.remarks, *other.remarks]))
+        total._frequencies = frequencies
+        total.remarks = tuple(dict.fromkeys(remarks))
         return total
 
     def _with_state(self, state: _State) -> HeadStatistics:
@@ -373,7 +397,6 @@ class HeadStatistics:
             ("edges", self.edges, other.edges),
             ("seed", self.seed, other.seed),
             ("columns", self._columns, other._columns),
-            ("frequencies", self._frequencies, other._frequencies),
         ):
             if first is not second and first != second:
                 raise ValueError(

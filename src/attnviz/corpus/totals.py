@@ -127,6 +127,11 @@ class Pool:
         candidates += [other.kept] if len(other.kept) else []
         return replace(self, candidates=tuple(candidates))
 
+    def renumbered(self, by: int) -> Pool:
+        """Return a pool of the same edges with `by` added to each text index."""
+        candidates = tuple(edges.renumbered(by) for edges in self.candidates)
+        return replace(self, kept=self.kept.renumbered(by), candidates=candidates)
+
     def settled(self) -> Pool:
         """Return a pool without candidates, which keeps the edges with the largest `order`."""
         if not self.candidates:
@@ -253,6 +258,18 @@ class StackTotals:
             total.settled()
             if num_candidates > max_candidates or len(total.tokens[0]) > 64
             else total
+        )
+
+    def renumbered(self, by: int) -> StackTotals:
+        """Return equal totals with `by` added to each text index."""
+        return replace(
+            self,
+            strongest=self.strongest.renumbered(by),
+            sampled=self.sampled.renumbered(by),
+            tokens=tuple(
+                tuple({text + by: kept for text, kept in part.items()} for part in side)
+                for side in self.tokens
+            ),
         )
 
     def settled(self) -> StackTotals:

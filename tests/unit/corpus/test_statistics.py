@@ -361,6 +361,31 @@ def test_any_order_of_additions_gives_the_same_bytes(
     assert parts[0].save(tmp_path / "tree").read_bytes() == expected
 
 
+def test_statistics_of_separately_counted_corpora_add() -> None:
+    # The weight on "w0" counts in the first corpus, where "w1" is frequent, and vice versa.
+    frequencies: list[dict[int | str, int]] = [{"w0": 1, "w1": 9}, {"w0": 9, "w1": 1}]
+    corpora = [HeadStatistics(edges=3, frequencies=counts) for counts in frequencies]
+    weights = [shares(2, 2, 2, seed=seed) for seed in range(4)]
+    for number, text_weights in enumerate(weights):
+        corpora[number % 2].add(record_of(text_weights, ["w0", "w1"]))
+    total = corpora[0] + corpora[1]
+    rarest = [
+        text_weights[:, :, number % 2].mean(axis=1) for number, text_weights in enumerate(weights)
+    ]
+    assert_allclose(total.stack().mean("rarest token")[0], np.mean(rarest, axis=0), atol=FEW)
+    assert total.texts == 4
+    assert total.text_numbers == ((0, 4),)
+    assert any("corpora that were counted separately" in note for note in total.notes)
+    # The texts of the second corpus follow those of the first.
+    order = [0, 2, 1, 3]
+    for edge in total.stack().strongest(0, 0):
+        expected = weights[order[edge.text]][0, edge.query, edge.key]
+        assert edge.weight == pytest.approx(expected, abs=1e-6)
+    # The sum can be added to parts of the same corpora and to statistics without texts.
+    assert (HeadStatistics(edges=3) + total).notes == total.notes
+    assert total._frequencies == {"w0": 10, "w1": 10}
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
     records = made_texts(100)
