@@ -22,7 +22,7 @@ from readme_renderer.markdown import render
 import attnviz
 
 ROOT = Path(__file__).resolve().parents[2]
-# Megabytes: demo models with checkpoints (4), bundles and code.
+# Limit in megabytes. The demo models take 4, and the rest is bundles and code.
 LARGEST_WHEEL = 6.0
 
 pytestmark = pytest.mark.timeout(900)
@@ -82,7 +82,7 @@ def test_the_wheel_contains_only_the_necessary_files(wheel: Path) -> None:
         assert any(f"/{demo}/" in file and file.endswith(".safetensors") for file in files), demo
     with zipfile.ZipFile(wheel) as archive:
         assert "attnviz/py.typed" in archive.namelist()
-        # Everybody may read the installed files.
+        # All users may read the installed files.
         assert all((info.external_attr >> 16) & 0o004 for info in archive.infolist())
     assert metadata_of(wheel)["License-Expression"] == "Apache-2.0"
     top = {PurePosixPath(file).parts[0] for file in files}
@@ -99,7 +99,7 @@ def test_the_package_index_shows_the_readme_with_its_links_and_pictures(wheel: P
     assert html is not None
     targets = re.findall(r'(?:href|src)="([^"]*)"', html)
     written = (ROOT / "README.md").read_text(encoding="utf-8")
-    # All links and pictures of the README, except the dark pictures.
+    # Links of the README to other documents, and its pictures without those of the dark theme.
     links = re.findall(r"\]\((?!#)[^)]*\)|<img src=", written)
     assert len([target for target in targets if not target.startswith("#")]) == len(links)
     assert [target for target in targets if not target.startswith(("https://", "#"))] == []

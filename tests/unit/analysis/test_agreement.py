@@ -1,4 +1,4 @@
-"""Agreement of rankings, and weights that other weights with the same output can replace."""
+"""`kendall_tau` of two rankings, and `movable_weight`: other weights with the same output."""
 
 from __future__ import annotations
 

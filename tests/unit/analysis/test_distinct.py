@@ -1,4 +1,4 @@
-"""The head with the most distinct pattern: planted heads, noise, sums worked out by hand."""
+"""`distinct_head` of stacks with a planted head, of noise, and of short and long texts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noise(layers: int, heads: int, tokens: int, *, causal: bool, seed: int) -> N
 
 
 def before(share: float, tokens: int = N) -> NDArray[np.float64]:
-    """Return a causal head that gives `share` to the previous token and the rest evenly."""
+    """Return causal weights: `share` on the previous token, the rest even over visible keys."""
     even = np.tri(tokens) / np.arange(1, tokens + 1)[:, None]
     planted = (1 - share) * even + share * np.eye(tokens, k=-1)
     planted[0, 0] = 1
@@ -39,7 +39,7 @@ def stack_of(weights: NDArray[np.float64], tokens: list[str] | None = None) -> A
 
 
 def directions(heads: int, tokens: int, dims: int) -> torch.Tensor:
-    """Return random vectors of length 1, so that each is most similar to itself."""
+    """Return random vectors (heads, tokens, dims) of length 1: each is most similar to itself."""
     vectors = torch.randn(heads, tokens, dims, generator=torch.Generator().manual_seed(0))
     return torch.nn.functional.normalize(vectors, dim=-1)
 
@@ -56,7 +56,7 @@ def test_a_planted_head_is_the_distinct_head() -> None:
         "previous token",
         None,
     )
-    # Compare with the function of arrays. Stored weights have no mask, so the baseline is all keys.
+    # Stored weights have no mask, so the baseline is even attention to all N keys.
     assert distinct.score == pytest.approx(patterns.previous_token(weights[2, 3]), abs=1e-6)
     assert distinct.score == head_scores(stack, "previous token")[2][3]
     assert distinct.baseline == pytest.approx(1 / N, abs=1e-6)
@@ -65,8 +65,7 @@ def test_a_planted_head_is_the_distinct_head() -> None:
 def test_layers_are_compared_with_even_attention_under_their_own_mask() -> None:
     keys = 3 * directions(1, N, 8)
     queries = keys.roll(1, dims=1)
-    # In the second layer each query sees two keys, so even attention already gives half to the
-    # previous one.
+    # In layer 1 each query sees two keys, so even attention gives 1 / 2 to the previous token.
     record = AttentionRecord.from_qk(
         [queries] * 3,
         [keys] * 3,
@@ -98,7 +97,7 @@ def test_attention_to_the_first_token_is_not_distinct() -> None:
 
 
 def test_a_pattern_that_few_queries_can_show_is_not_distinct() -> None:
-    # One of twelve tokens occurs twice, and one head attends to its first occurrence.
+    # Token 9 repeats token 2, and query 9 of head 1 attends to token 2.
     weights = noise(1, 2, N, causal=True, seed=1)
     weights[0, 1, 9] = np.eye(N)[2]
     tokens = words(N)
@@ -129,5 +128,5 @@ def test_a_long_text_is_estimated_as_views_score_it_unless_it_would_take_long() 
     assert distinct is not None
     assert (distinct.pattern, distinct.num_queries) == ("previous token", 64)
     assert distinct.score == head_scores(one_head, "previous token", max_queries=64)[0][0]
-    # 64 heads x 64 queries x 5,000 keys are more than 2**24 weights.
+    # 64 heads x 64 queries x 5,000 keys exceed the limit of 2**24 weights.
     assert distinct_head(AttentionRecord.from_qk([queries], [keys])) is None

@@ -1,4 +1,4 @@
-"""Scores of all heads of a stack: planted heads, matrices by hand, the functions of arrays."""
+"""Scores of all heads of a stack, compared with `patterns` of arrays and with formulas."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_scores_equal_the_functions_of_arrays(
         distance <= (size if after is None else after)
     )
     with pytest.MonkeyPatch.context() as patch:
-        # Compute in blocks of any number of rows.
+        # A small limit splits the rows into blocks.
         patch.setattr(heads, "_MAX_ENTRIES", entries)
         together = all_head_scores(stack)
         assert tuple(together) == patterns_of(stack)

@@ -1,4 +1,4 @@
-"""Head patterns on matrices worked out by hand, and their bounds on any matrix."""
+"""Scores of head patterns for matrices that were computed by hand, and errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.analysis import patterns
 from unit.records import given_record
 
-# A causal matrix for the tokens a b a b, with sums that are easy to do by hand.
+# Causal weights of the tokens a b a b.
 CAUSAL = np.array(
     [
         [1.0, 0.0, 0.0, 0.0],
@@ -22,7 +22,7 @@ CAUSAL = np.array(
 )
 FULL = np.array([[0.2, 0.8, 0.0], [0.1, 0.3, 0.6], [0.5, 0.25, 0.25]])
 ABAB = ["a", "b", "a", "b"]
-# Chooses the keys 1 and 2.
+# Selects the keys 1 and 2.
 MIDDLE = np.array([False, True, True, False])
 
 
@@ -45,7 +45,7 @@ REPEATED[3, 1], REPEATED[4, 2], REPEATED[5, 3] = 0.9, 0.6, 0.3
         (patterns.same_token(CAUSAL, ABAB), (0.1 + 0.3) / 2),
         (patterns.same_token(CAUSAL, [7, 9, 7, 9]), (0.1 + 0.3) / 2),
         (patterns.same_token(CAUSAL, ["a", "b", "c", "d"]), np.nan),
-        # The tokens end in a zero byte, which numpy removes from its strings.
+        # "a" and "a\0" differ, although an array of strings would drop the zero byte.
         (patterns.same_token(FULL, ["a", "a\0", "b"]), np.nan),
         # Query 2 ("a") attends to the token after the "a" at 0: key 1. Query 3 ("b"): key 2.
         (patterns.induction(CAUSAL, ABAB), (0.7 + 0.6) / 2),

@@ -13,7 +13,7 @@ import attnviz as av
 from attnviz.extraction.options import ExtractOptions, RecordOptions
 from attnviz.views.show import ShowFunction
 
-# Parameters that are not options of an extraction. In a corpus each text has its own target.
+# Parameters of `extract` and of views that are not in `ExtractOptions`.
 OWN = {"model", "inputs", "target"}
 SHOW: list[Callable[..., Any]] = [
     av.show_head_view,
@@ -41,7 +41,7 @@ def test_extract_takes_its_options() -> None:
 @pytest.mark.parametrize("function", SHOW)
 def test_views_take_the_same_options(function: Callable[..., Any]) -> None:
     options, view_options = options_of(av.extract), options_of(function)
-    # A view shows one complete record, or has its own progress bar.
+    # Views do not take these two options.
     for name in set(ExtractOptions.__annotations__) - {"decoder_input_ids", "progress"}:
         assert view_options[name].default == options[name].default, name
     view = getattr(av, str(inspect.signature(function).return_annotation))

@@ -34,7 +34,7 @@ MB = 1_000_000
 
 
 def sharp(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
-    """Return weights with a sink and a neighbourhood, as in language models."""
+    """Return a record of causal weights that favour key 0 and near keys, as language models do."""
     distance = torch.arange(tokens) - torch.arange(tokens)[:, None]
     logits = 2 * vectors(layers, heads, tokens, tokens) - distance.abs() / 8
     logits[..., 0] += 4
@@ -101,7 +101,7 @@ def test_the_fewest_keys_that_cover_enough() -> None:
     view = HeadView(sharp(4, 6, 256))
     everything = view.to_html()
     assert data_of(everything)["embedded"]["form"] == "all"
-    # All weights would fit, but the page stores only the keys that cover enough.
+    # All weights exceed `room` slightly. The page then has the fewest keys that cover 95 %.
     room = len(everything.encode()) / MB - 0.01
     page = view.to_html(max_mb=room)
     embedded = data_of(page)["embedded"]
@@ -131,7 +131,7 @@ def test_a_small_page_stores_as_many_keys_as_fit() -> None:
 def test_queries_and_keys_are_stored_if_they_are_smaller() -> None:
     data = data_of(HeadView(of_vectors(2, 6, 512, 2)).to_html(max_mb=0.3))
     assert data["blocks"] == []
-    # All vectors take less than 4 MB and are embedded without rounding.
+    # Vectors that take less than 4 MB are embedded without rounding.
     report = {name: data["embedded"][name] for name in ("form", "covered", "error")}
     assert report == {"form": "vectors", "covered": 1.0, "error": 0.0}
     assert [len(data["vectors"]["layers"]), len(data["maps"])] == [2, 2]

@@ -1,4 +1,4 @@
-"""Computations for a page: no large result is discarded, and all work has a progress bar."""
+"""Computations for a page: how many weights are computed and how many keys are kept."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from unit.records import vectors, words
 
 
 def record_of(weights: torch.Tensor) -> av.AttentionRecord:
-    """Normalize `weights` (layers, heads, tokens, tokens) and return their record."""
+    """Normalize `weights` (layers, heads, tokens, tokens) and return a record of them."""
     weights = weights / weights.sum(dim=-1, keepdim=True)
     return av.AttentionRecord.from_weights(list(weights), words(weights.shape[-1]))
 
@@ -78,8 +78,7 @@ def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
         row = np.repeat(np.arange(len(rows.counts)), rows.counts)
         stored = np.zeros((len(rows.counts), weights.shape[-1]), np.bool_)
         stored[row, rows.keys] = True
-        # Beside the two strongest keys of each row, every key is stored whose weight exceeds the
-        # omitted ones.
+        # Apart from the two strongest keys of each row, stored weights exceed all omitted ones.
         flat = weights.reshape(stored.shape)
         second = np.sort(flat, axis=1)[:, -2]
         weakest = min(flat[stored & (flat < second[:, None])], default=np.inf)
@@ -88,21 +87,18 @@ def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
 
 def test_a_sweep_of_equal_weights_keeps_the_fewest() -> None:
     cut, max_keys = swept(record_of(torch.ones(1, 2, 1500, 1500)), 100_000, 50_000)
-    # No weight is larger than another, so each row has two keys or all.
+    # All weights are equal, so each row keeps the minimum of two keys.
     assert cut.covered == pytest.approx(2 / 1500, rel=1e-6)
     assert max_keys <= 1.5 * 50_000 / 0.8
 
 
 def long() -> av.AttentionRecord:
-    """Return a record whose pages store only the strongest keys.
-
-    The number of keys is estimated from a sample.
-    """
+    """Return a record of 1,100 tokens, whose pages store only the strongest keys."""
     return long_record(1100, layers=2, heads=3, key_heads=3)
 
 
 class Counted:
-    """Counter of computed weights."""
+    """Counter of computed weights, which raises KeyboardInterrupt after `fail_after` weights."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.weights, self.fail_after = 0, math.inf
@@ -125,7 +121,7 @@ def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> 
     computed = Counted(monkeypatch)
     page = HeadView(record).to_html(max_mb=0.8)
     first = computed.weights
-    # All pairs that the mask allows, and at most a few masked pairs in each tile.
+    # 6 heads compute all 1100 * 1101 / 2 pairs that the causal mask allows, and some masked pairs.
     assert 6 * 1100 * 1101 / 2 <= first < 6 * 1100 * 1100
     # Three further pages need no weights: the same page, another view's, and a smaller one.
     assert HeadView(record).to_html(max_mb=0.8) == page

@@ -1,4 +1,4 @@
-"""Errors of pages that cannot be made: they come early, and their advice works."""
+"""Errors of pages that are too large: raised before computing, with advice that works."""
 
 from __future__ import annotations
 

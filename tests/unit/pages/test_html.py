@@ -57,7 +57,7 @@ class Page(HTMLParser):
 
     @property
     def policy(self) -> dict[str, str]:
-        """Return the sources that the Content-Security-Policy allows for each kind of content."""
+        """Sources that the Content-Security-Policy allows for each kind of content."""
         [text] = [
             attributes["content"] or ""
             for tag, attributes in self.tags
@@ -97,7 +97,7 @@ def test_the_page_has_only_its_own_tags(make: Any) -> None:
         assert not [name for name in attributes if name.startswith("on")], tag
         assert not {"href", "action"} & set(attributes), tag
         assert (attributes.get("src") or "data:image/png;base64,").startswith("data:image/png;")
-    # "<" cannot start a tag inside the data.
+    # The data has no "<", so no tag can start inside.
     assert "<" not in page.scripts[1]
     assert data_of(page.text)["description"] == describe(record)
     kinds = [attributes.get("type") for tag, attributes in page.tags if tag == "script"]
@@ -125,7 +125,7 @@ def test_only_three_scripts_may_run_and_nothing_may_be_fetched() -> None:
 
 def test_the_page_names_no_address() -> None:
     text = HeadView(given_record()).to_html()
-    # XML namespaces are never fetched.
+    # Addresses at www.w3.org are XML namespaces, which are never fetched.
     assert re.findall(r"(?:https?|wss?)://(?!www\.w3\.org/)[\w.-]+[^\s\"'`)]*", text) == []
     assert "//cdn" not in text
     assert "sourceMappingURL" not in text
@@ -135,7 +135,7 @@ def test_scripts_with_a_hash_are_ascii() -> None:
     folder = Path(attnviz.pages.html.__file__).parent
     scripts = [folder / "note.js", folder / "loader.js", *folder.parent.glob("static/*-page.js")]
     assert len(scripts) >= 10
-    # For years WebKit hashed text in another encoding.
+    # Old versions of WebKit hash other characters in an encoding that is not UTF-8.
     assert [path.name for path in scripts if not path.read_bytes().isascii()] == []
 
 

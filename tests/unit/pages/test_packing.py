@@ -1,4 +1,4 @@
-"""Bytes packed as text: they are unchanged, and the strategy is chosen once for similar data."""
+"""`packed`: data compressed and encoded as base64, with the zlib strategy that suits the data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from attnviz.pages.packing import packed
 
 RANDOM = np.random.default_rng(0)
-# Runs of zeros and noise, like weights, and exact repetitions, like code.
+# `WEIGHTS` is runs of zeros and noise. `CODE` is repetitions of 700 bytes.
 WEIGHTS = np.tril(RANDOM.integers(0, 60, (400, 400), np.uint8)).tobytes()
 CODE = RANDOM.integers(0, 256, 700, np.uint8).tobytes() * 300
 
@@ -21,7 +21,7 @@ def test_nothing_is_lost(data: bytes) -> None:
     assert zlib.decompress(base64.b64decode(packed(data))) == data
 
 
-# The middle of a long text decides the strategy.
+# The middle of long data decides the strategy.
 @pytest.mark.parametrize("data", [WEIGHTS, CODE, WEIGHTS[:80_000] + CODE + WEIGHTS[:80_000]])
 def test_the_better_strategy_is_used(data: bytes) -> None:
     strategy = zlib.Z_RLE if data == WEIGHTS else zlib.Z_DEFAULT_STRATEGY

@@ -19,7 +19,7 @@ from unit.records import vectors, words
 def comparison(
     members: int, layers: int, heads: int, tokens: int, *, causal: bool = False
 ) -> av.Comparison:
-    """Compare models whose queries and keys move from one random model towards another."""
+    """Compare `members` models whose queries and keys move from one random model to another."""
     first, last = 1.5 * vectors(2, 2, layers, heads, tokens, 8)
     records = []
     for fraction in torch.linspace(0, 0.6, members):

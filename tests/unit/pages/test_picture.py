@@ -33,12 +33,12 @@ def record() -> av.AttentionRecord:
 
 def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
     picture = draw_heads_picture(record().stack(), cell=8)
-    # Two heads of 8 x 8 pixels. Each has a frame of one pixel, with four pixels between frames.
+    # Two heads of 8 x 8 pixels. Each has a frame of one pixel, with four pixels around each frame.
     assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
     first, second = picture[5:13, 5:13], picture[5:13, 19:27]
     assert [tuple(first[0, 0]), tuple(first[0, 7])] == [DARKEST, WHITE]
     assert [tuple(second[7, 0]), tuple(second[7, 7])] == [DARKEST, WHITE]
-    # 0.75 is the seventh of nine colours, up to the rounding of the weight to a byte.
+    # Weight 0.75 has the seventh of nine colours, up to the rounding of the weight to a byte.
     assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
 
 
@@ -70,7 +70,7 @@ def pixels_of(still: str) -> NDArray[np.uint8]:
 def test_a_page_has_every_weight_of_a_short_text_as_a_pixel() -> None:
     still = get_still(av.HeadView(record()).to_html())
     pixels = pixels_of(still)
-    # Two maps of 2 x 2 pixels with a line around each.
+    # Two maps of 2 x 2 pixels, with lines of one pixel around and between the maps.
     assert pixels.shape == (4, 7, 3)
     assert [tuple(pixel) for pixel in pixels[1, [1, 2]]] == [DARKEST, WHITE]
     assert [tuple(pixel) for pixel in pixels[2, [4, 5]]] == [DARKEST, WHITE]

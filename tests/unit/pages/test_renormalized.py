@@ -1,4 +1,4 @@
-"""Weights beside a strong sink on pages."""
+"""Weights that are small because a sink has most of the weight: sums, errors and pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIXTURE = Path(__file__).parents[2] / "fixtures" / "renormalized.json"
 
 
 def assert_close(actual: Any, stored: Any) -> None:
-    """Compare JSON values. Numbers may differ by rounding, and bytes by their compression."""
+    """Compare JSON values. Numbers may differ by rounding, and base64 texts by compression."""
     if isinstance(actual, dict):
         assert actual.keys() == stored.keys()
         for key, value in actual.items():
@@ -40,13 +40,13 @@ def assert_close(actual: Any, stored: Any) -> None:
 
 
 def test_the_fixture_of_typescript_is_what_pages_contain() -> None:
-    """If this fails, run `fixtures.make_renormalized` and the tests of js."""
+    """If this test fails, run `fixtures.make_renormalized` and the tests of js."""
     assert_close(cases(), json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"])
 
 
 @pytest.mark.parametrize("sink", [9.0, 12.0])
 def test_the_weight_beside_a_sink_is_summed_and_not_subtracted(sink: float) -> None:
-    # A sink of logit 12 leaves so little of 1 that float32 stores it with at most three digits.
+    # With a sink of logit 12, 1 minus the weight of the sink has three digits in float32.
     stack = record_of(9, [sink], seed=1).stack()
     strongest = run_steps(
         find_strongest_keys(stack, layer=0, heads=[0], rows=slice(0, 9), k=8, leave_out=["first"])

@@ -23,7 +23,7 @@ from attnviz.utils.options import Options
 from unit.records import given_record, vectors, words
 
 SVG = "{http://www.w3.org/2000/svg}"
-# Limit of one view. A notebook can contain a hundred views.
+# Maximum size of the picture that is saved with one view.
 MAX_BYTES = 50_000
 
 
@@ -55,7 +55,7 @@ def test_cells_are_the_weights_and_labels_the_tokens() -> None:
     weights = stack.weights(layer=1)[[2, 0]]
     assert np.array_equal(maps, to_color_levels(weights, float(weights.max()), signed=False))
     labels = [element.text for element in svg.iter(f"{SVG}text")]
-    # Columns have labels on both maps, rows only once.
+    # Keys have labels on both maps, and queries only on the first: three labels per token.
     assert [labels.count(token) for token in words(5)] == [3] * 5
     bold = [element.text for element in svg.iter(f"{SVG}text") if "font-weight" in element.attrib]
     assert bold == ["head 2", "head 0", "t3"]
@@ -154,7 +154,7 @@ def test_a_notebook_stores_what_the_option_says() -> None:
             assert text in data["text/html"]
         if saved:
             assert len(saved[0]["text/html"].encode()) < MAX_BYTES
-        # Each view needs one pass of the model.
+        # Each cell runs the model once.
         (printed,) = [output["text"] for output in cell["outputs"] if "text" in output]
         assert printed == f"{number}\n"
 

@@ -1,4 +1,4 @@
-"""Strongest keys, compared with a fixture made without attnviz and with plain loops."""
+"""Strongest keys of rows on pages, compared with a fixture and with plain loops."""
 
 from __future__ import annotations
 
@@ -57,10 +57,7 @@ def test_the_fixture_is_encoded(case: dict[str, Any]) -> None:
 
 @st.composite
 def attention(draw: st.DrawFn) -> NDArray[np.float32]:
-    """Return weights whose rows sum to one or zero, with a causal mask or without a mask.
-
-    The causal mask allows up to three later keys.
-    """
+    """Draw weights (heads, queries, keys) with rows that sum to 1 or 0, causal or unmasked."""
     heads, rows, columns = (draw(st.integers(1, limit)) for limit in (3, 7, 150))
     generator = np.random.default_rng(draw(st.integers(0, 10_000)))
     weights = generator.random((heads, rows, columns)) ** draw(st.integers(1, 30))
@@ -73,7 +70,7 @@ def attention(draw: st.DrawFn) -> NDArray[np.float32]:
 
 
 def rows_of(numbers: NDArray[np.float32], threshold: float) -> StrongestRows:
-    """Return the strongest keys of all heads. They are signed if a number is below 0."""
+    """Return the strongest keys of all heads, as signed numbers if one is below 0."""
     signed = bool((numbers < 0).any())
     return concatenate_rows([strongest_rows(head, threshold, signed=signed) for head in numbers])
 
@@ -94,7 +91,7 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
     lines = numbers.reshape(-1, numbers.shape[2])
     is_embedded = np.zeros(lines.shape, np.bool_)
     for row, keys in enumerate(np.split(stored.keys, np.cumsum(stored.counts)[:-1])):
-        # Keys of at least the threshold, and the strongest. The first of equal weights comes first.
+        # Keys of at least the threshold, and the `MIN_KEYS` strongest, first keys if equal.
         sizes = np.abs(lines[row])
         order = sorted(range(len(sizes)), key=lambda key: (-sizes[key], key))
         expected = {key for key in order if sizes[key] >= np.float32(threshold * maximum)}
@@ -111,12 +108,12 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
         # All other numbers are decoded as 0.
         assert not dense[~is_embedded].any()
         return
-    # The rest of a row is the sum of the weights that are not embedded, rounded to a byte. It does
-    # not contain rounding errors of embedded weights.
+    # The rest of a row is the sum of the weights that are not embedded, rounded to a byte, without
+    # the rounding errors of embedded weights.
     decoded_rests = np.where(is_embedded, 0, dense).sum(axis=1)
     rests = np.where(is_embedded, 0, lines).sum(axis=1, dtype=np.float64)
     assert_allclose(decoded_rests, rests, atol=0.004 * reloaded.max_rest + 1e-6 * maximum)
-    # Rows keep their sums, up to the last byte of the rest.
+    # Rows keep their sums, up to the rounding of weights and rest.
     error_of_sum = np.abs(dense.sum(axis=1) - lines.sum(axis=1, dtype=np.float64))
     assert error_of_sum.max() <= 0.0125 * maximum
     # Weights before the first nonzero key and after the last are zero.

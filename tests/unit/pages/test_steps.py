@@ -25,13 +25,13 @@ from unit.long_records import long_record
 from unit.page_data import no_page_of_all
 
 TOKENS = 300
-# Work per step, so little that a small record takes many steps.
+# Limit of the work per step, so low that a small record takes many steps.
 MOMENT = 1 << 13
 
 
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit the work of a step, as if the machine were a thousand times slower."""
+    """Lower the limits of the work per step to `MOMENT`."""
     for module, name in (
         (progress, "STEP"),
         (heads, "_MAX_ENTRIES"),
@@ -51,7 +51,7 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def compressed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that grows by the number of bytes whenever zlib compresses a piece."""
+    """Return a list to which the sizes of the pieces that zlib compresses are appended."""
     sizes: list[int] = []
     make_compressor = zlib.compressobj
 
@@ -99,10 +99,10 @@ def test_no_step_computes_much(
     compressed: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Rounding of vectors is measured, and weights need the search for a threshold.
+    # Round queries and keys on pages, so that rounding errors are measured.
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
     view = make(record())
-    # This also compresses the view's code, once for all pages.
+    # This also compresses the code of the view, which is cached for later pages.
     min_mb = len(html.document(view.record.model, view.name, view.state, {})) / 1e6
     total = num_logits = num_bytes = 0
     compressed.clear()
@@ -113,8 +113,8 @@ def test_no_step_computes_much(
         total += sum(logit_blocks)
         logit_blocks.clear()
         compressed.clear()
-    # All steps together compute far more than `MOMENT`. One step may exceed it by a small factor,
-    # for example because a weight needs a second logit for the sum of its row.
+    # All steps together compute far more than `MOMENT`. One step may exceed `MOMENT` a little,
+    # for example because logits are computed twice, for weights and for sums of rows.
     assert total > 40 * MOMENT
     assert num_logits <= 10 * MOMENT
     assert num_bytes <= 4 * MOMENT
@@ -138,7 +138,7 @@ def test_two_pages_at_once_equal_separate_pages(
 
 
 class Kernel:
-    """A kernel's channel that stores the headers of its replies."""
+    """A client that requests pages over a `KernelChannel` and stores the headers of replies."""
 
     def __init__(self, server: RecordServer) -> None:
         self.headers: list[dict[str, Any]] = []
@@ -168,8 +168,7 @@ def test_a_cancelled_page_computes_nothing_and_keeps_nothing(
     shown_record = record()
     server = RecordServer(shown_record, page=HeadView(shown_record)._page_of)
     kernel = Kernel(server)
-    # A second thread would compute the next tile ahead, and complete it after the page is
-    # cancelled.
+    # A second thread would compute a tile ahead, and complete that tile after the cancellation.
     with torch_threads(1):
         for _ in range(200):
             pending = kernel.ask("page")["pending"]

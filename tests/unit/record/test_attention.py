@@ -1,4 +1,4 @@
-"""Attention compared with torch's own, with formulas in float64, and with numbers by hand."""
+"""Attention of one layer, compared with torch and with formulas in float64."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def all_weights(attention: QueryKeyAttention) -> NDArray[np.float32]:
 def weights_of_torch(
     queries: torch.Tensor, keys: torch.Tensor, **options: Any
 ) -> NDArray[np.float32]:
-    """Return torch's weights, which are its output if the values are the unit matrix."""
+    """Return torch's weights: they are the output if the values are the identity matrix."""
     values = torch.eye(keys.shape[1]).expand(len(keys), -1, -1)
     output = scaled_dot_product_attention(queries[None], keys[None], values[None], **options)
     weights: NDArray[np.float32] = output[0].numpy()
@@ -82,7 +82,7 @@ def test_logits_and_normalizers_of_any_rows_and_keys_equal_the_formulas(
     columns = data.draw(ranges(attention.num_keys))
     indices = rows if isinstance(rows, slice) else rows.numpy()
     with pytest.MonkeyPatch.context() as patch:
-        # Compute a few keys at a time.
+        # Small limits split the computation into several blocks.
         patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", data.draw(st.integers(1, 60)))
         patch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 4)
         logits = attention.logits(head, rows, columns)
@@ -123,7 +123,7 @@ def test_blocks_of_any_layer_equal_the_formulas(data: st.DataObject) -> None:
         np.broadcast_to(allowed_of_rows, weights_of_rows.shape), allowed[head, scattered]
     )
     assert_array_equal(attention.has_allowed_key(head, rows), allowed[head, rows].any(axis=1))
-    # Outside the key range nothing is allowed, and nothing has weight.
+    # Keys outside `key_range` are masked and have weight 0.
     outside = np.ones(attention.num_keys, np.bool_)
     outside[attention.key_range(rows)] = False
     assert not allowed[:, rows, outside].any()
@@ -165,7 +165,6 @@ def test_masked_blocks_are_not_computed(
         logit_blocks.clear()
         replace(attention, mask=mask).log_normalizer(0, slice(0, 256))
         assert sum(logit_blocks) <= share * 256 * 256
-        # No block is larger than the limit.
         assert max(logit_blocks) <= 64
 
 

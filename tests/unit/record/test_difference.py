@@ -1,4 +1,4 @@
-"""Differences of two attentions. `test_attention.py` compares their numbers with the formula."""
+"""`DifferenceAttention`: masked rows, causality, merged words, bounds and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks and biases: blocks equal the formulas, and compact forms equal the originals."""
+"""Masks and biases, also in compact forms, compared with dense arrays of all entries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sizes = st.integers(1, 19)
 
 @st.composite
 def blocks(draw: st.DrawFn, queries: int, keys: int) -> tuple[Any, slice]:
-    """Return rows, as a range or a tensor of positions, and a range of keys."""
+    """Draw rows (a slice or a tensor of positions) and a slice of keys."""
     positions = st.lists(st.integers(0, queries - 1), min_size=1, max_size=5).map(torch.tensor)
     return draw(ranges(queries) | positions), draw(ranges(keys))
 
@@ -57,7 +57,7 @@ def test_blocks_of_any_mask_equal_the_formula(data: st.DataObject, queries: int,
     assert not flags[:, rows][:, :, hidden].any()
     if mask.causal and queries == keys and mask.offset <= 0:
         assert not flags.triu(1).any()
-    # The form without windows, and the form that is read from a file, have the same entries.
+    # A round trip through `to_parts`, and the form without windows, keep all entries.
     numbers, tensors = mask.to_parts()
     assert mask.equals(from_parts(numbers, tensors.__getitem__))
     plain = mask.without_windows(queries, keys)
@@ -115,7 +115,7 @@ def test_every_band_is_found(
 
 
 def test_a_causal_mask_over_a_longer_cache_is_a_band() -> None:
-    # 4 queries at positions 0 to 3 of a cache of 9. The empty part of the cache is masked.
+    # 4 queries at positions 0 to 3 of a cache of 9 keys. The empty keys 4 to 8 are masked.
     flags = torch.ones(1, 4, 9).tril().bool()
     mask = compact_mask(flags)
     assert isinstance(mask, BandMask)
@@ -132,7 +132,7 @@ def test_equal_masks_of_heads_take_one_bit_an_entry() -> None:
 
 
 def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The entry is in a block of rows that is neither the first nor the last.
+    # Changes are in the middle one of three blocks of rows, in the last and in the first.
     monkeypatch.setattr(attnviz.record.masks, "_ROWS_PER_BLOCK", 4)
     for query, key in [(5, 2), (5, 9), (11, 0), (0, 11)]:
         flags = torch.ones(1, 12, 12).tril().bool()

@@ -1,7 +1,4 @@
-"""Attention between words: its text, its masks, and a matrix worked out by hand.
-
-`test_attention.py` compares random words with a matrix product.
-"""
+"""Attention between words: text, causality, errors, and a matrix that was computed by hand."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ def test_causal_tokens_make_causal_words() -> None:
 
 
 def test_words_with_different_borders_are_not_causal() -> None:
-    # Word 1 of the queries has the tokens 1 to 5 and sees word 2 of the keys, which begins at 4.
+    # Word 1 of the queries has the tokens 1 to 5 and sees word 2 of the keys, from token 4.
     merged = MergedWeights(causal_stack().attention(3), np.array([0, 1, 6]), np.array([0, 2, 4]))
     assert merged.weights(0, slice(1, 2), slice(2, 3)).item() > 0
     assert not merged.causal

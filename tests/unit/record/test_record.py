@@ -1,4 +1,4 @@
-"""The record: weights, vectors, tables, copies and errors."""
+"""`AttentionRecord` and its stacks: weights, queries, keys, tables, copies and errors."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_record_can_keep_some_layers() -> None:
     }
     assert part.stack().attention(5) is record.stack().attention(5)
     assert (part.model, part.notes) == (record.model, record.notes)
-    # A stack without any of these layers is omitted.
+    # A stack without a selected layer is omitted.
     assert list(record.only([7]).stacks) == ["self"]
 
 
@@ -145,7 +145,7 @@ def test_a_head_becomes_a_table_of_queries_and_keys() -> None:
 
 
 def test_a_table_without_pandas_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Python marks a module that cannot be imported with None.
+    # An import of a module whose entry in `sys.modules` is None fails.
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
         given_record().to_pandas(layer=0, head=0)
@@ -167,7 +167,7 @@ def test_records_can_be_copied_and_pickled(
     for original in (record, load(record.save(tmp_path / "x.safetensors"))):
         copy_of_record = copied(original)
         assert_same(original, copy_of_record)
-        # Queries and keys that share their tokens share them in the copy, and others do not.
+        # Queries and keys share one `Tokens` in the copy if and only if they do in the original.
         for name, stack in copy_of_record.stacks.items():
             shared = record.stacks[name].key_tokens is record.stacks[name].query_tokens
             assert (stack.key_tokens is stack.query_tokens) == shared

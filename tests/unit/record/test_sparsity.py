@@ -1,4 +1,4 @@
-"""Exact zeros of sparse attention, counted as in the formula of sparsemax."""
+"""Counts of exact zeros: those of sparse attention (sparsemax), but not those of masks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_zeros_of_sparse_attention_are_counted(
 ) -> None:
     weights = sparsemax(logits(heads, queries, keys, seed=seed))
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-9)
-    # float32 keeps every weight of the formula that is not 0.
+    # The float32 copy has zeros at the same entries as the float64 weights.
     (counts,) = counts_of(weights)
     offset = keys - queries
     ahead = ~np.tri(queries, keys, offset, dtype=bool)
@@ -65,14 +65,14 @@ def test_zeros_of_sparse_attention_are_counted(
     if any(not np.array_equal(head != 0, weights[0] != 0) for head in weights):
         assert counts == tuple(ZeroCount(zero_count, pairs) for zero_count in zeros)
     else:
-        # Zeros that all heads have may come from a mask, and then do not count.
+        # Zeros at the same pairs in all heads may come from a mask, and then do not count.
         assert all(count.zeros in (0, zeros[0]) for count in counts)
 
 
 def test_a_single_sparse_head_is_counted() -> None:
     weights = np.array([[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]])
     assert counts_of(weights) == [(ZeroCount(4, 9),)]
-    # One key per query is not a mask, although it fits a band and both heads agree.
+    # One key per query is sparse attention, not a mask, also if all heads agree.
     assert counts_of(np.eye(3)[None]) == [(ZeroCount(3, 6),)]
     assert counts_of(np.stack([np.eye(3)[::-1]] * 2)) == [(ZeroCount(6, 9), ZeroCount(6, 9))]
 
@@ -88,7 +88,7 @@ def test_a_stack_is_causal_if_all_its_layers_are() -> None:
 
 
 def masked(allowed: NDArray[np.bool_], heads: int = 3) -> Weights:
-    """Return a softmax under a mask that all heads share."""
+    """Return random softmax weights (heads, queries, keys) with one mask for all heads."""
     size = allowed.shape[0]
     powers = np.exp(logits(heads, size, size)) * allowed
     sums = powers.sum(-1, keepdims=True)

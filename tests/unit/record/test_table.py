@@ -1,4 +1,4 @@
-"""The table of a record, and the sources of a produced token, compared with plain loops."""
+"""`to_pandas` and `sources` of a record, compared with plain loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def causal(tokens: int = 12, heads: int = 3, window: int | None = None) -> Atten
 
 
 def column_of(frame: pd.DataFrame, name: str) -> dict[tuple[Any, ...], float]:
-    """Return a column by stack, layer, head, query and key."""
+    """Return the values of a column by (stack, layer, head, query, key)."""
     names = ["stack", "layer", "head", "query", "key", name]
     values = {tuple(line[:5]): float(line[5]) for line in frame[names].itertuples(index=False)}
     assert len(values) == len(frame)
@@ -94,11 +94,11 @@ def test_a_measure_with_the_name_of_another_column_is_called_weight() -> None:
 def test_a_table_can_have_one_stack_layer_or_head() -> None:
     record = encoder_decoder_record()
     assert set(record.to_pandas(stack="cross")["stack"]) == {"cross"}
-    # Without `stack`, a layer is that of the first stack.
+    # Without `stack`, `layer` selects a layer of the first stack only.
     assert set(record.to_pandas(layer=1)["stack"]) == {"encoder"}
     assert set(record.to_pandas(layer=-1, stack="decoder")["layer"]) == {2}
     assert set(record.to_pandas(head=0, stack="cross")["head"]) == {0}
-    # Negative numbers count from the end, and the table has the positive numbers.
+    # A negative `head` counts from the end. The table has the number from 0.
     last = record.to_pandas(layer=1, head=-1, stack="cross", top_k=1)
     assert set(last["head"]) == {4}
     np.testing.assert_allclose(last["weight"], shares(5, 4, 6, seed=5)[4].max(axis=1))
@@ -164,7 +164,7 @@ def test_nan_weights_are_refused() -> None:
 
 
 def with_produced_tokens(record: AttentionRecord) -> AttentionRecord:
-    """Return the record with its last token and "end" as tokens that the model produced."""
+    """Return the record with predictions of its last token and of a next token "end"."""
     stack = record.stack()
     last = len(stack.query_tokens) - 1
     token, end = Candidate(stack.query_tokens.text[last], 0, 0.5), Candidate("end", 0, 0.5)
@@ -194,7 +194,7 @@ def test_sources_are_the_mean_and_largest_weights_of_the_predicting_query(
     np.testing.assert_allclose(sources.most, flat.max(axis=0), atol=tolerance)
     visible = flat.max(axis=0) > 0
     np.testing.assert_array_equal(sources.strongest_heads[visible], flat.argmax(axis=0)[visible])
-    # Query 10 may attend to itself and earlier tokens, or with a window to three tokens.
+    # Query 10 may attend to keys 0 to 10, or with a window of 3 to keys 8 to 10.
     first = 0 if window is None else 8
     expected = [1 / (11 - first) if first <= key <= 10 else 0 for key in range(12)]
     np.testing.assert_allclose(sources.baseline, expected)

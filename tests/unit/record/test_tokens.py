@@ -1,4 +1,4 @@
-"""Texts of tokens as a reader sees them."""
+"""`Tokens`: display texts, attributes, and positions of a text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_no_character_without_a_glyph_stays(category: str) -> None:
     characters = [
         chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) == category
     ]
-    # All characters of most categories, and about two thousand of the private and unassigned ones.
+    # About 2000 characters of a large category, or all characters of a small one.
     for character in characters[:: max(1, len(characters) // 2000)]:
         shown = make_visible(character)
         assert character not in shown
@@ -62,7 +62,7 @@ def test_characters_with_a_glyph_stay_as_they_are(character: str) -> None:
 @settings(max_examples=300)
 @given(st.text(st.characters()))
 def test_visible_text_is_unchanged(text: str) -> None:
-    # Loading a saved record makes its texts visible again.
+    # `load` calls `make_visible` for the texts of a saved record, which were visible before.
     assert make_visible(make_visible(text)) == make_visible(text)
 
 
@@ -125,7 +125,7 @@ def test_a_text_finds_the_positions_of_its_tokens() -> None:
         (pieces, "it", (3,)),
         (pieces, " it", (3,)),
         (pieces, "##it", (4,)),
-        # Only a continuation of a word has this text.
+        # No token is "s", so the continuation "##s" is found.
         (pieces, "s", (5,)),
         (pieces, "the", (1, 6)),
         (pieces, "It", ()),

@@ -29,7 +29,7 @@ def byte_level() -> Any:
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
     backend.train_from_iterator(["The cat sat on the mat.", "the dog"], trainer)
-    # One token is the end, the beginning and the unknown word, as in GPT-2.
+    # One token marks the beginning, the end and unknown words, as in GPT-2.
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>", unk_token="<|end|>"
     )
@@ -54,7 +54,7 @@ def test_a_character_of_several_tokens_is_shown_in_each(byte_level: Any) -> None
 
 
 def test_a_character_whose_first_byte_shares_a_token_with_text() -> None:
-    # 0xC3 0xA9 is é: " caf" ends with its first byte, and the next token begins with its second.
+    # é is 0xC3 0xA9: the first token ends with 0xC3 (Ã), and the second begins with 0xA9 (©).
     assert display_texts(["ĠcafÃ", "©s"], alphabet="bytes") == ["·café 1/2", "é 2/2 s"]
     assert display_texts(["ĠðŁ", "ĺĢ"], alphabet="bytes") == ["·😀 1/2", "😀 2/2"]
 
@@ -77,7 +77,7 @@ def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> Non
 def test_added_tokens_are_shown_unchanged(byte_level: Any) -> None:
     tokens = display(byte_level, "the<turn>two words")
     assert list(tokens)[-2:] == ["<turn>", "two·words"]
-    # Only tokens that were added as special are special.
+    # `add_tokens` adds special tokens only with `special_tokens=True`.
     assert not any(tokens.special)
 
 
@@ -114,7 +114,7 @@ def test_an_encoding_of_another_length_is_refused(checkpoint: Any) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_text_survives_any_split_into_bytes(text: str) -> None:
-    """Split a text into one token per byte and compare the parts of each glyph."""
+    """Compare the display texts of one token per byte with the characters of the text."""
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     data = text.encode()
     parts_of_glyphs = display_texts([letter_of[byte] for byte in data], alphabet="bytes")

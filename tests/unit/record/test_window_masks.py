@@ -1,4 +1,4 @@
-"""Attention within windows as one attention of all tokens, compared with a softmax per window."""
+"""`joined_windows`: attention within each window, joined to one attention of all tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def windows(*, causal: bool = False) -> list[QueryKeyAttention]:
 
 
 def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
-    """Return a block-diagonal matrix of each window's softmax."""
+    """Return the block-diagonal matrix of the softmax weights of all windows."""
     blocks = []
     for part in parts:
         logits = part.queries[head].double() @ part.keys[head].double().T * 0.5

@@ -1,4 +1,4 @@
-"""Words: the tokens of each word, and the text that is shown for it."""
+"""Words: which tokens belong to a word, and the text of the merged word."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from attnviz.record.words import find_word_starts, find_words, merge_tokens
 @pytest.mark.parametrize(
     ("entries", "alphabet", "expected"),
     [
-        # GPT-2: the space before a word, separate line breaks, a single space with what follows.
+        # GPT-2: a word begins with its space, and a line break (Ċ) is a separate word.
         (["un", "do", "Ġit", "Ċ", "Now", "Ġ", "5"], "bytes", "undo ·it ⏎ Now ·5"),
         # sentencepiece.
         (["▁The", "▁un", "do", "ing", "."], "metaspace", "·The ·undoing."),
-        # CLIP: the space after a word.
+        # CLIP: a word ends with its space.
         (["un", "do</w>", "it</w>"], "bytes", "undo· it·"),
         # BERT: only continuations of a word are marked.
         (["token", "##iz", "##ation", "works", "."], "plain", "tokenization works ."),
-        # If spaces are marked, ## is a heading.
+        # In vocabularies that mark spaces, ## is text (a heading) and no continuation.
         (["##", "Ġtitle", "##x"], "bytes", "## ·title##x"),
-        # A character of several tokens is complete in its word.
+        # A character whose bytes are several tokens is part of one word.
         (["Ġca", "f", "Ã", "©", "s", "Ġ1"], "bytes", "·cafés ·1"),
         (["Ġ", "ð", "Ł", "Ĳ", "¶", "3"], "bytes", "·🐶3"),
     ],
@@ -85,7 +85,7 @@ def test_the_error_of_tokens_without_words_suggests_a_remedy() -> None:
 
 
 def test_a_special_token_never_becomes_a_part_of_a_word() -> None:
-    # Some tokenizers give a separator the number and the text of the words around it.
+    # Some tokenizers give [SEP] the same numbers in `words` and `sequence` as the word before it.
     tokens = Tokens(
         text=("[CLS]", "un", "##do", "[SEP]", "##ing"),
         special=(True, False, False, True, False),

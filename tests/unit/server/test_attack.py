@@ -32,9 +32,9 @@ from unit.random_corpora import corpus
 from unit.records import vectors, words
 
 LARGEST_REPLY = 1_100_000
-# Maximum number of weights that a reply computes, because it completes what it began.
+# Maximum number of weights that a reply computes. A step is completed after the time limit.
 MAX_WEIGHTS = 4 * STEP
-# Limit for numpy and Python. Tensors are limited by the number of weights.
+# Maximum number of bytes that numpy and Python allocate, without the tensors of torch.
 MAX_BYTES = 100_000_000
 TOKENS = 20_000
 HEADS = 40_000
@@ -55,7 +55,7 @@ WRONG += [nested(1000), nested(999), [[0]], b"0"]
 LISTS: list[Any] = [[0], [], [0, 0], [-1], [10**9], [*range(4)], [*range(HEADS)]]
 LISTS += [[0] * 10**6, [float("nan")], "01", [nested(1000)]]
 RANGES: list[Any] = [[0, 1], [0, TOKENS], [5, 5], [9, 3], [-5, 5], [0, 10**12], [0]]
-# Values of each argument. The first value is valid, or most requests would be refused.
+# Values of each argument. The first value is valid and is used most often.
 POOLS: dict[str, list[Any]] = {
     "stack": ["self", "cross", ""],
     **{name: [1, *NUMBERS] for name in ("k", "size", "queries")},
@@ -80,7 +80,7 @@ POOLS: dict[str, list[Any]] = {
 
 
 def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
-    """Return random arguments. Most of them have the right type."""
+    """Return random arguments of a request. Most of them are valid."""
     values = {}
     for name in request.__dataclass_fields__:  # type: ignore[attr-defined]
         pool = POOLS.get(name, NUMBERS)
@@ -160,8 +160,7 @@ def test_the_cost_of_a_reply_is_bounded(
     if isinstance(server, RecordServer):
         assert len(server.pending_replies) <= pending_replies.MAX_PENDING
         assert server.row_normalizers.num_bytes <= row_normalizers.CACHE_BYTES
-    # At least one request is valid, or nothing would be tested. The records have no image and no
-    # model.
+    # At least one request gets a reply. The records have no image and no model for the others.
     assert name in ("changed", "edge", "image", "intervene") or "reply" in kinds
 
 
@@ -196,7 +195,7 @@ def test_long_work_is_divided_into_bounded_steps(
         if "pending" not in message["header"]:
             break
         shares.append(message["header"]["pending"]["progress"])
-    # Each reply continues the work and reports its progress.
+    # Each request continues the work, so the reported progress increases.
     assert shares
     assert shares == sorted(set(shares))
 
@@ -227,7 +226,7 @@ def test_work_in_steps_gives_the_same_as_at_once() -> None:
     largest = [value for _, value in last["maps"].header["largest"]]
     assert_allclose(largest, weights.max(axis=(1, 2)), atol=1e-6)
     assert_allclose(last["scores"].header["scores"][0], weights[:, :, 0].mean(axis=1), atol=1e-5)
-    # The keys of each row come first, and then the weights of these keys.
+    # The data has the keys of all rows (900 x 3), and then the weights of these keys.
     strongest = np.frombuffer(last["strongest"].data or b"", "<f4")[2700:5400].reshape(900, 3)
     assert_allclose(strongest, -np.sort(-weights.mean(axis=0))[:, :3], atol=1e-6)
 
@@ -245,10 +244,10 @@ def test_replies_that_nobody_awaits_are_dropped() -> None:
     # The last request has to wait, because the number of pending replies is limited.
     assert (pending["progress"], pending["doing"]) == (0.0, "waiting for other replies")
     assert len(server.pending_replies) == pending_replies.MAX_PENDING
-    # The browser reports a cancelled request, which makes room.
+    # A cancelled request makes room for the last one.
     server.cancel("block", requests[0])
     assert server.reply("block", requests[-1]).header["pending"]["progress"] > 0
-    # A browser that was closed reports nothing. The last request is answered all the same.
+    # Without `cancel`, as from a closed browser, the last request is answered, too.
     server = RecordServer(record)
     for request in requests[:-1]:
         server.reply("block", request)

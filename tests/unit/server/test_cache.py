@@ -1,4 +1,4 @@
-"""The cache of replies keeps the most recently used values that fit."""
+"""`ByteCache` keeps the most recently used values that fit into its limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec in Python, compared with the formulas of its encodings."""
+"""`encode`, `decode` and `pool_max`, compared with the formulas of the encodings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["c
 
 
 def test_the_fixture_of_typescript_is_what_replies_contain() -> None:
-    """If this fails, run `fixtures.make_codec` and the tests of js."""
+    """If this test fails, run `fixtures.make_codec` and the tests of js."""
     assert json.loads(json.dumps(cases())) == CASES
 
 
 def blocks(minimum: float) -> st.SearchStrategy[Any]:
-    """Return numbers from `minimum` to 1 for a few heads, rows and columns."""
+    """Draw numbers from `minimum` to 1 of shape (heads, rows, columns)."""
     shapes = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
     numbers = st.floats(minimum, 1, width=32)
     return shapes.flatmap(lambda shape: arrays.arrays(np.float32, shape, elements=numbers))
@@ -42,7 +42,7 @@ def test_numbers_have_at_most_the_reported_error_and_keep_their_sign(
     scaled = data.draw(blocks(-1 if signed else 0)) * np.float32(maximum)
     encoded = encode(scaled, "uint8", maximum, signed=signed)
     codes = np.frombuffer(encoded.data, np.int8 if signed else np.uint8).reshape(scaled.shape)
-    # Codes are the nearest ones, except if float32 rounds to the other side.
+    # Codes are rounded to the nearest integer, up to the rounding of float32.
     top = 127 if signed else 255
     exact = np.sign(scaled) * top * np.sqrt(np.abs(scaled) / maximum)
     assert np.abs(codes - exact).max() <= 0.501
@@ -77,7 +77,7 @@ def test_exact_numbers_with_many_zeros_are_compressed_without_loss(
     numbers = np.random.default_rng(0).random((3, tokens, tokens), np.float32) - np.float32(0.5)
     numbers = np.tril(numbers) if causal else numbers
     encoded = encode(numbers, "float32", signed=True)
-    # Compressing noise or a few bytes does not pay.
+    # Compression makes noise and short data no smaller.
     deflated = causal and tokens > 8
     assert encoded.encoding == ("float32-deflated" if deflated else "float32")
     assert (len(encoded.data) < 0.6 * numbers.nbytes) == deflated

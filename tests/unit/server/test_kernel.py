@@ -1,4 +1,4 @@
-"""The kernel's side of the request channel."""
+"""`KernelChannel`: answers of the kernel to requests of the browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = {"stack": "self", "layer": 0, "heads": [1], "rows": [1, 3], "columns": [
 
 
 class Browser:
-    """A receiver that stores the messages of a channel."""
+    """A client that sends requests to a `KernelChannel` and stores the received messages."""
 
     def __init__(self, server: RecordServer | None = None) -> None:
         self.received: list[tuple[dict[str, Any], list[bytes]]] = []

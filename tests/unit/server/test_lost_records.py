@@ -1,4 +1,4 @@
-"""Records whose file is deleted, replaced or truncated after they were loaded from it."""
+"""Records whose file is deleted, replaced or truncated after the record was loaded."""
 
 from __future__ import annotations
 

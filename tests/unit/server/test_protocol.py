@@ -1,4 +1,4 @@
-"""Requests validate themselves, and the browser's types equal those of the classes."""
+"""Validation of requests, and the declared types of requests and replies."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def no_page(_: Mapping[str, Any]) -> tuple[str, str]:
 def test_replies_are_of_the_declared_types(
     server: Any, requests: Requests[Any], arguments_by_name: dict[str, dict[str, Any]]
 ) -> None:
-    # tests/models/test_what_if.py tests the replies of a view with a model.
+    # Three requests need a model, so tests/models/test_what_if.py tests their replies.
     assert set(requests.classes) - set(arguments_by_name) <= {"intervene", "changed", "edge"}
     for name, arguments in arguments_by_name.items():
         assert_declared(requests.headers[name], server.reply(name, arguments).header)

@@ -1,4 +1,4 @@
-"""Requests of parts that a record does not have are refused, and the error names the argument."""
+"""Invalid requests to a server are refused, and the error names the argument."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKENS = 5
 
 
 def record() -> AttentionRecord:
-    """Return a record of two layers and three heads without images. Head 1.2 is NaN."""
+    """Return a record of two layers of three heads. Query 3 of layer 1, head 2 is NaN."""
     broken = vectors(3, TOKENS, 4)
     broken[2, 3, 0] = torch.nan
     layers = {

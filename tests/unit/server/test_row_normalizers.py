@@ -1,4 +1,4 @@
-"""Cached normalizers belong to their row, head, layer and stack."""
+"""`RowNormalizers` uses cached normalizers only for their own stack, layer, head and row."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnviz.utils.progress import run_steps
 from rounding import relative_error
 from unit.records import vectors, words
 
-# More keys than a row whose normalizer is recomputed each time.
+# Rows with this many keys have cached normalizers. For shorter rows they are recomputed.
 KEYS = 4_200
 
 
@@ -44,5 +44,5 @@ def test_rows_use_their_own_normalizers(method: str) -> None:
         expected = stack.weights(**rows, columns=columns)
         tolerance = relative_error(stack.attention(layer))
         np.testing.assert_allclose(weights, expected, rtol=tolerance)
-    # Two stacks, layers and heads have three normalizers each, of four bytes.
+    # 2 stacks x 2 layers x 2 heads x 3 rows have one normalizer of 4 bytes each.
     assert normalizers.num_bytes == 2 * 2 * 2 * 3 * 4

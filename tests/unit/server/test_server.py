@@ -71,8 +71,7 @@ def test_a_record_is_described() -> None:
 
 def test_a_long_text_is_described_in_parts() -> None:
     count = 131_072
-    # Half of a surrogate pair, a quote and characters of three bytes, which are hard for JSON and
-    # UTF-8.
+    # The last texts are half of a surrogate pair, a quote, and characters of three bytes.
     texts = [f"{index * 7919 % 99_991:x}" for index in range(count - 3)] + ["\ud800", '"', "日本"]
     weights = torch.eye(1, count)[None]
     record = AttentionRecord.from_weights(
@@ -181,8 +180,7 @@ def test_a_page_that_takes_long_is_made_in_steps(
 
 def test_an_image_that_is_too_large_is_averaged() -> None:
     image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    # The image has 105 bytes. Halved, it has 3 x 4 pixels, and those at the ends average fewer
-    # pixels.
+    # The image has 5 x 7 x 3 = 105 bytes. At half size, pixels at the ends average fewer pixels.
     small = run_steps(average_image(image, 104))
     assert small.shape == (3, 4, 3)
     assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())

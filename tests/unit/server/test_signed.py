@@ -70,7 +70,7 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
         block = server.reply("block", request | {"rows": last, "columns": last})
         strongest = {"rows": last, "k": 2, "combine": "mean", "leave_out": [], "pair": "all"}
         server.reply("strongest", request | strongest)
-    # A difference needs the weights of two attentions, which is twice the work.
+    # The interval would be 256 for one attention. A difference needs the weights of two.
     assert estimate.header["sampling_interval"] == 512
     assert tensors.largest < 40_000_000
     # The last query, computed by hand.
@@ -80,5 +80,5 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
     )
     actual = np.frombuffer(block.data or b"", "<f4").reshape(4, 4)[3]
     assert_allclose(actual, (b - a)[-4:].numpy(), atol=1e-9)
-    # The normalizers take a megabyte. No memory grows with the number of pairs.
+    # Two attentions have one normalizer of 4 bytes for each query.
     assert server.row_normalizers.num_bytes == 2 * 4 * count

@@ -1,4 +1,4 @@
-"""The strongest keys of queries, compared with complete rows by the formulas."""
+"""The strongest keys of queries, compared with complete rows of weights in float64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def strongest_keys(stack: AttentionStack, **options: Any) -> Strongest:
 
 
 def combined(numbers: Floats, combine: str) -> Floats:
-    """Return the matrices of several heads, combined number by number."""
+    """Combine matrices (heads, queries, keys) entry by entry as the option `combine` does."""
     if combine == "separate":
         return numbers
     if combine == "mean":
@@ -41,7 +41,7 @@ def assert_strongest(strongest: Strongest, included: Floats, k: int, error: floa
     assert_allclose(np.abs(strongest.weights), sizes, atol=error)
     present = strongest.keys >= 0
     assert_array_equal(present, strongest.weights != 0)
-    # Each key has its own number, with its sign. Numbers of equal size may be in any order.
+    # Each key has the number of its entry, with the sign. Equal sizes may be in any order.
     keys = np.maximum(strongest.keys, 0).astype(np.int64)
     numbers_at_keys = np.take_along_axis(included, keys, axis=2)
     assert_allclose(strongest.weights, np.where(present, numbers_at_keys, 0), atol=error)

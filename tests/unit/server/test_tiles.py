@@ -1,7 +1,4 @@
-"""Tiles of a matrix, from all and from sampled queries, compared with cells by the formulas.
-
-The TypeScript tests compare the tiles of a page with the same formulas (`fixtures/tiles.json`).
-"""
+"""Tiles of a matrix, from all and from sampled queries, compared with cells of dense matrices."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ def tile(stack: AttentionStack, **request: Any) -> NDArray[np.float32]:
 def all_tiles(
     stack: AttentionStack, level: int, **request: Any
 ) -> tuple[NDArray[np.float32], int | None]:
-    """Return all tiles of a level together, and their sampling interval."""
+    """Return all tiles of a level as one matrix, and their sampling interval (None if exact)."""
     normalizers, span, intervals = RowNormalizers(), TILE << level, set()
     lines: list[list[NDArray[np.float32]]] = []
     for row in range(-(-len(stack.query_tokens) // span)):
@@ -73,7 +70,7 @@ def all_tiles(
 
 @contextmanager
 def small_sizes(*, sample: bool = False) -> Iterator[pytest.MonkeyPatch]:
-    """Treat every matrix as large, and compute a few weights at a time from cached normalizers."""
+    """Lower all limits, so that small matrices are computed like large ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attnviz.server.tiles, "TILE", TILE)
         patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)
@@ -94,10 +91,10 @@ def assert_cells(
     error: float,
     relative: float = 2e-3,
 ) -> None:
-    """Compare cells with those of a matrix, up to an absolute and a relative error."""
+    """Compare cells with `cells_of(matrix)`, up to an absolute and a relative error."""
     expected = cells_of(matrix)
     assert_allclose(np.abs(actual), np.abs(expected), atol=error, rtol=relative)
-    # If the results of both signs are nearly equal, rounding may decide the sign of a cell.
+    # If positive and negative numbers nearly balance, rounding may decide the sign of a cell.
     is_clear = np.abs(expected + cells_of(-matrix)) < 1e-9
     assert_allclose(actual[is_clear], expected[is_clear], atol=error, rtol=relative)
 
@@ -108,7 +105,7 @@ def test_all_tiles_together_are_the_matrix(
 ) -> None:
     stack = data.draw(stacks())
     with small_sizes() as patch:
-        # If the matrix is not large, its rows are computed without cached normalizers.
+        # Matrices of up to `MAX_EXACT_PAIRS` pairs are computed without cached normalizers.
         max_exact_pairs = data.draw(st.sampled_from([0, 1 << 24]))
         patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", max_exact_pairs)
         actual, interval = all_tiles(stack, level, heads=heads, pooled=pooled)
@@ -159,7 +156,7 @@ def test_cells_pool_sampled_queries_over_all_keys(
 
 
 def attributions(kind: str) -> tuple[LayerAttention, Floats]:
-    """Return a layer of attributions, and its numbers by the formulas in float64."""
+    """Return a layer of norm or gradient attributions, and its numbers in float64."""
     flags = torch.from_numpy(np.random.default_rng(5).random((1, 53, 101)) < 0.3)
     queries, keys = vectors(HEADS, 53, 8), vectors(2, 101, 8, seed=1)
     attention = QueryKeyAttention(3 * queries, keys, 0.5, mask=PackedMask.pack(flags))
@@ -181,7 +178,7 @@ def attributions(kind: str) -> tuple[LayerAttention, Floats]:
 def test_attributions_in_steps_equal_the_formulas(kind: str) -> None:
     layer, numbers = attributions(kind)
     stack = stack_of(layer, signed=kind == "gradients", normalized=False)
-    # The quotient by 1 - weight loses digits if a key has nearly all weight of a row.
+    # Gradient attributions divide by 1 - weight, which is inexact for weights near 1.
     digits = 1e-2 if kind == "gradients" else 2e-3
     with small_sizes():
         for heads, level, pooled in (([2], 3, "mean"), ([0, 3], 2, "max")):
@@ -192,7 +189,7 @@ def test_attributions_in_steps_equal_the_formulas(kind: str) -> None:
 
 @pytest.mark.parametrize(("number", "sign"), [(-0.3, 1), (-0.30000001, 1), (-0.301, -1)])
 def test_equal_positive_and_negative_sums_count_as_positive(number: float, sign: int) -> None:
-    # The first cell of the difference of two causal attentions has such numbers.
+    # In a difference of causal attentions the first 2 x 2 cell is 0, 0, d and -d.
     stack = stack_of(StoredWeights(torch.tensor([[[0.0, 0.0], [0.3, number]]])), signed=True)
     assert np.sign(tile(stack, level=1, pooled="mean")) == sign
 
@@ -205,13 +202,11 @@ def softmax_stack(mask: Mask | None = None) -> AttentionStack:
 @pytest.mark.parametrize(
     ("tokens", "num_heads", "expected"),
     [
-        # A whole text of 4,096 tokens is exact for one head, and so is a tile of 4,096 tokens of
-        # any text.
+        # For one head, texts of 4,096 tokens and tiles of 4,096 x 4,096 pairs (level 4) are exact.
         (4096, 1, [None] * 5),
         (8192, 1, [None, None, 2, 8, 32]),
         (131_072, 1, [None, None, 16, 64, 256]),
-        # With many heads the number of pairs is the same, but at least 64 queries of each tile are
-        # sampled.
+        # With many heads the minimum of 64 sampled queries per tile decides.
         (131_072, 32, [None, 64, 128, 512, 2048]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Queries, keys and other parts of logits in replies to a view and on pages."""
+"""Queries, keys and logits of a head in replies to the request "vectors" and on pages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_logits_and_weights_equal_the_formulas(data: st.DataObject, head: int) -
     assert (header["sink"] is None) == (attention.sinks is None)
     if header["sink"] is not None:
         assert header["sink"]["weight"] == pytest.approx(1 - weights.sum(), abs=1e-5)
-    # The cells of a key add up to its logit.
+    # The products of query and key entries, the soft cap and the bias give the logit.
     sums = (parts["query"] * parts["keys"] * header["scale"]).sum(axis=1)
     cap = header["softcap"]
     capped = sums if cap is None else cap * np.tanh(sums / cap)
@@ -89,7 +89,7 @@ def test_logits_and_weights_equal_the_formulas(data: st.DataObject, head: int) -
 
 @pytest.mark.parametrize("stored", CASES, ids=[stored["name"] for stored in CASES])
 def test_the_fixture_of_typescript_is_what_pages_contain(stored: dict[str, Any]) -> None:
-    """If this fails, run `fixtures.make_vectors` and the tests of js."""
+    """If this test fails, run `fixtures.make_vectors` and the tests of js."""
     assert {stored["name"] for stored in CASES} == set(OPTIONS)
     written = case(stored["name"])
     assert written["layer"] == stored["layer"]

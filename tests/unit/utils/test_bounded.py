@@ -1,4 +1,4 @@
-"""Arguments that are endless or of odd types."""
+"""Errors for endless iterables and for values of unexpected types as arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Temporary changes are undone completely and in order, even if something interrupts."""
+"""`Cleanup` and `SharedChange` undo temporary changes completely, also after interrupts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
 
 
 def restored(*steps: Callable[[], object], error: BaseException | None = None) -> None:
-    """Run a block with these cleanup steps. The block may raise an error."""
+    """Run a block that adds these cleanup steps, and then raises `error` if it is given."""
     with Cleanup() as undo, undo:
         for step in steps:
             undo.add(step)
@@ -44,7 +44,7 @@ def test_an_error_of_a_step_is_raised_when_all_steps_are_done(error: BaseExcepti
 
     with pytest.raises(type(error), match="step"):
         restored(partial(calls.append, "first"), fail_once)
-    # A step that was interrupted runs again.
+    # A step that raised an error runs again.
     assert list(dict.fromkeys(calls)) == ["second", "first"]
 
 
@@ -65,7 +65,7 @@ def test_steps_run_if_an_interrupt_stops_the_exit_before_its_first_line() -> Non
 
 
 class Switch:
-    """A change of the whole process, whose first steps may be interrupted."""
+    """A flag with a `SharedChange`. The first `interrupts` calls of `turn` are interrupted."""
 
     def __init__(self, interrupts: int = 0) -> None:
         self.on = False
@@ -111,7 +111,7 @@ def test_a_forked_process_finds_no_lock_held() -> None:
     def hold() -> None:
         with lock:
             locked.set()
-            # A fork waits for the thread that holds the lock, so no event can end this.
+            # `os.fork` waits until this thread releases the lock, so the test cannot end the wait.
             time.sleep(0.2)
 
     thread = threading.Thread(target=hold)

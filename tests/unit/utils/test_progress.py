@@ -51,7 +51,7 @@ def no_bars() -> None:
 
 def test_each_part_that_takes_long_has_a_bar_that_closes_with_it() -> None:
     parts = {"first": 8, "short": 1, "last": 9}
-    # The clock advances with each step, so a part has a bar from its fourth step on.
+    # Each step takes one second of the clock, so "short" ends before a bar appears.
     assert run_with_bar(counting(parts), "page", bar=Bar, after=3, clock=Clock()) == "done"
     assert [(bar.desc, bar.n, bar.total, bar.closed) for bar in Bar.instances] == [
         ("page: first", 8, 8, True),
@@ -76,6 +76,6 @@ def test_the_remaining_time_is_estimated_from_the_steps_so_far() -> None:
     while not work.run_for(0):
         progress = work.progress
         assert progress is not None
-        # The clock advances by one second with each step.
+        # Each step takes one second of the clock.
         assert work.seconds_left == 10 - progress.done
     assert work.result == "done"

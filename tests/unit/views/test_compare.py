@@ -1,4 +1,4 @@
-"""Traits of the compare view: the opening, errors and pages."""
+"""`CompareView`: the first shown head, missing tokens, included layers, errors and names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEIGHTS = shares(6, N, N).reshape(2, 3, N, N)
 
 @pytest.fixture(scope="module")
 def comparison() -> av.Comparison:
-    """Return a comparison of two records. Head 1.2 differs strongly, and head 0.1 slightly."""
+    """Compare two records. Layer 1, head 2 differs strongly, and layer 0, head 1 slightly."""
     changed = WEIGHTS.copy()
     # All weight of the last query moves to the first key.
     changed[MOVED][-1] = np.eye(N)[0]
@@ -31,7 +31,7 @@ def test_the_view_opens_at_the_head_with_the_largest_distance(comparison: av.Com
     view = av.CompareView(comparison)
     assert (view.layer, view.heads) == (1, [2])
     assert (view.opening["layer"], view.opening["head"]) == MOVED
-    # In the last row of this head, the weight of all other keys moved to the first one.
+    # In the last of N rows, all weight that was not on key 0 moved to key 0.
     moved = (1 - WEIGHTS[MOVED][-1, 0]) / N
     assert view.opening["distance"] == pytest.approx(moved, abs=1e-6)
     chosen_layer = av.CompareView(comparison, layer=0)

@@ -1,4 +1,4 @@
-"""`to_iframe` returns one element that contains the page. Its height is given or automatic."""
+"""`to_iframe`: one element that contains the page, with a fixed or an automatic height."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SECONDS = 60
 
 
 class Kernel:
-    """A kernel with cell ids, as a notebook uses it."""
+    """A Jupyter kernel that runs cells with ids, as a notebook sends them."""
 
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(kernel_name="python3")
@@ -48,7 +48,7 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
 
     def run(self, cell: str | None, code: str) -> None:
-        """Run a cell. Its id is None for a notebook that sends no ids."""
+        """Run code as the cell with id `cell`. None stands for a notebook that sends no ids."""
         metadata = {} if cell is None else {"cellId": cell}
         reply = self._ask("execute_request", {"code": code, "silent": False}, metadata)
         assert reply["status"] == "ok", "\n".join(reply["traceback"])
@@ -63,7 +63,7 @@ class Kernel:
         """Close the comm of view `number`, as a browser does."""
         identifier = self.evaluate(f"noted.made[{number}][0]().model_id")
         self._send("comm_close", {"comm_id": identifier, "data": {}}, {})
-        # A kernel handles messages in order.
+        # The kernel answers this request after it has closed the comm.
         self.evaluate("0")
 
     def alive(self) -> list[int]:
@@ -78,7 +78,7 @@ class Kernel:
         assert self.alive() == numbers
 
     def num_widgets(self) -> int:
-        """Return the number of widgets that ipywidgets holds, without those held weakly."""
+        """Return the number of widgets to which ipywidgets holds a strong reference."""
         count = "sum(type(widget) is not weakref.ProxyType for widget in _instances.values())"
         return int(self.evaluate(count))
 
@@ -117,7 +117,7 @@ IS_OPEN = "kept.comm is not None and kept.model_id in _instances"
 
 @pytest.mark.slow
 def test_a_cell_that_runs_again_frees_the_last_view(kernel: Kernel) -> None:
-    # More often than the number of results that IPython stores.
+    # Run the cell more than three times, because IPython stores the last three results.
     for number in range(5):
         kernel.run("cell", f"view = {LAST}\nview")
         kernel.expect_alive([number])
@@ -179,7 +179,7 @@ def test_a_comm_that_a_browser_closes_ends_its_view(kernel: Kernel) -> None:
     assert kernel.num_widgets() == 0
     kernel.run("other", "display(kept)")
     assert kernel.evaluate(IS_OPEN)
-    # The view ends with the cell that opened it again.
+    # The view is freed when "other", the cell that displayed it last, runs again.
     kernel.run("other", "kept = None")
     kernel.expect_alive([])
 

@@ -1,4 +1,4 @@
-"""Positions in a view: forms that users pass, defaults at the start, and generated tokens."""
+"""Tokens, heads and layers that users pass to a view, defaults, and predicted tokens."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ NUMBERED = words(N, "w")
 
 
 def record_with_one_pattern() -> AttentionRecord:
-    """Return three layers of five uniform heads. Head 2.3 attends to the previous token."""
+    """Return 3 layers of 5 even heads, but layer 2, head 3 attends to the previous token."""
     weights = np.full((3, 5, N, N), 1 / N, np.float32)
     weights[2, 3] = np.eye(N, k=-1)
     weights[2, 3, 0, 0] = 1
@@ -162,7 +162,7 @@ def prediction(query: int, row: int | None) -> Prediction:
 
 
 # Two tokens of the prompt, two produced tokens, and a last prediction that was not read as a token.
-# js/test/ui/generated-token/cursor.test.ts reads the same cases.
+# js/test/ui/generated-token/cursor.test.ts tests the same cases.
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "generated_token.json").read_text())
 PREDICTIONS = tuple(prediction(query, row) for query, row in FIXTURE["predictions"])
 TOKENS = replace(Tokens.of(words(4)), predictions=PREDICTIONS)

@@ -1,4 +1,4 @@
-"""Numbers and names of heads and tokens from the caller: effects, scores and roles."""
+"""Scores, effects and roles of heads and tokens that users pass to a view."""
 
 from __future__ import annotations
 

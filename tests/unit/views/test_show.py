@@ -1,4 +1,4 @@
-"""Functions that show a model, a record or weights with one call, exactly once."""
+"""`show_head_view`: errors, pages of scripts, views of notebook cells, and help."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_script_writes_the_page_and_prints_its_path(tmp_path: Path) -> None:
         "record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ['a', 'b'])\n"
         "assert av.show_head_view(record).layer == 0\n"
     )
-    # The browser would create a file. It is not opened, because the output is not a terminal.
+    # `BROWSER` would create the file `trace`. Without a terminal no browser is opened.
     trace = tmp_path / "opened"
     answer = subprocess.run(
         [sys.executable, "-c", code],
@@ -98,7 +98,7 @@ def test_a_browser_opens_only_for_interactive_users(
     assert addresses == ["file:///some/a%20page.html"] * opens
 
 
-# Cells, and the number of views that each one shows.
+# Number of views that each cell shows.
 CELLS = {
     "import attnviz as av\n"
     "record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ['a', 'b'])": 0,
@@ -106,7 +106,7 @@ CELLS = {
     "av.show_head_view(record);": 1,
     "view = av.show_head_view(record)": 1,
     "view = av.show_head_view(record)\nview": 1,
-    # A later cell shows it like any other widget.
+    # A later cell may show the view again.
     "view": 1,
     "display(view, view)": 2,
     "av.HeadView(record)": 1,

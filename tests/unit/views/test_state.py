@@ -22,7 +22,7 @@ from unit.records import captured_record, encoder_decoder_record, given_record, 
 
 def test_the_default_state() -> None:
     view = HeadView(given_record((2, 3)))
-    # The traits that are shared with the browser, without those of ipywidgets.
+    # `state` has the traits that the browser receives, except those of ipywidgets.
     assert set(view.state_names()) == set(view.state) < set(view.get_state())
     # All other traits are None, empty or False.
     assert {name: value for name, value in view.state.items() if value} == {
@@ -93,7 +93,7 @@ def test_the_browser_sets_several_traits_at_once() -> None:
     view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1, 0])
     changes: list[str] = []
     view.observe(lambda change: changes.append(change["name"]), ["stack", "layer", "heads"])
-    # Set like ipywidgets does. No value fits the old stack.
+    # Set all values at once, as ipywidgets does. None of the values fits the old stack.
     view.set_state({"stack": "cross", "layer": 1, "heads": [4, 2], "key": 5, "key_window": [4, 6]})
     assert (view.stack, view.layer, view.heads, view.key) == ("cross", 1, [4, 2], 5)
     assert sorted(changes) == ["heads", "layer", "stack"]

@@ -1,7 +1,4 @@
-"""Simultaneous use of views: threads, tasks, a forked process, closing.
-
-Every reply is compared with weights computed here from the record's queries and keys.
-"""
+"""Views that several threads use, in a forked process, and while a view is closed."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ TOKENS, HEADS = 48, 3
 
 
 class ViewWithBrowser:
-    """A view and a browser that requests weights and stores the messages."""
+    """A view with a simulated browser, which requests weights and stores the replies."""
 
     def __init__(self, view: av.HeadView) -> None:
         self.view = view
         self.received: dict[str, tuple[dict[str, Any], list[bytes]]] = {}
-        # Without a browser, a widget's messages are discarded.
+        # Store the messages that the widget sends to the browser.
         view.send = self._take
 
     def _take(self, message: dict[str, Any], buffers: Any = None) -> None:
@@ -94,5 +91,5 @@ def test_a_page_is_made_and_a_view_is_closed_while_others_answer_requests() -> N
         for answer in answers:
             answer.result()
         assert {page.result() for page in pages} == {expected}
-    # `other` still answers requests after its view was closed.
+    # A closed view still answers requests.
     other.check(2)

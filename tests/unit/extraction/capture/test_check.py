@@ -25,8 +25,7 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
 HEADS, LENGTH, WIDTH = 4, 9, 6
-# In a text of this length the check samples 32 rows in each of 8 heads, so it covers each row in at
-# least one head.
+# In a text of 256 tokens the check samples 32 rows of each of 8 heads: each row in one head.
 LONG, MANY_HEADS = 256, 8
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -39,7 +38,7 @@ def call(
     length: int = LENGTH,
     key_heads: int | None = None,
 ) -> AttentionCall:
-    """Return a call of torch's scaled dot product attention."""
+    """Return the random inputs and the output of a call of `scaled_dot_product_attention`."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(examples, count, length, WIDTH, generator=generator).to(dtype)
@@ -52,7 +51,7 @@ def call(
 
 
 def with_weights(original: AttentionCall) -> AttentionCall:
-    """Return the call as tracing records it: with the model's weights and without an output."""
+    """Return the call with its softmax weights instead of values and output."""
     assert original.query is not None
     assert original.key is not None
     logits = original.query.double() @ original.key.double().mT * WIDTH**-0.5
@@ -87,7 +86,7 @@ def changed(tensor: torch.Tensor | None, index: Any, by: float) -> torch.Tensor:
 
 
 def with_output(original: AttentionCall, index: Any, by: float) -> AttentionCall:
-    """Return the call with a change of its output (example, query, head, dimension)."""
+    """Add `by` to the output at `index` (example, query, head, dimension)."""
     return replace(original, output=changed(original.output, index, by))
 
 
@@ -116,7 +115,7 @@ def test_the_size_of_parts_does_not_change_what_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     correct = call(examples=3, key_heads=2)
-    # The weights of 4 rows, a head, three heads, an example and two examples fit at once.
+    # Limits of the weights of 4 rows, 1 head, 3 heads, 1 example (4 heads) and 2 examples.
     for entries in (4 * LENGTH, LENGTH**2, 3 * LENGTH**2, 4 * LENGTH**2, 8 * LENGTH**2):
         monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
         assert not is_refused(correct)
@@ -154,7 +153,7 @@ def test_a_wrong_row_of_one_head_is_found_with_the_documented_probability() -> N
     # 32 of 256 rows of each head are compared, so 32 of 256 changes are found, plus or minus four
     # standard deviations.
     assert 11 <= sum(refused) <= 53
-    # A second extraction compares the same rows, and torch's own generator is not used.
+    # A second check samples the same rows, and torch's global generator is not used.
     assert [is_refused(wrong_call) for wrong_call in wrong] == refused
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -163,7 +162,7 @@ def test_a_wrong_row_of_one_head_is_found_with_the_documented_probability() -> N
 def test_outputs_may_differ_by_rounding_alone(dtype: torch.dtype) -> None:
     correct = call(dtype)
     assert correct.output is not None
-    # The last bit of any number may differ.
+    # A relative difference of half the machine epsilon is rounding.
     unit = torch.finfo(dtype).eps / 2
     assert not is_refused(replace(correct, output=correct.output * (1 + unit)))
     by = {torch.float16: 0.03, torch.bfloat16: 0.25}.get(dtype, 3e-4)

@@ -24,7 +24,7 @@ def call(implementation: str, mask: torch.Tensor | None = None, **options: Any) 
 
 
 def flags_of(mask: Mask | None, length: int = LENGTH) -> torch.Tensor:
-    """Return the mask as booleans of shape (queries, keys)."""
+    """Return the mask of head 0 as booleans of shape (queries, keys)."""
     if mask is None:
         return torch.ones(length, length, dtype=torch.bool)
     return mask.allowed(0, slice(0, length), slice(0, length)).cpu()
@@ -41,7 +41,7 @@ def transformers_own(function: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
 def test_the_causal_flag_distinguishes_layers_with_the_same_mask(order: tuple[bool, bool]) -> None:
-    # The reader caches masks by the arguments of a call, which differ only in this flag.
+    # The reader caches masks by the arguments of a call. These differ only in `is_causal`.
     reader, positions = MaskReader(), [Positions(None, None)]
     expected = {True: transformers_own(causal_mask_function), False: flags_of(None)}
     for causal in (*order, *order):
@@ -54,7 +54,7 @@ def test_the_causal_flag_distinguishes_layers_with_the_same_mask(order: tuple[bo
 def test_a_window_of_flash_attention_is_the_one_that_transformers_masks(
     implementation: str,
 ) -> None:
-    # One reader reads all windows, and each has its own mask.
+    # One reader reads calls with all windows, and returns the correct mask for each.
     reader, positions = MaskReader(), [Positions(None, None)]
     for window in (1, 2, LENGTH - 1, LENGTH, LENGTH + 1, None, 2):
         arguments = call(implementation, is_causal=True, sliding_window=window)

@@ -38,7 +38,7 @@ SYSTEM = {"proc/meminfo": "MemTotal: 64000 kB\nMemFree: 10 kB\nMemAvailable:   8
     ("group", "expected"),
     [
         pytest.param({}, 8000 * 1024, id="no group"),
-        # A container sees its own group as the root.
+        # Inside a container its own cgroup is the root.
         pytest.param(
             {
                 "proc/self/cgroup": "0::/\n",

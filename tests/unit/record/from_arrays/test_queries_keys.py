@@ -1,4 +1,4 @@
-"""Records from queries and keys: weights by the formula, and errors that name the fault."""
+"""`AttentionRecord.from_qk`: weights equal a softmax, and errors name the wrong argument."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def by_formula(
     bias: torch.Tensor | None = None,
     **options: Any,
 ) -> Floats:
-    """Return the weights of a softmax in float64."""
+    """Return the softmax weights (heads, queries, keys) of one layer in float64."""
     shape = len(queries), queries.shape[1], keys.shape[1]
     attention = QueryKeyAttention(
         queries,
@@ -131,7 +131,7 @@ def test_without_tokens_positions_are_shown() -> None:
     assert list(same.query_tokens) == ["[0]", "[1]", "[2]", "[3]", "[4]"]
     fewer = [q[:, :2] for q in Q]
     assert list(record_of(fewer, K, None).stack().query_tokens) == ["[0]", "[1]"]
-    # Causal queries have the same numbers as the last keys.
+    # With `causal`, the 2 queries are the last 2 of the 5 tokens.
     assert list(record_of(fewer, K, None, causal=True).stack().query_tokens) == ["[3]", "[4]"]
 
 
@@ -176,7 +176,7 @@ def test_masks_are_kept_in_their_smallest_form() -> None:
     other = record_of(mask=flags.flip(0), bias=vectors(4, 1, 5))
     assert isinstance(attention_of(other).mask, PackedMask)
     assert isinstance(attention_of(other).bias, DenseBias)
-    # A mask or bias of all layers is stored and saved once.
+    # All layers share a mask or bias that is passed once.
     assert attention_of(other, 0).mask is attention_of(other, 2).mask
     assert attention_of(other, 0).bias is attention_of(other, 2).bias
 
@@ -192,9 +192,8 @@ def test_131072_tokens_allocate_nothing_for_every_pair() -> None:
         rows = [record.stack().weights(layer=layer, head=1, rows=last) for layer in (0, 1)]
     _, python_peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # No tensor is larger than the queries themselves.
     assert tensors.largest <= q.nbytes
-    # numpy and Python allocate less than a dozen rows of float32.
+    # Memory outside of torch stays below 12 rows of float32 weights.
     assert python_peak < 12 * 4 * length
     assert len(description["stacks"][0]["query_tokens"]["text"]) == length
     for row, first in zip(rows, (0, length - window), strict=True):

@@ -1,4 +1,4 @@
-"""Keys of a Linformer (Wang et al. 2020), named by the tokens that they combine."""
+"""Display texts of the projected keys of a Linformer (Wang et al. 2020)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ TEXT = ["the", " cat", " sat", " on", " the", " mat", "."]
 
 
 def convolved(keys: torch.Tensor, kernel: int, stride: int, padding: int) -> torch.Tensor:
-    """Return keys (heads, n, d) after a convolution over the tokens, the same in all dimensions."""
+    """Convolve keys (heads, tokens, dims) over the tokens, with one kernel for all dims."""
     layer = nn.Conv1d(1, 1, kernel, stride=stride, padding=padding, bias=False)
     heads, tokens, dims = keys.shape
     columns = keys.permute(0, 2, 1).reshape(heads * dims, 1, tokens)
     with torch.no_grad():
-        # With no weight of 0, every token that the convolution reads changes the key.
+        # All weights are positive, so every token that the kernel covers changes the output.
         layer.weight.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(1))
         convolved_columns: torch.Tensor = layer(columns)
     return convolved_columns.reshape(heads, dims, -1).permute(0, 2, 1)
 
 
 def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> list[list[int]]:
-    """Return for each key of a convolution the tokens that change it."""
+    """Return the tokens that change each output of a convolution over `count` tokens."""
     tokens = torch.eye(count)[:, :, None]
-    # In row n only token n is 1. Keys that are not 0 read this token.
+    # In head n only token n is 1, so an output that is not 0 depends on token n.
     read = convolved(tokens, kernel, stride, padding)[:, :, 0] != 0
     return [torch.nonzero(read[:, key]).flatten().tolist() for key in range(read.shape[1])]
 
@@ -45,7 +45,7 @@ def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> li
 def test_a_group_is_named_by_the_tokens_that_change_its_key(
     kernel: int, stride: int, padding: int, count: int
 ) -> None:
-    # In torch the padding is at most half of the kernel.
+    # Padding is at most half of the kernel, as torch requires for pooling.
     assume(2 * padding <= kernel <= count + 2 * padding)
     groups = tokens_that_matter(kernel, stride, padding, count)
     assume(all(groups))

@@ -1,4 +1,4 @@
-"""Records from weights: every accepted shape, and errors that name the fault and its position."""
+"""`AttentionRecord.from_weights`: accepted shapes and types, and errors of all others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def record_of(attentions: Any, **options: Any) -> AttentionRecord:
         pytest.param(torch.from_numpy(np.stack(LAYERS)), id="one tensor"),
         pytest.param(np.stack(LAYERS)[:, None], id="one array with a batch of one"),
         pytest.param([a.tolist() for a in LAYERS], id="nested lists"),
-        # A warning, which is an error in tests, would say that torch cannot write to this array.
+        # torch warns about arrays that it cannot write to, and a warning fails a test.
         pytest.param([np.broadcast_to(a, a.shape) for a in LAYERS], id="read-only"),
         pytest.param([a[:, ::-1, ::-1].copy()[:, ::-1, ::-1] for a in LAYERS], id="reversed view"),
         pytest.param(
@@ -101,10 +101,10 @@ def test_signed_numbers_of_any_size_are_accepted() -> None:
     for part in (stack, stack.only(1)):
         assert (part.signed, part.normalized, part.measure) == (True, False, "difference")
     assert repr(stack) == "<self: layers 0, 1, 2 heads each, 4 tokens, difference>"
-    # The largest absolute value, of either sign.
+    # `maximum` is the largest absolute value.
     for sign in (1, -1):
         assert record_of(sign * numbers, signed=True).stack().maximum == np.abs(numbers).max()
-    # Minus zero would be printed with its sign.
+    # The maximum of zeros is 0.0, not -0.0.
     assert str(record_of(np.zeros((1, 1, 4, 4)), signed=True).stack().maximum) == "0.0"
 
 
@@ -124,7 +124,7 @@ AT = r"query 2, key 3 is"
         (with_value(np.nan), {}, rf"attentions\[1\], head 1: the weight at {AT} NaN"),
         (with_value(-0.25), {}, rf"{AT} negative, .*before the softmax"),
         (with_value(7.0), {}, r"query 2 sum to 7\.\d+, not to 1; .* normalized=False"),
-        # A deviation of a hundredth is more than rounding.
+        # A deviation of 0.01 is no rounding error.
         ([LAYERS[0] * np.float32(0.99)], {}, r"sum to 0\.99, not to 1"),
         (with_value(np.nan), {"normalized": False}, rf"{AT} NaN"),
         (with_value(-1.0), {"normalized": False}, rf"{AT} negative, .* signed=True"),
@@ -195,7 +195,7 @@ def test_other_shapes_are_refused_with_a_remedy(attentions: Any, message: str) -
         ({"measure": "\u202eeffect"}, ValueError, r"measure=.* must be a short name of the values"),
         ({"signed": "yes"}, TypeError, "signed='yes' must be True or False"),
         ({"signed": True, "normalized": True}, ValueError, "cannot be combined"),
-        # Every argument is used or refused.
+        # An argument that would have no effect is refused.
         ({"encoder_tokens": TOKENS}, TypeError, "encoder_tokens"),
         ({"cross_attentions": LAYERS}, TypeError, "attentions= is for one kind of attention"),
     ],

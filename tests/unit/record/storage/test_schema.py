@@ -47,7 +47,7 @@ from unit.records import (
 
 
 def spooled(record: AttentionRecord, folder: Path) -> AttentionRecord:
-    """Write a record to a folder, and return the record that reads from it."""
+    """Write a record to a folder with `Spool`, and return a record that reads the folder."""
     spool = Spool(folder)
     spool.begin()
     return spool.finish(record)
@@ -98,7 +98,7 @@ def test_any_record_comes_back_the_same_from_a_file_and_a_folder(record: Attenti
 
 
 def change_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the header of a file, and renew its checksums."""
+    """Change the header of a saved file, with correct checksums."""
     header, arrays = read_arrays(path)
     change(header)
     write_arrays(path, header, arrays)
@@ -117,7 +117,7 @@ def test_a_file_cannot_hide_characters_from_the_reader(tmp_path: Path) -> None:
     assert set(load(path).tokens) == {"‹U+202E›"}
 
 
-# Display texts with a space, which would be shown as "·" in the text of a token.
+# Keys whose names contain a space. In other display texts a space is shown as "·".
 @pytest.mark.parametrize(
     "keys",
     [ProjectedKeys(), ProjectedKeys(kernel=2), ["Ġcaf", "Ã", "©", "ð", "ŁĲ", "¶x"]],
@@ -211,7 +211,7 @@ def merged_record() -> AttentionRecord:
 
 
 def layer_of(header: dict[str, Any]) -> dict[str, Any]:
-    """Return the only layer of the last stack."""
+    """Return the entry of the first layer of the last stack in a header."""
     layer: dict[str, Any] = header["stacks"][-1]["layers"][0]
     return layer
 
@@ -325,7 +325,7 @@ def test_a_file_without_a_checksum_is_refused(
     path = captured_record().save(tmp_path / "x.safetensors")
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    # The library of safetensors writes the same arrays, with all metadata and without a checksum.
+    # Write the same arrays with unchanged metadata, and then with metadata without `checksum`.
     arrays = safetensors.torch.load_file(path)
     safetensors.torch.save_file(arrays, path, metadata)
     load(path)
@@ -365,7 +365,7 @@ def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
     record = load(path)
     assert in_memory(path) < 1e6
     record.stack().weights(layer=1, head=3, rows=slice(9, 10))
-    # The keys of one head, a query, and what the system reads ahead, of 201 MB.
+    # Of 201 MB, the system reads the keys of one head (17 MB), a query, and bytes ahead of these.
     assert 65_536 * 64 * 4 <= in_memory(path) < 40e6
 
 
@@ -375,7 +375,7 @@ def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
     count = LiveTensors()
     with count:
         record.save(tmp_path / "x.safetensors")
-    # If the vectors of a head are interleaved with other heads, one head is copied at a time.
+    # The vectors of heads are interleaved in `large`, so heads are copied one at a time.
     assert count.peak <= 2 * 65_536 * 64 * 4
     reloaded, count = load(tmp_path / "x.safetensors"), LiveTensors()
     tracemalloc.start()
@@ -457,7 +457,7 @@ for source in itertools.cycle(sys.argv[2:]):
 def test_replacing_a_file_while_it_is_read_never_mixes_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Numbers are not compared with a checksum, as in a large file.
+    # With a limit of 0, `load` does not compare the arrays with their checksum.
     monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 0)
     path, sources = tmp_path / "x.safetensors", []
     for number in range(3):

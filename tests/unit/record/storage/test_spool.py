@@ -1,4 +1,4 @@
-"""Folders that become records: complete, or recognizably incomplete after any interruption."""
+"""`Spool`: folders to which layers are written one by one, and which load as a record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def record_of(layers: dict[int, QueryKeyAttention]) -> AttentionRecord:
 
 
 def write(spool: Spool, number: int, layer: QueryKeyAttention) -> QueryKeyAttention:
-    """Write a layer during an extraction, and return the layer that reads from its file."""
+    """Write a layer to the spool, and return a layer that reads the written file."""
     written = spool.write(f"layers.{number}", {"queries": layer.queries, "keys": layer.keys})
     assert torch.equal(written["queries"], layer.queries)
     return QueryKeyAttention(written["queries"], written["keys"], layer.scale)
@@ -80,7 +80,7 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     with Cleanup() as undo:
         for spool in folders.take(2, undo):
             assert_same(record, spool.finish(record))
-        # This record is not finished, so its folder is removed at the end of the block.
+        # The third spool is not finished, so its folder is removed at the end of the block.
         folders.take(1, undo)
     assert names_in(tmp_path / "x") == ["0", "1"]
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
                 load(folder)
         path.write_bytes(data)
     load(folder)
-    # The numbers of large arrays are verified on request.
+    # Large arrays are only compared with their checksum if `verify` is True.
     monkeypatch.setattr("attnviz.record.storage.spool.MAX_ALWAYS_CHECKED", 1000)
     path = folder / LAYER
     damaged = bytearray(path.read_bytes())
@@ -163,6 +163,6 @@ def test_a_changed_index_with_a_correct_checksum_is_compared_with_the_files(
 def test_the_path_of_an_index_means_its_folder(folder: Path) -> None:
     record = record_of(long_layers())
     assert_same(record, load(folder / INDEX))
-    # A saved record may have the name of the index.
+    # A file with the name of the index may also be a saved record.
     folder.with_name("y").mkdir()
     assert_same(record, load(record.save(folder.with_name("y") / INDEX)))
