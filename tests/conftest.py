@@ -1,4 +1,4 @@
-"""Settings of all tests: no network, one thread, the trained checkpoint."""
+"""Options, hooks and fixtures of pytest for all tests."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from typing import Any
 import hypothesis
 import pytest
 
-# Set before anything imports transformers. A test that needs the network fails.
+# Set before transformers is imported. A test that needs the network fails.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-# The models are tiny: more than one thread costs more than it gains.
+# The models are tiny, so several threads would be slower than one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Examples have no deadline, because a busy machine is slow. By default every run generates the same
-# examples. The profile "random" follows --hypothesis-seed.
+# Examples have no deadline, because a busy machine is slow. By default, every run generates the
+# same examples. With --hypothesis-profile=random, they depend on --hypothesis-seed.
 hypothesis.settings.register_profile("random", deadline=None)
 hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("attnviz")
 
 
-# File descriptor of the terminal's standard error, because pytest captures the usual one.
+# Key of a copy of the file descriptor of standard error. Pytest captures descriptor 2.
 STDERR = pytest.StashKey[int]()
 
 
@@ -54,14 +54,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _end_if_stuck(config: pytest.Config, timeout: float = 0.0) -> None:
-    """End the process and print the stack of each thread unless this is called again in time."""
+    """Start a timer that prints the stack of each thread and ends the process.
+
+    It replaces the previous timer. It runs for `timeout` plus --stuck-after seconds.
+    """
     seconds = timeout + config.getoption("stuck_after")
     faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Allow each test its timeout twice, for a second try."""
+    """Start the timer for a test. --second-try may use the timeout of the test twice."""
     marker = item.get_closest_marker("timeout")
     timeout = marker.args[0] if marker and marker.args else item.config.getini("timeout")
     _end_if_stuck(item.config, 2 * float(timeout or 0))
@@ -69,12 +72,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the process even if its threads hang."""
+    """Start the timer for the end of the process, which waits for all threads."""
     _end_if_stuck(session.config)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Record second tries in the report, which `scripts/tally.py` reads."""
+    """Mark a test that runs a second time in the report for `scripts/tally.py`."""
     if getattr(item, "execution_count", 1) > 1:
         item.user_properties.append(("second_try", item.nodeid))
 
@@ -95,7 +98,7 @@ def _deselect(config: pytest.Config, items: list[pytest.Item], names: set[str]) 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect slow tests that are not in the sample, and tests that need a missing CUDA device."""
+    """Deselect slow tests outside --slow-sample, and tests that need CUDA if there is none."""
     gpu = {item.nodeid for item in items if item.get_closest_marker("gpu")}
     if gpu:
         import torch
@@ -104,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             _deselect(config, items, gpu)
     seed = config.getoption("slow_sample")
     if seed is not None:
-        # Files are chosen as wholes, because the slow tests of a file often share a notebook.
+        # The slow tests of a file often share a notebook, so all or none of them are chosen.
         _deselect(
             config,
             items,
@@ -122,15 +125,15 @@ def file_of(item: pytest.Item) -> str:
 
 
 def _in_sample(file: str, seed: str) -> bool:
-    """Return whether a file is in the sample, which has about a quarter of the files."""
+    """Return whether a file is in the sample of about a quarter of all files."""
     return zlib.crc32(f"{seed}{file}".encode()) % 4 == 0
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Run a file in one worker, because its tests share fixtures.
+    """Run all tests of a file in one worker of pytest-xdist, because they share fixtures.
 
-    All files with JupyterLab run in the same worker, because they share its server.
+    All files that mention JupyterLab run in one worker, because they share its server.
     """
     from xdist.scheduler import LoadScopeScheduling
 
@@ -154,7 +157,7 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture
 def interrupts_raised() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt. `nohup` and background jobs ignore it by default."""
+    """Let SIGINT raise KeyboardInterrupt, even in a background job, which ignores SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -6,5 +6,5 @@ from functools import partial
 
 import pytest
 
-#: A slow case of `pytest.mark.parametrize` that rarely breaks. `make test` omits it.
+#: Case of `pytest.mark.parametrize` that `make test` omits, because it is slow.
 slow = partial(pytest.param, marks=pytest.mark.slow)

@@ -2,10 +2,10 @@
 
 A sum in float32 depends on the order of its terms, which depends on the processor, the number of
 threads and the shape of the block. Two computations of the same weights therefore differ, and a
-test must not take its tolerance from the difference on one machine. These bounds hold for every
-order of the terms. They follow Higham, "Accuracy and Stability of Numerical Algorithms" (2002),
-section 3.1: the error of a sum of n products is at most ``n * u`` times the sum of their absolute
-values, to first order in u.
+test must not take its tolerance from the difference on one machine. The bounds in this file hold
+for every order of the terms. They follow Higham, "Accuracy and Stability of Numerical Algorithms"
+(2002), section 3.1: the error of a sum of n products is at most ``n * u`` times the sum of their
+absolute values, to first order in u.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ __all__ = ["UNIT", "forwards_error", "logit_error", "relative_error", "weights_e
 #: Largest relative error of one rounding to float32.
 UNIT = 2.0**-24
 # Roundings of a logit in addition to those of its sum: scale, soft cap (four), bias, and the
-# subtraction of the row's maximum. The exponential and the quotient add four more, relative to the
-# weight.
+# subtraction of the row's maximum.
 _OF_LOGIT = 7
+# Roundings of a weight in the exponential and the quotient.
 _OF_WEIGHT = 4
 
 
 def relative_error(attention: LayerAttention, summed: int = 0) -> float:
     """Return a bound of the relative difference between two computations of the same weight.
 
-    The bound holds for all weights, and for a sum or mean of `summed` weights that are not
-    negative. With e from `logit_error`, the numerator ``exp(s)`` and the row's sum have a relative
-    error of e, and the sum of n numerators adds ``n * u``.
+    The bound also holds for a sum or mean of `summed` weights, which are not negative. With e from
+    `logit_error`, the numerator and the denominator of the softmax each have a relative error of
+    at most e, and the sum of n numerators adds ``n * u``.
     """
     roundings = attention.num_keys + _OF_WEIGHT + summed
     return 2 * (2 * logit_error(attention) + roundings * UNIT)
 
 
 def weights_error(*attentions: LayerAttention) -> float:
-    """Return a bound of the difference between two computations of a weight.
+    """Return a bound of the absolute difference between two computations of a weight.
 
-    For several `attentions` the bound is that of the sum of their weights. If every logit of a row
-    has an error of at most e, a weight w has an error of at most ``2 * w * (1 - w) * e``, which is
-    at most ``e / 2``. The sum of n numerators adds ``n * u``, because w is at most 1.
+    For several `attentions`, the bound holds for the sum of one weight of each. If every logit of a
+    row has an error of at most e, a weight w has an error of at most ``2 * w * (1 - w) * e``, which
+    is at most ``e / 2``. The sum of n numerators adds ``n * u``, because w is at most 1.
     """
     return sum(
         logit_error(attention) + 2 * (attention.num_keys + _OF_WEIGHT) * UNIT
@@ -51,10 +51,9 @@ def weights_error(*attentions: LayerAttention) -> float:
 
 
 def forwards_error(record: AttentionRecord) -> float:
-    """Return a bound of the difference of a weight between two forwards of a model.
+    """Return a bound of the absolute difference of a weight between two forward passes of a model.
 
-    The forwards may sum in different orders. To first order, each layer adds its error to that of
-    the layers before it.
+    The passes may sum in different orders. To first order, the errors of all layers add up.
     """
     layers = [stack.attention(n) for stack in record.stacks.values() for n in stack.layers]
     return weights_error(*layers)
@@ -63,8 +62,8 @@ def forwards_error(record: AttentionRecord) -> float:
 def logit_error(attention: LayerAttention) -> float:
     """Return a bound of the error of a logit in one computation.
 
-    The bound is ``(head_dim + 7) * u * size``, where `size` is the largest sum of ``|scale * query
-    * key|`` plus the largest bias or sink. It is 0 for stored weights, which have no logits.
+    The bound is ``(head_dim + 7) * u * size``, where `size` bounds the sum of ``|scale * query *
+    key|`` plus the largest absolute bias or sink. Weights without logits have the bound 0.
     """
     if not isinstance(attention, QueryKeyAttention):
         return 0.0
@@ -76,7 +75,7 @@ def logit_error(attention: LayerAttention) -> float:
 
 
 def _largest_added(attention: QueryKeyAttention) -> float:
-    """Return the largest absolute bias and sink logit that is finite."""
+    """Return the largest absolute value of the finite biases and sink logits."""
     parts = [] if attention.sinks is None else [attention.sinks.float()]
     if attention.bias is not None:
         rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)

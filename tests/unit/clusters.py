@@ -1,4 +1,4 @@
-"""Random points in clusters whose members are known."""
+"""Random points in clusters, and a measure of how well a plot separates the clusters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["clusters", "purity"]
 def clusters(
     per_cluster: int, *, count: int = 4, dimensions: int = 16, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return points around distant centres, sorted by cluster, and the cluster of each point."""
+    """Return ``count * per_cluster`` points around distant centres, and the cluster of each."""
     generator = np.random.default_rng(seed)
     # Orthogonal centres, so that clusters are separated by angle and by distance.
     centres = np.linalg.qr(generator.normal(size=(dimensions, count)))[0].T * 20
@@ -21,7 +21,7 @@ def clusters(
 
 
 def purity(coordinates: NDArray[np.float32], groups: NDArray[np.int64]) -> float:
-    """Return the share of points whose nearest point on the plot belongs to the same cluster."""
+    """Return the share of points whose nearest other point has the same cluster in `groups`."""
     distances = ((coordinates[:, None].astype(float) - coordinates[None]) ** 2).sum(axis=-1)
     np.fill_diagonal(distances, np.inf)
     return float((groups[distances.argmin(axis=1)] == groups).mean())

@@ -1,4 +1,4 @@
-"""Requests to a server that are repeated until the reply is complete, as a browser does."""
+"""Functions that repeat a request to a server until the reply is complete, like a browser."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["joined_reply", "replies", "whole_reply"]
 
 
 def replies(server: Server, name: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
-    """Yield all replies to a request. The last one is the result."""
+    """Yield all replies to a request that is repeated while the reply is pending."""
     while True:
         reply = server.reply(name, arguments)
         yield reply
@@ -27,7 +27,7 @@ def whole_reply(server: Server, name: str, arguments: Mapping[str, Any]) -> Repl
 
 
 def joined_reply(server: Server, name: str, arguments: Mapping[str, Any]) -> Reply:
-    """Return a reply that the server splits into parts, joined from all of them."""
+    """Request all parts of a reply, and return the reply with the joined data."""
     first = server.reply(name, arguments)
     requests = [{**arguments, "part": part} for part in range(1, first.header["parts"])]
     parts = [first.data or b"", *(server.reply(name, request).data or b"" for request in requests)]

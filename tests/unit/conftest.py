@@ -1,4 +1,4 @@
-"""Settings of all unit tests."""
+"""Fixtures of the unit tests: complete replies, and the sizes of computed blocks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from attnviz.server import pending_replies
 
 @pytest.fixture(autouse=True)
 def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Allow every reply as much time as it needs. Tests of partial replies set their own limit."""
+    """Give the server an hour for each reply. Tests of unfinished replies set a shorter time."""
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 3600.0)
 
 
 @pytest.fixture
 def logit_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that grows by the number of logits whenever a block of logits is computed."""
+    """Return a list to which every computation of a block of logits adds their number."""
     sizes: list[int] = []
     compute = QueryKeyAttention.shared_logits
 

@@ -1,4 +1,4 @@
-"""The corpus of `tests/fixtures/embedding.json` and the requests of a view."""
+"""Corpus of `tests/fixtures/embedding.json`, and fields of requests for its plots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fixture() -> dict[str, Any]:
 
 
 def fixture_vectors(number: int, side: str) -> list[Any]:
-    """Return vectors [layer][head][token][dimension] that are exact in float32."""
+    """Return queries or keys of a text, [layer][head][token][dimension], exact in float32."""
     generator = random.Random(f"{side} of text {number}")  # noqa: S311 - the same every time
 
     def vector() -> list[float]:
@@ -44,7 +44,7 @@ def fixture_vectors(number: int, side: str) -> list[Any]:
 
 
 def fixture_corpus() -> Corpus:
-    """Return the corpus of `tests/fixtures/embedding.json`."""
+    """Return a corpus of two causal texts with a column of texts and a column of tokens."""
     records = [
         AttentionRecord.from_qk(
             torch.tensor(fixture_vectors(number, "queries")),

@@ -1,7 +1,7 @@
-"""Masks, weights and cells computed by their formulas in float64, from the parameters of a layer.
+"""Masks, weights and cells of pooled weights, computed by formulas from the fields of a layer.
 
-These functions are the independent source for tests of `record` and `server`. They call no method
-of the package that computes a block.
+Tests compare `record` and `server` with these functions. They compute in float64, and call no
+method of attnviz that computes a block.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
 def allowed_pairs(attention: LayerAttention) -> Flags:
     """Return whether each query may attend to each key, (heads, queries, keys).
 
-    A word may attend to another if any of their tokens may. A difference allows a pair if one of
-    the two attentions allows it, except in rows in which either attention allows no key.
+    A word may attend to another if any of their tokens may. A difference allows a pair if `a` or
+    `b` allows it, except in rows in which `a` or `b` allows no key.
     """
     match attention:
         case QueryKeyAttention():
@@ -99,7 +99,7 @@ def allowed_pairs(attention: LayerAttention) -> Flags:
 
 
 def logits_of(attention: QueryKeyAttention) -> Floats:
-    """Return the logits of all heads, minus infinity for pairs that the mask forbids."""
+    """Return the logits, (heads, queries, keys). Forbidden pairs have minus infinity."""
     queries, keys = attention.queries.double().numpy(), attention.keys.double().numpy()
     keys = keys.repeat(len(queries) // len(keys), axis=0)
     logits: Floats = np.einsum("hqd,hkd->hqk", queries, keys) * attention.scale
@@ -111,7 +111,7 @@ def logits_of(attention: QueryKeyAttention) -> Floats:
 
 
 def normalizers_of(attention: QueryKeyAttention) -> Floats:
-    """Return the logarithm of the sum that divides each row, (heads, queries)."""
+    """Return the logarithm of the softmax denominator of each row, (heads, queries)."""
     sums = np.exp(logits_of(attention)).sum(axis=2)
     if attention.sinks is not None:
         sums += np.exp(attention.sinks.double().numpy())[:, None]
@@ -132,7 +132,7 @@ def weights_of(attention: LayerAttention) -> Floats:
             return (weights_of(b) - weights_of(a)) * rows
     assert isinstance(attention, QueryKeyAttention)
     normalizers = normalizers_of(attention)[:, :, None]
-    # A row without a key and without a sink has no weight.
+    # All weights are 0 in a row that has neither an allowed key nor a sink.
     return np.exp(logits_of(attention) - np.where(np.isneginf(normalizers), 0, normalizers))
 
 
@@ -141,7 +141,7 @@ def merge_by_words(
     query_starts: Sequence[int] | NDArray[np.int64],
     key_starts: Sequence[int] | NDArray[np.int64],
 ) -> Floats:
-    """Return M_q A M_k^T, where M_q averages the queries of a word and M_k sums its keys."""
+    """Sum `numbers` over the keys of each word, then average over the queries of each word."""
 
     def tokens_of_words(starts: Sequence[int] | NDArray[np.int64], count: int) -> Floats:
         word = np.searchsorted(starts, np.arange(count), side="right") - 1
@@ -158,14 +158,14 @@ def cell(numbers: NDArray[np.floating], pooled: str) -> float:
     positive, negative = np.maximum(numbers, 0), np.maximum(-numbers, 0)
     pool = np.max if pooled == "max" else np.mean
     high, low = float(pool(positive)), float(pool(negative))
-    # Rounding must not decide the sign of sums that are equal.
+    # If both results are equal apart from rounding, the positive one is returned.
     return -low if low > 1.001 * high else high
 
 
 def pool(
     matrix: NDArray[np.floating], row_edges: Sequence[int], key_edges: Sequence[int], pooled: str
 ) -> Floats:
-    """Return the cells between the edges of rows and keys."""
+    """Return the `cell` of each block between successive edges of rows and of keys."""
     return np.array(
         [
             [cell(matrix[top:bottom, left:right], pooled) for left, right in pairwise(key_edges)]
@@ -175,13 +175,13 @@ def pool(
 
 
 def square_cells(matrix: NDArray[np.floating], size: int, pooled: str) -> Floats:
-    """Return cells of `size` rows and keys. The last cells may be smaller."""
+    """Return cells of `size` rows by `size` keys. The last cells may be smaller."""
     edges = [[*range(0, count, size), count] for count in matrix.shape]
     return pool(matrix, edges[0], edges[1], pooled)
 
 
 def equal_cells(matrix: NDArray[np.floating], max_cells: int) -> Floats:
-    """Return the maxima of at most `max_cells` by `max_cells` cells of equal size."""
+    """Return the maxima of at most `max_cells` by `max_cells` cells of nearly equal size."""
     edges = [
         [index * count // min(count, max_cells) for index in range(min(count, max_cells) + 1)]
         for count in matrix.shape

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for layers of every kind, which tests compare with `formulas`."""
+"""Hypothesis strategies for layers, their numbers by `formulas`, and bounds of their errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ seeds = st.integers(0, 999)
 
 
 def random_numbers(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return numbers of both signs, a third of them 0."""
+    """Return numbers of both signs, about a third of them 0."""
     generator = np.random.default_rng(seed)
     numbers = generator.normal(size=shape) * (generator.random(shape) > 1 / 3)
     return numbers.astype(np.float32)
@@ -49,7 +49,7 @@ def some_positions(draw: st.DrawFn, count: int) -> torch.Tensor:
 
 @st.composite
 def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Mask | None:
-    """Return a mask of any kind, or None. Some queries may have no key."""
+    """Return a band, packed, window or inserted mask, or None. A query may have no allowed key."""
     kinds = ["none", "band", "packed", "windows"]
     kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
     if kind == "band":
@@ -71,7 +71,7 @@ def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) ->
 
 @st.composite
 def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Bias | None:
-    """Return a bias of any kind, or None."""
+    """Return a distance, dense, window or inserted bias, or None."""
     kinds = ["none", "distance", "dense", "windows"]
     kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
     heads, seed = draw(st.sampled_from([1, HEADS])), draw(seeds)
@@ -93,7 +93,7 @@ def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -
 
 @st.composite
 def softmaxes(draw: st.DrawFn, queries: int, keys: int) -> QueryKeyAttention:
-    """Return attention of four query heads that share two key heads."""
+    """Return attention of four query heads and two key heads, with random options."""
     seed = draw(seeds)
     return QueryKeyAttention(
         vectors(HEADS, queries, 8, seed=seed),
@@ -108,7 +108,7 @@ def softmaxes(draw: st.DrawFn, queries: int, keys: int) -> QueryKeyAttention:
 
 @st.composite
 def words_of(draw: st.DrawFn, base: LayerAttention) -> MergedWeights:
-    """Return the attention between random words of the tokens of `base`."""
+    """Merge the tokens of `base` into random words."""
     starts = (
         np.array(sorted({0} | draw(st.sets(st.integers(0, count - 1)))))
         for count in (base.num_queries, base.num_keys)
@@ -118,7 +118,7 @@ def words_of(draw: st.DrawFn, base: LayerAttention) -> MergedWeights:
 
 @st.composite
 def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
-    """Return a stack of one layer: a softmax, stored numbers, words or a difference."""
+    """Return a stack of one layer of one of `kinds`, by default of any kind."""
     queries, keys = draw(counts), draw(counts)
     every_kind = ["softmax", "weights", "signed numbers", "words", "difference"]
     kind = draw(st.sampled_from(kinds or every_kind))
@@ -156,12 +156,12 @@ def stack_of(
 
 
 def numbers_of(stack: AttentionStack) -> NDArray[np.float64]:
-    """Return all numbers of the layer by the formulas, (heads, queries, keys)."""
+    """Return the layer's weights or differences by the formulas, (heads, queries, keys)."""
     return weights_of(stack.attention(LAYER))
 
 
 def error_of(attention: LayerAttention) -> float:
-    """Return a bound of the error of a number of the layer in float32."""
+    """Return a bound of the error of the layer's weights or differences in float32."""
     if isinstance(attention, DifferenceAttention):
         return weights_error(attention.a, attention.b)
     if isinstance(attention, MergedWeights):
@@ -175,6 +175,6 @@ heads_lists = st.lists(st.integers(0, HEADS - 1), min_size=1, unique=True)
 
 @st.composite
 def ranges(draw: st.DrawFn, count: int) -> slice:
-    """Return a range of at least one of `count` rows or keys."""
+    """Return a range, not empty, within `count` rows or keys."""
     start = draw(st.integers(0, count - 1))
     return slice(start, draw(st.integers(start + 1, count)))

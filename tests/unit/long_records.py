@@ -1,4 +1,4 @@
-"""Records of long texts whose attention resembles that of language models."""
+"""Records of long texts: one with attention like a language model, one that needs no memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
-#: Relative positions of a query and of the distant key that receives nearly all of its weight.
+#: Positions of a query and of the key with nearly all of its weight, as shares of the text length.
 NEEDLE = (0.75, 0.2)
 
 
@@ -28,15 +28,15 @@ def long_record(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> av.AttentionRecord:
-    """Return a Llama-like record: grouped keys, a sink, near tokens, topics and one distant key.
+    """Return a record whose queries attend to near tokens, to tokens of a topic and to token 0.
 
-    Query ``int(0.75 * tokens)`` gives nearly all of its weight to key ``int(0.2 * tokens)``: one
-    bright cell that an overview must show. If `varied`, heads differ in the strength of these
-    parts, like the heads of a trained model.
+    As in Llama, query heads share key heads. Query ``int(0.75 * tokens)`` gives nearly all of its
+    weight to key ``int(0.2 * tokens)``: one bright cell that an overview must show. If `varied`,
+    the shares of near tokens, topics and token 0 differ at random between heads.
     """
     generator = torch.Generator().manual_seed(seed)
     position = torch.arange(tokens, dtype=torch.float32)
-    # The scalar product of two positions' waves decreases with their distance.
+    # The scalar product of the waves of two positions is largest if the positions are close.
     wavelengths = torch.tensor([64.0, 256.0, 1024.0, 8192.0])
     angles = 2 * math.pi * position[:, None] / wavelengths
     waves = torch.cat([angles.cos(), angles.sin()], dim=1)
@@ -51,7 +51,7 @@ def long_record(
         local = torch.linspace(0.2, 1.6, heads)[:, None, None]
         q[:, :, :8], k[:, :, :8] = local * root * waves, waves
         q[:, :, 8:14], k[:, :, 8:14] = root * topic * (1.8 - local) / 2, topic
-        # Dimension 14 selects the first token, dimension 15 the distant key.
+        # Dimension 14 gives weight to token 0, and dimension 15 to the distant key.
         q[:, :, 14], k[:, :, 14] = root, 0.0
         k[:, 0, 14] = math.log(tokens) + 1
         q[:, :, 15], k[:, :, 15] = 0.0, 0.0
@@ -68,7 +68,7 @@ def long_record(
 
 
 def alike(layers: int, heads: int, tokens: int, *, causal: bool = True) -> av.AttentionRecord:
-    """Return a record of any size. All of its layers are the same object."""
+    """Return a record of zero vectors. Layers and entries share memory, so any size is possible."""
     side = torch.zeros(1, 1, 1).expand(heads, tokens, 1)
     attention = QueryKeyAttention(side, side, 1.0, BandMask(None, 0) if causal else None)
     names = Tokens.of([f"word{index}" for index in range(tokens)])

@@ -20,13 +20,13 @@ _LAYER = re.compile(r'<template id="(attnviz-\d+)">(.*?)</template>', re.DOTALL)
 
 
 def bare_data_of(page: str) -> Any:
-    """Return the page's data, with element names in place of the texts stored in those elements."""
+    """Return the JSON data of a page, in which ``#ID`` stands for the text of the element ID."""
     [text] = _DATA.findall(page)
     return json.loads(text)
 
 
 def data_of(page: str) -> Any:
-    """Return the page's data, complete with the texts of its elements."""
+    """Return the JSON data of a page, with the texts of elements in blocks, maps and vectors."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:
@@ -45,7 +45,7 @@ def data_of(page: str) -> Any:
 
 
 def shown(block: dict[str, Any]) -> NDArray[np.float64]:
-    """Decode the weights of a layer of the page."""
+    """Decode the weights or differences of a layer of the page, (heads, rows, columns)."""
     data = zlib.decompress(base64.b64decode(block["data"]))
     if block["encoding"] == "strongest-keys":
         return decode_sparse(block, data).dense()
@@ -62,12 +62,12 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
 
 
 def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """Run no step and return None, like a page that cannot contain all weights."""
+    """Return None in place of `_embed_all`, as if all weights were too large for the page."""
     yield from ()
 
 
 def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
-    """Decode the strongest keys of each row."""
+    """Decode the keys and codes of the largest weights of each row."""
     assert header["encoding"] == ENCODING
     assert sum(header["runs"]) == len(data)
     heads, num_rows, columns = header["shape"]
@@ -75,8 +75,8 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
     counts, firsts, before, gaps = (_unpacked(runs[index]) for index in (0, 1, 2, 4))
     row = np.tile(np.arange(num_rows), heads)
     assert len(counts) == len(row)
-    # The first gap of a row is the distance from `first` to its first key. Each later gap is the
-    # number of keys between two embedded keys.
+    # The first gap of a row is the distance from its entry in `firsts` to its first embedded key.
+    # Each later gap is the number of keys between two embedded keys.
     of_rows = zip(firsts, np.split(gaps, np.cumsum(counts)[:-1]), strict=True)
     keys = [first - 1 + np.cumsum(gaps_of_row + 1) for first, gaps_of_row in of_rows]
     last = np.minimum(columns, row + 1 + header["reach"])
@@ -95,7 +95,7 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
 
 
 def _unpacked(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Decode numbers from base 128."""
+    """Decode numbers in base 128, the lowest digit first. Digits before the last one add 128."""
     ends = np.flatnonzero(digits < 128) + 1
     starts = np.concatenate([[0], ends])[:-1]
     exponent = np.arange(len(digits)) - np.repeat(starts, ends - starts)

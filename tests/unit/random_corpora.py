@@ -1,4 +1,4 @@
-"""Corpora of random vectors."""
+"""Records and corpora of random queries and keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attention(
     seed: int = 0,
     **options: Any,
 ) -> QueryKeyAttention:
-    """Return attention of queries with mean 1 and keys with mean -1, so that centring matters."""
+    """Return random attention. Queries have the mean 1 and keys -1, so that translation matters."""
     keys = num_tokens if num_keys is None else num_keys
     return QueryKeyAttention(
         vectors(heads, num_tokens, size, seed=seed) + 1.0,
@@ -39,7 +39,7 @@ def attention(
 
 
 def record(num_tokens: int, *, layers: int = 2, seed: int = 0, **options: Any) -> AttentionRecord:
-    """Return a record of random vectors that depend only on `seed`."""
+    """Return a record of one stack with random layers from `attention`."""
     attentions = {
         layer: attention(num_tokens, seed=seed + 100 * layer, **options) for layer in range(layers)
     }
@@ -55,7 +55,7 @@ def corpus(
     order: int = 0,
     **options: Any,
 ) -> Corpus:
-    """Return a corpus with one text of each length."""
+    """Return a corpus of one random text for each number of tokens in `lengths`."""
     records = [record(length, seed=number, **options) for number, length in enumerate(lengths)]
     return Corpus(records, max_points=max_points, seed=order, columns=columns)
 
@@ -63,9 +63,9 @@ def corpus(
 def cross_record(
     num_queries: int, num_keys: int, seed: int = 0, *, decoder: bool = False
 ) -> AttentionRecord:
-    """Return a record of two layers whose queries and keys belong to different tokens.
+    """Return a record of two layers of cross-attention.
 
-    With `decoder`, the record also has three layers of self-attention of the queries' tokens.
+    With `decoder`, the record also has three layers of self-attention of the query tokens.
     """
     queries, keys = Tokens.of(words(num_queries, "d")), Tokens.of(words(num_keys, "e"))
     cross = {
@@ -80,7 +80,7 @@ def cross_record(
 
 
 def with_vectors(queries: torch.Tensor, keys: torch.Tensor, lengths: Sequence[int]) -> Corpus:
-    """Return a causal corpus of one layer: `queries` and `keys`, split into texts of `lengths`."""
+    """Return a causal corpus of one layer, with vectors split into texts of `lengths` tokens."""
     records = []
     for start, length in zip(np.cumsum([0, *lengths]).tolist(), lengths, strict=False):
         rows = slice(start, start + length)

@@ -1,4 +1,4 @@
-"""Records for several test files, made without a model."""
+"""Small records for several test files, made from random numbers without a model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 
-# Texts that close tags, start scripts, load images, hide text, reverse the reading direction or are
-# not valid characters.
+# Token texts: HTML, quotes, templates, a reversed reading direction, a NUL byte, a joined emoji, a
+# lone surrogate and an empty string.
 HOSTILE = (
     "</script><script>alert(1)</script>",
     "<img src=x onerror=alert(1)>",
@@ -52,7 +52,7 @@ def words(count: int, prefix: str = "t") -> list[str]:
 
 
 def given_record(heads_per_layer: tuple[int, ...] = (2, 3), num_tokens: int = 5) -> AttentionRecord:
-    """Return a record of stored weights with layers numbered from 0."""
+    """Return a record of stored weights, with a layer for each number of heads."""
     layers = [
         shares(heads, num_tokens, num_tokens, seed=layer)
         for layer, heads in enumerate(heads_per_layer)
@@ -61,7 +61,7 @@ def given_record(heads_per_layer: tuple[int, ...] = (2, 3), num_tokens: int = 5)
 
 
 def encoder_decoder_record() -> AttentionRecord:
-    """Return a record of three stacks, with different numbers of layers, heads and tokens."""
+    """Return a record of stored weights in the stacks of an encoder-decoder model."""
     return AttentionRecord.from_weights(
         encoder_attentions=[shares(3, 6, 6, seed=1), shares(3, 6, 6, seed=2)],
         decoder_attentions=[shares(2, 4, 4, seed=3)] * 3,
@@ -73,7 +73,7 @@ def encoder_decoder_record() -> AttentionRecord:
 
 
 def captured_record() -> AttentionRecord:
-    """Return a record of two stacks with all kinds of layers. Their numbers have gaps."""
+    """Return a record of layers that differ in mask, bias, soft cap, sinks and dtype."""
     flags = torch.from_numpy(np.random.default_rng(5).random((4, 6, 6)) < 0.6)
     flags[:, 3] = False
     causal = BandMask(None, 0)
@@ -111,7 +111,7 @@ def captured_record() -> AttentionRecord:
 def difference_record(
     tokens: int = 6, *, layers: int = 2, heads: int = 4, with_side: bool = False
 ) -> AttentionRecord:
-    """Return a record of differences of two causal softmaxes. `with_side` adds the first one."""
+    """Return a record of differences b - a of causal layers. `with_side` adds a stack of a."""
     text = Tokens.of(words(tokens))
     sides = [
         [
@@ -134,12 +134,12 @@ def difference_record(
     return AttentionRecord({stack.name: stack for stack in stacks}, model="difference")
 
 
-#: Colours of the shapes in `drawn_image`. They differ strongly from each other and the background.
+#: Colours of the background and the shapes in `drawn_image`.
 GROUND, DISC, BAR, SQUARE = (236, 228, 208), (206, 60, 48), (38, 92, 170), (52, 140, 84)
 
 
 def drawn_image(height: int = 96, width: int = 128) -> NDArray[np.uint8]:
-    """Return an image of a disc (top left), a square (bottom right) and a bar between them."""
+    """Return an image of a disc (top left), a diagonal bar and a square (bottom right)."""
     image = np.full((height, width, 3), GROUND, np.uint8)
     y, x = np.mgrid[:height, :width]
     image[(y - 0.3 * height) ** 2 + (x - 0.25 * width) ** 2 < (0.2 * height) ** 2] = DISC
@@ -153,7 +153,7 @@ def patch_names(rows: int, columns: int) -> list[str]:
 
 
 def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRecord:
-    """Return a record of a vision model: ``[CLS]`` and the patches of one image, two layers."""
+    """Return a record of two layers of stored weights over ``[CLS]`` and patches of an image."""
     names = ["[CLS]", *patch_names(rows, columns)]
     tokens = Tokens(
         text=tuple(names),
@@ -169,7 +169,7 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
 
 
 def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
-    """Return weights of patches near each query. Head h attends h columns to the right of it."""
+    """Return weights. Head h prefers patches near the one h columns to the right of the query."""
     [grid] = tokens.grids
     cells = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
     logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))
@@ -184,7 +184,7 @@ def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
 
 
 def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> AttentionRecord:
-    """Return a causal record of a vision-language model: text, patches of images, text."""
+    """Return a causal record of two equal layers over text, patches of images, and more text."""
     text, special, grids = ["<bos>", "Look", ":"], [True, False, False], []
     for image in range(images):
         grids.append(PatchGrid(image=image, start=len(text), rows=side, columns=side))
@@ -202,7 +202,7 @@ def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> Attentio
 
 
 def assert_same(actual: AttentionRecord, expected: AttentionRecord) -> None:
-    """Assert that two records have the same model, notes and stacks, without their images."""
+    """Assert that model, notes and stacks of two records are equal. Ignore images."""
     assert (actual.model, actual.notes) == (expected.model, expected.notes)
     assert list(actual.stacks) == list(expected.stacks)
     for name, stack in actual.stacks.items():

@@ -1,4 +1,4 @@
-"""Parts of the benchmark: limits of time and memory, and the tables."""
+"""Benchmarks: limits of time and memory of a process, and the published tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.report import (
 
 
 def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
-    """Run a statement in a separate process with Python's timeit."""
+    """Run a statement with timeit in a guarded process, and return its figures and fault."""
     outcome = guarded("timeit", "-n1", "-r1", statement, limits=limits)
     return outcome.figures, outcome.fault
 
@@ -47,7 +47,7 @@ def test_a_process_over_the_time_limit_is_ended_with_its_children_and_its_output
 
 
 def published() -> Results:
-    """Return the run whose figures are in the docs."""
+    """Return the results whose figures are in the docs."""
     data = json.loads((ROOT / "docs" / "benchmarks.json").read_text(encoding="utf-8"))
     return Results.from_json(data)
 

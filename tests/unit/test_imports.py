@@ -1,4 +1,4 @@
-"""Modules that each import loads, and the allowed imports between packages."""
+"""Modules that ``import attnviz`` loads, and imports that each of its packages may contain."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ import attnviz.analysis
 
 PACKAGE = Path(attnviz.__file__).parent
 
-# Packages that each package may import, as in the table of CONTRIBUTING.md. `""` is attnviz itself,
-# which loads its names lazily.
+# Packages of attnviz that each package may import, as in the table of CONTRIBUTING.md.
 MAY_IMPORT = {
     "utils": set(),
     "record": {"utils"},
@@ -58,7 +57,7 @@ OUTSIDE = {
     "server": {"numpy", "torch", "cachetools"},
     "pages": {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"},
 }
-# Modules that forward names to the paths that notebooks import.
+# Modules that only import the names of a module in another package, for notebooks.
 FORWARDING = {"analysis/embedding.py", "analysis/trust.py"}
 
 
@@ -176,7 +175,7 @@ def imports_of(path: Path, *, at_load: bool = False) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
-            # The imported name may be a module or a name in one.
+            # The imported name may be a module.
             yield node.module or ""
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         waiting += ast.iter_child_nodes(node)
@@ -224,5 +223,5 @@ def test_imports_have_no_cycles() -> None:
     uses = {
         name: set(imports_of(path, at_load=True)) & set(modules) for name, path in modules.items()
     }
-    # The error names the modules of a cycle.
+    # This raises an error with the modules of a cycle.
     TopologicalSorter(uses).prepare()

@@ -1,4 +1,4 @@
-"""Versions and formats agree in all files of a release."""
+"""Versions, formats and extras agree in all files of a release."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_changelog_names_the_formats_that_are_written(tmp_path: Path) -> Non
     for name, value in saved.items():
         path = tmp_path / f"{name}.safetensors"
         value.save(path)
-        # The header is JSON in a string of the JSON of safetensors.
+        # The JSON header of safetensors contains attnviz's header as a string of JSON.
         (written[name],) = map(int, re.findall(rb'"format\\?": ?(\d+)', path.read_bytes()))
     (written["pages"],) = map(int, re.findall(r'"format": (\d+), "view"', page))
     assert written["differences"] == written["weights"]

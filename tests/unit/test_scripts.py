@@ -1,4 +1,4 @@
-"""Scripts that `make` calls: their errors if a program is missing, and outdated files."""
+"""Scripts that `make` calls, and the options and hooks of pytest in tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(name: str, seconds: int) -> Path:
-        """Write an empty file with a time of change."""
+        """Create an empty file that was last changed at `seconds`."""
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -46,7 +46,7 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
     write("static/head.js", 200)
     write("js/src/draw/marks.ts", 300)
     assert front_end.is_out_of_date()
-    # A source distribution contains its bundles.
+    # PKG-INFO marks a source distribution, whose bundles are never out of date.
     write("PKG-INFO", 300)
     assert not front_end.is_out_of_date()
 
@@ -65,7 +65,7 @@ def test_a_missing_program_is_reported(
 ) -> None:
     answer = subprocess.run(
         [sys.executable, *arguments],
-        # Use the package of this tree, even if another one is installed.
+        # Import attnviz from this repository, even if another version is installed.
         env={"ATTNVIZ_BROWSER": str(tmp_path / "none"), "PATH": "", "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
@@ -142,7 +142,7 @@ def test_a_failed_browser_test_runs_again_and_is_named(
     summary = answer.stdout.partition("first tries that failed")[2]
     assert once in summary
     assert "the frame was detached" in summary
-    # The test that always fails ran twice, and the unit test once.
+    # Two browser tests ran a second time, and the failed unit test did not.
     assert re.search(r"2 failed, 3 passed.*, 2 rerun", answer.stdout)
     assert tally.main([str(tmp_path / "some.xml")]) == 1
     captured = capsys.readouterr()
@@ -150,7 +150,6 @@ def test_a_failed_browser_test_runs_again_and_is_named(
         f"passed only on the second try: {once}\n"
         "3 passed, 2 failed, 0 skipped, 1 passed only on the second try\n"
     )
-    # The last lines name the failed tests with the reason.
     failed = captured.err.splitlines()
     assert len(failed) == 2
     assert failed[0].startswith("failed: tests.browser.test_always test_that_fails: ")
@@ -173,9 +172,9 @@ def test_that_is_stuck():
 @pytest.mark.parametrize(
     ("body", "output"),
     [
-        # The test passes, but the process waits for the thread at its end.
+        # The test passes, but at its end the process waits for the thread.
         ("threading.Thread(target=threading.Event().wait).start()", "2 passed"),
-        # The exception of a timeout does not end the test, as in a pool that waits for its threads.
+        # The test catches the exception of a timeout, like a pool that waits for its threads.
         (
             "while True:\n        try: threading.Event().wait()\n        except BaseException: ...",
             "",
@@ -216,7 +215,7 @@ def test_a_sample_has_the_slow_tests_of_about_a_quarter_of_the_files(tmp_path: P
         re.findall(rf"(\S+)::{name}", output) for name in ("test_first", "test_second")
     )
     assert first == second
-    # 6 files are expected. Five standard deviations of a binomial distribution are 11.
+    # The mean is 24 / 4 = 6. Five standard deviations of the binomial distribution are 11.
     assert 0 < len(first) < 17
 
 

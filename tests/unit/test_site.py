@@ -1,4 +1,4 @@
-"""The documentation site: its sources and its navigation."""
+"""Documentation site: its navigation, gallery, reference, links and published versions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_page_has_one_line_in_the_navigation() -> None:
         for path in (ROOT / folder).rglob(f"*.{end}")
     ]
     pages = {str(build_site.place_in_site(path)) for path in files}
-    # Scripts write these pages.
+    # Scripts write the pages of the reference and of the gallery.
     pages |= {f"api/{page}.md" for page in ("index", *site_reference.REFERENCE)}
     examples = {path.relative_to(site_gallery.EXAMPLES) for path in EXAMPLES}
     pages |= {f"gallery/{path.with_suffix('.md').as_posix()}" for path in examples}
