@@ -25,7 +25,7 @@ def fixture() -> dict[str, Any]:
 
 
 class FixtureRoles:
-    """The roles of the fixture, with the interface of `Roles`."""
+    """Roles of ``atlas.json``, with the attributes of `Roles` that an atlas reads."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._stack = data["description"]["stacks"][0]
@@ -44,7 +44,7 @@ class FixtureRoles:
 
 
 class FixtureStack:
-    """The stack of the fixture, with the interface of `StackStatistics`."""
+    """Stack of ``atlas.json``, with the attributes of `StackStatistics` that an atlas reads."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._values, self._stack = data["values"], data["description"]["stacks"][0]
@@ -116,7 +116,7 @@ class FixtureStack:
 
 
 class FixtureStatistics:
-    """The statistics of the fixture, with the interface of `HeadStatistics`."""
+    """Statistics of ``atlas.json``, with the attributes of `HeadStatistics` that an atlas reads."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         description = data["description"]
@@ -131,7 +131,7 @@ class FixtureStatistics:
 
 
 def fixture_statistics(data: dict[str, Any]) -> HeadStatistics:
-    """Return statistics with the values of the fixture `data`."""
+    """Return statistics with the values of `data`, the contents of ``atlas.json``."""
     return cast("HeadStatistics", FixtureStatistics(data))
 
 
@@ -143,7 +143,7 @@ def causal_record(number: int, length: int = 9, layers: int = 2, heads: int = 3)
 
 
 def made_statistics(texts: int = 8, **shape: int) -> HeadStatistics:
-    """Return statistics of causal records."""
+    """Return statistics of `texts` records from `causal_record`."""
     statistics = HeadStatistics(edges=20)
     for number in range(texts):
         statistics.add(causal_record(number, **shape))

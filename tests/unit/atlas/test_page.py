@@ -1,4 +1,4 @@
-"""The page of an atlas contains what a kernel would send, within its size limit."""
+"""Exported pages of an atlas: their data, their size limit, and a table without scripts."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
     [fewer] = data_of(page)["description"]["stacks"]
     assert 0 < fewer["sampled"] < 100
     assert fewer["sampled_in_all"] == 100
-    # The page has the query token of each edge, and no head has more edges than the page states.
+    # The page has the query token of each edge, and `sampled` is the largest number of a head.
     [embedded] = data_of(page)["atlas"]["stacks"]
     edges = json.loads(unpacked(embedded["edges"][1]))["sampled"]
     texts = json.loads(unpacked(embedded["texts"]))
@@ -97,10 +97,10 @@ def test_a_page_of_32_by_32_heads_has_less_than_5_mb() -> None:
 
 
 def test_a_table_replaces_a_view_that_cannot_be_drawn() -> None:
-    """Roles that exceed their baseline most come first, even if another role has a higher score."""
+    """Heads are sorted by the difference of their score from the baseline, not by the score."""
     previous = 0.9 * np.eye(6, k=-1) + 0.1 * np.eye(6)
     previous[0, 0] = 1
-    # Half of the tokens are delimiters, so a head that attends only to them exceeds chance by 0.5.
+    # Half of the tokens are delimiters, so the score 1 exceeds the baseline by 0.5.
     delimiters = np.tile([0, 0, 0, 1, 1, 1], (6, 1)) / 3
     statistics = HeadStatistics("<m>")
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Replies about an atlas equal the statistics and the fixture of both languages."""
+"""Replies of an atlas server, compared with statistics and ``tests/fixtures/atlas.json``."""
 
 from __future__ import annotations
 

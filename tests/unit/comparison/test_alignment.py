@@ -1,4 +1,4 @@
-"""Alignment of the tokens of two texts."""
+"""Alignment of two texts into units, each with the tokens of both that belong together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnviz.record.tokens import Tokens
 
 
 def changes(a: list[str], b: list[str]) -> int:
-    """Return the edit distance, computed with the usual table."""
+    """Return the edit distance of two lists, by dynamic programming."""
     previous = list(range(len(b) + 1))
     for row, first in enumerate(a, 1):
         current = [row]
@@ -30,7 +30,7 @@ texts = st.lists(st.sampled_from("abcde"), min_size=1, max_size=13)
 @given(texts, texts)
 def test_texts_are_aligned_by_the_fewest_changes(a: list[str], b: list[str]) -> None:
     alignment = align_tokens(Tokens.of(a), Tokens.of(b))
-    # Every token is in one unit, in order. A unit has at most one token of each list.
+    # A unit has at most one token of each text.
     assert max(*alignment.a_lengths, *alignment.b_lengths) == 1
     assert alignment.a_lengths.sum() == len(a)
     assert alignment.b_lengths.sum() == len(b)

@@ -1,4 +1,4 @@
-"""Differences between two records, compared with numbers worked out by hand."""
+"""Comparisons of two records: distances, rounding errors, tables and aligned weights."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_three_tokens_are_compared_with_four_by_hand() -> None:
     assert np.allclose(b.weights(layer=0, head=0), FOUR, atol=1e-7)
     assert not a.allowed(layer=0, head=0)[2].any()
     assert not a.allowed(layer=0, head=0)[:, 2].any()
-    # Distances of common queries: 0, (0.25 + 0.25) / 2, (0.125 + 0.25 + 0.125 + 0.25) / 2.
+    # Common queries have the distances 0, (0.25 + 0.25) / 2, (0.125 + 0.25 + 0.125 + 0.25) / 2.
     assert comparison.distance()[0] == pytest.approx([(0 + 0.25 + 0.375) / 3])
     table = comparison.to_pandas(top_k=2)
-    # Two differences of at least 0.25. The first positions come first.
+    # Four differences have the largest size, 0.25. The table has the first two by position.
     assert table[["query_token", "key_token"]].to_numpy().tolist() == [
         ["·was", "he→she"],
         ["·was", "·was"],
@@ -54,7 +54,7 @@ def test_jensen_shannon_by_hand() -> None:
         record([[1.0, 0.0], [0.5, 0.5]], ["a", "b"]), record([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
     )
     assert comparison.distance()[0] == pytest.approx([0.25])
-    # Distance of (1/2, 1/2) and (0, 1), with the mean (1/4, 3/4).
+    # Divergence of the second rows (1/2, 1/2) and (0, 1) from their mean (1/4, 3/4), in bits.
     expected = (0.5 * np.log2(2) + 0.5 * np.log2(2 / 3)) / 2 + np.log2(4 / 3) / 2
     assert comparison.distance(measure="Jensen-Shannon")[0] == pytest.approx([expected / 2])
 
@@ -67,7 +67,7 @@ def test_a_query_without_weights_is_not_compared() -> None:
 
 
 def test_squares_of_rounding_errors_add_up() -> None:
-    """Compare equal layers with the numbers 0 and 9, which have 3 and 12 rounding errors."""
+    """Layers 0 and 9 have equal vectors. For layer n, n + 3 roundings of a vector are assumed."""
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 1, 8, 40, 16, generator=generator) * 2
     tokens = [f" w{number}" for number in range(40)]
@@ -82,7 +82,7 @@ def test_squares_of_rounding_errors_add_up() -> None:
     )
     first, tenth = av.compare(half, half).rounding()
     assert tenth.mean() / first.mean() == pytest.approx((12 / 3) ** 0.5, rel=0.2)
-    # The coarser precision counts.
+    # The less precise dtype determines the estimate.
     assert av.compare(single, half).rounding()[0].mean() == pytest.approx(first.mean(), rel=0.05)
     pair = av.compare([single, single, half]).pair(1)
     assert np.array_equal(pair.rounding(), av.compare(single, single).rounding())
@@ -110,7 +110,7 @@ def test_the_weight_of_a_sink_counts() -> None:
         av.AttentionRecord.from_qk(queries, queries, ["a", "b"], sinks=sinks)
         for sinks in (None, [[np.log(2)]])
     )
-    # With even weights the sink takes as much as both keys together.
+    # All logits are 0, so the sink of logit log(2) has as much weight as both keys together.
     assert av.compare(plain, with_sink).distance()[0] == pytest.approx([0.5])
 
 
@@ -166,7 +166,7 @@ def test_memory_is_less_than_queries_times_keys(logit_blocks: list[int]) -> None
 
 
 def test_queries_and_keys_are_kept_when_tokens_are_inserted() -> None:
-    """The weights equal those of the original tokens, with zeros inserted."""
+    """Weights equal those of the original tokens, and are 0 at inserted tokens."""
     generator = torch.Generator().manual_seed(3)
     layer = QueryKeyAttention(
         torch.randn(6, 7, 8, generator=generator) * 2,
@@ -198,7 +198,6 @@ def test_queries_and_keys_are_kept_when_tokens_are_inserted() -> None:
 
 
 def test_heads_of_one_record_alone_are_not_compared() -> None:
-    """Compare 3 heads with 2."""
     queries, keys = torch.randn(2, 2, 3, 8, generator=torch.Generator().manual_seed(0))
     tokens = ["undo", " it", " now"]
     fewer = av.AttentionRecord.from_qk([queries], [keys], tokens)

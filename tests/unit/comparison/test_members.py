@@ -1,4 +1,4 @@
-"""Compared records and differences as stacks of one record, and more than two records."""
+"""Comparisons as stacks of one record, and comparisons of more than two records (members)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_difference_of_three_tokens_and_four_by_hand() -> None:
     assert np.allclose(difference.weights(layer=0, head=0), expected, atol=1e-7)
     allowed = difference.allowed(layer=0, head=0)
     assert not allowed[2].any()
-    # A key that only one member has counts if this member's query may see it.
+    # Key 2 exists only in "after", whose query 3 may attend to it.
     assert allowed[3].all()
     assert difference.maximum == 0.25
 
@@ -54,7 +54,7 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
     ):
         stack, source_stack = record.stack(name), source.stack()
         assert np.array_equal(stack.weights(layer=0, head=0), source_stack.weights(layer=0, head=0))
-    # A member has its own tokens. Tokens that it lacks are named after the others.
+    # Stacks of members have their own token texts. "+·very" is a token that only "after" has.
     assert [stack.query_tokens.text for stack in record.stacks.values()] == [
         ("he", "·was", "+·very", "·tired"),
         ("she", "·was", "·very", "·tired"),
@@ -90,8 +90,8 @@ def test_the_difference_of_equal_records_is_zero_and_the_order_sets_the_sign() -
         )
         assert np.abs(positive).max() > 0.1
         assert np.array_equal(positive, -negative)
-        # Rows sum to zero, because what one key gains another loses. In both records, the sum has
-        # one rounding per key and four of a quotient. The sum of differences has one per key.
+        # Rows of differences sum to 0. The roundings are one per key and four of a quotient in
+        # each of the two records, and one per key in the sum of the differences.
         keys = positive.shape[-1]
         assert np.abs(positive.sum(-1)).max() < (3 * keys + 8) * UNIT
 
@@ -108,7 +108,7 @@ def test_long_texts_are_sampled_and_described_so() -> None:
 
 def test_checkpoints_are_compared_with_the_first() -> None:
     words = [f" w{number}" for number in range(6)]
-    # In each text, another word is replaced.
+    # In text n, f" new{n}" replaces word n.
     texts = [[*words[:seed], f" new{seed}", *words[seed + 1 :]] for seed in range(4)]
     members = [random_record(seed, text) for seed, text in enumerate(texts)]
     comparison = av.compare(members)
@@ -129,12 +129,12 @@ def test_checkpoints_are_compared_with_the_first() -> None:
         assert stack.query_tokens.text == members[number].tokens.text
         difference = record.stack(f"self: {number} − 0").weights(layer=1)
         assert np.array_equal(difference, two.difference.stack().weights(layer=1))
-    # A comparison of more than two members reports about the last one.
+    # By default, the last member is compared with the first.
     assert np.array_equal(comparison.distance(), comparison.pair("3").distance())
 
 
 def test_several_texts_on_common_units() -> None:
-    """Each token is in one unit of aligned tokens, and all alignments have the same units."""
+    """A unit contains aligned tokens of all texts. All alignments have the same units."""
     a = Tokens.of(["[", " he", " sat", " un", "der", " it"])
     others = [
         Tokens.of(["[", " she", " sat", " under", " it"]),
@@ -201,7 +201,7 @@ def test_notes_say_how_records_differ() -> None:
 
 
 def test_words_are_compared_with_tokens_that_are_merged_to_words() -> None:
-    """Compare the words of one record with the tokens of the other, merged to these words."""
+    """If one record has words and the other tokens, the tokens are merged to words."""
     text = ["un", "do", " it", " now"]
     a, b = random_record(0, text), random_record(1, text)
     merged = av.compare(a.merge_words(), b)
@@ -210,7 +210,7 @@ def test_words_are_compared_with_tokens_that_are_merged_to_words() -> None:
     assert any("a has words and b has tokens" in note for note in merged.notes)
     for one, other in zip(merged.distance(), both.distance(), strict=True):
         assert np.allclose(one, other, atol=1e-7)
-    # Words that are merged further have the weights of their tokens, summed and averaged once.
+    # Merging words further has the same result as merging their tokens in one step.
     merged_again = av.compare(a.merge_words(), random_record(2, ["undo", " it now"]))
     matrix = a.stack().weights(layer=0, head=0).astype(float)
     expected = [
@@ -225,7 +225,7 @@ def test_mapped_files_are_kept(tmp_path: Any) -> None:
     comparison = av.compare(saved, random_record(1, words))
     assert comparison.a.mapped_files == saved.mapped_files != ()
     assert comparison.record().mapped_files == saved.mapped_files
-    # Compared records can be saved, with tokens that only one of them has.
+    # A compared record can be saved with tokens that only the other record has.
     longer = av.compare(saved, random_record(1, [*words, " d"]))
     reloaded = av.load(longer.a.save(tmp_path / "b.safetensors"))
     assert np.array_equal(reloaded.stack().weights(layer=0), longer.a.stack().weights(layer=0))

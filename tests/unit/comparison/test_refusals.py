@@ -1,4 +1,4 @@
-"""Records and arguments that a comparison refuses, and what the errors say."""
+"""Errors for records and arguments that a comparison refuses."""
 
 from __future__ import annotations
 

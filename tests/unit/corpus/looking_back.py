@@ -1,4 +1,4 @@
-"""Records and statistics of a model with two heads whose roles are known."""
+"""Records of a model with two heads whose roles are known, and statistics of these records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from unit.records import words
 
 
 def looking_back(text: int) -> AttentionRecord:
-    """Return a record of a previous-token head 1.0, a first-token head 0.1 and uniform heads."""
+    """Return a record of two layers of three heads, with 6 to 8 tokens.
+
+    Head 0 of layer 1 attends to the previous token and head 1 of layer 0 to the first token. All
+    other heads attend to all tokens equally.
+    """
     count = 6 + text % 3
     even = np.ones((count, count))
     before = np.eye(count, k=-1) + np.eye(count) * np.eye(count, 1)

@@ -1,4 +1,4 @@
-"""Arguments of `head_statistics`: engines and parts. tests/models/test_ray.py runs Ray."""
+"""Arguments `engine` and `part` of `head_statistics`. tests/models/test_ray.py runs Ray."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_parts_contain_every_text_once() -> None:
             for number in range(count)
         ]
         assert sum(part.texts for part in parts) == len(TEXTS)
-        # In reverse, because the sum does not depend on the order.
+        # The last part comes first, because the sum does not depend on the order.
         total = parts[-1]
         for part in parts[:-1]:
             total += part

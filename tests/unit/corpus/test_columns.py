@@ -1,4 +1,4 @@
-"""Columns of a corpus: a value for each text or token, and refused values."""
+"""Columns of a corpus, which have a value for each text or each token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTHS = (3, 1, 2)
 
 
 def queries(values: Any) -> Any:
-    """Return the values that a column gives to the six queries of three texts."""
+    """Return the numbers of a column for the six queries of a corpus of three texts."""
     return corpus(LENGTHS, columns={"it": values}).column("self", "it").queries
 
 

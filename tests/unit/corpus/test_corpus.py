@@ -1,4 +1,4 @@
-"""Corpora: the vectors, names and notes that are gathered from records."""
+"""Corpora: vectors, names and notes that they gather from records, and refused records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unit.records import given_record, words
 
 
 def assert_vectors_are_the_records(example: Corpus, stack: str) -> None:
-    """Compare gathered vectors with those of each head of the records."""
+    """Assert that the vectors of each head equal those of the records at the same positions."""
     points = example.points(stack)
     for layer in example.stack(stack).layers:
         gathered_layer = example.vectors(stack, layer)

@@ -1,4 +1,4 @@
-"""Points of a corpus: the sampled texts and tokens."""
+"""Points of a corpus: its queries and keys, or a sample of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ def test_complete_texts_are_sampled_while_they_fit(
     if points.whole:
         omitted = set(range(len(counts))) - set(points.texts)
         room = max_points - len(points)
-        # No omitted text would fit into the remaining points.
         assert all(2 * counts[text] > room for text in omitted)
     else:
         assert len(points.texts) == 1
@@ -48,7 +47,7 @@ def test_the_seed_sets_the_order() -> None:
         sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in (1, 1, 2)
     )
     assert first == again != other
-    # Every text is equally likely: 100 draws of 10 from 50 omit none.
+    # Each of 100 samples has 10 of the 50 texts, so the mean number of samples of a text is 20.
     drawn = [sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in range(100)]
     counts_of_texts = np.bincount(np.concatenate(drawn), minlength=50)
     assert counts_of_texts.sum() == 1000

@@ -1,4 +1,4 @@
-"""Roles of heads: statistics compared with scipy, and scores that pass or fail the tests."""
+"""Roles of heads: significance tests compared with SciPy, and roles that heads have."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_roles_follow_the_margin_and_the_texts() -> None:
 
 
 def test_the_baseline_with_the_larger_p_value_counts() -> None:
-    """The baseline decides whose difference has the larger p-value, even if it is larger."""
+    """Head 0 has a larger difference from the second baseline, but also a larger p-value."""
     differences = np.array([[0.30, 0.30, 0.30, np.nan], [0.35, 0.35, np.nan, np.nan]])
     errors = np.array([[0.01, 0.01, 0.01, np.nan], [0.20, 0.005, np.nan, np.nan]])
     scores = Evidence(
@@ -189,7 +189,7 @@ class TestParses:
                 pairs_of_relations(parse, self.TOKENS)
 
     def test_a_head_of_a_relation_is_found(self) -> None:
-        """One head attends from each subject to its verb at any offset, another head is random."""
+        """Head 0 attends from each subject to its verb at a random offset. Head 1 is random."""
         generator = np.random.default_rng(0)
         statistics = HeadStatistics()
         for text in range(20):
@@ -218,7 +218,7 @@ class TestParses:
 
 
 def test_a_relation_at_one_offset_is_not_syntactic() -> None:
-    """The head of the next token attends to every verb after its subject, by position alone."""
+    """A head that attends to the next token attends from each subject to its verb."""
     statistics = HeadStatistics()
     for text in range(12):
         weights = 0.05 * shares(1, 6, 6, seed=text)

@@ -1,4 +1,4 @@
-"""Statistics of heads: by hand, compared with numpy, in any order, and with bounded memory."""
+"""Statistics of heads: scores, baselines, offsets, classes and edges, and sums over texts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from unit.records import HOSTILE, difference_record, shares, vectors
 
 
 def assert_allclose(actual: Any, expected: Any, **options: Any) -> None:
-    """Compare like numpy's function, with types that also allow lists of arrays and None."""
+    """Call NumPy's function with types that also allow lists of arrays and None."""
     numpy_allclose(np.asarray(actual), np.asarray(expected), **options)
 
 
-# Tolerance of a sum of up to five weights. Each weight and each sum is rounded to float32.
+# Tolerance of a mean of a few weights of at most 1: six roundings to float32.
 FEW = 6 * UNIT
 
 TOKENS = Tokens.of(
@@ -40,7 +40,7 @@ TOKENS = Tokens.of(
 def record_of(
     weights: NDArray[np.float32], tokens: Tokens | Sequence[str] = TOKENS, model: str = "made"
 ) -> AttentionRecord:
-    """Return a record of one layer."""
+    """Return a record of one layer with weights (heads, queries, keys)."""
     return AttentionRecord.from_weights([weights], tokens, model=model)
 
 
@@ -59,7 +59,7 @@ def causal_record(num_tokens: int, seed: int = 0, *, heads: int = 2) -> Attentio
 
 
 class TestByHand:
-    """Statistics of small records, with results computed by hand."""
+    """Statistics of small records, compared with results by hand."""
 
     WEIGHTS = np.array([[[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 1.0, 0.0]]])
 
@@ -86,7 +86,7 @@ class TestByHand:
         assert set(stack.score_names) == {*means, "entropy"}
         for name, value in means.items():
             assert_allclose(stack.mean(name)[0], [value], atol=FEW)
-            # On average over all orders of a row, each of the four keys has a quarter of it.
+            # The baseline is the mean over all orders of a row. Each of four keys has a quarter.
             assert_allclose(stack.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))
@@ -245,7 +245,7 @@ def test_offsets_of_a_long_text() -> None:
     remaining = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
     assert_allclose(offsets[labels.index("rest")], np.mean(remaining), atol=1e-6)
     assert_allclose(offsets[labels.index("first")], weights[:, 0].mean(), atol=1e-6)
-    # The sum of the means times the numbers of pairs contains all weight.
+    # Each of the 90 queries has weight 1. A mean times its number of pairs is a sum of weights.
     counts = [90 - 1 - offset for offset in range(65)]
     total = sum(offsets[labels.index(str(-offset))] * count for offset, count in enumerate(counts))
     total += np.sum(remaining) + weights[:, 0].sum()
@@ -306,7 +306,7 @@ class TestEdges:
         previous = np.mean([edge.key == edge.query - 1 for edge in edges])
         weights = [record.stack().weights(layer=2, head=0) for record in records]
         share = np.mean([np.trace(matrix, offset=-1) / 40 for matrix in weights])
-        # Three standard errors of a share of 450 edges, drawn without replacement from 480 queries.
+        # The tolerance is three standard errors of a share of 450 draws.
         assert abs(previous - share) < 3 * np.sqrt(share * (1 - share) / 450)
         assert {edge.text for edge in edges} == set(range(12))
         queries = np.bincount([edge.query for edge in edges], minlength=40)
@@ -337,7 +337,7 @@ def made_texts(count: int) -> list[AttentionRecord]:
 def test_any_order_of_additions_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Parts select their edges before they are added, as parts of a large corpus do.
+    # A low limit makes parts select edges before they are added, as in a large corpus.
     monkeypatch.setattr("attnviz.corpus.totals._MAX_CANDIDATES", 50)
     records = made_texts(60)
     generator = np.random.default_rng(0)
@@ -350,7 +350,7 @@ def test_any_order_of_additions_gives_the_same_bytes(
         return part
 
     expected = part_of(range(60)).save(tmp_path / "whole.safetensors").read_bytes()
-    # Two equal cuts make a part without texts.
+    # The two equal cuts make a part without texts.
     cuts = [7, 7, 20, 31, 33, 50]
     parts = [part_of(texts.tolist()) for texts in np.split(generator.permutation(60), cuts)]
     while len(parts) > 1:
@@ -487,7 +487,7 @@ class TestOddTexts:
         assert list(tokens) == [visible[position] for position in positions]
 
     def test_one_token_and_a_row_without_keys(self, tmp_path: Path) -> None:
-        # Some arrays of the statistics are empty, also in the file.
+        # Some statistics of a text of one token are empty arrays.
         saved = statistics_of(record_of(np.ones((1, 1, 1), np.float32), ["a"])).save(tmp_path / "x")
         one = HeadStatistics.load(saved).stack()
         assert [(edge.weight, edge.query, edge.key) for edge in one.sampled(0, 0)] == [(1.0, 0, 0)]
@@ -501,7 +501,6 @@ class TestOddTexts:
 
 
 def test_zeros_above_the_diagonal_of_weights_alone_are_a_mask() -> None:
-    """The `attentions` that a model returns have no mask."""
     record = causal_record(9)
     tokens = record.stack().query_tokens.text
     of_weights = AttentionRecord.from_weights(record.to_numpy(), tokens, layers=[0, 2])
@@ -523,7 +522,7 @@ def test_columns_are_classes_of_tokens() -> None:
     assert stack.classes_of("pos") == ("DET", "NOUN", "VERB")
     assert stack.classes_of("genre") == ("news", "tale")
     assert_allclose(stack.class_weights(0, "pos")[0], weights[0, :3, :3], atol=FEW)
-    # All tokens of a text have its genre, so attention stays in that genre.
+    # All tokens of a text have the same genre, so no weight goes to the other genre.
     assert_allclose(stack.class_weights(0, "genre")[0], np.eye(2), atol=1e-6)
     _, _, codes = stack.text_tokens(0)
     assert codes[1].tolist() == [0, 1, 2, -1]

@@ -42,7 +42,6 @@ def test_a_loaded_file_equals_the_saved_statistics(file: Path, tmp_path: Path) -
     assert statistics.notes == ["Made by hand."]
     statistics.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == file.read_bytes()
-    # More texts can be added after loading.
     statistics.add(given_record(), columns={"pos": "A"})
     assert statistics.texts == 5
     edge = statistics.stack("cross").strongest(0, 1)[0]
@@ -73,7 +72,7 @@ def test_every_damaged_byte_is_noticed(file: Path, tmp_path: Path) -> None:
         HeadStatistics.load(tmp_path / "damaged")
 
 
-# Values in the header that do not fit the rest of the file.
+# Fields of the header, each with a value that does not fit the rest of the file.
 HOSTILE_HEADERS: dict[str, Any] = {
     "edges": 10**12,
     "model": 3,
@@ -84,7 +83,7 @@ HOSTILE_HEADERS: dict[str, Any] = {
     "frequencies": [["a", "b"]],
     "stacks": {},
 }
-# First numbers of arrays that do not fit the rest of the file.
+# Arrays, each with a first number that does not fit the rest of the file.
 HOSTILE_NUMBERS = {
     "self/strongest/head": 99,
     "self/sampled/text": 77,

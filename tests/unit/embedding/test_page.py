@@ -1,4 +1,4 @@
-"""Data of an exported page of an embedding view, compared with the kernel's replies."""
+"""Exported pages of an embedding view: their data, their size and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bytes_of(packed: str) -> NDArray[np.uint8]:
 
 
 def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
-    """Return the codes of the points by head, point and axis."""
+    """Return the coordinates as 16-bit codes, (heads, points, axes)."""
     planes = bytes_of(layer["points"]).reshape(4, -1, count).astype(np.int64)
     return np.stack([256 * planes[0] + planes[2], 256 * planes[1] + planes[3]], axis=-1)
 
@@ -128,7 +128,7 @@ def test_the_error_of_a_large_page_says_what_would_fit(top_keys: int) -> None:
         view.to_html(max_mb=limit, top_keys=top_keys)
     words = str(caught.value)
     assert ("top_keys=0" in words) is (top_keys > 0)
-    # Each of the suggested remedies works.
+    # Both suggested limits work.
     [fewer] = re.findall(r"max_points=([\d_]+)", words)
     few = EmbeddingView(Corpus(example.records, max_points=int(fewer)))
     assert len(few.to_html(max_mb=limit, top_keys=top_keys).encode()) <= limit * 1e6

@@ -1,4 +1,4 @@
-"""Queries and keys in one space: scaling, translation, lift and principal components."""
+"""Scaling, translation and lift of queries and keys into one space, and its components."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Numbers = NDArray[np.float64]
 
 
 def sides(example: Corpus, layer: int, head: int, stack: str = "self") -> tuple[Numbers, Numbers]:
-    """Return all queries and keys of a head, read from each record."""
+    """Return the queries and the keys of a head from all records, (tokens, head_dim) each."""
     both_sides = []
     for side in ("queries", "keys"):
         vectors_of_records = [
@@ -66,7 +66,7 @@ def test_lifted_keys_are_ordered_by_distance_as_by_product(
     assert_allclose(lengths, lengths.max(), rtol=1e-5)
     both = placed.queries[0].double().numpy(), placed.keys[0].double().numpy()
     distances = np.array([np.linalg.norm(query - both[1], axis=1) for query in both[0]])
-    # float32 stores the lift with an error of a few parts in 10 million of the squared lengths.
+    # The lift is rounded to float32, so keys whose products are nearly equal can change order.
     tolerance = 1e-5 * (distances**2).max()
     for query in range(12):
         difference = products[query, :, None] - products[query]
@@ -85,7 +85,7 @@ def test_principal_components_equal_those_of_scikit_learn(dimensions: int, lift:
     for head in range(5):
         pooled = torch.cat([placed.queries[head], placed.keys[head]]).double().numpy()
         reference = PCA(dimensions, svd_solver="full").fit(pooled)
-        # The signs agree too: both are those of the largest entry.
+        # Both functions make the entry of largest size of a component positive.
         assert_allclose(plots.coordinates[head], reference.transform(pooled), atol=2e-4)
         assert_allclose(plots.explained[head], reference.explained_variance_ratio_, atol=1e-5)
 

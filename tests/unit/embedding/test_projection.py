@@ -1,4 +1,4 @@
-"""t-SNE and UMAP of points in clusters whose members are known."""
+"""Layouts of points by principal components, t-SNE and UMAP."""
 
 from __future__ import annotations
 
@@ -43,10 +43,9 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
     assert coordinates.shape == (100, dimensions)
     assert coordinates.dtype == np.float32
     assert np.isfinite(coordinates).all()
-    # The spread of a cluster is a tenth of the distance between clusters. Principal components show
-    # three directions.
+    # Four clusters differ in three directions, of which two principal components lose one.
     assert purity(coordinates, GROUPS) > (0.95 if method == "pca" else 0.99)
-    # A quarter of the nearest points is in the same cluster by chance.
+    # By chance, a quarter of the points have their nearest point in the same cluster.
     shuffled = np.random.default_rng(0).permutation(GROUPS)
     assert purity(coordinates, shuffled) < 0.5
 
@@ -73,7 +72,7 @@ def test_neighbours_are_the_nearest_points(metric: Any) -> None:
         lengths[3] = 1
         exact_distances = 1 - exact @ exact.T / np.outer(lengths, lengths)
     else:
-        # Divided by the largest absolute entry, as documented.
+        # `space_of` divides the points by their largest absolute entry.
         exact_distances = (
             np.sqrt(((exact[:, None] - exact[None]) ** 2).sum(axis=-1)) / np.abs(exact).max()
         )
@@ -101,7 +100,7 @@ def test_the_number_of_threads_does_not_change_the_layout(monkeypatch: pytest.Mo
 
 def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "_INTERPOLATED", 50)
-    # Run few iterations, because interpolation is slow with only a hundred points.
+    # Few iterations suffice, and an iteration with interpolation is slow.
     monkeypatch.setattr(projection, "_EARLY", 25)
     monkeypatch.setattr(projection, "_LATE", 25)
     assert purity(project(POINTS, settings()), GROUPS) > 0.99
@@ -121,7 +120,7 @@ def test_frames_of_tsne_count_iterations_and_end_with_the_result() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_umap_keeps_the_number_of_torch_threads(count: int) -> None:
-    # numba sets the number of threads of everything that uses OpenMP.
+    # UMAP uses numba, which also sets the number of threads of torch.
     with torch_threads(count):
         project(POINTS, settings("umap"))
         assert torch.get_num_threads() == count
@@ -150,7 +149,7 @@ def test_few_points_have_finite_layouts_and_a_note(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_points_lie_together(method: Method) -> None:
-    """Keys of the same token are equal before a position is added."""
+    """Before positions are added to keys, the keys of equal tokens are equal."""
     points = np.repeat(POINTS[:: len(POINTS) // 5], 20, axis=0)
     groups = np.repeat(np.arange(len(points) // 20), 20)
     coordinates = project(points, settings(method))

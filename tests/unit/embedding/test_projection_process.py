@@ -28,18 +28,18 @@ MAX_SECONDS = 600
 
 POINTS, _ = clusters(25)
 TSNE = ProjectionSettings("tsne", perplexity=10)
-# A layout of these points with these settings takes minutes unless it is cancelled.
+# A layout of `MANY` with the settings `LONG` takes minutes.
 MANY = clusters(2000)[0]
 LONG = ProjectionSettings("tsne", dimensions=3)
 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Set a folder for temporary files, and assert that it is empty after the test."""
+    """Set a folder for temporary files. Assert that no file or process is left after the test."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    # The end of a process is awaited, so that a test sees it.
+    # `Job.cancel` waits for the end of the process without a time limit.
     monkeypatch.setattr(projection_process, "_PATIENCE_S", None)
     yield folder
     assert list(folder.iterdir()) == []
@@ -102,7 +102,7 @@ def test_frames_arrive_until_the_job_is_cancelled(temporary: Path) -> None:
     later = until(lambda: (frame := job.frame) and frame.done > first.done and frame)
     assert later.words == f"t-SNE, iteration {later.done} of 750"
     job.cancel()
-    # Cancelling removes everything at once, long before the layout is complete.
+    # Cancelling removes files and process at once, long before the layout is complete.
     assert list(temporary.iterdir()) == []
     assert is_gone(process)
     assert job.state == job.wait(0) == "cancelled"
@@ -141,8 +141,8 @@ def test_an_error_in_the_process_is_reported(
     assert re.search(problem, job.problem or "")
 
 
-# This process starts a layout, prints a line when it runs, and waits for a signal. It sets the
-# handler of SIGINT, because a background process inherits an ignored one.
+# Code of a process that starts a layout, prints "running" and waits for a signal. It sets a handler
+# of SIGINT, because background processes ignore this signal.
 PARENT = """
 import signal, sys, tempfile, time
 import numpy as np

@@ -1,4 +1,4 @@
-"""Figures of trust in an embedding plot, compared with plain loops."""
+"""Figures that measure how far an embedding plot can be trusted, compared with plain loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mean(values: list[float]) -> float | None:
 def looped(
     example: Corpus, place_in: tuple[str, int, int], placed: Placed, plot: torch.Tensor
 ) -> list[float | None]:
-    """Compute `FIGURES` of a head with loops over queries and keys, and the masks of records."""
+    """Compute `FIGURES` of head `placed.heads[index]`. `place_in` is (stack, layer, index)."""
     stack, layer, index = place_in
     points = example.points(stack)
     head = placed.heads[index]
@@ -88,7 +88,7 @@ def assert_looped(example: Corpus, stack: str, layer: int, placing: Placing) -> 
     for number, figures in enumerate(measured):
         assert figures is not None
         actual = [getattr(figures, name) for name in FIGURES]
-        # None compares as NaN.
+        # None becomes NaN.
         expected = looped(example, (stack, layer, number), placed, plots[number])
         assert_allclose(np.array(actual, float), np.array(expected, float), atol=1e-4)
         assert (figures.num_queries, figures.num_total) == (example.points(stack).num_queries,) * 2
@@ -100,7 +100,6 @@ def assert_looped(example: Corpus, stack: str, layer: int, placing: Placing) -> 
 )
 def test_figures_are_those_of_plain_loops(placing: Placing) -> None:
     figures = assert_looped(corpus([23, 4, 1, 15], layers=1), "self", 0, placing)
-    # The figures are meaningful and differ between heads.
     assert len({head_trust.plot for head_trust in figures}) == 3
     assert all(head_trust.recall and head_trust.recall > 0.2 for head_trust in figures)
 
@@ -126,7 +125,7 @@ def test_other_masks_and_kinds_of_heads_equal_plain_loops() -> None:
 
 
 def test_ties_are_broken_at_random() -> None:
-    """Compare with ties that are broken at random many times."""
+    """Compare the recall with its mean over many random orders of equal numbers."""
     random = np.random.default_rng(2)
     token_of_key = torch.from_numpy(random.integers(0, 9, 80))
     queries, keys = vectors(1, 9, 4), vectors(1, 9, 4, seed=1)

@@ -59,7 +59,7 @@ def test_a_token_belongs_to_its_text() -> None:
     view.set_state({"token": 3, "text": 0, "key": None})
     assert (view.text, view.token, view.key) == (0, 3, None)
     view.set_state({"token": 8, "text": 1})
-    # Without a text, the view shows the first one, which has no such token.
+    # Without a text, the view shows text 0, which has no token 8.
     view.text = None
     assert view.record is view.corpus.records[0]
     assert view.token is None
@@ -96,7 +96,6 @@ def test_include_layers_limits_the_picture_and_not_the_points() -> None:
     view = EmbeddingView(example, include_layers=[1])
     assert view.layer == 1
     assert view.record.stack().layers == (1,)
-    # The points stay the same. Only the layers of the picture change.
     assert view.corpus.points() is example.points()
     assert {row["layer"] for row in view.trust()} == {1}
     with pytest.raises(IndexError, match=r"include_layers: layers=\[7\]"):
@@ -113,7 +112,7 @@ def test_a_method_without_its_package_raises_import_error(monkeypatch: pytest.Mo
         EmbeddingView(example, method="tsne")
     view = EmbeddingView(example)
     assert view.method == "pca"
-    # The browser's choice is kept, and the view shows which package is missing.
+    # A method that the browser sets is kept.
     view.set_state({"method": "tsne"})
     assert view.method == "tsne"
 

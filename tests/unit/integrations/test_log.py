@@ -1,4 +1,4 @@
-"""Views logged to experiment trackers and to folders."""
+"""Views logged to folders, and errors for other targets of `log`."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def test_a_picture_of_a_comparison_shows_the_difference_of_the_chosen_member() -
     for member in (1, 2):
         view.member = member
         inside = Entry("x", view).picture[5:69, 5:69]
-        # Orange marks the weight that the first key of a row lost, blue the weight that the second
-        # gained.
+        # In the second row, the first key lost weight (orange) and the second gained it (blue).
         corners = [tuple(inside[corner]) for corner in ((0, 0), (0, -1), (-1, 0), (-1, -1))]
         assert corners == [white, white, orange, blue]
 
@@ -97,7 +96,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_a_folder_named_like_a_tracker_is_not_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights & Biases creates a folder "wandb", which Python can import."""
+    """Weights & Biases creates a folder "wandb", which Python can import as a module."""
     for name in ("mlflow", "wandb", "trackio", "comet_ml"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
         with pytest.raises(ValueError, match=f"to={name}: no run is active. Start one with"):
