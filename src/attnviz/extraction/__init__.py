@@ -95,8 +95,8 @@ def extract(
         contains one transformers model.
     inputs : object
         A string, a pair of strings ``(first, second)``, a list of strings, a list of chat
-        messages, the output of a tokenizer or processor, or a tensor of ids. If the model takes
-        them, an image, a sound (an array), or a pair ``(image, text)`` or ``(sound, text)``.
+        messages, the output of a tokenizer or processor, or a tensor of ids. Some models also take
+        an image, a sound (an array), or a pair ``(image, text)`` or ``(sound, text)``.
     tokenizer, processor : object, optional
         Required only for texts, images or sounds. The default is the tokenizer or processor that
         was saved with the model's weights.
@@ -128,9 +128,9 @@ def extract(
         each stack: ``layers=-1`` keeps the last layer. Other layers are not copied. The default is
         all layers.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
-        Dtype of the kept queries and keys, or of the weights if queries and keys are not known. The
-        effect of rounding on the weights is measured for a few queries of each head and stated in a
-        note of the record. The default is the dtype that the model's attention received.
+        Dtype of the kept queries and keys, or of the weights if queries and keys are not known. If
+        this dtype rounds the queries and keys, a note of the record states how much weights change,
+        measured for a few queries of each head. The default is the dtype of the model's attention.
     device : str, device or None, default "cpu"
         Device of the kept queries and keys. None keeps them on the device where the model computed
         them. They take memory of this device as long as the record exists.

@@ -84,10 +84,7 @@ class VirtualTokens:
 
 
 def virtual_tokens(model: Any) -> VirtualTokens | None:
-    """Return the virtual tokens of a model or its active adapter.
-
-    Return None if they have no virtual tokens, or if the adapter is disabled.
-    """
+    """Return the virtual tokens of a model or of its active adapter, or None if there are none."""
     if getattr(getattr(model, "config", None), "model_type", None) == "cpmant":
         return VirtualTokens(int(model.config.prompt_length), only_keys=False, kind=_OWN_PROMPT)
     config = _config(model)

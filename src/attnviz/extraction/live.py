@@ -24,7 +24,7 @@ __all__ = ["extract_live"]
 
 # Minimum number of seconds between two extractions.
 _MIN_PAUSE = 1.0
-# Maximum time of all extractions, including the final one, divided by the time of the generation.
+# Maximum ratio of the time of all extractions (including the final one) to that of the generation.
 _MAX_SHARE = 0.4
 
 

@@ -60,8 +60,8 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
 
     `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A string
     as tokenizer or processor is a hub id or a folder. Raise TypeError for other types, OSError if a
-    folder or hub id cannot be read, and ValueError if transformers cannot load it. Raise
-    NotImplementedError if the model's adapter, or its split across processes, is not supported.
+    folder or hub id cannot be read, and ValueError if transformers cannot load its content. Raise
+    NotImplementedError if the model has an unsupported adapter or is split across processes.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
@@ -122,7 +122,7 @@ def _unwrapped(model: Any) -> Any:
         if inner is None or inner is model:
             return model
         model = inner
-    # In some versions a wrapper is a PreTrainedModel itself, so the loop does not unwrap it.
+    # A compiled model may count as a PreTrainedModel itself. Then the loop does not unwrap it.
     return getattr(model, "_orig_mod", model)
 
 
@@ -193,7 +193,7 @@ def _source(argument: str, value: str | PathLike[str]) -> str:
     if path.is_dir():
         return str(path)
     text = str(value)
-    # A hub id is "name" or "owner/name". All other strings are paths, and no folder has this path.
+    # A hub id is "name" or "owner/name". Any other string is a path, and the folder does not exist.
     if not isinstance(value, str) or text.count("/") > 1 or text[:1] in (".", "/", "~"):
         raise FileNotFoundError(f"{argument}: the folder {text!r} does not exist")
     return text
@@ -287,7 +287,7 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     """Keep a model in evaluation mode, without gradients, until the ``with`` block of `undo` ends.
 
     In training mode, dropout changes attention weights randomly. Several threads may use the same
-    model, or models that share modules. A module returns to its own mode when the last ``with``
+    model, or models that share modules. A module returns to training mode when the last ``with``
     block that uses it ends. Gradients are disabled only in this thread.
 
     Returns

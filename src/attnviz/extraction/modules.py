@@ -56,7 +56,7 @@ class _Scan:
     Attributes
     ----------
     modules : list of (str, weakref)
-        Path and module of all modules that were searched.
+        Path of each searched module, and a weak reference to it.
     code : dict of type to code
         Code of the ``forward`` method of each module class.
     attending : list of (str, bool, bool)
@@ -99,7 +99,7 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
     - outside of them, ``nn.MultiheadAttention`` of torch, and modules with parameters and with
       "attention" or "attn" in the name of their class, unless they contain other attention modules.
 
-    The result is cached until a module changes.
+    The result is cached until modules or their code are replaced.
     """
     modules = list(model.named_modules())
     scan = _scans.get(model)

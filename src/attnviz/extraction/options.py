@@ -40,7 +40,7 @@ class RecordOptions(TypedDict, total=False):
 
 
 class ExtractOptions(RecordOptions, total=False):
-    """Arguments of `attnviz.extract` except the model, its inputs and its target."""
+    """Arguments of `attnviz.extract` except `model`, `inputs` and `target`."""
 
     decoder_input_ids: Any
     spool: str | os.PathLike[str] | None
@@ -79,7 +79,7 @@ class CaptureOptions:
     outline: bool = False
 
     def of_stack(self, numbers: Sequence[int]) -> CaptureOptions:
-        """Replace negative layers by the layer numbers of a stack, which are `numbers`, ascending.
+        """Replace negative layers by the numbers of a stack's layers (`numbers`, ascending).
 
         >>> CaptureOptions(layers=(-1, 0)).of_stack([0, 4, 8]).layers
         (8, 0)

@@ -74,8 +74,8 @@ def _processes_of_heads(model: nn.Module) -> int:
                     for axis, placement in enumerate(parameter.placements)
                     if not placement.is_replicate()
                 ]
-                # FSDP splits its parameters along the first split axis of the mesh, but gathers
-                # them before use. Therefore this axis does not count for them.
+                # FSDP splits parameters along the first split axis of the mesh, but gathers them
+                # before use. Therefore this axis does not count for parameters of FSDP.
                 split_axes = [
                     axis for axis in divided[id(parameter) in by_fsdp :] if mesh.size(axis) > 1
                 ]

@@ -25,7 +25,7 @@ _NOT_FINITE = "The model's logits contain NaN: its predictions are not known."
 
 # Maximum difference between the probabilities in the steps of a generation and in one forward. A
 # larger difference is stated in a note. Half precision has a larger limit, because its rounding
-# errors depend on the order of the computation.
+# errors are larger.
 _TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
 _TOLERANCE_HALF = 0.05
 
@@ -94,9 +94,9 @@ class _Probabilities:
     """Probabilities of the tokens of a produced text.
 
     `candidates` has the most probable ids for each token, with their probabilities. `of_produced`
-    has the probability of each produced token. For the most probable id of each generation step,
-    the probability in the step is compared with that in the forward. `difference` is the largest
-    absolute difference.
+    has the probability of each produced token. `difference` is the largest absolute difference
+    between the probability of an id in a generation step and in the forward. In each step, only the
+    most probable id is compared.
     """
 
     candidates: list[list[tuple[int, float]]]

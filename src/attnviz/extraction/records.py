@@ -29,7 +29,7 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["records_of_forward"]
 
-# Names of stacks over a text, and of the token sequence whose tokens are their queries.
+# Stacks over a text, with the name of the token sequence whose tokens are the queries.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 

@@ -1,4 +1,4 @@
-"""Conversion of one attention call into the attention of each example, as records store it."""
+"""Conversion of an attention call into the attention of each example of its batch."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def with_four_axes(
 ) -> AttentionCall:
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    If attention was observed in a module's own code, its tensors may have one axis for batch and
-    heads. After the batch axis, they may also have two axes for heads (groups, and heads of a
-    group), or an axis of heads and one of image windows (Hiera). Each window becomes an example.
+    Tensors that were observed in a module's own code may have other axes than batch and heads: one
+    axis for both, or (batch, groups, heads of a group), or (batch, heads, image windows) in Hiera.
+    Each window becomes an example.
 
-    `num_tokens` are the possible numbers of tokens of an example. The third of five axes has
-    windows if its size times the number of keys is one of these numbers. A call without weights has
-    four axes already.
+    `num_tokens` are the possible numbers of tokens of an example. The third of five axes is the
+    axis of windows if its size times the number of keys is one of these numbers. A call without
+    weights is returned unchanged.
     """
     if call.weights is None:
         return call
@@ -78,16 +78,16 @@ def capture(
     turn: int,
     windows: bool = False,
 ) -> tuple[list[Captured], float | None]:
-    """Copy the attention of each example of a call, and measure the effect of rounding.
+    """Copy the attention of each example of a call, and measure how rounding changes weights.
 
     `unpadded` has the positions without padding of each example, or of each window if `windows` is
-    True. `name` is the path of the module. `turn` is any number that differs between calls: it
-    selects the window on which rounding is measured.
+    True. `name` is the path of the module. `turn` is any number that differs between calls. It
+    selects the single window in which the change of weights is measured.
 
-    Return one copy per entry of `unpadded`, and the largest measured change of a weight by rounding
-    (None if nothing is rounded). Raise NotImplementedError if the model's weights cannot be
-    determined. Raise ValueError if numbers are not finite or too large for the dtype of the copies,
-    and OSError if a copy cannot be written to disk.
+    Return one copy per entry of `unpadded`, and the largest measured change of a weight (None if
+    the copies are not rounded). Raise NotImplementedError if the model's weights cannot be
+    determined. Raise ValueError if the attention has numbers that are not finite, or queries or
+    keys that are too large for the dtype of the copies. Raise OSError if writing a copy fails.
     """
     heads = range(call.num_heads)
     attentions = read_attention(call, unpadded, masks, check, heads=heads, name=name)
@@ -96,7 +96,7 @@ def capture(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
             "or infinity. Check its weights and its dtype."
         )
-    # A layer may have hundreds of windows. Rounding is measured on one of them.
+    # A layer may have hundreds of windows. Measure the change of weights in only one of them.
     measured = [attentions[turn % len(attentions)]] if windows else attentions
     errors = [error for attention in measured if (error := copier.error(attention)) is not None]
     # Windows are not written to disk yet, because they are joined first.
@@ -118,10 +118,10 @@ def read_attention(
 ) -> Sequence[Captured]:
     """Return the attention of each example (or window) of a call, without copying it.
 
-    Weights of `heads` are computed from queries and keys, and compared with the call's weights or,
-    if it has none, with its output. If queries and keys are unknown or do not give the call's
-    weights, or if the mask cannot be read, the result has the call's weights instead. Raise
-    NotImplementedError if a call without weights cannot be read or does not agree with its output.
+    The result has queries and keys. They are checked for `heads`: against the weights of the call,
+    or against its output if the call has no weights. If queries and keys are unknown or do not give
+    the call's weights, or if the mask cannot be read, the result has the call's weights instead.
+    Raise NotImplementedError if a call without weights cannot be read or fails the check.
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]

@@ -44,10 +44,9 @@ class LayerChange:
     Attributes
     ----------
     attend : callable
-        Function from the layer's attention to the attention that replaces it.
+        Function that takes the layer's attention and returns the changed attention.
     rows : mapping of int to ndarray
-        For each head with replaced attention, the queries at which it is replaced: int64,
-        ascending.
+        For each head with changed attention, the indices of the changed queries: int64, ascending.
     factors : mapping of int to float
         For each scaled head, the factor that multiplies its output at every query.
     shape : tuple of int
@@ -75,12 +74,12 @@ ForwardChange = Mapping[tuple[str, int], LayerChange]
 
 @dataclass(frozen=True)
 class Block:
-    """Block that a call computes in the attention matrix of a text (the prompt and new tokens).
+    """Rows and columns of a call in the attention matrix of a text (the prompt and new tokens).
 
     Attributes
     ----------
     first_query, first_key : int
-        Indices in the text of the call's first query and of its first key.
+        Index of the call's first query, and index of its first key, both in the text.
     num_queries, num_keys : int
         Number of queries and number of keys of the whole text so far.
     """
@@ -105,7 +104,7 @@ class Block:
 
 
 def _filled_keys(attention: Captured, num_keys: int) -> Captured:
-    """Drop the keys of a static cache that are not filled yet."""
+    """Drop keys after the first `num_keys`: entries of a static cache that are not filled yet."""
     if attention.num_keys <= num_keys:
         return attention
     if isinstance(attention, StoredWeights):
@@ -171,13 +170,13 @@ def apply_change(
     example: int = 0,
     block: Block | None = None,
 ) -> None:
-    """Overwrite the output of a call for one example as `change` says.
+    """Overwrite the output of a call for one example, as `change` specifies.
 
     `attention` is the model's own attention of this example, with all heads. `positions` has the
-    queries and keys of the example that are not padding. `name` is the path of the module. If the
-    call is a step of a generation, `block` is its position in the text. Changed weights are
-    computed for a few rows at a time, so that a matrix of all queries and keys never has to fit in
-    memory.
+    queries and keys of the example that are not padding. `name` is the path of the module. In a
+    step of a generation, `block` has the indices of the call's queries and keys in the text.
+    Changed weights are computed for a few rows at a time, because the matrix of all queries and
+    keys may not fit in memory.
     """
     output, value = call.output[example], call.value
     if value is None:
@@ -245,10 +244,10 @@ def edit_weights(
 ) -> None:
     """Overwrite the weights of a module right after its softmax.
 
-    This works for modules that compute attention in their own code, because they multiply the
-    values with this tensor. `weights` are (examples, heads, queries, keys) or (examples * heads,
-    queries, keys). If `examples` is more than 1, the examples are continuations of one text,
-    and all of them are changed. `positions`, `name` and `block` are as for `apply_change`.
+    A module that computes attention in its own code then multiplies the changed weights by the
+    values. `weights` are (examples, heads, queries, keys) or (examples * heads, queries, keys). If
+    `examples` is more than 1, the examples are continuations of one text, and all of them are
+    changed. `name` is used in errors. `positions` and `block` are as for `apply_change`.
     """
     by_example = weights
     if weights.dim() == 3 and len(weights) % examples == 0:
@@ -301,10 +300,10 @@ def _edit_example(
 
 
 def replace_outputs(call: AttentionCall, change: LayerChange, name: str, examples: int) -> None:
-    """Replace the outputs of heads in a module that computes attention in its own code.
+    """Write ``change.outputs`` into the output of a module that computes attention in its own code.
 
-    All other outputs are already correct: the module computed them with the weights that
-    `edit_weights` wrote.
+    The output of all other heads is already changed, because the module computed it from the
+    weights that `edit_weights` wrote.
     """
     if change.outputs:
         output = output_by_head(call, name, examples)

@@ -16,9 +16,9 @@ compared in every example and window (in fewer examples if `CheckedCalls` is use
   else ``1 - C(n - k, m) / C(n, m)``, about ``1 - (1 - m / n)**k``. For m = 32 and n = 512 the
   probability is 6% for k = 1, 64% for k = 16, and 1 for k > n - m.
 
-A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`). Instead of
-whole output vectors, their projections on a few random directions are compared. It is nearly
-certain that a difference of the vectors is visible in one of the projections.
+A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`). Output
+vectors are compared by their projections on a few random directions. It is nearly certain that a
+difference of two vectors is visible in one of the projections.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _MAX_ENTRIES_AT_ONCE = 1 << 18
 # of its expected size with probability 0.16. All 8 projections are so small with probability 4e-7.
 _PROJECTIONS = 8
 
-# Limit of the error of a row of outputs. The error is c in the first bound below, which holds for
-# rounding errors with a small c. The second bound is for a row of weights.
+# Limit of the error of a row of outputs. The error is the smallest c for which the first inequality
+# below holds. Rounding causes only a small c. The second inequality is for a row of weights.
 #
 #     |error of the projected output| <= c u (|o| + rms(p) + |l| std(p))
 #     |error of w| <= c u (1 + |l|)
@@ -77,17 +77,17 @@ _PROJECTIONS = 8
 #    logarithm of the number of keys
 #
 # In 222 extractions of tiny models in bfloat16 and float16, the largest c was 1.8. If the logits
-# are large, the bounds are wide, and small errors of a formula are not found.
+# are large, the right-hand sides are large, and small errors of a formula are not found.
 _MAX_ROW_ERROR = 4.0
 # Limit of the error of a head: the root mean square of the errors of its rows. The largest error
 # in the 222 extractions was 0.5. The limit is lower than that of a single row, because rounding
 # errors are large in few rows only. The error of a wrong formula is large in all rows.
 _MAX_HEAD_ERROR = 1.0
-# Limit of the error of a row of weights: c in the second bound above.
+# Limit of the error of a row of weights: the smallest c for which the second inequality holds.
 _MAX_WEIGHT_ERROR = 4.0
 # Assumed number of roundings in a sum of float32. Each term is rounded, and large logits amplify
-# the errors. With 16 roundings, three of 615 tiny models were rejected wrongly (an error of 5.8,
-# with 4 allowed). The errors of wrong formulas are far larger.
+# the errors. With 16 roundings, three of 615 tiny models were rejected wrongly (their largest error
+# was 5.8, and the limit is 4). The errors of wrong formulas are far larger.
 _ROUNDINGS_PER_SUM = 64
 
 _SHIPPED, _TORCH = (
@@ -97,7 +97,7 @@ _SHIPPED, _TORCH = (
 
 @dataclass(frozen=True)
 class _Sample:
-    """Rows to compare in examples (or windows) of a call that share one mask and one bias.
+    """Rows to compare in examples (or windows) with the same mask and the same bias.
 
     `attention` and `unpadded` (positions without padding) are those of the first example. `rows`
     are row indices that do not count padding, int64: (heads, rows), or (1, rows) if they are the
@@ -158,10 +158,10 @@ class _Sample:
 class CheckedCalls:
     """Kinds of calls that were compared in earlier forwards over a corpus.
 
-    Calls are of the same kind if they have the same module, function, type of mask and presence of
-    padding, and if their numbers of queries and of keys lie between the same powers of two. The
-    first call of a kind is compared for the first and the last example, because the examples of a
-    corpus are sorted by length. Every later call of the kind is compared for one random example.
+    Calls are of the same kind if they have the same module, implementation and type of mask, if
+    both or neither have padding, and if their numbers of queries and of keys lie between the same
+    powers of two. The first call of a kind is compared for the first and the last example, because
+    examples are sorted by length. Every later call of the kind is compared for one random example.
     Calls of functions that transformers does not ship are always compared for all examples.
     """
 
@@ -193,12 +193,12 @@ class CheckedCalls:
 
 
 class SelfCheck:
-    """Comparison of the attention captured in one forward with the model's own.
+    """Comparison of the attention captured in one forward with the model's own attention.
 
-    If `checked` is given, outputs are compared only for the examples that it selects. `foreign` has
-    an entry for each attention function that transformers does not ship: how many rows per head
-    were compared, and of how many, in the call with the smallest share of compared rows. The entry
-    is None if a call had no output to compare with.
+    If `checked` is passed, outputs are compared only for the examples that it selects. `foreign`
+    has an entry for each attention function that transformers does not ship: the number of compared
+    rows per head and the number of all rows, for the smallest share of compared rows. The entry is
+    None if a call had no output to compare with.
     """
 
     def __init__(self, checked: CheckedCalls | None = None) -> None:
@@ -215,7 +215,7 @@ class SelfCheck:
         heads: Sequence[int],
         name: str,
     ) -> None:
-        """Compare the weights of `heads` with the output of the model's attention, if it is known.
+        """Compare outputs of `heads` computed from `attentions` with the call's output, if known.
 
         `attentions` and `unpadded` have one entry for each example (or window) of the call. Raise
         NotImplementedError if a difference is larger than rounding can cause. Possible causes are a
@@ -326,8 +326,8 @@ class SelfCheck:
     ) -> torch.Tensor:
         """Return the error of each sampled row of the output, (examples, heads, rows).
 
-        An error is the largest difference over the projections, divided by its bound for c = 1
-        (see `_MAX_ROW_ERROR`).
+        The error of a row is the largest difference between a projection of the computed output and
+        of the model's output, divided by the limit for c = 1 (see `_MAX_ROW_ERROR`).
         """
         unit, device = _rounding_unit(call), value.device
         directions = self._directions_of(value.shape[-1], device)
@@ -523,8 +523,8 @@ def _weight_errors(
 ) -> torch.Tensor:
     """Return the error of each sampled row of weights, (examples, heads, rows).
 
-    An error is the largest difference over the keys, divided by its bound for c = 1 (see
-    `_MAX_ROW_ERROR`).
+    The error of a row is the largest difference between a computed weight and the model's weight,
+    divided by the limit for c = 1 (see `_MAX_ROW_ERROR`).
     """
     unit = _rounding_unit(call)
     ratios = sample.infinite_errors(model_weights.device)
@@ -545,11 +545,10 @@ def _weight_errors(
 
 
 def _relative_errors(error: torch.Tensor) -> torch.Tensor:
-    """Convert bounds e of the errors of logits into bounds of the relative errors of weights.
+    """Convert errors of logits into relative errors of weights.
 
-    A weight is the exponential of its logit. If the logit has the error ``c * e``, the weight has
-    the relative error ``exp(c * e) - 1``. The result is the relative error divided by c, where c is
-    `_MAX_ROW_ERROR`.
+    If a logit has the error ``c * e``, its weight has the relative error ``exp(c * e) - 1``.
+    `error` is e, and the result is the relative error divided by c, where c is `_MAX_ROW_ERROR`.
     """
     return torch.expm1((_MAX_ROW_ERROR * error).clamp_max(60.0)) / _MAX_ROW_ERROR
 
@@ -557,8 +556,8 @@ def _relative_errors(error: torch.Tensor) -> torch.Tensor:
 def _worst_errors(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
     """Return the largest error of a row and the largest error of a head for each sample.
 
-    The error of a head is the root mean square of the errors of its rows. All numbers are copied
-    from the device at once, because each copy waits for the device.
+    The error of a head is the root mean square of the errors of its rows. The results for all
+    samples are copied from the device at once, because each copy waits for the device.
     """
     if not ratios:
         return []
@@ -583,8 +582,8 @@ def _rounding_unit(call: AttentionCall) -> float:
         if dtype.is_floating_point:
             unit = max(unit, torch.finfo(dtype).eps / 2)
     # Users may allow torch to multiply float32 matrices with fewer bits: TF32 or bfloat16. Devices
-    # other than CPUs may use TF32 and approximate exponentials by default. Their errors were not
-    # measured, so the rounding error of TF32 is assumed for them.
+    # other than CPUs may use TF32 and approximate exponentials by default. Errors on such devices
+    # were not measured, so at least the rounding error of TF32 is assumed.
     precision = "high" if device != "cpu" else "highest"
     bits = {"highest": 0.0, "high": 2**-11, "medium": 2**-8}
     return max(unit, bits[precision], bits.get(torch.get_float32_matmul_precision(), 0.0))
@@ -599,9 +598,10 @@ def _raise_difference(
     *,
     whole_head: bool,
 ) -> NoReturn:
-    """Raise NotImplementedError with the position and size of the worst error of the output.
+    """Raise NotImplementedError that states the head, query and size of the worst difference.
 
-    If `whole_head` is True, search only the head with the largest root mean square error.
+    `ratios` are the errors of the sampled rows. If `whole_head` is True, search only the head with
+    the largest root mean square error.
     """
     candidates = (
         ratios.square().mean(dim=-1, keepdim=True).expand_as(ratios) if whole_head else ratios

@@ -66,7 +66,7 @@ class Run:
         of the module's input is not known.
     calls : list of list
         For each captured attention call, the attention of each example. A call with several windows
-        has such a list for each window.
+        has one list per window, each with the attention of every example.
     num_calls : int
         Number of captured attention calls. A call with several windows counts once.
     total_shape : tuple of int
@@ -82,7 +82,7 @@ class Run:
     num_heads : int
         Number of heads.
     error : float or None
-        Largest change of a weight by rounding of the copies, or None if they are not rounded.
+        Largest measured change of a weight by rounding, or None if the copies are not rounded.
     positions : Positions or None
         Queries and keys that are not padding, if the run made a single call for a single example
         without windows. None otherwise.
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of queries and of keys of the first example in all calls, without padding."""
+        """Numbers of queries and keys of the first example without padding, summed over `calls`."""
         return (
             sum(call[0].num_queries for call in self.calls),
             sum(call[0].num_keys for call in self.calls),
@@ -139,7 +139,7 @@ class Collector:
         For each example, the spool (a folder on disk) to which its copies are written. Copies stay
         in memory if no spools are passed.
     beside_text : {"vision", "audio"}
-        Stack of the attention modules outside of the language model, if there is a language model.
+        Stack of modules outside of a language model whose path does not show their stack.
     trace_all : bool
         Whether to trace the torch functions of all modules with a softmax (see `RunningModules`).
     change : mapping, optional
@@ -169,8 +169,8 @@ class Collector:
         self.changed: set[tuple[str, int]] = set()
         self._turns: Counter[str] = Counter()
         self.runs: list[Run] = []
-        # Largest number of examples or windows of a call. It is 1 if the model joins all rows of a
-        # batch to one example.
+        # Largest number of examples or windows of a call. If a batch has several rows, 1 means that
+        # the model joins all of them to one example.
         self.max_examples = 0
         self._sequences = sequences
         self._batch_size = batch_size
@@ -293,7 +293,7 @@ class Collector:
     def _capture_call(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run, windows: int
     ) -> None:
-        """Copy a call's attention, and change its output if requested."""
+        """Copy the attention of a call, and change the output of the call if requested."""
         change = self._change.get((run.name, run.turn))
         if not run.num_calls:
             run.num_heads = call.num_heads
@@ -474,8 +474,7 @@ def _unpadded_size(call: AttentionCall, unpadded: Positions, windows: int = 1) -
 def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     """Whether two calls have the same query and key tensors in memory.
 
-    Tensors with equal numbers at different addresses are not the same: two windows or two images
-    may be equal.
+    Equal numbers at different addresses do not count, because two windows or images may be equal.
     """
     if before is None:
         return False
@@ -491,10 +490,9 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
 class PredictedLayers:
     """Prediction of the layer number of each run, to decide during a forward which runs to keep.
 
-    Layer numbers are certain only after the forward: they are read from the modules' paths, or
-    counted if a module runs several times. `attnviz.extraction.capture.stacks.is_copied` detects a
-    wrong prediction. `stacks` has the paths of all attention modules of each stack, including
-    modules that do not run.
+    Layer numbers are certain only after the forward, because they depend on which modules run and
+    how often. `attnviz.extraction.capture.stacks.is_copied` detects a wrong prediction. `stacks`
+    has the paths of the attention modules of each stack, including modules that do not run.
     """
 
     def __init__(self, options: CaptureOptions, stacks: Mapping[str, Sequence[str]]) -> None:

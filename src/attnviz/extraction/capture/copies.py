@@ -20,18 +20,18 @@ from attnviz.record.storage.spool import Spool
 
 __all__ = ["SAMPLED_QUERIES", "Copier", "sampled_rows"]
 
-# A tensor, and the function that copies the whole tensor or one of its heads.
+# A tensor, and a function that converts the tensor or one head to the device and dtype of copies.
 _Source = tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]
 
-#: Number of queries of each head for which the effect of rounding is measured.
+#: Number of queries per head whose weights are computed from exact and from rounded vectors.
 SAMPLED_QUERIES = 4
 
 
 class Copier:
-    """Copier of attention that also measures the effect of rounding on the weights.
+    """Copier of attention. It also measures how much weights change if copies are rounded.
 
-    `spools` has a spool (a folder on disk) for the copies of each example. If it is empty, copies
-    stay in memory.
+    `spools` has a spool (a folder on disk) for the copies of each example. If `spools` is empty,
+    copies stay in memory.
     """
 
     def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
@@ -46,9 +46,9 @@ class Copier:
         """Copy the queries, keys and sinks of an attention, or its weights.
 
         Masks and biases are not copied, so that layers can share them. `written` is the index of
-        the example and the path of the module. If it is not None and spools exist, the copy except
-        its sinks is written to the spool of the example. Raise ValueError if numbers are too large
-        for the dtype, and OSError if the spool cannot be written.
+        the example and the path of the module. If `written` is not None and spools exist, all
+        copied tensors except sinks are written to the spool of the example. Raise ValueError if
+        queries or keys are too large for the dtype, and OSError if the spool cannot be written.
         """
         if isinstance(attention, StoredWeights):
             copies = self._copies_of(
@@ -68,10 +68,10 @@ class Copier:
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
     def error(self, attention: QueryKeyAttention | StoredWeights) -> float | None:
-        """Return the largest change of a weight that rounding causes, or None without rounding.
+        """Return the largest change of a weight if copies are rounded, or None if they are not.
 
-        If queries and keys are rounded, only the weights of a few queries of each head are
-        compared. If weights are rounded, all of them and the sums of their rows are compared.
+        If queries and keys are rounded, the weights of a few queries of each head are compared. If
+        weights are rounded, all weights and the sums of all rows are compared.
         """
         dtype = self._options.dtype
         if isinstance(attention, StoredWeights):
@@ -140,9 +140,9 @@ def sampled_rows(num_queries: int) -> list[int]:
 
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
-    """Return the largest change of a weight in `sampled_rows` of a head by rounding to `dtype`."""
+    """Return the largest change of a weight in `sampled_rows` for queries and keys in `dtype`."""
     exact = attention.only_head(head)
-    # Convert to float32 once, not for each row.
+    # Convert the keys to float32 once, not for each row.
     exact = replace(exact, keys=exact.keys.float())
     rounded = replace(exact, queries=exact.queries.to(dtype), keys=exact.keys.to(dtype).float())
     columns = slice(0, attention.num_keys)
@@ -162,7 +162,7 @@ def _weight_error(values: torch.Tensor, dtype: torch.dtype) -> float:
 
 
 def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Replace numbers that became zero by rounding with the smallest positive number of the dtype.
+    """Set numbers that rounding changed to zero to the smallest positive number of the dtype.
 
     Sparse attention is recognised by zeros in its weights, so rounding must not create zeros.
     """

@@ -1,4 +1,4 @@
-"""Wrapper of transformers' attention dispatcher, which exists only during a capture.
+"""Wrapper of transformers' attention dispatcher. The wrapper exists only during a capture.
 
 Every model that uses the dispatcher calls ``AttentionInterface.get_interface`` to get the function
 that computes its attention. Only this method is wrapped. The model's implementation, mask and
@@ -29,8 +29,8 @@ __all__ = ["AttentionCall", "Sink", "dispatching", "observe", "report"]
 class AttentionCall:
     """Inputs and output of one computation of attention.
 
-    The tensors belong to the model. Copy the tensors that are needed after the call. If attention
-    was observed in a module's own code, the leading axes may differ until `with_four_axes` is used.
+    The tensors belong to the model. Copy the tensors that are needed after the call. Tensors that
+    were observed in a module's own code may have other leading axes (see `with_four_axes`).
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class AttentionCall:
         (batch, queries, heads, value_dim), or None if it is not known. If `weights` were observed,
         (..., queries, value_dim) with the same leading axes as the observed weights.
     added : tuple of Tensor
-        Terms of the logits other than the mask and the option ``position_bias``.
+        Terms added to the logits, except the mask and the option ``position_bias``.
     weights : Tensor or None
         Weights after the softmax, (batch, heads, queries, keys), or None if they were not observed.
     has_all_logits : bool
@@ -135,9 +135,9 @@ def report(sink: Sink, undo: Cleanup) -> None:
 
 
 def observe(observer: Sink, undo: Cleanup) -> None:
-    """Pass calls to `observer` until the ``with`` block of `undo` ends.
+    """Pass attention calls of this thread to `observer` until the ``with`` block of `undo` ends.
 
-    The sink of `report` gets each call first and may change its output, so `observer` gets the
+    The sink of `report` gets each call first and may change the output, so `observer` gets the
     output with which the model continues. Without a sink, no calls are passed.
     """
     undo.add(partial(_observer.set, _observer.get()))

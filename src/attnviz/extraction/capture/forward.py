@@ -61,7 +61,7 @@ class Forward:
 
     @cached_property
     def stacks(self) -> dict[str, StackLayers]:
-        """Captured layers, by the name of their stack, with the model's layer numbers."""
+        """Stacks of captured layers, by the name of the stack."""
         return stacks_of(self.collector)
 
 
@@ -69,8 +69,8 @@ class Forward:
 class _Watch:
     """Settings of a forward during which attention is captured.
 
-    `options` selects the layers and the format of the copies. The other settings are those of
-    `Collector`.
+    `options` has the layers to copy, and the dtype and device of the copies. The other settings are
+    parameters of `Collector`.
     """
 
     options: CaptureOptions
@@ -89,13 +89,13 @@ class _Rerun:
 
 # Reasons for a rerun, tested in this order after each forward. Each causes at most one rerun.
 _RERUNS = (
-    # Trace all modules if a module that calls transformers' dispatcher also computes attention in
-    # its own code, or if the forward replaced a module.
+    # Trace all modules if a module was not captured because it did not use transformers' dispatcher
+    # (although its code can) or because it replaced another module during the forward.
     _Rerun(
         is_needed=lambda forward, _: forward.collector.has_untraced_attention,
         change=lambda watch: replace(watch, trace_all=True),
     ),
-    # Copy all layers if layer numbers differ from the prediction.
+    # Copy all layers if a requested layer was not copied, because its number was predicted wrongly.
     _Rerun(
         is_needed=lambda forward, options: not is_copied(forward.stacks, options),
         change=lambda watch: replace(watch, options=replace(watch.options, layers=None)),
@@ -116,8 +116,8 @@ def run_forward(
 ) -> Forward:
     """Run a model and collect its attention. Repeat the run only for a reason in `_RERUNS`.
 
-    `spools` has a spool (a folder on disk) for the copies of each example, which is cleared first.
-    If `spools` is empty, copies stay in memory. `change` has the changes of the attention. `logits`
+    For each example, `spools` has a spool (a folder on disk), which is cleared before the copies
+    are written. If `spools` is empty, copies stay in memory. `change` changes attention. `logits`
     is the minimum number of final positions for which the model computes logits. `checked` has the
     kinds of calls that were compared with the model's output in earlier forwards.
 
@@ -406,7 +406,7 @@ def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:
 
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
-# Number of queries for which rounding is measured, in one head of each layer.
+# Number of queries, in one head of each layer, whose weights are compared with rounded weights.
 _ROWS = 8
 
 
@@ -440,9 +440,9 @@ def _half_precision_note(
 
 
 def _rounding_difference(attention: QueryKeyAttention, head: int) -> float:
-    """Return the largest change of a weight if numbers are rounded to the dtype of the queries.
+    """Return the largest change of a weight if weights are rounded to the dtype of the queries.
 
-    Weights and, without a soft cap, logits are rounded. Only the last `_ROWS` queries are tested.
+    Without a soft cap, logits are rounded, too. Only the last `_ROWS` queries are compared.
     """
     rows = slice(max(0, attention.num_queries - _ROWS), attention.num_queries)
     queries, keys = attention.queries[head, rows], attention.keys[attention.key_head(head)]

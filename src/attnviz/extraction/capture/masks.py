@@ -19,7 +19,7 @@ from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mas
 __all__ = ["MaskReader", "Positions"]
 
 # Number of cached results. Models alternate between few masks (a global and a local one). The cache
-# also keeps the tensors alive: their addresses are part of the cache key and must not be reused.
+# also keeps the mask tensors alive, because a cache key has their addresses.
 _MAX_CACHED = 4
 # Values of at most this number mask a key when they are added to its logit. Models add the lowest
 # value of a dtype, perhaps scaled, or -1e4, so that the weight of the key becomes 0. Biases are
@@ -96,8 +96,8 @@ class MaskReader:
         window: int | None,
     ) -> tuple[Mask | None, Bias | None]:
         num_queries, num_keys = call.num_queries, call.num_keys
-        # Flash attention aligns the last query with the last key. Other functions align the first
-        # query with the first key.
+        # A causal mask of flash attention aligns the last query with the last key. The causal masks
+        # of other functions align the first query with the first key.
         offset = num_keys - num_queries if _is_flash(call) else 0
         band = BandMask(None if window is None else window - 1, 0, offset)
         allowed: torch.Tensor | None = None
@@ -202,8 +202,8 @@ def _block_of_example(
             f"a mask or bias of shape {tuple(tensor.shape)} cannot be read. Valid shapes are "
             "(batch, heads, queries, keys) and (batch, keys)."
         )
-    # If attention is in windows, all examples may share the masks of one example's windows. Then
-    # `index`, which counts the windows of all examples, starts again for each example.
+    # If attention is in windows, `index` counts the windows of all examples. The tensor may have
+    # masks for the windows of one example only, which are the same for all examples.
     block = tensor[index % tensor.shape[0]]
     # The mask of a static cache has extra columns for keys that are not filled yet.
     block = block[..., :num_keys]
@@ -236,8 +236,8 @@ def _same_positions(unpadded: Positions) -> bool:
 def _split_allowed(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Split a mask argument into flags of allowed pairs and values to add to the logits.
 
-    The flags are None if a mask of floating-point numbers allows all pairs. The values are None if
-    all of them are 0.
+    The flags are None if floating-point numbers in `block` allow all pairs. The values are None if
+    they are all 0, or if `block` has no floating-point numbers.
     """
     if not block.is_floating_point():
         return block.bool(), None

@@ -80,8 +80,8 @@ def notes_on_layers(
     """Return sentences on the layers that a record does not show or shows only in part.
 
     Each sentence states a reason and the numbers of all layers to which the reason applies.
-    `stacks` has all captured layers, and `missing` the modules whose attention could not be read.
-    Only lists of layers with captured attention over text are searched.
+    `stacks` has all captured layers, and `missing` the modules whose attention could not be read. A
+    list of layers is searched only if attention over text was captured from one of its layers.
     """
     captured = {
         id(model.get_submodule(name)) for layers in stacks.values() for name in layers.names
@@ -137,7 +137,7 @@ def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
 
 
 def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
-    """Return each outermost list of layers with captured attention over text, by its path."""
+    """Return the outermost module lists that contain captured attention over text, by path."""
     lists: dict[str, _Layers] = {}
     for name, layers in stacks.items():
         if layers.stack not in _TEXT_STACKS:

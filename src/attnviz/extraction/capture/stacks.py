@@ -119,7 +119,7 @@ def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
 
 
 def _distinct_parts(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
-    """Return a different short name for each module path, given as a tuple of its sections.
+    """Return a different short name for each module path. A path is a tuple of its sections.
 
     The names are sections at the same position in all paths, or numbers if no position gives
     different names. The first path gets an empty string instead.
@@ -263,7 +263,7 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
 
 
 def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
-    """Return notes that state how much weights change because copies are rounded."""
+    """Return notes on how much weights change by rounding queries and keys, or weights."""
     notes = []
     errors: dict[bool, list[float]] = {False: [], True: []}
     for layers in stacks.values():

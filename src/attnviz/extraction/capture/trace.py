@@ -55,7 +55,7 @@ _MAX_BLOCKING = -1e3
 
 
 def _end_interrupted(error: BaseException | None) -> None:
-    """Close all generators of context managers in the tracebacks of an error and of its contexts.
+    """Close generators of context managers in the tracebacks of an error and of its `__context__`s.
 
     Torch removes a function mode from the stack of modes while the mode's own code runs. The
     generator of a context manager puts the mode back afterwards. An interrupt can leave this
@@ -78,7 +78,7 @@ class _Logits:
     """Product of queries and keys, and the operations that were applied to it so far.
 
     `is_bounded` is True between the `tanh` of a soft cap and the multiplication by the soft cap.
-    `blocked` are masks that are True for pairs of a query and a key that it may not attend to.
+    `blocked` are masks that are True if a query may not attend to a key.
     """
 
     product: Product
@@ -111,7 +111,7 @@ class _ModuleTrace:
 
 
 class FunctionWatch(TorchFunctionMode):
-    """Observer of the torch functions of attention modules. It reports each attention to `sink`.
+    """Observer of the torch functions of attention modules. `sink` receives the attention calls.
 
     `current` returns the attention module that runs in this thread and the number of its run, or
     None if no traced module runs. `edit` may overwrite the weights of a module after its softmax,

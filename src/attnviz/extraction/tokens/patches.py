@@ -342,10 +342,10 @@ def pictures(
 ) -> tuple[list[NDArray[np.uint8]], list[str]]:
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
-    The pictures are resized and cropped as the model received them. The pixel values in `arguments`
-    are pictures, (..., colours, height, width), or patches whose rows and columns are in another
-    argument. If that argument is a grid (see `grid_of`), patches are in the order of blocks of
-    `block` x `block` patches. The image processor in `processor` defines how colours were changed.
+    The pictures are resized and cropped as the model received them. `arguments` has the pixels of
+    pictures, (..., colours, height, width), or of patches, and then also the size of each picture
+    in patches. If `grid_of` finds this size, patches are in the order of blocks of `block` x
+    `block` patches. `processor` has the conversion of colours to pixel values.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
