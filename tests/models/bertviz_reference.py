@@ -1,4 +1,4 @@
-"""BertViz's functions, and checkpoints in its own classes of 2019."""
+"""Functions of BertViz, and checkpoints in the model classes that BertViz contains."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def _without_downloads() -> None:
 
 
 def function_of_bertviz(name: str) -> Callable[..., Any]:
-    """Return `head_view`, `model_view` or `neuron_view.show`."""
+    """Return a function of BertViz: "head_view", "model_view" or "neuron_view.show"."""
     _without_downloads()
-    # `bertviz.head_view` is both a module and a function in it.
+    # The module `bertviz.head_view` contains the function `head_view`.
     module, _, function = f"bertviz.{name}".rpartition(".")
     view: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return view
@@ -39,14 +39,14 @@ def bundled_classes() -> Any:
 
 
 def in_classes_of_bertviz(name: str, model: Any, configuration: Path) -> Any:
-    """Return a model of BertViz's own class with the weights of `model`."""
+    """Return BertViz's model of the class `name` + "Model" with the weights of `model`."""
     classes = bundled_classes()
     config = getattr(classes, f"{name}Config")(
         str(configuration), output_attentions=True, torchscript=False
     )
     config.n_ctx = getattr(config, "n_positions", None)
     theirs = getattr(classes, f"{name}Model")(config).eval()
-    # Newer versions do not store masks as weights.
+    # New versions of transformers do not store causal masks with the weights.
     missing = theirs.load_state_dict(model.state_dict(), strict=False).missing_keys
     assert all(key.endswith("attn.bias") for key in missing)
     return theirs

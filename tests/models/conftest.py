@@ -1,8 +1,4 @@
-"""Tiny models with sharpened attention, and tokenizers trained on a few sentences.
-
-A random model attends almost uniformly, so any formula looks right. The fixtures scale queries and
-keys until the rows have clear maxima, so that a wrong formula is noticed.
-"""
+"""Fixtures of trained models, of tokenizers trained on a few sentences, and of timm."""
 
 from __future__ import annotations
 
@@ -36,7 +32,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def decoder() -> tuple[Any, Any]:
-    """The demo decoder and its tokenizer."""
+    """The demo decoder, a causal language model, and its tokenizer."""
     return demos.load("decoder")
 
 
@@ -51,7 +47,7 @@ def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
 
 @pytest.fixture
 def register() -> Iterator[Callable[[str, Callable[..., Any]], str]]:
-    """Register an attention function with transformers under a name until the end of the test."""
+    """Function that registers an attention function with transformers until the test ends."""
     names: list[str] = []
 
     def add(name: str, function: Callable[..., Any]) -> str:
@@ -73,7 +69,7 @@ def _trained(model: Any, trainer: Any, setup: Callable[[Tokenizer], None]) -> To
 
 @pytest.fixture(scope="session")
 def byte_tokenizer() -> Any:
-    """A byte-level BPE tokenizer like GPT-2's, with a chat template that contains BOS."""
+    """A byte-level BPE tokenizer like GPT-2's, with a chat template that starts with BOS."""
     special = ["<pad>", "<s>", "</s>", "<unk>", "<|user|>", "<|assistant|>"]
 
     def setup(tokenizer: Tokenizer) -> None:
@@ -147,7 +143,7 @@ def word_tokenizer() -> Any:
 
 
 class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Importer of a substitute for torchvision, which timm's models import but do not use."""
+    """Importer of a mock of torchvision, which timm imports but its models do not use."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name.partition(".")[0] != "torchvision":
@@ -174,7 +170,7 @@ def timm() -> Any:
             return pytest.importorskip("timm", reason="pip install --no-deps timm")
     finally:
         sys.meta_path.remove(finder)
-        # Remove the substitute, so that no other code uses it.
+        # Remove the mock, so that no other code imports it.
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
 

@@ -1,4 +1,4 @@
-"""Count of the memory of tensors inside a block. It does not depend on the machine."""
+"""Context that counts the bytes of new tensors, which do not depend on the machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["LiveTensors"]
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counter of the memory of all tensors that operations create.
+    """Counter of the memory of all tensors that operations create in a `with` block.
 
     Attributes
     ----------
     peak : int
-        Maximum number of bytes alive at once, among tensors created in the block.
+        Maximum number of bytes of these tensors that exist at the same time.
     largest : int
-        Bytes of the largest tensor.
+        Bytes of the largest of these tensors.
     """
 
     def __init__(self) -> None:
@@ -44,8 +44,7 @@ class LiveTensors(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):
             key = storage._cdata
-            # Storage of an argument is not counted. It may be mapped from a file, which takes no
-            # memory.
+            # A result may share the storage of an argument, which is not new.
             if key in inputs or key in self._sizes:
                 continue
             self._sizes[key] = storage.nbytes()

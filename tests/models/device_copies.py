@@ -1,4 +1,4 @@
-"""Counter of copies of tensors between devices."""
+"""Context that counts copies of tensors between devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Copies"]
 
 
 class Copies(TorchDispatchMode):
-    """Counter of copies of tensors from one kind of device to another, in this thread.
+    """Counter of copies of tensors from one kind of device to another in a `with` block.
 
     Parameters
     ----------
@@ -21,8 +21,7 @@ class Copies(TorchDispatchMode):
     Attributes
     ----------
     count, bytes : int
-        Number and size of the copied tensors. Tensors with one element do not count, because code
-        reads them for decisions.
+        Number and bytes of the copied tensors. Tensors with one element do not count.
     """
 
     _COPIES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)

@@ -1,4 +1,4 @@
-"""Attention function for transformers that computes all weights, so that a test can edit them."""
+"""Attention functions for transformers whose softmax a test can replace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def attention_function(
     """Return an attention function for transformers whose weights `weights_of` computes.
 
     `weights_of` gets a module and its logits (batch, heads, queries, keys). Logits of masked keys
-    are -inf. A module with its own sliding window uses it instead of `window`.
+    are -inf. The sliding window of a module replaces `window`.
     """
 
     def attend(  # noqa: PLR0917 - as transformers calls it

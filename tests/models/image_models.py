@@ -1,4 +1,4 @@
-"""Tiny models of images and text, with real processors that need no network."""
+"""Tiny models of images and text, with processors that are built without a download."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT: dict[str, Any] = {
 _SQUARE = {"height": 32, "width": 32}
 _FACTOR = 2.0
 
-# A chat template that puts an image at its position in the text, as real templates do.
+# A chat template with the placeholder IMAGE for the tokens of an image.
 _TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}IMAGE"
@@ -42,7 +42,7 @@ Made = tuple[Any, Any]
 
 
 def chat(*parts: Any) -> list[dict[str, Any]]:
-    """Return one message of a user. Strings are text, other values are images."""
+    """Return a chat with one message of a user. Strings are text, other values are images."""
     content = [
         {"type": "text", "text": part}
         if isinstance(part, str)
@@ -60,12 +60,12 @@ def _with(tokenizer: Any, *tokens: str) -> Any:
 
 
 def _ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
-    """Return the ids of tokens by the names of their settings."""
+    """Return the ids of tokens under the same names."""
     return {name: tokenizer.convert_tokens_to_ids(token) for name, token in tokens.items()}
 
 
 def _model(model_type: str, class_name: str, settings: dict[str, Any], **text: Any) -> Any:
-    """Return a tiny model with other settings. `text` has settings of its text model."""
+    """Return a sharpened tiny model. `text` are settings of the text model, `settings` others."""
     text_config = {"vocab_size": 400, "max_position_embeddings": 512, **text}
     override = override_of(Case(model_type))["config"]
     changes = merged(override, {"text_config": text_config, **settings})
@@ -110,7 +110,7 @@ def _gemma3(tokenizer: Any) -> Made:
 
 def _qwen_processor(tokenizer: Any) -> Any:
     class OfImages(transformers.Qwen2VLProcessor):  # type: ignore[misc]
-        """A processor without videos, which need torchvision."""
+        """A processor of images only, because videos need torchvision."""
 
         def __init__(
             self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None
@@ -136,7 +136,7 @@ _QWEN_TOKENS = {
 
 def _qwen2_5(tokenizer: Any) -> Made:
     tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
-    # Windows have four by four patches. The second layer attends to the whole image.
+    # Layer 1 attends to the whole image, layers 0 and 2 in windows of four by four patches.
     vision = {"patch_size": 14, "depth": 3, "window_size": 56, "fullatt_block_indexes": [1]}
     settings = {**_ids(tokenizer, **_QWEN_TOKENS), "vision_config": vision}
     model = _model("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", settings)
@@ -168,7 +168,7 @@ def _blip2(tokenizer: Any) -> Made:
     return _model("blip-2", "Blip2ForConditionalGeneration", settings), processor
 
 
-#: Functions by kind that make a model and its processor from a byte-level tokenizer.
+#: By kind: function that makes a tiny model and its processor from a byte-level tokenizer.
 MODELS: dict[str, Callable[[Any], Made]] = {
     "llava": _llava,
     "gemma 3": _gemma3,

@@ -1,4 +1,4 @@
-"""Interrupts at any line of an extraction, and checks of the state afterwards."""
+"""Interrupts at any line of an extraction, and checks of what the extraction restored."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _LOGGERS = [f"transformers.generation.{name}" for name in ("utils", "configurati
 
 @dataclass
 class Subject:
-    """An extraction to interrupt, and the models whose state it must restore."""
+    """An extraction into a folder, and the models whose state the extraction must restore."""
 
     run: Callable[[Path], Any]
     models: list[Any] = field(default_factory=list)
 
 
 def state_of(models: list[Any]) -> dict[str, Any]:
-    """Return all state that an extraction changes while it runs, as this thread sees it."""
+    """Return the state of models, transformers and torch that a running extraction changes."""
     modules = [module for model in models for module in model.modules()]
     stance: Any = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
     return {
@@ -61,7 +61,7 @@ def state_of(models: list[Any]) -> dict[str, Any]:
 
 
 def spool_faults(outside: Path) -> list[str]:
-    """Describe files and folders below `outside` that belong to no complete record."""
+    """Return descriptions of files and folders in `outside` that belong to no complete record."""
     faults = []
     for folder in [outside, *filter(Path.is_dir, outside.rglob("*"))]:
         names = {path.name for path in folder.iterdir()}
@@ -78,7 +78,7 @@ def spool_faults(outside: Path) -> list[str]:
 
 
 def subjects() -> dict[str, Subject]:
-    """Return extractions by name. Together they use all ways to capture and change all state."""
+    """Return extractions by name, which together change everything that `state_of` returns."""
     llama, bloom, bert, t5, inside = map(make_model, ("llama", "bloom", "bert", "t5", "llama"))
     inside.compile(backend="eager")
     for model in (llama, bloom, bert, t5, inside):
@@ -99,18 +99,15 @@ def subjects() -> dict[str, Subject]:
 
 
 class Tracer:
-    """Context that raises an interrupt at a chosen line of attnviz.
+    """Context that raises a KeyboardInterrupt at the `at`-th line or call of attnviz, from 1.
 
-    Parameters
-    ----------
-    at : int, optional
-        Number of the line or call of attnviz, counted from 1. None raises no interrupt.
+    `seen` and `raised` list the file and line number of each line or call, and of the interrupt.
     """
 
     def __init__(self, at: int | None = None) -> None:
         self.seen: list[tuple[str, int]] = []
         self.raised: list[tuple[str, int]] = []
-        # Python drops an exception that is raised while it closes a generator.
+        # Number of exceptions that Python dropped, as when it closes a generator.
         self.lost = 0
         self._at = at
 
@@ -129,8 +126,8 @@ class Tracer:
     def _trace(self, frame: Any, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
-        # Python handles no signal at a line that is only `try:`, nor between the end of a block and
-        # the release of its lock.
+        # Python handles no signal at a line `try:`, nor between the end of a block of
+        # `with ...lock:` and the release of the lock.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         if event in ("line", "call") and line != "try:" and not line.endswith("lock:"):
             position = frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_lineno
@@ -142,7 +139,7 @@ class Tracer:
 
 
 def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> list[int]:
-    """Return the sorted positions at which a `Tracer` first and last meets each line."""
+    """Return all `at` for which `Tracer(at)` interrupts the first or last run of a line."""
     with Tracer() as tracer:
         subject.run(folder)
     of_line: dict[tuple[str, int], list[int]] = {}
@@ -153,7 +150,7 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
 
 
 def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
-    """Interrupt an extraction as `Tracer(at)` does, and describe what is not restored."""
+    """Interrupt an extraction with `Tracer(at)`, and describe what is not restored afterwards."""
     before = state_of(subject.models)
     error: BaseException | None = None
     tracer = Tracer(at)

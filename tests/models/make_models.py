@@ -1,4 +1,4 @@
-"""Tiny models of each kind, and their own attention weights."""
+"""Tiny text and image models by kind, and comparisons of records with the models' own weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LAYERS = {
     "decoder_ffn_dim": 64,
 }
 
-#: Class and configuration of each kind of model.
+#: By kind of model: class and configuration.
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", _TEXT),
     "albert": ("AlbertModel", {**_TEXT, "embedding_size": 24}),
@@ -57,7 +57,7 @@ _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
             "activation_sparsity_pattern": [0.0] * 5,
         },
     ),
-    # Numbers of layers and of heads differ between the stacks.
+    # The numbers of layers and of heads differ between encoder and decoder.
     "bart": (
         "BartForConditionalGeneration",
         {
@@ -109,10 +109,10 @@ _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2
 
 
 def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
-    """Return a tiny model with an attention implementation. Every call returns an equal model."""
+    """Return a tiny float32 model of a kind. Calls with equal arguments return equal models."""
     name, config = _KINDS[kind]
     if kind == "gemma2" and implementation is None:
-        # Newer versions of transformers do so themselves, because sdpa has no soft cap.
+        # New versions of transformers choose eager attention, because SDPA has no soft cap.
         implementation = "eager"
     factor = _FACTORS.get(kind, 10.0)
     return built(name, config | settings, factor=factor, implementation=implementation)
@@ -124,9 +124,10 @@ def largest_error(
     example: int = 0,
     keep: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> float:
-    """Return the largest difference of a record from a model's own weights over layers and heads.
+    """Return the largest difference of the weights of a record from `own` (see `reference`).
 
-    `keep` has the positions of the example that are not padding, for "input" and "decoder".
+    The record is that of one example. `keep` has the positions of the example that are not padding,
+    in the text of the encoder or the only text ("input"), and in that of the decoder ("decoder").
     """
     assert record is not None
     assert list(record.stacks) == list(own)
@@ -149,7 +150,7 @@ def largest_error(
 def extract_own(
     model: Any, arguments: Mapping[str, Any], keep: Any = None, own: Any = None, **options: Any
 ) -> Any:
-    """Extract one record or one per example, and check that all weights equal the model's own.
+    """Return what `extract` returns, and check that all weights equal the model's own.
 
     `keep` has an entry for each example (see `largest_error`). The default of `own` is
     `reference(model, arguments)`.

@@ -33,7 +33,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
 
 
 def by_torch(model: Any, mesh: DeviceMesh) -> Any:
-    """Split the heads of a model with torch, not with transformers."""
+    """Split the heads of a Llama over a mesh with torch, and return the model."""
     plan: dict[str, ParallelStyle] = {
         "q_proj": ColwiseParallel(),
         "k_proj": ColwiseParallel(),
@@ -46,7 +46,7 @@ def by_torch(model: Any, mesh: DeviceMesh) -> Any:
 
 
 def sharded(model: Any, mesh: DeviceMesh) -> Any:
-    """Shard a model with FSDP. Every process computes all heads."""
+    """Shard a Llama over a mesh with FSDP, which keeps all heads in each process, and return it."""
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)
@@ -55,7 +55,7 @@ def sharded(model: Any, mesh: DeviceMesh) -> Any:
 @contextmanager
 def in_context_parallel(ids: torch.Tensor, mesh: DeviceMesh) -> Iterator[None]:
     with context_parallel(mesh, buffers=[ids], buffer_seq_dims=[1]):
-        # This process has half of the tokens, otherwise the case would test nothing.
+        # `context_parallel` gave this process half of the eight tokens.
         assert ids.shape == (1, 4)
         yield
 
@@ -79,7 +79,7 @@ def main(folder: str, out: Path) -> None:
         return transformers.LlamaForCausalLM.from_pretrained(folder, **options)
 
     split = load(tp_plan="auto")
-    # This process has half of the heads, otherwise the case would test nothing.
+    # `tp_plan` gave this process half of the heads: 32 of 64 rows.
     assert split.model.layers[0].self_attn.q_proj.weight.to_local().shape == (32, 64)
     case("tensor_parallel", lambda: extract(split, IDS))
     case("tensor_parallel_by_torch", lambda: extract(by_torch(load(), mesh), IDS))
@@ -91,7 +91,7 @@ def main(folder: str, out: Path) -> None:
         "tensor_parallel_and_fsdp",
         lambda: extract(sharded(by_torch(load(), both["tensor"]), both["data"]), IDS),
     )
-    # Not sdpa: torch has no ring attention for CPUs. Eager attention runs on half of the tokens.
+    # Use eager attention, because torch's SDPA for context parallel does not run on CPUs.
     eager = load(attn_implementation="eager")
     ids = IDS.clone()
     with in_context_parallel(ids, mesh):

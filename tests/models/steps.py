@@ -1,4 +1,4 @@
-"""Generation by the model itself, with the weights and the logits of each step."""
+"""Generation by a model's own `generate`, to compare records of generated texts with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
 
 
 def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **options: Any) -> Any:
-    """Return the output of the model's own generation, with weights and logits of every step."""
+    """Return the output of `model.generate` with weights and logits of every forward."""
     inputs = {} if ids is None else {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     eager = copy.deepcopy(model).eval()
     eager.set_attn_implementation("eager")
@@ -33,10 +33,10 @@ def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **optio
 
 
 def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> NDArray[np.float64]:
-    """Return the rows of all steps, one below the other, as the model's own weights of a layer.
+    """Return the weights of a layer in all steps as one array (heads, queries, keys).
 
-    If a sliding window drops the first keys from the cache, rows of later steps are shorter. The
-    last weight of each row is that of the last key.
+    `num_keys` is None for self-attention. If a sliding window drops the first keys from the cache,
+    later rows are shorter and end at the last key.
     """
     blocks = [step[layer][0].double().numpy() for step in steps]
     rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))
@@ -51,7 +51,7 @@ def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> 
 
 
 def assert_predictions(tokens: Tokens, own: Any, prefix: int) -> None:
-    """Compare predictions with the logits of the model's own steps."""
+    """Compare predictions with `own`, the result of `own_steps` after `prefix` tokens."""
     came = own.sequences[0, prefix:].tolist()
     assert [prediction.token.id for prediction in tokens.predictions] == came
     for step, (prediction, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):

@@ -1,4 +1,4 @@
-"""Options of `extract` that limit what a record stores: layers, dtype, device, free memory."""
+"""Options `layers`, `dtype` and `device` of `extract`, and its check of the free memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from models.tiny import IDS, arguments_of
 
 
 def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a record whose size depends on the length of the text."""
+    """Yield all queries, keys and stored weights of a record."""
     for stack in record.stacks.values():
         for number in stack.layers:
             layer = stack.attention(number)
@@ -30,7 +30,7 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
 
 
 def record_bytes(record: AttentionRecord) -> int:
-    """Return the size of the storages of `tensors_of(record)`, including parts outside of views."""
+    """Return the bytes of `tensors_of(record)`. A view counts with its whole storage."""
     storages = {
         tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(record)
     }
@@ -39,7 +39,7 @@ def record_bytes(record: AttentionRecord) -> int:
 
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes in bytes of the tensors that extraction copies."""
+    """Sizes in bytes of the tensors that `Copier` makes during the test."""
     sizes: list[int] = []
     copy = Copier._copies_of
 
@@ -115,7 +115,7 @@ def test_the_rounding_error_of_weights_is_noted(kind: str, dtype: Any) -> None:
             own, weights = (record.stacks[key].weights(layer=layer) for record in (exact, rounded))
             rows = [len(own[0]) * part // 4 - 1 for part in range(1, 5)]
             sampled = max(sampled, float(np.abs(own - weights)[:, rows].max()))
-    # The note has two digits and is rounded up.
+    # The note rounds up to two digits, which adds at most a tenth.
     assert sampled * 0.999 <= stated <= sampled * 1.11
     assert not any("were kept in" in note for note in exact.notes)
 
@@ -135,7 +135,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
     with torch.no_grad():
         projection = model.transformer.h[1].attn.c_attn
         for factor, side in ((1e-6, slice(0, 48)), (1e6, slice(48, 96))):
-            # Queries get smaller and keys larger, so their products stay the same.
+            # Scale queries down and keys up by the same factor, so their products stay the same.
             projection.weight[:, side] *= factor
             projection.bias[side] *= factor
     with pytest.raises(
@@ -147,7 +147,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
 
 
 class Pooled(transformers.PreTrainedModel):  # type: ignore[misc]
-    """A model with torch's attention module. Its records have weights, but no queries or keys."""
+    """Model with layers of `torch.nn.MultiheadAttention`. A record has weights only."""
 
     config_class = transformers.PretrainedConfig
 
@@ -185,7 +185,7 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error(dt
     model = weights_only()
     exact, record = extract(model, IDS).stack(), extract(model, IDS, dtype=dtype)
     assert exact.attention(0).stored_weights is not None
-    # 3 layers, 4 heads, 10 queries, 10 keys.
+    # 3 layers, 4 heads, 10 queries, 10 keys, 2 bytes per weight.
     assert record_bytes(record) == 3 * 4 * 10 * 10 * 2
     (note,) = [note for note in record.notes if "were kept in" in note]
     assert "Weights without known queries and keys" in note
@@ -202,7 +202,7 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error(dt
 
 
 class Turns(Pooled):
-    """A model whose blocks 2 and 5 run in turn, twice each. Its other blocks do not run."""
+    """Model with six blocks whose forward runs blocks 2, 5, 2, 5."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -222,10 +222,9 @@ class Turns(Pooled):
 
 @pytest.mark.parametrize(("layer", "times"), [(0, 2), (1, 2), (2, 1), (3, 1)])
 def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int) -> None:
-    """By the names of its two blocks, the model has layers 2 and 5.
+    """The model seems to have layers 2 and 5, but calls attention four times, as layers 0 to 3.
 
-    Each block runs twice. Only when the first block runs again is it clear that the four runs are
-    layers 0 to 3.
+    `times` is the number of forwards that `extract` needs.
     """
     model = weights_only(Turns)
     expected = extract(model, IDS).stack().weights(layer=layer)
@@ -252,7 +251,7 @@ def test_the_estimate_equals_the_memory_of_the_record(
     with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of"):
         extract(model, arguments, **options)
     assert not runs
-    # None: the free memory is unknown.
+    # None means that the free memory is unknown.
     for free in (needed, None):
         monkeypatch.setattr(memory, "free_memory", lambda _, free=free: free)
         extract(model, arguments, **options)
@@ -285,5 +284,5 @@ def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
     model = make_model("gpt2")
     record = extract(model, IDS, device=None)
     assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
-    # The queries and keys are copies: views would keep the values and all other buffers, too.
+    # Queries and keys are copies. Views of the output of `c_attn` would keep the values, too.
     assert record_bytes(record) == record_bytes(extract(model, IDS))

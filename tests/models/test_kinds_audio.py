@@ -1,4 +1,4 @@
-"""Models of sound: frames in an encoder, as keys of a decoder, and as tokens of a text."""
+"""Records of audio models, whose tokens are named by the times of audio frames."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATE = 16_000
 
 
 def sound(seconds: float, seed: int = 0) -> NDArray[np.float32]:
-    """Return noise, (samples,)."""
+    """Return noise at 16,000 samples per second as an array (samples,)."""
     random = np.random.default_rng(seed)
     return 0.1 * random.standard_normal(int(seconds * RATE)).astype(np.float32)
 
@@ -61,7 +61,7 @@ def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
         assert same.stacks["cross"].key_tokens == frames
         weights, expected = (item.stacks["cross"].weights(layer=1) for item in (same, record))
         assert np.abs(weights - expected).max() < 1e-5
-    # Features do not contain the length of the sound.
+    # The last input, `features`, does not contain the length of the sound.
     assert not any("ends at" in note for note in same.notes)
 
 
@@ -82,7 +82,7 @@ def test_frames_of_a_speech_encoder_are_named_by_their_times(
     wav2vec2: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A frame has 400 samples and starts 320 samples (0.02 s) after the previous one."""
-    # This convolution reads many frames. Without it, a query depends on one frame only.
+    # Without the positional convolution, a query of layer 0 depends on one frame only.
     monkeypatch.setattr(wav2vec2.encoder.pos_conv_embed, "forward", torch.zeros_like)
     extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False)
     samples = sound(0.8)
@@ -96,7 +96,7 @@ def test_frames_of_a_speech_encoder_are_named_by_their_times(
         for stack in (record.stack(), extract(wav2vec2, samples, processor=extractor).stack())
     )
     changed = np.flatnonzero((before != after).any(-1))
-    # Two frames contain the samples from 0.400 s to 0.405 s: they start at 0.38 s and 0.40 s.
+    # The changed samples are those from 0.400 s to 0.405 s. A frame lasts 0.025 s.
     assert [record.tokens.text[index] for index in changed] == ["0.38s", "0.40s"]
 
 
@@ -112,7 +112,7 @@ def test_sounds_of_different_lengths_in_a_batch(wav2vec2: Any) -> None:
 
 
 class TestSoundAndText:
-    """Qwen2-Audio: the frames of an audio encoder are tokens of the language model."""
+    """Qwen2-Audio: two frames of the audio encoder become one token of the language model."""
 
     @pytest.fixture(scope="class")
     def processor(self, byte_tokenizer: Any) -> Any:
@@ -151,8 +151,7 @@ class TestSoundAndText:
         )
         record = extracted(model, inputs, processor=processor)
         assert list(record.stacks) == ["self", "audio"]
-        # The encoder reads 2 s in frames of 0.02 s. Two frames become one token, so 1.2 s are 30
-        # tokens.
+        # The encoder pads to 2 s and reads frames of 0.02 s. The 1.2 s are 60 frames or 30 tokens.
         frames = record.stacks["audio"].query_tokens
         assert frames.text == tuple(f"{index / 50:.2f}s" for index in range(100))
         tokens = record.stacks["self"].query_tokens

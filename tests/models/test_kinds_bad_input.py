@@ -1,4 +1,4 @@
-"""Errors for images and sounds that a model cannot read, and forms of images that it can read."""
+"""Errors of `extract` for unreadable images and sounds, and all readable forms of an image."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
     return model_and_processor
 
 
-# Kinds of inputs that the model reads, the inputs, and the end of the error.
+# Each row: the kind of inputs that the model reads, other inputs, and the end of the error.
 UNREADABLE: list[tuple[str, Any, str]] = [
     ("texts", Image.fromarray(IMAGE), "got an image. Pass a text"),
     ("texts", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass a text"),

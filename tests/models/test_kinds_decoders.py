@@ -1,7 +1,4 @@
-"""Records of decoders: windows, shared keys, latent attention, layers of hybrids.
-
-`model_types` compares their weights with the models' own.
-"""
+"""Records of decoders with sliding windows, or with layers that have no attention."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ COUNT = IDS.shape[1]
 
 
 def record_of(model_type: str, settings: dict[str, Any], **options: Any) -> Any:
-    """Return the record of a tiny model with changes to its configuration."""
+    """Return the record of `IDS` from a tiny model whose configuration has these settings."""
     return extract(tiny_model(model_type, None, settings), IDS, **options)
 
 
@@ -54,7 +51,7 @@ def test_windows_are_stored_as_band_masks(model_type: str, windowed: tuple[int, 
         assert mask == BandMask(3 if number in windowed else None, 0)
 
 
-# Model type, settings, layers with attention, notes about the other layers.
+# Each row: model type, settings, layers with attention, notes about the other layers.
 HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
     (
         "minimax",
@@ -120,6 +117,6 @@ def test_selected_layers_of_a_hybrid_keep_their_numbers() -> None:
         ValueError, match=r"layers: layer 2 does not exist; stack 'self' has layers 1, 4"
     ):
         record_of("jamba", settings, layers=[1, 2])
-    # Layers of attention that were not selected are not noted as missing.
+    # A layer of attention that `layers` does not select is not noted as missing.
     record = record_of("llama", {}, layers=1)
     assert not any(note.startswith("Layer") for note in record.notes)

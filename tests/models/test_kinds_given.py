@@ -1,4 +1,4 @@
-"""Arguments of a forward besides ids: padding, masks, positions, packed texts and caches."""
+"""Arguments of a forward besides `input_ids`: masks, positions, packed texts and caches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DECODERS = ["gpt2", "llama", "mistral"]
 IMPLEMENTATIONS = ["sdpa", "eager"]
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7], [7, 31, 12, 99, 5, 210, 44, 9]])
 ONES = torch.ones_like(IDS)
-# Two texts of four tokens in one row.
+# Positions of two texts of four tokens in one row, and the pairs of tokens of the same text.
 PACKED = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
 APART = torch.zeros(8, 8, dtype=torch.bool)
 APART[:4, :4] = APART[4:, 4:] = True
@@ -25,7 +25,7 @@ APART[:4, :4] = APART[4:, 4:] = True
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("kind", [*DECODERS, "bert", "bart", "t5", "bloom"])
 def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str) -> None:
-    """Masked positions are not tokens, so they have no rows and columns."""
+    """A record has no tokens, rows or columns for masked positions."""
     model = make_model(kind, None if kind == "bloom" else implementation)
     mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 0, 0, 1, 1]])
     arguments = {"input_ids": IDS, "attention_mask": mask}
@@ -51,7 +51,7 @@ def test_position_ids(kind: str, implementation: str) -> None:
 @pytest.mark.parametrize(("cache", "mask"), product([None, True, False], [False, True]), ids=str)
 @pytest.mark.parametrize("kind", DECODERS)
 def test_packed_texts_by_their_positions(*, kind: str, cache: bool | None, mask: bool) -> None:
-    """Without a mask and a cache, transformers separates packed texts, and so does the record."""
+    """Transformers separates packed texts only without a mask and with ``use_cache=False``."""
     model = make_model(kind)
     arguments: dict[str, Any] = {"input_ids": IDS[:1], "position_ids": PACKED}
     if cache is not None:
@@ -74,7 +74,7 @@ def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None
     extract_own(model, arguments)
     as_flags = arguments | {"attention_mask": allowed}
     if implementation == "sdpa":
-        # Only the function of torch accepts booleans. Eager attention would add them to the logits.
+        # SDPA accepts a mask of booleans. Eager attention would add the booleans to the logits.
         record = extract_own(model, as_flags, own=reference(model, arguments))
         assert record.stack().weights(layer=0)[:, 4:, :4].max() == 0
     else:
@@ -91,7 +91,7 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
         extract(model, arguments)
     assert cache.get_seq_length() == 4
-    # None means without a cache, so it is accepted.
+    # None is accepted, because the model then starts without a cache.
     extract(model, {"input_ids": IDS[:1], "past_key_values": None})
 
 
@@ -115,7 +115,7 @@ def test_dropout_in_training_mode_is_disabled_and_noted(kind: str, names: list[s
     model = make_model(kind, **dict.fromkeys(names, 0.5)).train()
     arguments = {"input_ids": IDS[:1]}
     with torch.no_grad():
-        # In training mode the model applies dropout, which the extraction must not do.
+        # The model itself applies dropout in training mode.
         assert not torch.equal(model(**arguments).logits, model.eval()(**arguments).logits)
     record = extract_own(model.train(), arguments)
     assert model.training

@@ -1,4 +1,4 @@
-"""Tokens of images that a model divides into tiles, pads, joins, or compresses into queries."""
+"""Tokens of images that a model tiles, pads, concatenates, or reads with a few queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from models.tiny import (
 
 
 def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
-    """Idefics 3: four tiles of an image of 64 x 64, plus the whole image in a smaller size."""
+    """Idefics 3 reads an image of 64 x 64 pixels as four tiles and a smaller copy of the image."""
     model, processor = MODELS["idefics 3"](byte_tokenizer)
     image = picture(64, 64)
     record = extract(model, chat(image, "The cat"), processor=processor)
@@ -44,8 +44,8 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
     alone = mixing_nothing(model)
     starts = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
     read = [grid.start for grid in tokens.grids]
-    # The patch in row 2, column 1 of the second tile. Two by two patches become one token, so its
-    # token in the text is in row 1, column 0.
+    # The changed patch is in row 2, column 1 of the second tile. Two by two patches become one
+    # token of the text, so the changed token is in row 1, column 0.
     other = with_patch(image, (16, 32 + 8), 8)
     pair = (chat(image, "The cat"), chat(other, "The cat"))
     changed = changed_queries(model, processor, pair, "vision", 0)
@@ -55,7 +55,7 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
 
 
 def test_tokens_of_a_resampler_are_not_patches(byte_tokenizer: Any) -> None:
-    """BLIP-2: four queries read 17 patches. They do not form a two-by-two grid."""
+    """BLIP-2 reads an image with four queries, which are no two-by-two grid of patches."""
     model, processor = MODELS["blip 2"](byte_tokenizer)
     inputs = dict(processor(images=picture(32, 32), text="The cat", return_tensors="pt"))
     record = extract(model, inputs, processor=processor)
@@ -68,12 +68,13 @@ def test_tokens_of_a_resampler_are_not_patches(byte_tokenizer: Any) -> None:
 
 
 def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
-    """Return the inputs of a text with two images, which are padded to the same size."""
+    """Return encoded inputs of Pixtral: a text with two images, padded to the same size."""
     page = torch.zeros(len(images), 3, *np.max([image.shape[:2] for image in images], axis=0))
     for sheet, image in zip(page, images, strict=True):
         height, width = image.shape[:2]
         sheet[:, :height, :width] = torch.from_numpy(image).permute(2, 0, 1) / 255
-    # Pixtral's processor ends each row of an image with token 10, the last with 11.
+    # Token 9 stands for image patches. Pixtral's processor ends each row of an image with token
+    # 10, and the last row with 11.
     rows = [[9] * 4, [10], [9] * 4, [11], [5, 6], *[[9] * 2, [10]] * 2, [9] * 2, [11], [7]]
     return {
         "input_ids": torch.tensor([[number for row in rows for number in row]]),
@@ -83,7 +84,7 @@ def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
 
 
 def test_all_patches_of_all_images_in_one_row() -> None:
-    """Pixtral joins the patches of images of several sizes."""
+    """Pixtral concatenates the patches of images of different sizes."""
     config = transformers.Mistral3Config(
         vision_config=transformers.PixtralVisionConfig(**SIZE, image_size=64, patch_size=8),
         text_config=transformers.MistralConfig(**TEXT),
@@ -104,14 +105,12 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     for stored, image in zip(record.images, images, strict=True):
         assert stored.shape == image.shape
         assert np.abs(stored.astype(int) - image).max() <= 1
-    # The tokens of a grid must be consecutive. Token 10 stands between these rows, so their tokens
-    # have only names.
+    # A grid needs consecutive tokens. Token 10 stands between the rows of an image in the text.
     assert text.text[:6] == ("1: 0,0", "1: 0,1", "1: 0,2", "1: 0,3", "#10", "1: 1,0")
     assert not text.grids
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})
     assert_own(record, own, peak=0.2)
-    # The patch in row 5, column 2 of the second image. Two by two patches become one token of the
-    # text.
+    # Change row 5, column 2 of the second image. Two by two patches become one token of the text.
     others = [images[0], with_patch(images[1], (8 * 5, 8 * 2), 8)]
     pair = (inputs, pixtral_inputs(others))
     for changed_model, stack, tokens, name in (
@@ -123,7 +122,7 @@ def test_all_patches_of_all_images_in_one_row() -> None:
 
 
 def test_an_image_padded_to_a_number_of_patches() -> None:
-    """SigLIP 2: twelve patches of an image, and four of padding."""
+    """SigLIP 2 pads the twelve patches of this image to sixteen."""
     model = built("Siglip2VisionModel", {**SIZE, "patch_size": 8, "num_patches": 64}, factor=2.0)
     processor = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
     image = picture(24, 32)
@@ -142,7 +141,7 @@ def test_an_image_padded_to_a_number_of_patches() -> None:
 
 
 def test_an_image_as_keys_of_a_text_decoder(byte_tokenizer: Any) -> None:
-    """TrOCR and similar models: patches are the keys of a text decoder."""
+    """The text decoder of TrOCR and similar models attends to the patches of an image."""
     sizes = {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64}
     config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
         transformers.ViTConfig(**SIZE, image_size=32, patch_size=8),
@@ -187,7 +186,7 @@ _WORDS = ("#5", "#6", "#7")
 def test_one_attention_over_a_text_and_an_image(
     name: str, settings: dict[str, Any], more: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
-    """GIT puts the image first, LayoutLMv3 the text."""
+    """GIT puts the image before the text, and LayoutLMv3 the text before the image."""
     model = mixing_nothing(built(name, {**SIZE, "vocab_size": 400, **settings}, factor=10.0))
     processor = transformers.ViTImageProcessorPil(do_resize=False)
     image = picture(32, 32)
@@ -210,13 +209,13 @@ def test_one_attention_over_a_text_and_an_image(
     [
         ("Qwen2VLImageProcessorPil", "qwen2_vl", 2),
         ("Glm4vImageProcessorPil", "glm4v", 2),
-        # Patches are ordered row by row, and the channels of a pixel follow each other.
+        # HunYuan orders patches row by row, and stores the channels of each pixel together.
         ("HunYuanVLImageProcessorPil", "hunyuan_vl", 1),
         ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge", 2),
     ],
 )
 def test_images_are_restored_from_patches(name: str, kind: str, block: int) -> None:
-    """Processors order patches, and the channels of a patch, differently."""
+    """Image processors differ in the order of patches and in the order of a patch's channels."""
     processor = getattr(transformers, name)(patch_size=8, merge_size=2, do_resize=False)
     images = [picture(32, 48), picture(64, 16, seed=1)]
     encoded = processor(images=images, return_tensors="pt")

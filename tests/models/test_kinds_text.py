@@ -1,4 +1,4 @@
-"""The relative position bias of T5."""
+"""Records of T5 store its relative position bias by the distance of query and key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T5 = {
 
 
 def bucket(distance: int, *, both_ways: bool, buckets: int, furthest: int) -> int:
-    """Return the bucket of a distance as in Raffel et al. (2020): half exact, half logarithmic."""
+    """Return T5's bucket of a distance: half are for one distance, half for logarithmic ranges."""
     first = 0
     if both_ways:
         buckets //= 2
@@ -47,7 +47,7 @@ def bucket(distance: int, *, both_ways: bool, buckets: int, furthest: int) -> in
 
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
-    """The stored bias has one number per distance, and equals the model's table."""
+    """The bias has one number per head and distance, from the model's table of buckets."""
     model = built("T5ForConditionalGeneration", T5, factor=2.5)
     count = 30
     ids = torch.arange(5, 5 + count)[None]

@@ -1,7 +1,4 @@
-"""Vision models: names and positions of their tokens, and their stored images.
-
-`model_types` compares the weights with the models' own.
-"""
+"""Records of vision models: names and positions of tokens, and the stored images."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ _LLAMA_4 = {
     "projector_output_dim": 48,
     "pixel_shuffle_ratio": 0.5,
 }
-
 _HIERA = {
     "embed_dim": 16,
     "image_size": [64, 64],
@@ -41,7 +37,7 @@ _HIERA = {
     "num_query_pool": 2,
 }
 
-# Class, settings, height and width of the image, tokens before and after the patches.
+# By kind: class, settings, height and width of the image, tokens before and after the patches.
 TOWERS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[str], list[str]]] = {
     "deit": ("DeiTModel", _WIDE, (32, 48), ["[CLS]", "[DIST]"], []),
     "dinov2 with registers": (
@@ -59,19 +55,19 @@ TOWERS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[str], list[st
         ["[CLS]"],
         ["[DET1]", "[DET2]", "[DET3]"],
     ),
-    # Unlike all other models, Llama 4 puts its class token after the patches.
+    # Llama 4 puts the class token after the patches.
     "llama 4": ("Llama4VisionModel", _LLAMA_4, (32, 32), [], ["[CLS]"]),
 }
 
 
 def processor(**settings: Any) -> Any:
-    """Return an image processor that changes only colours."""
+    """Return an image processor that does not resize."""
     return transformers.ViTImageProcessorPil(do_resize=False, **settings)
 
 
 @pytest.mark.parametrize("kind", TOWERS)
 def test_patches_are_named_by_their_positions(kind: str) -> None:
-    """Before the first layer, a token depends on the pixels of one patch only."""
+    """A query of layer 0 depends on the pixels of one patch only."""
     name, settings, (height, width), before, after = TOWERS[kind]
     model, image = built(name, settings), picture(height, width)
     rows, columns = height // 8, width // 8
@@ -88,7 +84,7 @@ def test_patches_are_named_by_their_positions(kind: str) -> None:
 
 
 def test_the_stored_image_equals_the_input() -> None:
-    """Colours are computed from the pixel values with the mean and deviation of the processor."""
+    """The record undoes the normalization of the processor, and stores the original colours."""
     model, image = built("ViTModel", _WIDE), picture(32, 48)
     for settings in (
         {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27]},
@@ -113,7 +109,7 @@ def grids_of(tokens: Tokens) -> list[tuple[int, int, int, int]]:
 
 
 def test_a_pooling_head_is_a_separate_stack() -> None:
-    """SigLIP's head has one query for all patches. torch's own module returns its weights."""
+    """SigLIP pools all patches with one query of a `torch.nn.MultiheadAttention`."""
     model = built("SiglipVisionModel", _PLAIN)
     inputs = processor()(images=picture(32, 32), return_tensors="pt")
     record = extract(model, inputs)
@@ -134,7 +130,7 @@ def test_each_stage_of_a_pyramid_has_coarser_patches_and_keys() -> None:
     for stack, (rows, columns) in zip(record.stacks.values(), sizes, strict=True):
         assert grids_of(stack.query_tokens) == [(0, 0, rows, columns)]
         assert grids_of(stack.key_tokens) == [(0, 0, 2, 3)]
-    # Patches overlap, so changed pixels reach the neighbouring patches, but no others.
+    # Patches overlap, so changed pixels affect neighbouring patches, too.
     for row, column in [(3, 7), (9, 20), (15, 0)]:
         other = with_patch(image, (row * 4, column * 4), 4)
         changed = changed_queries(model, processor(), (image, other), "vision stage 1", 0)
@@ -144,7 +140,7 @@ def test_each_stage_of_a_pyramid_has_coarser_patches_and_keys() -> None:
 
 
 def test_object_queries_of_a_detector_are_not_patches() -> None:
-    """DETR: nine queries do not form a three-by-three grid."""
+    """The nine object queries of DETR are no three-by-three grid of patches."""
     backbone = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
     )
@@ -180,8 +176,8 @@ def test_patches_of_a_video_cover_several_frames() -> None:
         # ViT-MAE shuffles its patches, and drops 3/4 of them.
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.75, "image_size": 64}, (3, 64, 64)),
         ("HieraModel", _HIERA, (3, 64, 64)),
-        # In the first attention of a layer, patches at the same position in all frames attend to
-        # each other. In the second attention, patches of the same frame do.
+        # A layer of TimeSformer attends twice: first among patches at the same position in all
+        # frames, then among patches of the same frame.
         ("TimesformerModel", {**_PLAIN, "num_frames": 4}, (4, 3, 32, 32)),
     ],
 )
@@ -192,7 +188,7 @@ def test_patches_without_a_known_position_have_neutral_names(
     values = torch.randn(1, *pixels, generator=torch.Generator().manual_seed(0))
     record = extract(model, {"pixel_values": values})
     named = [stack for stack in record.stacks.values() if stack.query_tokens.grids]
-    # In its second attention TimeSformer reads whole frames with their patches.
+    # Only the second attention of TimeSformer reads the patches of a frame in their order.
     assert [stack.name for stack in named] == (["vision attention"] if len(pixels) == 4 else [])
     for stack in record.stacks.values():
         assert any("," in text for text in stack.query_tokens) == (stack in named)

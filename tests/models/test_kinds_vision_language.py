@@ -1,4 +1,4 @@
-"""Models of images and text: the tokens of a text that are patches of an image."""
+"""Records of models that read images with a text, which has tokens for image patches."""
 
 from __future__ import annotations
 
@@ -16,27 +16,25 @@ from models.image_models import MODELS, chat, mixing_nothing
 from models.tiny import assert_own, changed_queries, picture, reference, with_patch
 
 TEXT = "The cat sat"
-# Height and width of an image that the processor does not resize, pixels per side of a patch, and
-# patches per side of the block that becomes one token.
+# By kind: height and width of an image that the processor does not resize, the side of a patch in
+# pixels, and the side in patches of a square that becomes one token of the text.
 SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
     "llava": ((32, 32), 8, 1),
     "gemma 3": ((32, 32), 8, 2),
-    # Three rows and four columns of tokens, in windows of two by two.
+    # The image becomes three rows of four tokens. A window has two by two of these tokens.
     "qwen 2.5": ((84, 112), 14, 2),
 }
-
-
 Make = Callable[[str], tuple[Any, Any]]
 
 
 @pytest.fixture(scope="module")
 def make(byte_tokenizer: Any) -> Make:
-    """Return a function that returns the model and processor of a kind. Each is made once."""
+    """Function that returns the model and processor of a kind. They are made once."""
     return cache(lambda kind: MODELS[kind](byte_tokenizer))
 
 
 def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
-    """Return the inputs that the processor makes of a message."""
+    """Return the encoding of a chat with one message of these texts and images."""
     return dict(
         processor.apply_chat_template(
             chat(*parts), tokenize=True, return_dict=True, return_tensors="pt", **options
@@ -46,9 +44,9 @@ def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
-    """Changed pixels affect one token in the first layer of the tower.
+    """A changed patch affects one query in layer 0 of the vision tower.
 
-    If the tower does not mix patches, they affect also only one token of the text.
+    If the tower does not mix patches, a changed patch affects also one token of the text only.
     """
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)
@@ -67,7 +65,6 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
             changed = changed_queries(changed_model, processor, pair, name, 0)
             label = f"{row // size},{column // size}"
             assert [tokens.text[token] for token in changed] == [label]
-    # The text around the patches is unchanged.
     assert "".join(tokens.text[grid.stop :]).endswith("The·cat·sat</s>")
     assert len(record.images) == 1
     assert np.abs(record.images[0].astype(int) - image).max() <= 1
@@ -75,7 +72,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """The first layer attends in windows of four by four patches: the second shows a window."""
+    """Layer 0 attends in windows of four by four patches, so layer 1 shows what a window reads."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)
@@ -87,7 +84,7 @@ def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> Non
 
 @pytest.mark.parametrize("layers", [[0], [1, 2]])
 def test_windows_that_run_one_by_one_are_kept_together(layers: list[int], make: Make) -> None:
-    """The layer over all patches runs in one call, those over windows in several."""
+    """Layer 1 attends to all patches in one call, layers 0 and 2 in one call per window."""
     model, processor = make("qwen 2.5")
     inputs = (picture(*SIZES["qwen 2.5"][0]), TEXT)
     whole = extract(model, inputs, processor=processor)
@@ -170,7 +167,7 @@ def test_text_generated_after_an_image(kind: str, make: Make) -> None:
 
 
 def test_a_padded_batch_of_images_with_texts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shorter text of Gemma 3 has as many padding tokens as an image has patches."""
+    """The padded texts have 16 tokens, as many as an image has patches."""
     model, processor = make("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]
@@ -193,9 +190,7 @@ def test_a_padded_batch_of_images_with_texts(make: Make, monkeypatch: pytest.Mon
             assert np.abs(difference).max() < 1e-4
 
 
-def test_a_batch_with_all_images_in_one_row(
-    make: Make,
-) -> None:
+def test_a_batch_with_all_images_in_one_row(make: Make) -> None:
     model, processor = make("qwen 2.5")
     text = "<|vision_start|><|image_pad|><|vision_end|>The cat"
     images = [picture(56, 84), picture(56, 56)]

@@ -1,4 +1,4 @@
-"""Attention in windows of an image: Swin, Swin 2 and SAM, in the order of the image."""
+"""Records of Swin, Swin 2 and SAM, which attend in windows of an image."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SWIN = {
     "num_heads": [2, 4],
     "window_size": 4,
 }
-# Height and width of an image of 14 x 18 patches, which are padded to 16 x 20.
+# Height and width of an image of 14 x 18 patches, which Swin pads to 16 x 20.
 PADDED = (28, 36)
 
 
@@ -45,7 +45,7 @@ def swin(kind: str = "SwinModel") -> Any:
 
 
 def with_positions(model: Any) -> Any:
-    """Randomize tables of positions, which are zero at first."""
+    """Randomize the tables of relative positions of a model, which are zero, and return it."""
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -63,9 +63,9 @@ def pixels(height: int, width: int) -> dict[str, torch.Tensor]:
 
 
 def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.int64]:
-    """Return the number of the patch at each position of each window, or -1 for padding.
+    """Return the patch numbers of each window as an array (windows, positions), -1 for padding.
 
-    The layer's own functions divide the patches into windows.
+    The layer's own `maybe_pad` and `partition` divide the patches into windows.
     """
     numbers = torch.arange(1, rows * columns + 1).reshape(1, rows, columns, 1).float()
     padded, _ = layer.maybe_pad(numbers, rows, columns)
@@ -77,7 +77,7 @@ def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> ND
 
 
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
-    """Return the weights of windows as one matrix per head, zero between windows."""
+    """Return weights (windows, heads, positions, positions) as (heads, patches, patches)."""
     heads = own.shape[1]
     whole = np.zeros((heads, count, count), np.float32)
     for weights, tokens in zip(own, windows, strict=True):
@@ -118,9 +118,9 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
     ("kind", "height", "width"), [("SwinModel", *PADDED), ("Swinv2Model", 32, 48)]
 )
 def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, width: int) -> None:
-    """Changed pixels affect one token in the first layer, and its window in the second.
+    """A changed patch affects one query in layer 0, and the queries of a window in layer 1.
 
-    In the second stage they affect all windows that overlap this window.
+    The second stage sees all windows of layer 1 that overlap the window of layer 0.
     """
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2
@@ -138,14 +138,14 @@ def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, 
         assert changed_patches(1, 0) == {(row, column)}
         window = {(r, c) for r, c in patches if (r // 4, c // 4) == (row // 4, column // 4)}
         assert changed_patches(1, 1) == window
-        # Windows of the second layer are shifted by two patches and end at the edges of the image.
+        # Windows of layer 1 are shifted by two patches and end at the edges of the image.
         blocks = {((r + 2) // 4, (c + 2) // 4) for r, c in window}
         visible = {(r, c) for r, c in patches if ((r + 2) // 4, (c + 2) // 4) in blocks}
         assert changed_patches(2, 0) == {(r // 2, c // 2) for r, c in visible}
 
 
 def test_windows_are_stored_compactly() -> None:
-    """The mask stores a window for each patch, and packed bits for regions of shifted layers."""
+    """The mask stores the number of a window for each patch."""
     stack = extract(swin(), pixels(32, 48)).stacks["vision stage 1"]
     attention = stack.attention(0)
     assert isinstance(attention, QueryKeyAttention)
@@ -169,7 +169,7 @@ def test_a_batch_of_images_in_windows() -> None:
 
 
 def hooked(model: Any, inputs: Mapping[str, Any], layers: Any) -> list[Weights]:
-    """Return the second output of each layer's attention: its weights."""
+    """Return the second output of the attention of each layer, which is an array of weights."""
     weights: list[Weights] = []
     handles = [
         layer.attn.register_forward_hook(lambda _, __, output: weights.append(output[1].numpy()))
@@ -183,7 +183,7 @@ def hooked(model: Any, inputs: Mapping[str, Any], layers: Any) -> list[Weights]:
 
 
 def test_windows_of_sam_and_its_global_layer() -> None:
-    """Twelve by twelve patches are padded to fifteen by fifteen, in windows of five by five."""
+    """SAM pads 12 x 12 patches to 15 x 15 and divides them into windows of 5 x 5."""
     settings = {
         "hidden_size": 48,
         "num_hidden_layers": 3,

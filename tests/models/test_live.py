@@ -1,4 +1,4 @@
-"""Live generation: the text so far is extracted again and again, and a view shows it."""
+"""Live generation, which repeatedly extracts the text so far and shows it in a view."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT = 8
 
 @pytest.fixture
 def at_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Extract the text after every token, without a minimum pause."""
+    """Let live generation extract the text after every token."""
     monkeypatch.setattr(live_extraction, "_MIN_PAUSE", 0.0)
     monkeypatch.setattr(live_extraction, "_MAX_SHARE", math.inf)
 
@@ -39,9 +39,9 @@ def generated(
     generate: Any = COUNT,
     is_stopped: Callable[[list[AttentionRecord]], bool] | None = None,
 ) -> tuple[AttentionRecord, list[AttentionRecord]]:
-    """Return the final record of a live generation, and the records that it showed.
+    """Return the final record of a live generation of `IDS`, and all records that it showed.
 
-    `is_stopped` gets the records shown so far.
+    `is_stopped` gets the records shown so far, and returns whether to stop.
     """
     shown: list[AttentionRecord] = []
     record = extract_live(
@@ -63,17 +63,17 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
     assert state_of([model]) == before
     for count, partial in enumerate(shown, 1):
         assert_same(partial, extract(model, IDS, generate=count))
-    # The last record is the final one. It is not extracted again.
+    # The final record is the one that was shown last, not a new extraction.
     assert record is shown[-1]
 
 
 @pytest.mark.parametrize(
     ("seconds_per_token", "seconds_per_extraction", "num_tokens", "extracted_at"),
     [
-        # The share of the time limits the extractions: (0 + 2 * 1) / 0.4 seconds of generation
-        # before the first one, then (3 + 2 * 3) / 0.4, and so on.
+        # `_MAX_SHARE` = 0.4 requires (0 + 2 * 1) / 0.4 seconds of generation before the first
+        # extraction, (3 + 2 * 3) / 0.4 before the second, and so on.
         (1.0, 3.0, 56, [5, 23, 30, 38, 45, 53]),
-        # The pause limits them: eight tokens take a second.
+        # `_MIN_PAUSE` = 1 second, in which eight tokens are generated.
         (0.125, 0.0625, 26, [8, 16, 24]),
     ],
 )
@@ -90,7 +90,7 @@ def test_extraction_takes_a_limited_share_of_the_time_and_pauses(
 
     def forward(_module: Any, _args: Any, options: dict[str, Any]) -> None:
         nonlocal now
-        # Only the extraction of the text so far uses no cache.
+        # Generation uses a cache, and the extraction of the text so far does not.
         now += seconds_per_token if options.get("use_cache") else seconds_per_extraction
 
     model.register_forward_pre_hook(forward, with_kwargs=True)
@@ -106,7 +106,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """A live extraction that reports its next record when a test releases `turns`."""
+    """Extraction that shows its first record at once, and others after releases of `turns`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")
@@ -124,8 +124,7 @@ class Steps:
             assert self.turns.acquire(timeout=60)
             if self.fails:
                 raise RuntimeError("out of memory")
-            # Decide before `show`, because a test may stop the generation as soon as it sees the
-            # record.
+            # Decide before `show`, because a test may stop the generation during `show`.
             stops = is_stopped()
             show(record, COUNT)
             if stops:
@@ -134,7 +133,7 @@ class Steps:
 
 
 def in_a_kernel(run: Coroutine[Any, Any, None]) -> None:
-    """Run in an event loop of another thread, because browser tests use the loop of this thread."""
+    """Run a coroutine in another thread, because browser tests use the event loop of this one."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, run).result()
 

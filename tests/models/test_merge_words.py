@@ -1,4 +1,4 @@
-"""Words with real tokenizers and models, compared with offsets and the models' own weights."""
+"""Words that `merge_words` makes of the tokens of real tokenizers, and their weights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def checkpoint(checkpoint_folder: Path) -> tuple[Any, Any]:
 
 
 def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
-    """Return the number of the word of each token. Adjacent letters and digits are one word."""
+    """Return each token's word number. A word is a run of letters and digits or one other token."""
     number, numbers = 0, [0]
     for (_, stop), (start, end) in pairwise(offsets):
         inside = start == stop and text[start - 1].isalnum() and text[start:end].isalnum()
@@ -49,7 +49,7 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     record = attnviz.extract(model, (TEXT, SECOND), tokenizer=tokenizer)
     merged = record.merge_words()
 
-    # Number of the word of each token, and the texts of the words.
+    # The number of the word of each token, and the text of each word.
     numbers, texts = [0], ["[CLS]"]
     for text in (TEXT, SECOND):
         encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -72,8 +72,7 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     own = model(**tokenizer(TEXT, SECOND, return_tensors="pt"), output_attentions=True).attentions
     for layer, weights in enumerate(own):
         expected = (belongs / belongs.sum(1, keepdims=True)) @ weights[0].numpy() @ belongs.T
-        # A weight between words is a sum over the tokens of one word. The longest word has the most
-        # terms.
+        # Rounding errors add up over the tokens of a word.
         tolerance = belongs.sum(1).max() * forwards_error(record)
         np.testing.assert_allclose(merged.stack().weights(layer=layer), expected, atol=tolerance)
 
@@ -87,7 +86,7 @@ def test_a_decoder_has_words_of_texts_answers_and_chats(byte_tokenizer: Any) -> 
         return words
 
     record = merged("The tired animal didn't sit.")
-    # GPT-2's tokenizer splits before an apostrophe and before punctuation.
+    # The pre-tokenizer of GPT-2 splits before an apostrophe and before punctuation.
     assert record.tokens.text == ("The", "·tired", "·animal", "·didn", "'t", "·sit", ".")
     assert record.stack().causal
     answered = merged("The unsaid.", target=" undone dogs.").tokens
@@ -112,7 +111,7 @@ def test_the_stacks_of_an_encoder_decoder_have_words(piece_tokenizer: Any) -> No
 
 @pytest.fixture(scope="module")
 def unsplit_tokenizer() -> Any:
-    """A tokenizer like that of Llama 2: a space becomes a symbol, and texts are not split at it."""
+    """Tokenizer like that of Llama 2, which replaces spaces by "▁" and splits at no space."""
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
     backend.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -122,7 +121,7 @@ def unsplit_tokenizer() -> Any:
     )
     trainer = trainers.BpeTrainer(vocab_size=90, special_tokens=["<unk>"], show_progress=False)
     words = [f"▁{word}" for text in SENTENCES for word in text.split()]
-    # Trained on words, so that no entry contains a space.
+    # Train on words, so that no entry of the vocabulary has text on both sides of a space.
     plain = Tokenizer(models.BPE(unk_token="<unk>"))
     plain.train_from_iterator([*words, "·"], trainer)
     backend.model = plain.model
@@ -137,7 +136,7 @@ def test_a_tokenizer_without_word_splitting_is_not_one_word(unsplit_tokenizer: A
             encoded["input_ids"], tokenizer=unsplit_tokenizer, encoding=encoding
         )
         merged = AttentionRecord.from_weights([np.eye(len(tokens))[None]], tokens).merge_words()
-        # A middle dot in the text is not a space.
+        # A middle dot in a text is not a space, although "·" also displays a space.
         assert merged.tokens.text == ("·The", "·animal", "·l·l", "·sat.")
 
 

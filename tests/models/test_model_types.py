@@ -1,4 +1,4 @@
-"""A sample of model types, one or more of each kind. `make coverage` checks all of them."""
+"""Weights and ablations in a sample of model types. `make coverage` checks all types."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ SAMPLE = """
     hubert wav2vec2 esm perceiver patchtst time_series_transformer
 """.split()
 
-# Result of changing each stack, and whether its output projection is found: for the most common
-# kinds, a gate between attention and projection, attention that bypasses the dispatcher, a
-# convolution after it, and attention that cannot be changed.
+# For each stack: `StackChange.gate`, the result of ablating a head, and whether the output
+# projection is found. In qwen3_next, a gate follows attention. Bloom bypasses the dispatcher of
+# transformers. In squeezebert, a convolution follows attention.
 CHANGED = {
     "gpt2": {"self": ("exact", True)},
     "albert": {"self": ("exact", True)},
@@ -51,10 +51,7 @@ CHANGED = {
     },
 }
 
-
-# Classes with a head and unusual settings: heads on one token, layers that share keys and values,
-# all kinds of masks, decoders that read another stack or the text itself, groups of heads and of
-# layers, scales, soft caps and biases.
+# Each row: model type, a class with a head for a task, and an unusual setting or "".
 CASES = [
     ("biogpt", "BioGptForSequenceClassification", ""),
     ("bart", "BartForSequenceClassification", ""),
@@ -101,7 +98,6 @@ def _row(case: Case) -> Row:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
     try:
-        # Warnings of transformers itself are not tested here.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return check(case)
@@ -117,7 +113,7 @@ def test_weights_are_the_models_own_and_the_model_is_unchanged(model_type: str) 
     assert (row.result, row.reason) == ("ok", "")
     assert row.error is not None
     assert row.error <= TOLERANCE
-    # The control must notice corrupted inputs of attention.
+    # The comparison must notice every corruption of the inputs of attention.
     assert row.peak is not None
     assert row.peak > 0.25
     assert row.unnoticed == []
@@ -127,7 +123,6 @@ def test_weights_are_the_models_own_and_the_model_is_unchanged(model_type: str) 
 def test_classes_with_a_head_and_unusual_settings_have_the_models_own_weights(
     model_type: str, kind: str, flag: str
 ) -> None:
-    """Both without and with a cache. A text has a row for each token."""
     row = _checked_case(model_type, kind, flag)
 
     assert (row.result, row.reason) == ("ok", "")
@@ -149,12 +144,11 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
     for change in changes.values():
         assert change.identity is (None if change.gate == "refused" else True)
         assert change.gate != "refused" or change.reason.startswith("changes: ")
-        # The outputs are computed again from weights with errors of up to TOLERANCE. In half
-        # precision the errors would be 1e-3.
+        # Half precision would have a noise of about 1e-3.
         assert change.noise is None or change.noise < TOLERANCE
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:
-    """Return whether this version of transformers does: T5 and Swin did not in the oldest one."""
+    """Return whether the model's code uses the dispatcher. Old code of T5 and Swin does not."""
     modeling = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
     return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(modeling)

@@ -1,4 +1,4 @@
-"""Attention functions of users: their weights are shown if they follow the softmax formula."""
+"""Attention functions of users, whose weights are shown if they are a softmax of the logits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from models.explicit_attention import attention_function
 from models.tiny import SIZE, built
 
 LENGTH, WINDOW = 24, 8
-# A change of the logits (batch, heads, queries, keys) of one call. Logits of masked keys are -inf.
+# Function that changes logits (batch, heads, queries, keys) in place. Masked keys have -inf.
 Change = Callable[[torch.Tensor], None]
 
 
 class Own:
-    """Computation of weights that keeps them, and changes the logits in one of its calls."""
+    """Softmax that stores its results, and first applies `change` to the logits of one call."""
 
     def __init__(self) -> None:
         self.change: Change | None = None

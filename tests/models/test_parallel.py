@@ -1,4 +1,4 @@
-"""Models that are split across processes: a real group of two on a CPU."""
+"""Extraction from models that are split across two real processes on a CPU."""
 
 from __future__ import annotations
 
@@ -38,10 +38,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(model_folder: Path) -> Callable[[str], Any]:
-    """Run `processes.py` in two processes.
-
-    Return a function that returns a case's result in each process: an error or weights.
-    """
+    """Function that returns the error or the weights of a case of `processes.py` per process."""
     out = model_folder.parent
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     path = os.pathsep.join(filter(None, sys.path))
@@ -68,7 +65,7 @@ def results(model_folder: Path) -> Callable[[str], Any]:
 
 @pytest.fixture(scope="module")
 def own(model_folder: Path) -> NDArray[np.float32]:
-    """Return the attention weights of the same model in one process."""
+    """Weights (layers, heads, queries, keys) that the model computes in one process."""
     model: Any = transformers.LlamaForCausalLM.from_pretrained(
         model_folder, attn_implementation="eager"
     )

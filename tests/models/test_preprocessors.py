@@ -1,4 +1,4 @@
-"""Tokenizers and processors that attnviz loads for a model: once, and again if files changed."""
+"""Tokenizers and processors that attnviz loads for a model once, and again if files change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDS = torch.tensor([[7, 31, 12, 99, 5]])
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Numbers of calls of `from_pretrained`: "here" for local files, "hub" for the hub."""
+    """Calls of `from_pretrained`: "here" counts those for local files only, "hub" the others."""
     counted: Counter[str] = Counter()
     for reader in (
         transformers.AutoTokenizer,
@@ -82,7 +82,7 @@ def test_a_processor_is_read_once_per_model(tmp_path: Path, reads: Counter[str])
     image = np.zeros((32, 32, 3), np.uint8)
     reads.clear()
     av.extract(model, image)
-    # The processor, and an unsuccessful search for a tokenizer.
+    # One read of the processor, and one unsuccessful search for a tokenizer.
     assert reads == {"here": 2}
     av.extract(model, image)
     assert reads == {"here": 2}
@@ -129,7 +129,7 @@ def test_the_hub_is_requested_once_per_hour(
 ) -> None:
     model = make_model("llama")
     model.name_or_path = "nobody/nothing"
-    # Ids need a tokenizer only for labels, so the hub is not asked.
+    # Ids need a tokenizer only for labels, so only local files are read.
     assert [tokens(model, IDS)[0] for _ in range(2)] == ["#7", "#7"]
     assert reads == {"here": 1}
     now = time.monotonic()

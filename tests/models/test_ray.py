@@ -1,4 +1,4 @@
-"""Statistics from Ray equal those of one process. A local Ray runs a few actors."""
+"""Head statistics from actors of a local Ray equal those of one process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         # Ray warns in its own threads about its own files.
         patch.setenv("PYTHONWARNINGS", "ignore")
         patch.setenv("OMP_NUM_THREADS", "1")
-        # Disable Ray's usage reports.
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         for tries_left in (2, 1, 0):
             try:
@@ -59,7 +58,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def statistics(decoder: tuple[Any, Any], texts: Any, **options: Any) -> av.HeadStatistics:
-    # Other batch sizes round differently.
+    # A fixed batch size, because rounding depends on the batch.
     return av.head_statistics(
         decoder[0], texts, tokenizer=decoder[1], batch_size=1, progress=False, **options
     )
@@ -92,7 +91,7 @@ def wait_for(condition: Any, seconds: float = 240) -> None:
 def test_a_lost_actor_changes_nothing(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """Sums, edges and token windows equal those of one process bit for bit."""
+    """The saved statistics equal those of one process bit for bit."""
     marker = tmp_path / "killed"
     model, tokenizer = decoder
 
@@ -127,7 +126,7 @@ def test_a_lost_actor_changes_nothing(
 
 
 def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
-    """Texts in JSONL and Parquet are numbered like the rows."""
+    """Datasets from Parquet and JSONL files give the statistics of the same table."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
@@ -160,7 +159,7 @@ def test_errors_in_texts_and_models_are_named(cluster: Any, decoder: tuple[Any, 
 def test_an_interrupt_leaves_no_actors(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later run continues from the checkpoint."""
+    """A later call continues from the checkpoint of the interrupted one."""
     checkpoint = tmp_path / "part.safetensors"
     real = on_ray.actor_results
 

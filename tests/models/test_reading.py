@@ -73,7 +73,7 @@ def test_texts_read_in_a_batch_have_their_own_weights(
     target = TARGETS if kind in ("bart", "t5") else None
     with Forwards(model) as sizes:
         examples = read(model, TEXTS, tokenizer=tokenizer, target=target, batch_size=6)
-    # The first text alone, the other six in a batch, and the shortest of them alone as a check.
+    # Forwards of the first text, of the other six, and of the shortest of these as a check.
     assert sizes == [1, 6, 1]
     assert [example.index for example in examples] == list(range(7))
     assert_own(kind, model, tokenizer, examples)
@@ -81,13 +81,13 @@ def test_texts_read_in_a_batch_have_their_own_weights(
 
 def test_texts_that_affect_each_other_in_a_batch_are_read_alone(word_tokenizer: Any) -> None:
     model = make_model("bert")
-    # The mean over all positions includes padding and other texts.
+    # Add the mean over all positions of the batch, which include padding and other texts.
     model.bert.embeddings.register_forward_hook(
         lambda _, __, output: output + output.mean(dim=(0, 1), keepdim=True)
     )
     with Forwards(model) as sizes:
         examples = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
-    # The first text, six together, the check that fails, and each of the six alone.
+    # Forwards of the first text, of the other six, of a check that fails, and of each of the six.
     assert sizes == [1, 6, 1, *[1] * 6]
     assert_own("bert", model, word_tokenizer, examples)
 
@@ -129,7 +129,7 @@ def test_positions_that_depend_on_the_longest_text(
     lengths = [len(byte_tokenizer(text)["input_ids"]) for text in TEXTS]
     assert max(sizes) == sum(length <= 12 for length in lengths[1:]) > 1
     for example in examples:
-        # A new model, because rotary frequencies depend on the longest text so far.
+        # Build a new model, because rotary frequencies depend on the longest text so far.
         new = make_model("llama", rope_parameters=dict(rope), max_position_embeddings=12)
         assert_own("llama", new, byte_tokenizer, [example])
 
@@ -237,7 +237,7 @@ def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_two(
 
 
 class OwnAttention(torch.nn.Module):
-    """An attention module whose `last` may be a softmax."""
+    """Module that is recognized as attention by its name, whose `last` may be a softmax."""
 
     def __init__(self, last: torch.nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The code of README.md runs after a plain installation, and a table of docs/limits.md is right."""
+"""The code in README.md runs, and the sizes in docs/limits.md are those of saved records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 def test_the_code_of_the_readme_runs_after_a_plain_installation(
     checkpoint_folder: Path, tmp_path: Path
 ) -> None:
-    """The extras (pandas, Pillow, playwright, ...) cannot be imported."""
+    """Optional dependencies, such as pandas and Pillow, cannot be imported in this test."""
     (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
     code = code.replace(HUB_ID, checkpoint_folder.as_posix())
     extras = ("pandas", "PIL", "playwright", "sklearn", "umap", "openTSNE", "datasets")

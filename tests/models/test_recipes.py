@@ -26,9 +26,9 @@ from models.tiny import assert_own, own_modules
 def read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], tuple[dict[str, Any], str]]:
-    """Return a function that runs a recipe in an empty folder and returns its names and output."""
+    """Function that runs a recipe in an empty folder, and returns its variables and its output."""
     monkeypatch.chdir(tmp_path)
-    # In a script a view is written to a file in this folder.
+    # Outside of Jupyter, a view is written to a temporary file.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def run_page(name: str) -> tuple[dict[str, Any], str]:
@@ -48,20 +48,20 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
         pixels.reshape(8, 4, 8, 4).any(axis=(1, 3)).ravel() for pixels in (red, image.min(-1) > 150)
     )
     rows = np.stack(names["record"].to_numpy("self"))[:, :, first.query, :64]
-    # The text asks for the red shape. The head that the answer needs attends to this shape.
+    # The text asks for the red shape, to which the head with the largest effect attends.
     assert rows[names["layer"], names["head"], on_red].sum() == pytest.approx(0.98, abs=0.005)
     # The sharpest head attends to the white shape.
     sharp = np.sort(rows)[..., -8:].sum(-1)
     layer, head = np.unravel_index(sharp.argmax(), sharp.shape)
     assert rows[layer, head, on_white].sum() == pytest.approx(0.99, abs=0.005)
     assert last.token.text == "<end>"
-    # Hiding the keys that all heads attend to changes the answer. Hiding other keys does not.
+    # Hiding the patches with most weight changes the answer. Hiding as many others does not.
     strongest, others = printed.strip().splitlines()[-2:]
     assert "the prediction becomes" in strongest
     assert "the prediction stays “triangle”" in others
 
 
-# Names in the page's table, and model types.
+# Model types by their names in the table of the page.
 VISION_LANGUAGE = {
     "Qwen2.5-VL": "qwen2_5_vl",
     "Qwen3-VL": "qwen3_vl",
@@ -106,13 +106,13 @@ def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, _ = read("lora")
     adapted, text, tokenizer = names["adapted"], names["text"], names["tokenizer"]
     inputs = tokenizer(text, return_tensors="pt")
-    # The model after training is peft's merged model, the one before is a new demo model.
+    # Compare the records after and before training with peft's merged model and a new demo model.
     merged = copy.deepcopy(adapted).merge_and_unload()
     assert largest_error(names["after"], reference(merged, inputs)) < 1e-4
     base, _ = av.demos.load("decoder")
     assert largest_error(names["before"], reference(base, inputs)) < 1e-4
     assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
-    # The page warns of this mistake: both names are the same adapted model.
+    # The page warns of this mistake: peft changes `model` itself, so both models are equal.
     trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)
     assert max(distances.max() for distances in trapped.distance()) == 0
     assert "disable_adapter" in trapped.notes[0]
@@ -128,7 +128,7 @@ def test_training(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     assert best[-1] > 0.7
     path = Path("record.safetensors")
     names["records"][60].save(path)
-    # The page says 16 kB. The file has tokens and checksums, too.
+    # The page says 16 kB. The file also contains tokens and checksums.
     assert 16_384 <= path.stat().st_size < 24_000
 
 
@@ -155,7 +155,7 @@ def test_model_families(
         (t5, t5[1]),
     ):
         assert_own(record, reference(model, arguments), peak=0.0)
-    # Statements of the page about each model.
+    # Check the statements of the page about each model.
     record = gpt_oss[2]
     assert any("sink" in note for note in record.notes)
     for layer, sinks in enumerate(module.self_attn.sinks for module in gpt_oss[0].model.layers):
@@ -205,7 +205,7 @@ def test_diffusion(
         return calls[-1][1]
 
     with torch.no_grad():
-        # Make rows sharp, because a wrong formula hardly changes uniform rows.
+        # Sharpen the weights, because a wrong formula hardly changes uniform rows.
         for name, weight in model.named_parameters():
             if "norm_q" in name or "norm_k" in name or "norm_added" in name:
                 weight.mul_(3)
@@ -218,7 +218,7 @@ def test_diffusion(
     for weights, (value, output) in zip(record.to_numpy(), calls, strict=True):
         assert weights.shape == (2, 41, 41)
         assert weights.max(-1).mean() > 0.2
-        # The record has the last example of the batch. Its output is softmax(q k) v.
+        # The record has the last example of the batch.
         assert np.abs(weights @ value[-1].numpy() - output[-1].numpy()).max() < 1e-4
     vectors = torch.zeros(1, 1, 2, 4)
     with names["Attended"](), pytest.raises(ValueError, match="pass mask="):
@@ -234,7 +234,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
 
     from transformers.models.mamba.modeling_mamba import mamba_selective_scan
 
-    # The reference is transformers' scan, which computes the states step by step.
+    # Compare with the scan of transformers, which computes the states token by token.
     config = transformers.MambaConfig(
         vocab_size=50, hidden_size=16, num_hidden_layers=2, state_size=4, initializer_range=0.5
     )
@@ -259,7 +259,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
             outputs = (matrices @ u.T[..., None])[..., 0]
             assert (outputs - expected).abs().max() < 1e-4 * expected.abs().max()
             assert (matrices.triu(1) == 0).all()
-            # A selection of channels equals these channels of the full result.
+            # Two selected channels equal the same channels of the full result.
             subset = names["hidden_attention"](mixer, states, torch.tensor([3, 7]))
             assert torch.allclose(subset, matrices[[3, 7]], atol=1e-6)
     with pytest.raises(ValueError, match="has no attention to show"):

@@ -1,4 +1,4 @@
-"""The embedding view of many texts from one function call and from the command line."""
+"""`show_embedding_view` and the command `embedding-view`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_corpus_and_records_are_shown_unchanged(decoder: tuple[Any, Any]) -> N
     assert view.corpus.points() is extracted.points()
     records = [record(6), record(5, seed=1)]
     view = av.show_embedding_view(records, max_points=12, seed=1, columns={"kind": ["a", "b"]})
-    # Six queries and six keys of one text. A second text would exceed the limit.
+    # One record has six queries and six keys. Another would exceed `max_points`.
     assert len(view.corpus.points()) == 12
     assert len(set(view.corpus.points().query_text)) == 1
     assert view.corpus.column_names == ("kind",)
@@ -157,7 +157,7 @@ def test_an_impossible_view_raises_before_all_texts_are_read(
 
 
 def command(folder: Path, decoder: tuple[Any, Any]) -> list[str]:
-    """Save the demo model and a file of texts, and return arguments of the command line."""
+    """Save the demo model and a file of texts, and return command line arguments for both."""
     model, tokenizer = decoder
     model.save_pretrained(folder / "tiny")
     tokenizer.save_pretrained(folder / "tiny")
@@ -185,7 +185,7 @@ def test_the_command_reads_the_lines_of_a_text_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = command(tmp_path, decoder)
-    # A line separator inside a text, a byte order mark, and line ends of Windows.
+    # The lines have a byte order mark, U+2028 inside a text, and line ends of Windows.
     lines = "\ufeffthe cat sat\u2028on the dog\r\n\r\nthe dog sat\r\n"
     (tmp_path / "texts.txt").write_bytes(lines.encode())
     assert main(arguments) == 0

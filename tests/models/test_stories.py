@@ -1,4 +1,4 @@
-"""Demo models with changed attention answer as docs say, on data that no training used."""
+"""Predictions of demo models with changed attention, on data that training did not contain."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ LENGTH = 40
 
 
 def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> float:
-    """Return the share of repeated words that are predicted right, optionally without a head.
+    """Return the share of right predictions in the second half of `ids`, which repeats the first.
 
-    The second half of `ids` repeats the first half.
+    The output of `head`, a layer and a head, is set to 0. None changes nothing.
     """
     copies = Copies(
         model, ExampleRunner.one(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH
@@ -62,7 +62,7 @@ def test_only_the_induction_circuit_is_needed_for_repeats(decoder: tuple[Any, An
     without = {head: right(head) for head in scores}
     assert without[induction] < 0.05
     needed = {head for head, share in without.items() if share < 0.95}
-    # A previous-token head, whose output the induction head reads.
+    # The other head, in layer 0, attends to the previous token.
     assert len(needed) == 2
     [other] = needed - {induction}
     assert other[0] == 0
@@ -101,12 +101,12 @@ def test_the_edge_to_the_antecedent_decides_the_noun(decoder: tuple[Any, Any]) -
     assert neither >= 7
 
 
-# An outline captures no queries and keys, which the answers do not need.
+# Options for answers, which need no queries and keys.
 OUTLINE = CaptureOptions(outline=True)
 
 
 class Asked:
-    """One example whose answers are computed repeatedly, one forward for each answer."""
+    """One example and a model. Each answer after a change costs one forward."""
 
     def __init__(
         self, model: Any, inputs: Any, target: str | None = None, **options: Unpack[RecordOptions]
@@ -147,7 +147,7 @@ def test_a_part_of_a_date_needs_its_letters() -> None:
 
     assert (shares["nothing"] == 1).all()
     for cut, other in (("month", "day"), ("day", "month")):
-        # A guess of the first digit is right more often: it has only two or four possible values.
+        # Guessing is more often right for the first digit of a month (0, 1) or day (0 to 3).
         first, second = shares[cut][DIGITS[cut]]
         assert second < 0.5
         assert second < first < 0.9
@@ -162,7 +162,7 @@ def test_a_shape_is_predicted_from_its_own_patches() -> None:
     right: dict[str, list[bool]] = {}
     for image, kind, patches in zip(images, kinds, patches_of(masks), strict=True):
         example = Asked(model, image, processor=processor)
-        # CLS is token 0.
+        # The class is predicted from token 0, CLS. Patches start at token 1.
         shape, ground = (1 + np.flatnonzero(patches == on) for on in (True, False))
         subset = generator.choice(ground, min(len(shape), len(ground)), replace=False)
         changes: dict[str, list[Change]] = {
@@ -177,7 +177,7 @@ def test_a_shape_is_predicted_from_its_own_patches() -> None:
     shares = {name: float(np.mean(results)) for name, results in right.items()}
 
     assert shares["nothing"] > 0.95
-    # By chance one of four shapes is right.
+    # There are four shapes, so chance is 0.25.
     assert shares["shape"] < 0.45
     assert shares["as many others"] > 0.95
     assert shares["all others"] > 0.95

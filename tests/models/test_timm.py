@@ -1,4 +1,4 @@
-"""Models of timm in transformers' wrapper."""
+"""Records of timm's Swin and CaiT in transformers' wrapper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wrapped(timm_wrapper: None) -> Callable[..., Any]:
     ("architecture", "image", "window"),
     [
         ("swin_tiny_patch4_window7_224", (56, 56), 7),
-        # There is one row of windows, so only columns are shifted.
+        # The image has one row of windows, so windows are shifted along columns only.
         ("swin_tiny_patch4_window7_224", (28, 56), (7, 7)),
         ("swinv2_tiny_window8_256", (64, 64), 8),
     ],
@@ -61,7 +61,7 @@ def test_swin(
 
 
 def test_a_note_names_the_modules_of_cait_that_are_left_out(wrapped: Callable[..., Any]) -> None:
-    """A matrix mixes heads after the softmax in all layers except two."""
+    """CaiT mixes heads after the softmax, except in two last layers of class attention."""
     model = wrapped("cait_xxs24_224", img_size=64, depth=4)
     pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with pytest.warns(UserWarning, match="not shown"):

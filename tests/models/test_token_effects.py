@@ -1,4 +1,4 @@
-"""Effects of removed tokens, compared with explicit forwards without them."""
+"""Effects of removed tokens, compared with plain forwards without the tokens."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_token_is_deleted(kind: str) -> None:
             expected = difference(model, shifted, input_ids=remaining) - before
             assert effects.values[token] == pytest.approx(expected, abs=1e-6)
         assert np.isnan(effects.values[position])
-        # A causal model does not read later tokens.
+        # A causal model does not read token 6 at position 5.
         assert (effects.values[6] == pytest.approx(0, abs=1e-6)) == (
             position == 5 and kind != "bert"
         )
@@ -71,7 +71,7 @@ def test_a_patch_gets_the_mean_color() -> None:
     assert len(effects.values) == 17
     assert np.isnan(effects.values[0])
     changed = pixels.clone()
-    # The sixth patch of 4 x 4: second row, second column.
+    # Token 6 is the sixth patch after CLS: second row and second column of 4 x 4 patches.
     changed[0, :, 8:16, 8:16] = pixels[0].mean(dim=(1, 2))[:, None, None]
     with torch.no_grad():
         rows = [model(values).logits[0].double() for values in (pixels, changed)]
@@ -92,7 +92,7 @@ def test_an_encoder_is_read_without_a_token() -> None:
 
 
 def test_positions_that_start_after_the_padding_id() -> None:
-    """RoBERTa numbers positions from 2, by the ids that are not padding, not by the mask."""
+    """RoBERTa counts positions from 2 over the ids that are not padding. It ignores the mask."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
     for removal in ("mask", "delete"):
         effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
@@ -109,7 +109,7 @@ def test_positions_that_start_after_the_padding_id() -> None:
 
 @pytest.mark.parametrize("removal", ["mask", "mean embedding", "delete"])
 def test_the_noise_is_measured(removal: Any) -> None:
-    """The model adds 1e-5 per example of the batch to one of the two logits."""
+    """The noise is the effect of the batch size. The model adds 1e-5 per example to one logit."""
     model = make_model("gpt2")
     step = torch.zeros(model.config.vocab_size)
     step[PAIR[0]] = 1e-5
@@ -123,8 +123,8 @@ def test_the_noise_is_measured(removal: Any) -> None:
         effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
     finally:
         hook.remove()
-    # Eight tokens are removed. With the unchanged copy there are nine examples instead of one.
-    # Logits are below 1, so their rounding errors are below 1e-7.
+    # The batch has nine examples: the unchanged text, and one for each of eight removed tokens.
+    # Alone, the text is one example, so the difference is (9 - 1) * 1e-5.
     assert effects.noise == pytest.approx(8e-5, abs=1e-6)
 
 

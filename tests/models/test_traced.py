@@ -1,7 +1,4 @@
-"""Models whose attention bypasses the dispatcher of transformers.
-
-`model_types` compares their weights with the models' own.
-"""
+"""Records and errors of models whose attention bypasses the dispatcher of transformers."""
 
 from __future__ import annotations
 
@@ -18,8 +15,6 @@ from model_types.build import tiny_model
 from models.make_models import largest_error, make_model, reference
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61]])
-
-# Classes by model type.
 CLASSES = {
     "bloom": "BloomForCausalLM",
     "gptj": "GPTJForCausalLM",
@@ -31,14 +26,14 @@ CLASSES = {
 
 
 def model_of(model_type: str) -> Any:
-    """Return a tiny model. Every call returns an equal model."""
+    """Return a tiny model of a type in `CLASSES`, with equal weights in every call."""
     relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
     settings = relative if model_type.startswith("deberta") else {}
     return tiny_model(model_type, CLASSES[model_type], settings)
 
 
 def test_queries_and_keys_give_the_weights_by_hand() -> None:
-    """ALiBi (Press et al. 2022) adds slopes 2^(-8 i / heads) times the position to the logits."""
+    """ALiBi adds 2^(-8 i / num_heads) times the key position to logits of head i = 1, 2, ..."""
     stack = extract(model_of("bloom"), {"input_ids": IDS}).stacks["self"]
     positions = np.arange(IDS.shape[1])
     for head in range(4):
@@ -68,7 +63,7 @@ def test_disentangled_attention_notes_that_products_are_only_a_part(kind: str) -
 
 @pytest.mark.parametrize("again", [False, True])
 def test_modules_that_the_forward_replaces(*, again: bool) -> None:
-    """BigBird replaces its encoder's modules while it runs if the text is short."""
+    """BigBird-Pegasus replaces modules of its encoder in the first forward of a short text."""
     model = make_model("bigbird_pegasus")
     arguments = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
     own = reference(model, arguments)
@@ -78,7 +73,7 @@ def test_modules_that_the_forward_replaces(*, again: bool) -> None:
 
 
 class _Times(torch.nn.Module):
-    """Replacement of the dropout that multiplies attention weights by a factor."""
+    """Module that replaces the dropout of weights, and multiplies them by a factor."""
 
     def __init__(self, factor: torch.Tensor, *, in_place: bool) -> None:
         super().__init__()
@@ -103,7 +98,6 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
     same = extract(with_factor(torch.ones(1, 4, 1, 1)), arguments)
     for one, other in zip(plain.to_numpy(), same.to_numpy(), strict=True):
         assert np.allclose(one, other, atol=1e-6)
-    # One head has a smaller factor, as from a gate.
     less = torch.tensor([1.0, 1.0, 0.5, 1.0]).view(1, 4, 1, 1)
     with pytest.raises(NotImplementedError, match=r"changes its attention weights after the soft"):
         extract(with_factor(less), arguments)
@@ -111,7 +105,7 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
 
 @pytest.mark.parametrize("name", ["LongformerModel", "LongformerForSequenceClassification"])
 def test_longformer_is_refused(name: str) -> None:
-    """Longformer's classifier has tokens with global attention. Only these rows can be read."""
+    """The classifier has rows of global attention, which alone cannot make a record."""
     model = tiny_model("longformer", name, {"attention_window": 4})
     with pytest.raises(NotImplementedError, match="LongformerSelfAttention"):
         extract(model, IDS)

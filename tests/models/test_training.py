@@ -1,4 +1,4 @@
-"""`AttentionCallback` in a training with transformers' Trainer."""
+"""`AttentionCallback` in trainings with the Trainer of transformers, and its arguments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOKENS, LENGTH = 64, 24
 
 
 class RandomTexts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Random tokens. The label of each token is the token before it."""
+    """Texts of random tokens, for training a model to repeat the previous token."""
 
     def __len__(self) -> int:
         return 32 * 200
@@ -37,14 +37,14 @@ class RandomTexts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(number)
         ids = torch.randint(TOKENS, (LENGTH,), generator=generator)
-        # The Trainer's loss shifts labels by one: position i predicts token i - 1.
+        # The loss shifts labels by one: position i predicts `labels[i + 1]`, which is `ids[i - 1]`.
         labels = torch.full_like(ids, -100)
         labels[2:] = ids[:-2]
         return {"input_ids": ids, "labels": labels}
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of texts such as "3 14 15"."""
+    """Return a tokenizer of texts such as "3 14 15", with one token per number below 64."""
     words = Tokenizer(models.WordLevel({str(number): number for number in range(TOKENS)}, "0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=words)
@@ -105,7 +105,6 @@ def test_a_head_that_forms_appears_in_pages_and_metrics(tmp_path: Path) -> None:
     }
     assert scores[0] < 0.4
     assert scores[80] > 0.8
-    # Compare with the model's own eager weights.
     trained.set_attn_implementation("eager")
     ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
     with torch.no_grad():
@@ -118,7 +117,7 @@ def test_a_head_that_forms_appears_in_pages_and_metrics(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without processes")
 def test_two_processes_train_unaffected_and_one_writes(tmp_path: Path) -> None:
-    """The Trainer runs DDP, and `fully_shard` splits parameters."""
+    """One training uses the Trainer with DDP, the other `fully_shard`."""
     script = Path(__file__).parent / "training_processes.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     ran = subprocess.run(
@@ -136,14 +135,14 @@ def test_two_processes_train_unaffected_and_one_writes(tmp_path: Path) -> None:
             assert result["watched"] == result["alone"], kind
             assert result["shape"] == [2, 4, LENGTH, LENGTH]
             assert result["error"] < 1e-5, kind
-        # The file was written once: a second process would have written each row again.
+        # If both processes wrote metrics, each row would be there twice.
         rows = [(step, metric) for step, metric, _ in logged(tmp_path / kind / "log")]
         assert len(rows) == len(set(rows))
         assert {step for step, _ in rows} == {0, 1, 2}
 
 
 def steps_of(callback: AttentionCallback, *, is_first_process: bool) -> None:
-    """Call the callback as the Trainer does in three steps."""
+    """Call the methods of a callback as the Trainer does in three steps."""
     state = TrainerState(max_steps=3, is_world_process_zero=is_first_process)
     control, arguments, watched = TrainerControl(), TrainingArguments("unused"), model()
     callback.on_train_begin(arguments, state, control, model=watched)

@@ -1,4 +1,4 @@
-"""Rows of `vectors` replies: products of queries and keys add up to the model's own weights."""
+"""The terms in `vectors` replies of a record's server add up to the model's own weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnviz.server.server import RecordServer
 from models.make_models import make_model, reference
 from models.tiny import arguments_of
 
-# Parts of the attention formula that a kind of model has besides plain queries and keys.
+# Features of attention in each kind of model, besides plain queries and keys.
 KINDS = {
     "bert": set(),
     "gpt2": set(),
@@ -32,7 +32,7 @@ KINDS = {
 def row_of(
     server: RecordServer, num_keys: int, **location: Any
 ) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
-    """Return the header of a `vectors` reply, and its arrays by name."""
+    """Return the header of the reply to a `vectors` request, and its arrays by name."""
     reply = server.reply("vectors", {**location, "keys": [0, num_keys]})
     numbers = np.frombuffer(reply.data or b"", "<f4").astype(np.float64)
     parts = reply.header["parts"]
@@ -47,7 +47,7 @@ def row_of(
 def largest_differences(
     record: AttentionRecord, own: dict[str, list[Any]]
 ) -> tuple[float, float, set[str]]:
-    """Return the error of weights, the error of sums of terms, and the features of layers."""
+    """Return the largest errors of weights and of sums of terms, and the features of all layers."""
     server = RecordServer(record)
     weight_error = sum_error = 0.0
     features: set[str] = set()

@@ -1,4 +1,4 @@
-"""Changes that a reader makes in a view: answers equal `intervene`, and few forwards run."""
+"""Changes of attention in a view with a model: effects equal those of `intervene`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reply_of(view: WhatIf, name: str, arguments: Mapping[str, Any]) -> Reply:
 
 
 def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
-    """Set the changes of the view, and return the answer that its browser receives."""
+    """Set `view.changes`, and return the header of the reply to `intervene`, as JSON."""
     view.changes = list(changes)
     answers = () if view.answer is None else view.answer
     measured = answers if isinstance(answers, list | tuple) else [answers]
@@ -56,7 +56,7 @@ def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
-    """Lengths of the texts in the forwards of the model, one for each forward."""
+    """Length of the text in each forward of the model."""
     lengths: list[int] = []
 
     def note(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
 ) -> None:
     forwards.clear()
     ask(view)
-    # The unchanged run, and the run that measures the noise.
+    # One forward of the unchanged model, and one that measures the noise.
     assert len(forwards) == 2
     for number, changes in enumerate([[EDGE], [HEAD], [TOKEN], [EDGE, HEAD]], 3):
         ask(view, *changes)
@@ -127,7 +127,7 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
 def logits_after_the_text(
     decoder: tuple[Any, Any], without: tuple[int, int] | None
 ) -> torch.Tensor:
-    """Return the logits after the text, optionally without the output of a head."""
+    """Return the last logits for `TEXT`, optionally without the output of a layer's head."""
     model, tokenizer = copy.deepcopy(decoder[0]), decoder[1]
     if without is not None:
         layer, head = without
@@ -148,12 +148,12 @@ def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, head)
     winner = before.argmax()
     first, second = after.topk(2).indices
-    # The other token is the prediction after the change. If it is the same, the second is used.
+    # The other token is the best after the change, or the second best if the best stays.
     other = second if first == winner else first
     answer = ask(view, {"kind": "ablate", "layer": head[0], "head": head[1]})
     one, two = (decoder[1].decode([int(token_id)]) for token_id in (winner, other))
     assert answer["measure"] == f"logit of “{one}” minus logit of “{two}” after “the”"
-    # Float32 logits of about 20 differ by 1e-5 if sums have another order.
+    # Logits of about 20 have rounding errors of up to 1e-5 in float32.
     for value, logits in ((answer["before"], before), (answer["after"], after)):
         assert value == pytest.approx(float(logits[winner] - logits[other]), abs=1e-4)
     assert (answer["after"] < 0) == (first != winner)
@@ -175,7 +175,6 @@ def test_an_answer_is_measured_as_by_hand_and_in_the_bars(
     assert [reply["before"], reply["after"]] == pytest.approx(expected, abs=1e-4)
     [old, new] = (f"{number:.1f}".replace("-", "−") for number in expected)
     assert f"{measure.capitalize()}: {old} to {new}, noise" in reply["sentence"]
-    # The sentence without changes contains the measure, too.
     assert ask(view)["sentence"].endswith(f"{measure.capitalize()}: {old}.")
     bars = av.head_effects(model, TEXT, answer=answer_argument, tokenizer=tokenizer, progress=False)
     assert bars.measure == reply["measure"]
@@ -217,7 +216,7 @@ def test_an_answer_that_cannot_be_measured_is_refused(
     with pytest.raises(traitlets.TraitError, match=message):
         view.answer = answer
     assert view.answer == "animal"
-    # In the browser, the reader can type the text of an answer.
+    # The browser can request an answer by its text.
     if isinstance(answer, str):
         with pytest.raises(ValueError, match=message):
             reply_of(view, "intervene", {"changes": [], "measured": [answer]})
@@ -241,7 +240,7 @@ def test_an_answer_needs_a_model(
     assert not forwards
     with pytest.raises(TypeError, match="NeuronView has no argument 'answer'"):
         av.show_neuron_view(model, TEXT, tokenizer=tokenizer, answer="street")
-    # The answer of the first text is dropped with the record.
+    # Another record resets the answer.
     view.set_trait("answer", "animal")
     view.record = av.extract(model, "the cat sat", tokenizer=tokenizer)
     assert view.answer is None
@@ -252,7 +251,7 @@ def test_an_answer_needs_a_model(
 
 
 def test_a_new_change_shows_the_run_after_it(view: av.HeadView, decoder: tuple[Any, Any]) -> None:
-    # Changes of the view, the run that is selected before them, and the run after them.
+    # Each row: the changes to make, the selected run before, and the expected run.
     for changes, selected, run in (
         ([HEAD], "before", "after"),
         # Undoing a change does not change the selected run.
@@ -277,7 +276,7 @@ def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
 
 
 def data_of_pair(view: WhatIf, **more: Any) -> dict[str, Any]:
-    """Return the view's data for a pair of query and key."""
+    """Return the reply to `edge` for query 13 and key 6 of head 1.0, or for other arguments."""
     pair = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
     return dict(reply_of(view, "edge", pair).header)
 
@@ -286,7 +285,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
     view: av.HeadView, decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
     forwards.clear()
-    # The model does not run before the first answer.
+    # Before the first answer, the data of a pair come without a forward.
     waiting: dict[str, Any] = {"share": None, "share_problem": "", "cuts": [], "noise": ""}
     assert data_of_pair(view) == {"model": "waits", **waiting}
     assert not forwards
@@ -294,7 +293,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
     heads = [(0, 0), (1, 0), (2, 3)]
     by_head = {pair: data_of_pair(view, layer=pair[0], head=pair[1]) for pair in heads}
     assert len(forwards) == 2
-    # The share is the value norm of `attribute` divided by the sum of the row.
+    # The share is the value norm of `attribute`, divided by the sum of its row.
     norms = av.attribute(decoder[0], TEXT, method="value norm", tokenizer=decoder[1]).stack()
     for (layer, head), reply in by_head.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
@@ -330,7 +329,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
 
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
-    """Return the stacks of the run with the view's changes, as its browser receives them."""
+    """Return the stacks in the reply to `changed` with the changes of the view."""
     header = reply_of(view, "changed", {"changes": view.changes}).header
     stacks: list[dict[str, Any]] = json.loads(json.dumps(header))["stacks"]
     return stacks
@@ -354,7 +353,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     forwards.clear()
     ask(view)
     ask(view, *requested)
-    # The weights come from the run of the answer, without another forward.
+    # The two unchanged forwards and that of the answer suffice for the weights, too.
     [stack] = changed_stacks(view)
     record = view.changed_record
     assert len(forwards) == 3
@@ -405,7 +404,7 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     assert names == ["self", run["stacks"]["self"]["after"], run["stacks"]["self"]["difference"]]
     assert run["changes"] == data["state"]["changes"] == view.changes
     assert (data["state"]["run"], data["state"]["stack"]) == ("difference", "self")
-    # A page that the browser requests has the changed run, too.
+    # The browser can also request a page with the changed run.
     request = {"part": 0, "state": {**view.state, "run": "after"}}
     assert reply_of(view, "page", request).header["parts"] == 1
 
@@ -474,13 +473,12 @@ def test_the_model_is_restored_after_a_failed_change(
     with failing(decoder[0], KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
         ask(view, HEAD)
     assert torch.equal(logits_after_the_text(decoder, None), own)
-    # The view still works.
     assert "animal" in ask(view, EDGE)["sentence"]
 
 
 @contextmanager
 def failing(model: Any, error: BaseException) -> Iterator[None]:
-    """Let every forward of the model raise the error in the block."""
+    """Make every forward of the model raise the error inside the block."""
 
     def fail(*_: Any) -> None:
         raise error
@@ -516,7 +514,7 @@ def test_a_second_change_waits_for_the_first(
     view.answer = "animal"
     view.answer = None
     assert "Without head 1.0" in list(under_way)[-1].header["sentence"]
-    # A cancelled request blocks nothing.
+    # After a request is cancelled, another can run.
     next(replies(server, "intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]}))
     server.cancel("intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]})
     assert "animal" in whole_reply(server, "intervene", other).header["sentence"]
@@ -530,7 +528,7 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.show_dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
-    # With these options, the tokens of the view differ from those of `TEXT`.
+    # A view whose tokens are not those of `TEXT` cannot.
     for options in ({"generate": 2}, {"words": True}):
         assert not av.show_head_view(model, TEXT, tokenizer=tokenizer, **options).runs_model
 

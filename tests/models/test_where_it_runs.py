@@ -1,4 +1,4 @@
-"""Models in half precision, int8, compiled, spread over devices, or in a wrapper, on a CPU."""
+"""Records of models in half precision, int8, compiled, on several devices, or with hooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
 
 
 def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
-    """Return the arguments of the model's attention function during a run."""
+    """Return the arguments of each call of the SDPA attention function during `run()`."""
     table = transformers.AttentionInterface._global_mapping
     own, calls = table["sdpa"], []
 
@@ -39,7 +39,7 @@ def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def softmax_of(call: dict[str, Any]) -> NDArray[np.float32]:
-    """Return the float32 softmax of a call's arguments. A missing mask is causal."""
+    """Return float32 weights (heads, queries, keys) of a call. Without a mask it is causal."""
     query, key = call["query"][0].float(), call["key"][0].float()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     logits = query @ key.transpose(1, 2) * call["scaling"]
@@ -65,13 +65,13 @@ def test_half_precision(kind: str, dtype: torch.dtype) -> None:
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
     (note,) = (note for note in records[0].notes if "float32 softmax" in note)
     stated = float(re.findall(r"up to ([\d.e-]*\d)", note)[0])
-    # Eager attention computes the softmax in half precision, so its weights are rounded.
+    # Eager attention rounds logits and weights to half precision.
     model.set_attn_implementation("eager")
     with torch.no_grad():
         own = model(input_ids=IDS, output_attentions=True).attentions
     first = np.abs(own[0][0].float().numpy() - all_weights(records[0])[0]).max()
     assert 0 < first < {torch.bfloat16: 0.05, torch.float16: 0.005}[dtype]
-    # The note is an estimate from some queries of one head. `first` covers the whole layer.
+    # The note estimates the error from some queries of one head per layer.
     assert first / 10 < stated < 10 * first
 
 
@@ -81,7 +81,7 @@ def test_flex_attention(kind: str) -> None:
     model = make_model(kind)
     own = reference(model, {"input_ids": IDS})
     model.set_attn_implementation("flex_attention")
-    # Compiling for a CPU takes most of a minute. Results do not depend on it.
+    # Do not compile, which takes most of a minute on a CPU.
     with torch.compiler.set_stance("force_eager"):
         assert largest_error(extract(model, IDS), own) < 1e-5
 
@@ -125,7 +125,7 @@ def test_a_compiled_model(how: str) -> None:
     assert len(counts) == ran
     with torch.no_grad():
         after = compiled(input_ids=IDS).logits
-    # Afterwards the model runs compiled and returns the same.
+    # After the extraction, the model runs compiled and returns the same logits.
     assert len(counts) > ran
     assert torch.equal(before, after)
     torch._dynamo.reset()
@@ -146,7 +146,7 @@ def test_int8_weights() -> None:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_device_map(tmp_path: Path, *, offloaded: bool) -> None:
-    """If offloaded, some parameters stay on disk until their layer runs."""
+    """Offloaded parameters stay on disk until their layer runs."""
     pytest.importorskip("accelerate", reason="pip install accelerate")
     model = make_model("llama")
     model.save_pretrained(tmp_path / "model")

@@ -1,4 +1,4 @@
-"""Objects of other libraries with one transformers model inside, and models of timm."""
+"""Extraction from objects that contain one transformers model, and from a model of timm."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_trainer(tmp_path: Path) -> None:
 
 
 class Lightning(nn.Module):
-    """A module with a model and other parts of a training, as in PyTorch Lightning."""
+    """Module with a loss and models, as in PyTorch Lightning."""
 
     def __init__(self, **models: nn.Module) -> None:
         super().__init__()

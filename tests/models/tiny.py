@@ -1,7 +1,7 @@
-"""Tiny models of any kind, and their own attention weights.
+"""Tiny models of transformers, and the attention weights that they compute themselves.
 
-A random model attends almost uniformly, so any formula looks right. Queries and keys are scaled
-until rows have clear maxima, and each comparison checks this.
+A random model attends almost uniformly, so any formula looks right. Models are therefore
+sharpened: their queries and keys are scaled until rows have clear maxima.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SHARPENED = set(
 
 
 def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | None = None) -> Any:
-    """Return a sharpened model of a transformers class. Every call returns an equal model."""
+    """Return a sharpened model of the class `name`. Equal arguments return equal models."""
     torch.manual_seed(0)
     maker = getattr(transformers, name)
     if isinstance(config, Mapping):
@@ -66,7 +66,7 @@ def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | 
 
 
 def arguments_of(kind: str) -> dict[str, torch.Tensor]:
-    """Return the inputs of a model of a kind of `make_model`."""
+    """Return inputs with one example for `make_model(kind)`."""
     if kind == "vit":
         generator = torch.Generator().manual_seed(0)
         return {"pixel_values": torch.randn(1, 3, 32, 32, generator=generator)}
@@ -76,13 +76,12 @@ def arguments_of(kind: str) -> dict[str, torch.Tensor]:
 
 
 def sharpen(model: Any, factor: float, inside: str = "") -> None:
-    """Multiply query and key projections by `factor` if their path contains `inside`."""
+    """Multiply the query and key projections whose path contains `inside` by `factor`."""
     with torch.no_grad():
         for path, module in model.named_modules():
             name, weight = path.rpartition(".")[2], getattr(module, "weight", None)
             if inside in path and name in _SHARPENED and weight is not None:
-                # GPT-2 has one projection for queries, keys and values, which stores its inputs as
-                # rows.
+                # GPT-2 stores the transpose of its joint projection of queries, keys and values.
                 part = weight[:, : weight.shape[1] // 3 * 2] if name == "c_attn" else weight
                 part.mul_(factor)
 
@@ -100,9 +99,9 @@ def _eager(model: Any) -> Any:
 
 
 def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
-    """Return the weights in the output of an eager copy of a model, by stack.
+    """Return the weights that an eager copy of the model returns, by stack.
 
-    Each stack has one array (examples, heads, queries, keys) per layer with weights.
+    A stack has an array (examples, heads, queries, keys) for each layer that returns weights.
     """
     outputs = _run(_eager(model), arguments, output_attentions=True)
     only_images = "pixel_values" in arguments and "input_ids" not in arguments
@@ -124,9 +123,8 @@ def own_modules(
 ) -> dict[str, list[Weights]]:
     """Return the weights that the attention modules of an eager copy of a model compute, by stack.
 
-    The result is like that of `reference`, but contains also towers that are not in the output.
-    `parts` maps each stack to a part of the names of its attention modules, such as
-    ``vision_tower``. No other attention module may have this part in its name.
+    The result is like that of `reference`. `parts` maps each stack to a string, such as
+    ``vision_tower``, that only the paths of the attention modules of the stack contain.
     """
     calls = module_calls(_eager(model), arguments)
     return {
@@ -136,7 +134,7 @@ def own_modules(
 
 
 def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
-    """Extract a record, and check that the model's output is the same before and after."""
+    """Return a record, and check that the model returns equal tensors before and after."""
     before = _run(model, arguments)
     record: AttentionRecord = extract(model, dict(arguments), progress=False, **options)
     after = _run(model, arguments)
@@ -154,10 +152,10 @@ def assert_own(
     peak: float = 0.3,
     example: int = 0,
 ) -> None:
-    """Compare stacks with the model's own weights: every layer, head, query and key.
+    """Compare the weights of a record with those of one example in `own`.
 
-    `own` is the result of `reference` or `own_modules`. The largest weight of its rows must exceed
-    `peak` in the mean, because almost uniform rows would hide a wrong formula.
+    `own` is the result of `reference` or `own_modules`. The mean of the largest weight of each row
+    must exceed `peak`, because almost uniform rows would hide a wrong formula.
     """
     assert own
     for name, layers in own.items():
@@ -172,13 +170,13 @@ def assert_own(
 
 
 def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
-    """Return a random image, (height, width, 3), with different patches."""
+    """Return an image (height, width, 3) of random uint8 pixels."""
     random = np.random.default_rng(seed)
     return random.integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> NDArray[np.uint8]:
-    """Return the image with other colours in one square."""
+    """Return the image with inverted colours in a square with this upper left corner."""
     other = image.copy()
     square = (slice(corner[0], corner[0] + size), slice(corner[1], corner[1] + size))
     other[square] = 255 - other[square]
@@ -188,12 +186,12 @@ def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> 
 def changed_queries(
     model: Any, processor: Any, pictures: tuple[Any, Any], stack: str, layer: int
 ) -> set[int]:
-    """Return the positions of tokens whose query vectors differ between two inputs."""
+    """Return the positions of tokens whose query vectors differ between the two `pictures`."""
     queries = []
     for inputs in pictures:
         changed_stack = extract(model, inputs, processor=processor, progress=False).stacks[stack]
         attention = changed_stack.attention(layer)
         assert isinstance(attention, QueryKeyAttention)
         queries.append(attention.queries.numpy())
-    # Tokens that the change does not reach are computed from the same numbers, so they are equal.
+    # Queries that do not depend on the changed pixels are equal bit for bit.
     return set(np.flatnonzero((queries[0] != queries[1]).any(axis=(0, 2))).tolist())

@@ -20,12 +20,12 @@ STEPS = 2
 
 
 def by_trainer(folder: Path, *callbacks: AttentionCallback) -> tuple[Any, list[float]]:
-    """Train with the Trainer, which uses DDP in processes of torchrun."""
+    """Train with the Trainer, which uses DDP under torchrun. Return the model and its losses."""
     return train(folder, STEPS, *callbacks)
 
 
 def sharded(folder: Path, *callbacks: AttentionCallback) -> tuple[Any, list[float]]:
-    """Train with sharded parameters, and call the callbacks as the Trainer does."""
+    """Train a sharded model without the Trainer, and call the callbacks as the Trainer does."""
     del folder
     divided: Any = model()
     for block in divided.transformer.h:
@@ -60,7 +60,7 @@ def main() -> None:
         log = folder / kind / "log"
         callback = AttentionCallback(TEXT, every=1, to=log, tokenizer=tokenizer())
         trained, watched = trained_by(folder / kind, callback)
-        # Every process must run the eager model: each has only a part of a sharded model.
+        # All processes must run the model, because a sharded model needs each of them.
         trained.set_attn_implementation("eager")
         ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
         with torch.no_grad():
