@@ -46,7 +46,7 @@ export const FIXTURE = JSON.parse(
   readFileSync(join(__dirname, "../../../../tests/fixtures/atlas.json"), "utf8"),
 ) as Fixture;
 
-/** Description of the stack of the fixture. */
+/** Description of the only stack of the fixture. */
 export const STACK = FIXTURE.description.stacks[0] as AtlasDescription["stacks"][0];
 
 /** Kernel with the replies of the fixture. */
@@ -65,7 +65,7 @@ export class Kernel extends FakeKernel {
   }
 }
 
-/** Return the description of the record of a text. Requests with another name never resolve. */
+/** Reply to a request about the record of a text. Only `describe` ever gets a reply. */
 function ofText(name: string, text: number): Promise<Reply> {
   if (name !== "describe") return new Promise(() => {});
   const tokens = FIXTURE.texts[text]?.tokens ?? [];
@@ -83,7 +83,7 @@ export function pageTransport(): AtlasPageTransport {
 
 export type Setup = ViewSetup<AtlasState>;
 
-/** Create the context of an atlas view for a transport. */
+/** Create the state and the context of an atlas view for a transport. */
 export function setUp(changed: Partial<AtlasState>, transport: Transport): Setup {
   const described = describedAtlas as (answer: unknown) => ReturnType<typeof describedAtlas>;
   const state = { ...ATLAS_DEFAULTS, stack: "self", ...changed };

@@ -120,7 +120,7 @@ it("bars of offsets are found at their position, and only offsets can be brushed
 
 describe("distant offsets", () => {
   const labels = [...Array.from({ length: 65 }, (_, i) => String(i - 64)), "first", "rest"];
-  /** Return weights of which those of offsets beyond 9, and of the first token, are `far`. */
+  /** Return weights by bin: `far` for "first" and for offsets beyond 9, and 0.5 for the others. */
   const weightsOf = (far: number): Float32Array =>
     Float32Array.from(labels, (label) =>
       Math.abs(Number(label)) <= 9 || label === "rest" ? 0.5 : far,
@@ -146,7 +146,7 @@ describe("distant offsets", () => {
   it("are drawn if a bar would be visible", () => {
     const bins = labels.map((_, i) => i);
     expect(drawnBins(labels, weightsOf(0.0051), 0.5)).toEqual({ bins, beyond: null });
-    // Only 17 offsets have weights, so all are drawn and none is omitted.
+    // Only the offsets from -16 to 0 have weights, so no offset is omitted.
     expect(drawnBins(labels, weightsOf(0.5).fill(Number.NaN, 0, 48), 0.5).beyond).toBeNull();
   });
 });
@@ -176,7 +176,7 @@ describe("captions", () => {
       head: 0,
     }),
     "0 of 100 sampled edges, 0% to 3.7%: offset −3": sample,
-    // The strongest edges are not a random sample, so the table omits confidence intervals.
+    // The strongest edges are no random sample, so their share has no confidence interval.
     "4 of 50 strongest edges: the search and offset −3 to 2": strongest,
   });
 

@@ -28,7 +28,7 @@ describe("the search text", () => {
   });
 });
 
-/** Count the sampled edges of a head for which `fits` returns true. */
+/** Count the sampled edges of a head that `fits` accepts. `at` is the index of the layer. */
 function counted(
   at: number,
   head: number,
@@ -71,7 +71,7 @@ it("a search counts the edges that match at both ends and in the offsets", async
     expect(count("nowhere", "", null)).toEqual([0, 0]);
     countsAtZero.push(...both((_, __, offset) => offset === 0));
   }
-  // If heads had equal counts, the searches above would not separate the heads.
+  // If all heads had equal counts, the test could not detect edges counted for the wrong head.
   expect(new Set(countsAtZero).size).toBeGreaterThan(1);
 });
 

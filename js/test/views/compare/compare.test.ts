@@ -37,7 +37,7 @@ function stack(name: string): StackDescription {
   });
 }
 
-/** Distances and rounding errors by layer and head. All heads of the first record are 0 apart. */
+/** Distances of two records from the first, and their rounding errors, by layer and head. */
 const COMPARED = {
   names: ["first", "second", "third"],
   stacks: {
@@ -152,7 +152,7 @@ describe("what moved", () => {
     const from = { key: 0, change: -0.25 };
     const to = { key: 2, change: 0.25 };
     expect(movedIn(Float32Array.of(-0.25, 0, 0.25))).toEqual({ total: 0.25, from, to });
-    // The attention sink gained what key 0 lost. It adds to the total, but `to` names only keys.
+    // The attention sink gained what key 0 lost. The total includes this gain, but `to` names keys.
     expect(movedIn(Float32Array.of(-0.25, 0))).toEqual({ total: 0.25, from, to: null });
   });
 
@@ -206,7 +206,7 @@ const MOVED = {
   ...{ query: 0, most: false, total: 0.41 },
   ...{ from: { key: 1, change: -0.41 }, to: { key: 2, change: 0.4 } },
 };
-/** Selection of a head whose difference is within its rounding error. */
+/** Layer and head whose distance is within the rounding error. */
 const SAME = { layer: 0, heads: [1] };
 
 describe("the main caption", () => {
@@ -263,7 +263,6 @@ describe("the detail caption", () => {
     expect(openingInWords(opening, at())).toBe(
       "Opened at layer 2, head 0, which has the largest distance: 0.30, the mean over queries.",
     );
-    // With rounding errors, Python opens at the head whose distance exceeds its error most.
     expect(openingInWords({ ...opening, rounding: 0.001 }, at())).toContain(
       "head 0, whose distance exceeds its rounding error most: 0.30",
     );
@@ -300,7 +299,7 @@ it("the CSV of a window has the positions in the text and all errors", async () 
     .map((line) => line.split(","));
   const columns = ["query", "key", "a", "b", "difference", "largest_error"];
   const numbers = rows.map((row) => columns.map((column) => Number(row[names.indexOf(column)])));
-  // Each of the two weights adds 0.01 to the error, and so does the rounding of the difference.
+  // The errors of the two weights and the rounding of the difference are 0.01 each.
   expect(numbers).toEqual([
     [2, 1, 0.5, 0.25, -0.25, 0.03],
     [2, 2, 0.25, 0.5, 0.25, 0.03],

@@ -101,7 +101,7 @@ describe("coverage", () => {
   const query = { kind: "query" } as const;
   const key = { kind: "key" } as const;
   sentences({
-    // The lines have all of the weight. The mask excludes all other keys.
+    // The lines have all of the weight, so the other 35 keys are masked and are not mentioned.
     "5 lines: 100% of the query’s weight.": linesCoverageInWords(query, { ...lines, covered: 1 }),
     "5 of 40 lines: 93.4% ± 0.8% of the query’s weight. Opacity = weight ÷ 0.62. Weights are exact to 0.004.":
       linesCoverageInWords(query, { ...lines, strongest, error }),

@@ -45,7 +45,7 @@ function scaleOf({ legend }: Coloring) {
   return legend;
 }
 
-/** Return a corpus without columns whose queries have these texts or positions. */
+/** Return a corpus whose queries have these texts or positions, and that has no columns. */
 function corpusOf(fields: { text?: number[]; position?: number[] }) {
   const values = fields.text ?? fields.position ?? [];
   const zeros = values.map(() => 0);
@@ -61,7 +61,7 @@ describe("colourings", () => {
     const colored = coloring(corpus, "position", LIGHT);
     const { low, high, stops, log, unknown } = scaleOf(colored);
     expect([low, high, log, unknown]).toEqual([0, 3, false, null]);
-    // The positions of the queries. Position 1 has the colour at one third of the scale.
+    // The queries have the positions 0, 1, 2, 3, 0 and 2. Position 3 is the end of the scale.
     const expected = [0, 1, 2, 3, 0, 2].map(
       (at) => stops[Math.round(((stops.length - 1) * at) / 3)],
     );
@@ -90,7 +90,8 @@ describe("colourings", () => {
     const colored = coloring(corpusWith({ frequency }), "frequency", LIGHT);
     const { low, high, log, stops } = scaleOf(colored);
     expect([low, high, log]).toEqual([1, 100, true]);
-    // The queries have the tokens 0, 1, 2 and 0. On this scale, the middle is 10.
+    // The first four queries have the tokens 0, 1, 2 and 0, so their frequencies are 1, 10, 100 and
+    // 1. The middle of a logarithmic scale from 1 to 100 is 10.
     const middle = stops[Math.round((stops.length - 1) / 2)];
     expect(colorsOf(colored).slice(0, 4)).toEqual([stops[0], middle, stops.at(-1), stops[0]]);
   });
@@ -164,7 +165,7 @@ describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   });
 
   it.each(Object.entries(SIGHT))("tell numbers apart to %s sight", (_name, sight) => {
-    // Any two of five colours along the scale differ at least as much as the colours of two heads.
+    // Any two of five colours along the scale need the distance of head colours (palette.test.ts).
     const five = [0, 1, 2, 3, 4].map((i) => stops[Math.round((i * (stops.length - 1)) / 4)] ?? "");
     const pairs = [
       ...five.flatMap((a, i) => five.slice(i + 1).map((b) => [a, b] as const)),

@@ -1,4 +1,4 @@
-/** A small corpus, and its kernel. */
+/** A small corpus, and a fake kernel that has it. */
 
 import { deflateSync } from "node:zlib";
 import type { Description, StackDescription } from "../../../src/client/protocol";
@@ -68,7 +68,7 @@ export const DESCRIPTION: Description = {
   stacks: [stackOf(), stackOf({ name: "cross", layers: [1], heads_per_layer: [1] })],
 };
 
-/** Return numbers that rate how faithful a plot is. Layer and head can be identified from them. */
+/** Return trust figures, which rate how faithful a plot is. `plot` is -layer / 10. */
 export function trustFor(layer: number, head: number) {
   return {
     head,
@@ -87,7 +87,7 @@ export class Kernel extends FakeKernel {
   points = ANSWER;
   /** Progress of the projection that the kernel reports. */
   work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
-  /** Limits of the bins of positions, and mean weights by bin of the query and bin of the key. */
+  /** Limits of position bins, and mean weights by query bin and key bin, -1 if all are masked. */
   means = { bins: [0, 1, 2], weights: [1, -1, 0.5, 0.125] };
 
   protected override reply(name: string, args: object): Reply {
@@ -106,7 +106,7 @@ export class Kernel extends FakeKernel {
         })),
       );
       const data = new Uint8Array(2 * COUNT * heads.length);
-      // Each plot contains the number of its layer, so tests can identify the layer.
+      // All coordinates are the number of the layer, so tests can identify the layer.
       heads.forEach(({ layer }, i) => {
         data.fill(layer, 2 * COUNT * i, 2 * COUNT * (i + 1));
       });
@@ -155,13 +155,13 @@ export interface Setup<AnyKernel extends Kernel = Kernel> extends ViewSetup<Embe
   store: EmbeddingStore;
 }
 
-/** Return the context of an embedding view with a fake kernel. */
+/** Create the state and the context of an embedding view with a fake kernel. */
 export function contextWith(changed: Partial<EmbeddingState>, kernel: Kernel) {
   const state = { ...EMBEDDING_DEFAULTS, stack: "self", ...changed };
   return setUpView<EmbeddingState>(state, new Source(kernel));
 }
 
-/** Create the store of an embedding view with a fake kernel. */
+/** Create the state, context and store of an embedding view with a fake kernel. */
 export function setUp<AnyKernel extends Kernel = Kernel>(
   changed: Partial<EmbeddingState> = {},
   kernel = new Kernel() as AnyKernel,

@@ -48,7 +48,8 @@ describe("a search", () => {
 
   it("marks all points of a token, and counts queries, tokens and occurrences", () => {
     const the = findPoints(corpus, "the", false);
-    // Queries 0 and 3 are "the", query 4 is "The", and each of these tokens is also a key.
+    // Queries 0 and 3 are "the", query 4 is "The", and each of these tokens is also a key. The two
+    // vocabulary entries have the frequencies 10 and 2.
     expect([...(the?.points ?? [])]).toEqual([1, 0, 0, 1, 1, 0, 1, 0, 0, 1, 1, 0]);
     expect(the).toMatchObject({ count: 6, queries: 3, tokens: 2, occurrences: 10 + 2 });
     // " dog" is in the vocabulary but has no point, so "dog" has no match.
@@ -78,7 +79,8 @@ describe("requests for all heads", () => {
   it("contain a few layers each, and every layer once", () => {
     const layers = Array.from({ length: 12 }, (_, layer) => layer);
     const stack = stackOf({ layers, heads_per_layer: layers.map(() => 12) });
-    // With 12 heads and 2 bytes per point, a layer has 240 kB for 10,000 points, 120 kB for 5,000.
+    // A group has at most 500 kB. A layer of 12 heads with 2 bytes per point has 240 kB for 10,000
+    // points, and 120 kB for 5,000.
     const sizes = (count: number): number[] =>
       overviewGroups(stack, count).map((group) => group.length);
     expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);

@@ -28,7 +28,7 @@ describe("all heads", () => {
       expect(store.overview.value).not.toBeNull();
     });
     const heads = store.overview.value?.heads ?? [];
-    // Each plot contains the number of its layer.
+    // All coordinates of a plot are the number of its layer.
     const inWords = heads.map(
       ({ layer, head, coordinates }) => `${layer}.${head}: ${coordinates[3]}`,
     );
@@ -48,7 +48,7 @@ describe("all heads", () => {
     kernel.release();
     await current(setup);
     expect(store.overview.value?.placing.lift).toBe(true);
-    // The overview of the first placing is cached.
+    // The overview of the first placing is cached, so nothing is requested.
     const numRequests = kernel.of("overview").length;
     assign(state, { lift: false });
     await current(setup);
@@ -168,7 +168,7 @@ describe("the enlarged head", () => {
     const numRequests = kernel.of("projection").length;
     await pass(60_000);
     expect(kernel.of("projection")).toHaveLength(numRequests);
-    // The plot of t-SNE is finished and cached, so choosing it again sends no request.
+    // The plot of t-SNE is cached, so choosing t-SNE again sends no request.
     assign(setup.state, { method: "pca" });
     await current(setup);
     assign(setup.state, { method: "tsne" });
@@ -224,7 +224,7 @@ describe("the chosen point", () => {
     const traits = () => [state.text.value, state.token.value, state.key.value];
     store.choose(11);
     expect([store.chosen.value, ...traits()]).toEqual([11, 2, null, 2]);
-    // If Python sets a trait, the token or key that was set last is chosen.
+    // If Python sets the trait `token` or `key`, this query or key is chosen.
     assign(state, { token: 0 });
     expect(store.chosen.value).toBe(4);
     assign(state, { key: 0 });

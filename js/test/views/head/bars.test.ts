@@ -69,7 +69,7 @@ describe("the bars of signed numbers", () => {
     "extend to both sides of an axis, in proportion to their size: %s",
     (orientation) => {
       const drawn = bars(plotOf({ heads: [changed], quantity, orientation }));
-      // Distances of the two ends of a bar from the axis. Positive numbers point to the right or up.
+      // Coordinates of the two ends of a bar, which increase to the right or upwards.
       const [near, far] =
         orientation === "vertical"
           ? [(bar: RectMark) => bar.x, (bar: RectMark) => bar.x + bar.width]

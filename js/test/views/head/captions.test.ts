@@ -33,7 +33,7 @@ describe("numbers and labels", () => {
   const repeated = ["the", "animal", "the"];
   const upright = ["注意", "カタカナ", "한국", "abc", "注a"].filter(standsUpright);
   sentences({
-    // A share is never rounded to 0% or 100%, and an error is rounded up.
+    // Only the exact shares 0 and 1 are written as 0% and 100%. An error is rounded up.
     "0%,<1%,31%,>99%,100%": [0, 0.001, 0.31, 0.996, 1].map(formatShare).join(),
     "0.00,<0.01,0.01,0.68": [0, 0.004, 0.006, 0.684].map((weight) => formatWeight(weight)).join(),
     "exact,exact to 0.004,exact to 0.02,exact to 0.1,exact to 2": [0, 0.00392, 0.0137, 0.095, 1.2]
@@ -131,7 +131,7 @@ describe("the share of the weight that is drawn", () => {
         ...{ ...drawn, leaveOut: ["special tokens"], renormalize: true, pinned: ["query “it”"] },
         shares: { ...shares, outside: 0.05 },
       }),
-    // The error 0.41% plus the rounding of 41.72% to 41.7%, up to 0.05%, is rounded up to 0.5%.
+    // Rounding 41.72% to one decimal adds up to 0.05% to the error 0.41%. The sum is rounded up.
     "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 41.7% ± 0.5%.": coverage(
       { ...first, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } },
     ),

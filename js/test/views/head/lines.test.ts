@@ -148,7 +148,7 @@ describe("of more than 20,000 lines, the strongest over all heads are drawn", ()
     ["the strongest keys of each query", { topK: 200 }],
     ["renormalised", { renormalize: true, leftOut: marked(SIZE, 0) }],
   ])("%s", (_, options) => {
-    // With this maximum, no line is too faint to be drawn.
+    // The smallest drawn weight is a share of `maximum`, so this `maximum` makes all lines visible.
     expectLines({ ...causal(SIZE, 3), maximum: 1e-6 }, optionsOf(SIZE, options));
   });
 
@@ -174,7 +174,8 @@ it("left-out keys and texts of a pair are found by token", () => {
 });
 
 it("the share of left-out keys has a bound for its error if weights are rounded", () => {
-  // Pages with one byte per weight store the root of the weight as a code from 0 to 255.
+  // Pages with one byte per weight store the root of the weight as a code from 0 to 255. The error
+  // is largest for weights near 1: 1 - (254.5 / 255)^2.
   const rounded = (weight: number): number => (Math.round(255 * Math.sqrt(weight)) / 255) ** 2;
   const error = 0.00393;
   const random = randomNumbers();
@@ -211,8 +212,7 @@ describe("the weight outside the window", () => {
     const ofRow = (row: number[]): Lines =>
       linesOf(weightsOf([[row, [0.25, 0.25]]], loaded), window);
     expect(ofRow([0.75, 0]).shares.outside).toBeCloseTo(0.75 / 2, 6);
-    // A row without weight inside the window may have weight outside, so it does not count as
-    // masked.
+    // A row without weight in the window may have weight outside, so the query is not empty.
     expect(ofRow([0, 0]).emptyQueries).toBe(0);
     expect(ofRow([0, 0]).shares.outside).toBeCloseTo(1.5 / 2, 6);
   });
@@ -225,7 +225,7 @@ describe("the weight outside the window", () => {
     const hidden = optionsOf(4, { keyWindow: [2, 4] });
     const { total, shares, wholeRows } = linesOf(weightsOf([rows]), hidden);
     expect([total, shares.outside, wholeRows]).toEqual([0, 1, true]);
-    // Here, only keys 2 and 3 are loaded, which the mask hides.
+    // Here, only keys 2 and 3 are loaded, and the mask hides both.
     expect(linesOf(weightsOf([rows], { columns: [2, 4] }), hidden).wholeRows).toBe(false);
   });
 

@@ -14,7 +14,7 @@ import {
 } from "../../../src/views/head/lines";
 import { tokensOf } from "../../builders";
 
-/** Return exact weights from matrices of [head][query][key]. */
+/** Return exact weights. `matrices` is indexed by [head][query][key]. */
 export function weightsOf(matrices: number[][][], more: Partial<Weights> = {}): Weights {
   const count = matrices[0]?.length ?? 0;
   return {
@@ -30,7 +30,7 @@ export function marked(size: number, ...indices: number[]): Uint8Array {
   return Uint8Array.from({ length: size }, (_, index) => Number(indices.includes(index)));
 }
 
-/** Return options that draw all lines. Options in `more` replace them. */
+/** Return line options. By default, they draw all lines. */
 export function optionsOf(size: number, more: Partial<LineOptions> = {}): LineOptions {
   const all = new Uint8Array(size).fill(1);
   return {
@@ -44,7 +44,7 @@ export function linesOf(weights: Weights, options: LineOptions, noneChosen = fal
   return computeLines(weights, options, shownMatrices(weights, options.combine, noneChosen));
 }
 
-/** Return the layout of a text whose queries are its keys. */
+/** Return the layout of a plot whose queries and keys are the same text. */
 export function layoutOf(texts: readonly string[], more: Partial<LayoutInput> = {}): Layout {
   const window: Range = [0, texts.length];
   return layOut({
@@ -56,7 +56,7 @@ export function layoutOf(texts: readonly string[], more: Partial<LayoutInput> = 
 }
 
 interface PlotInput {
-  /** Weights of [head][query][key]. */
+  /** Weights, indexed by [head][query][key]. */
   heads: number[][][];
   window?: Range;
   quantity?: Quantity;

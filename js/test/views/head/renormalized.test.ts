@@ -17,7 +17,7 @@ interface Case {
   vectors: PageData["vectors"];
 }
 
-/** Weights that were renormalised in double precision. Tests in Python read the same file. */
+/** Weights that a script renormalised in double precision (tests/fixtures/make_renormalized.py). */
 const file = new URL("../../../../tests/fixtures/renormalized.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(file, "utf8")) as { cases: Case[] };
 
@@ -51,8 +51,8 @@ function options(numKeys: number, more: Partial<LineOptions> = {}): LineOptions 
 }
 
 /**
- * Return the row of a head, or of a combination of heads, that is renormalised without key 0. It is
- * computed from exact weights.
+ * Return a row of exact weights, renormalised without key 0. If `head` is null, the weights of all
+ * heads are combined before.
  */
 function exactRow(example: Case, combine: Combine, head: number | null, row: number): number[] {
   if (head !== null) return example.renormalized[head]?.[row] as number[];

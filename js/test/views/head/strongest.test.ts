@@ -43,7 +43,7 @@ function meant(more: Partial<TokenFilter> = {}, keys = 6): TokenFilter {
   };
 }
 
-/** Return the reply of a kernel. Its data are all keys, then all weights, then all sums. */
+/** Return a kernel's reply, whose data are all keys, then all weights, then all sums. */
 function replyOf(part: StrongestRequest): Reply {
   const [top, bottom] = part.rows;
   const matrices = part.heads.map(() => strongestOf(rowAt, part, 6, meant()));
@@ -94,7 +94,7 @@ describe("the strongest keys", () => {
       // To compute the mean of a row, a request needs all heads.
       if (combine === "mean") expect(part.heads).toEqual(heads);
       expect(part.heads.length * numRows * numKeys).toBeLessThanOrEqual(1 << 23);
-      // The reply has a key and a weight of 4 bytes for each of k keys, and three sums per row.
+      // For each row, the reply has k keys, k weights and three sums. Each number has 4 bytes.
       const numMatrices = combine === "mean" ? 1 : part.heads.length;
       expect(numMatrices * numRows * (8 * k + 12)).toBeLessThanOrEqual(1_000_000);
       for (const head of part.heads)
@@ -107,7 +107,7 @@ describe("the strongest keys", () => {
     const transport = transportOf(async (_: string, part: object) =>
       replyOf(part as StrongestRequest),
     );
-    // With this number of keys, a request has at most two rows of one head, so several are sent.
+    // A request computes at most 1 << 23 weights, so it has at most two of the three rows.
     const numKeys = 1 << 22;
     const source = new Source(transport);
     const { signal } = new AbortController();
@@ -132,7 +132,8 @@ describe("the strongest keys", () => {
       [1, 1],
       [0, 1],
     ]);
-    // One half of the weight is left out, a quarter is on the other text, and a quarter remains.
+    // Renormalised weights are divided by the remaining weight, the first sum: 0.25 for the head
+    // `strongest`, and 0.5 for `weaker`.
     strongest.sums.set([0.25, 0.5, 0.25]);
     expect(strongestKeys(all, 0, true)?.map(({ series, value }) => [series, value])).toEqual([
       [1, 2],

@@ -49,8 +49,7 @@ describe("thumbnails", () => {
       weight: expect.closeTo(0.7),
     });
     expect(strongestCell(map([0, 0], 1, 2))).toBeNull();
-    // Cell a of r cells covers floor(a n / r) to floor((a + 1) n / r), exclusive, of n keys. The
-    // kernel uses the same ranges.
+    // If r cells cover n keys, cell a covers floor(a n / r) to floor((a + 1) n / r), exclusive.
     expect(coveredRange(1, 3, [0, 8])).toEqual([2, 5]);
     expect(coveredRange(2, 3, [10, 18])).toEqual([15, 18]);
   });

@@ -44,7 +44,7 @@ const HEADER: RowHeader = {
   logit_error: 0,
 };
 
-/** Return the vectors of the query (1, 2, -1, 0) and of three keys. The third key, 2, is masked. */
+/** Return the vectors of a query and of the keys 0, 1 and 2. Key 2 is masked. */
 function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): Vectors {
   return {
     header: { ...HEADER, ...header },
@@ -86,7 +86,7 @@ function captionInputOf(
   };
 }
 
-/** Return the picture of vectors in a narrow view. */
+/** Return the table of a query and its keys as drawn in a view of 372 pixels. */
 function pictureOf(of: Vectors): DrawnTable {
   const table = tableOf(of, null);
   const texts = table.rows.map((row) => `t${row.key}`);
@@ -116,7 +116,7 @@ describe("rows", () => {
 
   it("show the largest shares, sorted or in the order of the dimensions", () => {
     const table = tableOf(vectors({}, { query: Float32Array.of(1, 2, -4, 3) }), 0);
-    // The absolute products of the four dimensions are 1, 1, 4 and 7.5.
+    // The absolute products with key 0, scaled by 0.5, are 1, 1, 4 and 7.5.
     expect(dimensionsOf(table, true, 4).shown).toEqual([3, 2, 0, 1]);
     expect(dimensionsOf(table, true, 2)).toEqual({ shown: [3, 2], others: [0, 1] });
     expect(dimensionsOf(table, false, 2)).toEqual({ shown: [2, 3], others: [0, 1] });
@@ -273,7 +273,7 @@ it("numbers and the token of a stacked line do not overlap", () => {
 });
 
 describe("the table of numbers", () => {
-  // The exact value is slightly less than half a step of binary16 above 1, so it is rounded to 1.
+  // The exact value exceeds 1 by less than half a step of binary16, so it is rounded to 1.
   const exact = 1 + 2 ** -11 - 2 ** -20;
   const ones = Float32Array.of(1, 1, 1, 1);
   const rowsOf = (header: Partial<RowHeader>): string[][] => {
@@ -293,8 +293,8 @@ describe("the table of numbers", () => {
     const moved = 0.5 * (exact ** 2 - 1);
     for (const error of errors(rows, "product", "0")) expect(error).toBeGreaterThanOrEqual(moved);
     expect(Math.max(...errors(rows, "product", "0"))).toBeLessThan(2.1 * moved);
-    // `logit_error` bounds logits after the cap, but not their sums before the cap, and not the
-    // logit of the masked key 2.
+    // `logit_error` bounds capped logits of allowed keys. It does not bound sums before the cap, or
+    // numbers of the masked key 2.
     for (const key of ["0", "2"])
       expect(errors(rows, "sum", key)[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);

@@ -1,7 +1,4 @@
-/**
- * Data of a small corpus, from a kernel and from a page. Both are compared with a fixture that
- * tests in Python also read.
- */
+/** Data of a small corpus from a kernel and from a page, compared with the numbers of a fixture. */
 // @vitest-environment node
 
 import { deflateSync } from "node:zlib";
@@ -35,7 +32,7 @@ function alike(a: unknown, b: unknown): boolean {
   return [...names].every((name) => alike(left[name], right[name]));
 }
 
-/** Kernel that sends the replies of the FIXTURE. */
+/** Transport of a kernel that sends the replies of `FIXTURE`. */
 const live = transportOf(async (name, args) => {
   if (name === "corpus") {
     return { header: { parts: 1 }, data: deflateSync(JSON.stringify(FIXTURE.corpus)) };
@@ -48,7 +45,7 @@ const live = transportOf(async (name, args) => {
 /** Largest rounding errors of codes with one and with two bytes, as shares of the coded range. */
 const [BYTE, WORD] = [0.5 / 255, 0.5 / 65_535];
 
-/** Return text, position and token of every query point, in the order of the points. */
+/** Yield text, position and token of every query point, in the order of the points. */
 function* tokens(): Generator<[number, number, string]> {
   for (const [text, { tokens }] of FIXTURE.texts.entries())
     for (const [position, token] of tokens.entries()) yield [text, position, token];
@@ -83,7 +80,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
     expect(plot.count).toBe(values.coordinates.length);
     values.coordinates.forEach(([x, y], point) => {
       const [left, up] = plot.coordinates.subarray(2 * point, 2 * point + 2);
-      // The tolerance is half a step of the codes plus the rounding of floats.
+      // The tolerance is the rounding error of the codes plus that of float32.
       expect(Math.abs((left as number) - x)).toBeLessThan(plot.size * WORD + 1e-5);
       expect(Math.abs((up as number) - y)).toBeLessThan(plot.size * WORD + 1e-5);
     });
@@ -121,7 +118,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
       expect([queries.length, keys.length]).toEqual([mean.rows + 1, mean.columns + 1]);
       for (let row = 0; row < mean.rows; row++) {
         for (let column = 0; column < mean.columns; column++) {
-          // Weights of all pairs of all texts that are in the bin and that the causal mask allows.
+          // Weights of the bin's pairs, in all texts, that the causal mask allows.
           const within = (edges: ArrayLike<number>, bin: number, position: number): boolean =>
             position >= (edges[bin] as number) && position < (edges[bin + 1] as number);
           const pairs = values.weights.flatMap((text) =>
@@ -135,7 +132,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
           const sum = pairs.reduce((total, weight) => total + weight, 0);
           const expected = pairs.length > 0 ? sum / pairs.length : -1;
           const weight = mean.weights[row * mean.columns + column] as number;
-          // A page stores codes of square roots, so the largest weights have the largest errors.
+          // A page stores ((code - 1) / 254)^2 of a maximum. One code is less than 2 / 254.
           expect(Math.abs(weight - expected)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
           if (mean.rows === values.aggregate.length) {
             expect(expected).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
@@ -149,9 +146,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
 describe("the strongest keys of a query", () => {
   const all = [...tokens()];
 
-  /**
-   * Return the weights of a query with the points of their keys. The largest weight comes first.
-   */
+  /** Return the point and the weight of each unmasked key of a query, the largest weight first. */
   function strongest(values: Values, point: number): [number, number][] {
     const [text, position] = all[point] as [number, number, string];
     const first = all.findIndex(([other]) => other === text);

@@ -31,7 +31,7 @@ function sourceOf(data = pageData()): Source {
   return new Source(new EmbeddingPageTransport(data));
 }
 
-/** Return the stack of a page, and its layer that contains `HEAD`. A test may change both. */
+/** Return the first stack of a page and its layer with `HEAD`. Changes of both change the page. */
 function partsOf(data: EmbeddingPageData) {
   const [stack] = data.embedding.stacks;
   const layer = stack?.layers.find((stored) => stored.layer === HEAD.layer);
@@ -60,9 +60,9 @@ describe("an exported page", () => {
     const data = pageData();
     const { stack, layer } = partsOf(data);
     stack.count = 25_000;
-    /** Code of the y coordinate of a point of `HEAD`. */
+    /** Return the two-byte code of the y coordinate of a point of `HEAD`. */
     const codeOf = (point: number): number => (point * 1237) % 65_536;
-    // The high bytes of x and y of both heads come first, then the low bytes.
+    // Eight arrays of bytes: the high bytes of x of both heads, those of y, and then the low bytes.
     const unused = new Array<number>(stack.count).fill(0);
     const high = Array.from(unused, (_, point) => codeOf(point) >> 8);
     layer.points = packed([unused, unused, unused, high, unused, unused, unused, unused].flat());
@@ -71,7 +71,7 @@ describe("an exported page", () => {
       layers: [5],
       placing: PLACING,
     });
-    // The overview has every third of 25,000 points.
+    // The overview has every third of 25,000 points, so its point 100 is point 300.
     expect([overview.stride, overview.points]).toEqual([3, 8334]);
     expect(overview.heads[1]?.coordinates[2 * 100 + 1]).toBe(codeOf(300) >> 8);
   });
@@ -113,7 +113,8 @@ describe("an exported page", () => {
     const data = pageData();
     partsOf(data).layer.aggregate.maximum = [1, 0.5];
     const aggregate = await aggregateOf(sourceOf(data), { ...HEAD, size: 64 });
-    // Compare every mean with the value of its code, 1 + round(254 sqrt(mean / 0.5)).
+    // Compare means with the values of their codes. A mean has the code
+    // 1 + round(254 sqrt(mean / 0.5)), since the maximum of the head is 0.5.
     for (let mean = 0; mean <= 0.5; mean += 0.0001) {
       const shown = 0.5 * (Math.round(254 * Math.sqrt(mean / 0.5)) / 254) ** 2;
       const error = meanError(aggregate, shown);

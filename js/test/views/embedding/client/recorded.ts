@@ -33,7 +33,7 @@ interface Fixture {
   values: Record<string, Values>;
 }
 
-/** Replies and page of Python. A script computes `values` with numpy, without attnviz. */
+/** Replies and page of Python, and `values` that a script computed without the package. */
 export const FIXTURE = JSON.parse(
   readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
 ) as Fixture;
@@ -48,7 +48,7 @@ export const PCA = {
   seed: 0,
 };
 
-/** Return the data of the page. A test may change the result. */
+/** Return a copy of the data of the page, with the fields in `changed` replaced. */
 export function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): EmbeddingPageData {
   const description = described(stackOf({ causal: true }));
   const rest = { blocks: [], maps: [], scores: [], state: {}, view: "embedding", description };

@@ -16,7 +16,7 @@ import { corpusWith } from "../kernel";
 
 vi.mock("../../../../src/draw/canvas", () => ({ measureText: (text: string) => text.length * 7 }));
 
-/** Mean weights with a causal mask. The three bins cover the positions 0, 1 to 2, and 3 to 6. */
+/** Mean weights for the positions 0, 1 to 2, and 3 to 6. Masked bins have the weight -1. */
 const MEAN: Aggregate = {
   layer: 1,
   head: 2,
@@ -55,7 +55,7 @@ describe("the mean weights by position", () => {
 
   it("have a darker colour for larger weights", () => {
     const { lightness } = imageOf(picture());
-    // The cells with the weights 1, 0.75, 0.5 and 0.25.
+    // Cells 0, 4, 8 and 3 have the weights 1, 0.75, 0.5 and 0.25.
     const sorted = [0, 4, 8, 3].map((cell) => lightness[cell] as number);
     expect(sorted).toEqual([...new Set(sorted)].sort((a, b) => a - b));
   });
@@ -93,7 +93,7 @@ describe("texts of different length", () => {
   it("are counted in the bins that they reach", () => {
     expect(textsAt(lengths, MEAN, { row: 0, column: 0 })).toBe(3);
     // Only the first text has queries at the positions 3 to 6. The first and the last text have
-    // keys there.
+    // keys at these positions.
     expect(textsAt(lengths, MEAN, { row: 2, column: 0 })).toBe(1);
     expect(textsAt(lengths, MEAN, { row: 1, column: 2 })).toBe(2);
   });

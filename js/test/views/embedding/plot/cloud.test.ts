@@ -49,7 +49,7 @@ it("the drawing order has every drawn point once, and mixes queries and keys", (
   expect([...order].sort((a, b) => a - b)).toEqual(Array.from({ length: 5000 }, (_, i) => 2 * i));
   for (let part = 0; part < 4; part++) {
     const keys = order.subarray(part * 1250, (part + 1) * 1250).filter((point) => point >= 5000);
-    // The number of keys in a random quarter is 625 with a standard deviation of 15
+    // The number of keys in a random quarter is 625 with a standard deviation of 15.3
     // (hypergeometric). The limit is six standard deviations.
     expect(Math.abs(keys.length - 625)).toBeLessThan(92);
   }
@@ -58,7 +58,7 @@ it("the drawing order has every drawn point once, and mixes queries and keys", (
 describe("points on the screen", () => {
   it("fill the picture with the same scale on both axes, larger values upwards", () => {
     const positions = positionsAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
-    // The extent is 4 by 2. The width without margins, 600 - 44 pixels, limits the scale.
+    // The width without margins, 600 - 2 * 22 pixels, limits the scale of the 4 x 2 rectangle.
     expect(positions).toEqual([
       [22, 339],
       [578, 339],
@@ -110,7 +110,7 @@ describe("three dimensions", () => {
   });
 
   it("rotate the front in the direction of the drag", () => {
-    // The first point is nearest to the viewer, and the second one is most distant.
+    // The first point is nearest to the viewer, and the second point is most distant.
     const cloud = cloudOf([0, 0, 1, 0, 0, -1], 3);
     const camera = { ...wholeCamera(3), turn: UPRIGHT };
     const { near } = project(cloud, camera, ROOM);
@@ -123,7 +123,7 @@ describe("three dimensions", () => {
   });
 });
 
-/** Return the nearest point within `reach` of a position. It compares all points. */
+/** Compare all points, and return the nearest within `reach` of a position, or -1. */
 function nearestOfAll({ x, y }: Projected, atX: number, atY: number, reach: number): number {
   let best = -1;
   let least = reach;
@@ -149,7 +149,7 @@ describe("the point under the pointer", () => {
     const grid = hitGrid(projected, ROOM);
     const next = random(5);
     for (let i = 0; i < 300; i++) {
-      // Use positions inside the picture. Points outside are never found.
+      // The margin of 10 pixels exceeds the reach of 9, because points outside are never found.
       const [x, y] = [10 + next() * (ROOM.width - 20), 10 + next() * (ROOM.height - 20)];
       expect(nearestIndex(grid, projected, x, y, 9)).toBe(nearestOfAll(projected, x, y, 9));
     }
@@ -187,7 +187,7 @@ describe("the point under the pointer", () => {
 });
 
 it("the lasso contains the points inside, even if it is concave", () => {
-  // The corners and the centre of a rectangle. They are drawn in another order than their numbers.
+  // The corners and the centre of a rectangle. The drawing order is not that of their numbers.
   const coordinates = Float32Array.of(0, 0, 4, 0, 0, 2, 4, 2, 2, 1);
   const cloud = createCloud(coordinates, 2, Uint32Array.of(4, 3, 2, 1, 0));
   const inside = (...lasso: number[]): number[] =>

@@ -16,7 +16,7 @@ const corpus = corpusWith();
 const palette = PALETTES.light;
 const ROOM = { width: 600, height: 400 };
 
-/** Return a plot with the queries in an upper row and the keys in a lower row. */
+/** Return a plot with six queries in an upper row and six keys below, filtered by `shows`. */
 function shownOf(shows: (point: number) => boolean = () => true): Shown {
   const coordinates = Float32Array.from({ length: 2 * COUNT }, (_, i) => {
     const point = i >> 1;
@@ -68,7 +68,7 @@ describe("a chosen query", () => {
   };
 
   it("has lines to its visible keys, but no line of another point", () => {
-    // The weight of the third key is too small for a visible line.
+    // The weight of the third key, 0.0001, is too small for a visible line.
     expect(lines(standingMarks(shown, chosen))).toHaveLength(2);
     const queries = shownOf((point) => point < 6);
     expect(lines(standingMarks(queries, chosen))).toEqual([]);

@@ -63,7 +63,7 @@ it("tokens are shaded by weight, and stay readable", () => {
 });
 
 it("the line above and the line below are entered at the nearest token", () => {
-  // Boxes of tokens. The first line has three tokens, the second line two and the third line one.
+  // Boxes of tokens in three lines, which have three tokens, two tokens and one token.
   const boxes = [
     { left: 0, right: 30, top: 0 },
     { left: 34, right: 60, top: 0 },

@@ -25,7 +25,7 @@ const IMAGES: CorpusPoints = {
   })),
 };
 
-/** Page with both images. */
+/** Fake of a page with both images. */
 class Page extends Kernel {
   override live = false;
   override points = IMAGES;
@@ -52,7 +52,7 @@ it("a missing image is reported, and not replaced by another", async () => {
 
 it("the weights of a page are shown on their patches", () => {
   const corpus = corpusWith(IMAGES);
-  // The lines go to points 6 and 8: the special token and the second patch.
+  // The lines end at points 6 and 8, the keys of the special token and of the second patch.
   const lines = {
     ...{ point: 1, layer: 0, head: 3, covered: 1, numTotal: 3 },
     ...{ points: Int32Array.of(8, 6), weights: Float32Array.of(0.75, 0.25) },

@@ -19,8 +19,8 @@ function described(words: string[]): Description {
 }
 
 /**
- * Kernel that also answers requests for the record of a text. It puts "text " before their names.
- * Every query attends only to itself.
+ * Kernel that also answers requests for the record of a text, in which every query attends only to
+ * itself. Such requests are recorded with "text " before the name.
  */
 class TextKernel extends Kernel {
   override request(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
@@ -41,7 +41,7 @@ class TextKernel extends Kernel {
     return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
   }
 
-  /** Return the index of the text of each request that has this name and is about a text. */
+  /** Return the index of the text in each request for a text that has this name. */
   ofTexts(name: string): number[] {
     return this.of(`text ${name}`).map((args) => args.text as number);
   }
@@ -74,7 +74,7 @@ describe("the text of the chosen point", () => {
     await pass(40);
     expect(textsOf(box, ".av-running [data-at]")).toEqual(["the", " cat", ",", "the"]);
     expect(token(box, 3).getAttribute("aria-pressed")).toBe("true");
-    // The lines go to points 6 and 7, which are keys 0 and 1, with the weights 0.75 and 0.25.
+    // The lines end at points 6 and 7, keys 0 and 1, and have the weights 0.75 and 0.25.
     const shade = (at: number): number => {
       // The opacity is the last number of the background, in "rgb(... / 0.3)" or "rgba(..., 0.3)".
       const style = token(box, at).getAttribute("style") ?? "";
