@@ -41,7 +41,6 @@ def test_extract_takes_its_options() -> None:
 @pytest.mark.parametrize("function", SHOW)
 def test_views_take_the_same_options(function: Callable[..., Any]) -> None:
     options, view_options = options_of(av.extract), options_of(function)
-    # Views do not take these two options.
     for name in set(ExtractOptions.__annotations__) - {"decoder_input_ids", "progress"}:
         assert view_options[name].default == options[name].default, name
     view = getattr(av, str(inspect.signature(function).return_annotation))

@@ -76,7 +76,6 @@ def test_reported_errors_are_true(
         decoded = shown(block)
         difference = float(np.abs(decoded - numbers).max())
         assert difference <= block["error"] * (1 + 1e-4) + 1e-7
-        # No sign is wrong.
         assert (decoded * numbers >= 0).all()
         error = max(error, difference)
         sizes = np.abs(numbers)

@@ -59,7 +59,7 @@ def test_the_size_that_the_error_suggests_is_enough() -> None:
     assert size > 0.18
     assert "include_layers" in message
     page_bytes = len(view.to_html(max_mb=size).encode())
-    # The size is rounded up to four digits.
+    # The suggested size is rounded up, by less than 100 bytes.
     assert size * 1e6 - 100 < page_bytes <= size * 1e6
     refused(view, max_mb=(page_bytes - 1) / 1e6)
 

@@ -11,7 +11,7 @@ import pytest
 from attnviz.pages.packing import packed
 
 RANDOM = np.random.default_rng(0)
-# `WEIGHTS` is runs of zeros and noise. `CODE` is repetitions of 700 bytes.
+# `WEIGHTS` has runs of zeros and noise. `CODE` repeats 700 random bytes.
 WEIGHTS = np.tril(RANDOM.integers(0, 60, (400, 400), np.uint8)).tobytes()
 CODE = RANDOM.integers(0, 256, 700, np.uint8).tobytes() * 300
 

@@ -1,4 +1,4 @@
-"""Exported pages of comparisons: quantized weights and differences, and the size of a page."""
+"""Exported pages of comparisons: quantized weights and differences, and small maps of heads."""
 
 from __future__ import annotations
 

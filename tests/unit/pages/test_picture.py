@@ -149,7 +149,7 @@ def test_every_kind_of_page_says_what_it_contains_without_scripts() -> None:
         [alt] = re.findall(r'<img alt="([^"]+)"', still)
         assert alt.startswith(contents.get(name, "Weights of"))
         assert "from top to bottom and heads 0 to 2 from left to right" in alt
-        # Two rows of three maps, with a line around each.
+        # Two rows of three maps have 3 horizontal and 4 vertical lines around and between the maps.
         pixels = pixels_of(still)
         is_line = (pixels == pixels[0, 0]).all(axis=2)
         assert (is_line.all(axis=1).sum(), is_line.all(axis=0).sum()) == (3, 4)

@@ -46,7 +46,7 @@ def test_the_fixture_of_typescript_is_what_pages_contain() -> None:
 
 @pytest.mark.parametrize("sink", [9.0, 12.0])
 def test_the_weight_beside_a_sink_is_summed_and_not_subtracted(sink: float) -> None:
-    # With a sink of logit 12, 1 minus the weight of the sink has three digits in float32.
+    # With a sink of logit 12, 1 minus the weight of the sink has at most three digits in float32.
     stack = record_of(9, [sink], seed=1).stack()
     strongest = run_steps(
         find_strongest_keys(stack, layer=0, heads=[0], rows=slice(0, 9), k=8, leave_out=["first"])

@@ -70,7 +70,7 @@ def attention(draw: st.DrawFn) -> NDArray[np.float32]:
 
 
 def rows_of(numbers: NDArray[np.float32], threshold: float) -> StrongestRows:
-    """Return the strongest keys of all heads, as signed numbers if one is below 0."""
+    """Return the strongest keys of all heads, with signs if a number is below 0."""
     signed = bool((numbers < 0).any())
     return concatenate_rows([strongest_rows(head, threshold, signed=signed) for head in numbers])
 
@@ -91,7 +91,7 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
     lines = numbers.reshape(-1, numbers.shape[2])
     is_embedded = np.zeros(lines.shape, np.bool_)
     for row, keys in enumerate(np.split(stored.keys, np.cumsum(stored.counts)[:-1])):
-        # Keys of at least the threshold, and the `MIN_KEYS` strongest, first keys if equal.
+        # Stored are keys of at least the threshold, and the `MIN_KEYS` strongest (first if equal).
         sizes = np.abs(lines[row])
         order = sorted(range(len(sizes)), key=lambda key: (-sizes[key], key))
         expected = {key for key in order if sizes[key] >= np.float32(threshold * maximum)}

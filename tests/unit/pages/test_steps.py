@@ -102,7 +102,7 @@ def test_no_step_computes_much(
     # Round queries and keys on pages, so that rounding errors are measured.
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
     view = make(record())
-    # This also compresses the code of the view, which is cached for later pages.
+    # The first call also compresses the code of the view, which is cached for later pages.
     min_mb = len(html.document(view.record.model, view.name, view.state, {})) / 1e6
     total = num_logits = num_bytes = 0
     compressed.clear()

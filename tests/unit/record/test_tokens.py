@@ -62,7 +62,7 @@ def test_characters_with_a_glyph_stay_as_they_are(character: str) -> None:
 @settings(max_examples=300)
 @given(st.text(st.characters()))
 def test_visible_text_is_unchanged(text: str) -> None:
-    # `load` calls `make_visible` for the texts of a saved record, which were visible before.
+    # `load` calls `make_visible` for the texts of a saved record, which are visible already.
     assert make_visible(make_visible(text)) == make_visible(text)
 
 

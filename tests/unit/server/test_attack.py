@@ -160,7 +160,7 @@ def test_the_cost_of_a_reply_is_bounded(
     if isinstance(server, RecordServer):
         assert len(server.pending_replies) <= pending_replies.MAX_PENDING
         assert server.row_normalizers.num_bytes <= row_normalizers.CACHE_BYTES
-    # At least one request gets a reply. The records have no image and no model for the others.
+    # At least one request gets a reply, except requests that need an image or a model.
     assert name in ("changed", "edge", "image", "intervene") or "reply" in kinds
 
 

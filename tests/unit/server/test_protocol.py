@@ -154,7 +154,7 @@ def no_page(_: Mapping[str, Any]) -> tuple[str, str]:
 def test_replies_are_of_the_declared_types(
     server: Any, requests: Requests[Any], arguments_by_name: dict[str, dict[str, Any]]
 ) -> None:
-    # Three requests need a model, so tests/models/test_what_if.py tests their replies.
+    # tests/models/test_what_if.py tests the replies that need a model.
     assert set(requests.classes) - set(arguments_by_name) <= {"intervene", "changed", "edge"}
     for name, arguments in arguments_by_name.items():
         assert_declared(requests.headers[name], server.reply(name, arguments).header)

@@ -16,7 +16,7 @@ from attnviz.utils.progress import run_steps
 from rounding import relative_error
 from unit.records import vectors, words
 
-# Rows with this many keys have cached normalizers. For shorter rows they are recomputed.
+# Normalizers of rows with this many keys are cached and not recomputed.
 KEYS = 4_200
 
 

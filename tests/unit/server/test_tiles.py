@@ -70,7 +70,7 @@ def all_tiles(
 
 @contextmanager
 def small_sizes(*, sample: bool = False) -> Iterator[pytest.MonkeyPatch]:
-    """Lower all limits, so that small matrices are computed like large ones."""
+    """Lower limits, so that small matrices are computed like large ones (sampled if `sample`)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attnviz.server.tiles, "TILE", TILE)
         patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)
@@ -130,7 +130,7 @@ def test_cells_pool_sampled_queries_over_all_keys(
     assume(interval is not None)
     assert interval is not None
     size, span = 2**level, TILE << level
-    # At least two queries of a tile are sampled for any number of heads.
+    # `small_sizes` requires at least two sampled queries per tile for any number of heads.
     assert interval <= span // 2
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     sampled: list[int] = []
@@ -189,7 +189,7 @@ def test_attributions_in_steps_equal_the_formulas(kind: str) -> None:
 
 @pytest.mark.parametrize(("number", "sign"), [(-0.3, 1), (-0.30000001, 1), (-0.301, -1)])
 def test_equal_positive_and_negative_sums_count_as_positive(number: float, sign: int) -> None:
-    # In a difference of causal attentions the first 2 x 2 cell is 0, 0, d and -d.
+    # In a difference of causal attentions the first 2 x 2 cell is 0, 0, d and -d with rounding.
     stack = stack_of(StoredWeights(torch.tensor([[[0.0, 0.0], [0.3, number]]])), signed=True)
     assert np.sign(tile(stack, level=1, pooled="mean")) == sign
 

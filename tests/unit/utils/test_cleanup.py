@@ -111,7 +111,7 @@ def test_a_forked_process_finds_no_lock_held() -> None:
     def hold() -> None:
         with lock:
             locked.set()
-            # `os.fork` waits until this thread releases the lock, so the test cannot end the wait.
+            # `os.fork` below waits until this thread releases the lock.
             time.sleep(0.2)
 
     thread = threading.Thread(target=hold)

@@ -86,7 +86,7 @@ def test_the_browser_receives_one_message(monkeypatch: pytest.MonkeyPatch) -> No
     view.record = record_of(2, 4, 5)
     [state] = [message["state"] for message in sent if message.get("method") == "update"]
     assert (state["_record_number"], state["layer"], state["token"]) == (1, 1, None)
-    # The browser cannot set the number.
+    # The browser cannot set the number of the record.
     view.set_state({"_record_number": 7})
     assert view._record_number == 1
 

@@ -80,7 +80,7 @@ def test_effects_of_tokens_have_their_measure_and_noise() -> None:
     assert view.token_scores == {"effect": {"self": [-2.0, 1.0, None]}}
     note = f"effect of removing a token (delete) on: {MEASURE}; noise 0"
     assert view.token_score_notes == {"effect": note}
-    # The browser returns numbers by stack.
+    # The browser returns scores of tokens by stack.
     view.token_scores = {"mine": {"self": [None, np.inf, 2]}}
     assert view.token_scores == {"mine": {"self": [None, None, 2.0]}}
     assert view.token_score_notes == {}
@@ -102,7 +102,7 @@ def test_statistics_name_the_heads_of_a_view(kind: Any) -> None:
     view = kind(looking_back(0), roles=statistics_of_looking_back(), order="role")
     roles = view.roles["self"]
     assert roles["names"] == [[None, "first token", None], ["previous token", None, None]]
-    # The score is 1 in all texts.
+    # The head has the score 1 in all texts.
     assert roles["labels"][1][0] == "previous token 1.00 ± 0.00"
     ranks = roles["ranks"]
     assert ranks[1][0] > ranks[0][1] > 0

@@ -25,7 +25,7 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
 HEADS, LENGTH, WIDTH = 4, 9, 6
-# In a text of 256 tokens the check samples 32 rows of each of 8 heads: each row in one head.
+# The check samples 32 of 256 rows in each of 8 heads, and each row in at least one head.
 LONG, MANY_HEADS = 256, 8
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -115,7 +115,7 @@ def test_the_size_of_parts_does_not_change_what_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     correct = call(examples=3, key_heads=2)
-    # Limits of the weights of 4 rows, 1 head, 3 heads, 1 example (4 heads) and 2 examples.
+    # Limits for the weights of 4 rows, 1 head, 3 heads, 1 example (4 heads) and 2 examples.
     for entries in (4 * LENGTH, LENGTH**2, 3 * LENGTH**2, 4 * LENGTH**2, 8 * LENGTH**2):
         monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
         assert not is_refused(correct)
@@ -150,7 +150,7 @@ def test_a_wrong_row_of_one_head_is_found_with_the_documented_probability() -> N
     wrong = [with_output(correct, (0, row, row % MANY_HEADS), 0.1) for row in range(LONG)]
     before = torch.get_rng_state()
     refused = [is_refused(wrong_call) for wrong_call in wrong]
-    # 32 of 256 rows of each head are compared, so 32 of 256 changes are found, plus or minus four
+    # 32 of 256 rows of each head are compared, so about 32 of 256 changes are found, within four
     # standard deviations.
     assert 11 <= sum(refused) <= 53
     # A second check samples the same rows, and torch's global generator is not used.

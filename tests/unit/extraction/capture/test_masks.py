@@ -41,7 +41,7 @@ def transformers_own(function: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
 def test_the_causal_flag_distinguishes_layers_with_the_same_mask(order: tuple[bool, bool]) -> None:
-    # The reader caches masks by the arguments of a call. These differ only in `is_causal`.
+    # The reader caches masks by the arguments of calls, which differ only in `is_causal` here.
     reader, positions = MaskReader(), [Positions(None, None)]
     expected = {True: transformers_own(causal_mask_function), False: flags_of(None)}
     for causal in (*order, *order):

@@ -103,7 +103,7 @@ def test_memory_that_torch_holds_unused_on_a_cuda_device_is_free(
 def layers(
     device: torch.device, numbers: range = range(32), tokens: int = 131_072
 ) -> list[LayerSize]:
-    """Return sizes like those of Llama 3 8B: 32 heads that share 8 key heads of 128 dimensions."""
+    """Return layer sizes as in Llama 3 8B: 32 heads that share 8 key heads of 128 dimensions."""
     return [
         LayerSize(number, 32, 8, 128, ((tokens, tokens),), torch.float32, device)
         for number in numbers

@@ -325,7 +325,7 @@ def test_a_file_without_a_checksum_is_refused(
     path = captured_record().save(tmp_path / "x.safetensors")
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    # Write the same arrays with unchanged metadata, and then with metadata without `checksum`.
+    # Save the same arrays with unchanged metadata, and then with metadata without `checksum`.
     arrays = safetensors.torch.load_file(path)
     safetensors.torch.save_file(arrays, path, metadata)
     load(path)
@@ -336,7 +336,7 @@ def test_a_file_without_a_checksum_is_refused(
 
 
 def large(tokens: int = 65_536) -> AttentionRecord:
-    """Return a record with a file of 201 MB. Queries and keys are views of one tensor."""
+    """Return a record that takes 201 MB in a file. Queries and keys are views of one tensor."""
     all_vectors = vectors(tokens, 6, 64)
     by_head = all_vectors.transpose(0, 1)
     layers = {number: QueryKeyAttention(by_head[:4], by_head[4:], 0.1) for number in (0, 1)}
@@ -365,7 +365,7 @@ def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
     record = load(path)
     assert in_memory(path) < 1e6
     record.stack().weights(layer=1, head=3, rows=slice(9, 10))
-    # Of 201 MB, the system reads the keys of one head (17 MB), a query, and bytes ahead of these.
+    # The system reads the keys of one head (17 MB), a query and some bytes ahead, not 201 MB.
     assert 65_536 * 64 * 4 <= in_memory(path) < 40e6
 
 
@@ -375,7 +375,7 @@ def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
     count = LiveTensors()
     with count:
         record.save(tmp_path / "x.safetensors")
-    # The vectors of heads are interleaved in `large`, so heads are copied one at a time.
+    # The vectors of heads are interleaved in `large`. At most two heads are copied at a time.
     assert count.peak <= 2 * 65_536 * 64 * 4
     reloaded, count = load(tmp_path / "x.safetensors"), LiveTensors()
     tracemalloc.start()
