@@ -20,7 +20,7 @@ def record() -> av.AttentionRecord:
 
 
 def are_before_the_code(page: str, entries: list[dict[str, Any]]) -> list[bool]:
-    """Return for each layer or map whether its text comes before the code that opens the page."""
+    """Return for each entry, a layer or map, whether its data comes before the code of the page."""
     code = page.index('"use strict";\n  const page = globalThis.attnvizPage')
     return [page.index(f'<template id="{entry["data"][1:]}">') < code for entry in entries]
 

@@ -32,7 +32,7 @@ from unit.random_corpora import corpus
 from unit.records import vectors, words
 
 LARGEST_REPLY = 1_100_000
-# Maximum number of weights that a reply computes. A step is completed after the time limit.
+# Maximum number of weights that a reply computes. Steps of about `STEP` weights are completed.
 MAX_WEIGHTS = 4 * STEP
 # Maximum number of bytes that numpy and Python allocate, without the tensors of torch.
 MAX_BYTES = 100_000_000
