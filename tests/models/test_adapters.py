@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,29 +24,23 @@ pytestmark = [
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
 COUNT, VIRTUAL = IDS.shape[1], 3
 NAMES = ("[virtual0]", "[virtual1]", "[virtual2]")
-KINDS: dict[str, Callable[..., Any]] = {
-    "prompt tuning": lambda task: peft.PromptTuningConfig(
-        num_virtual_tokens=VIRTUAL, task_type=task
-    ),
-    "p-tuning": lambda task: peft.PromptEncoderConfig(
-        num_virtual_tokens=VIRTUAL, encoder_hidden_size=16, task_type=task
-    ),
-    "prefix tuning": lambda task: peft.PrefixTuningConfig(
-        num_virtual_tokens=VIRTUAL, task_type=task
-    ),
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "prompt tuning": (peft.PromptTuningConfig, {}),
+    "p-tuning": (peft.PromptEncoderConfig, {"encoder_hidden_size": 16}),
+    "prefix tuning": (peft.PrefixTuningConfig, {}),
 }
-
-
-def _classifier() -> Any:
-    size = {**SIZE, "num_hidden_layers": 3, "vocab_size": 400, "max_position_embeddings": 64}
-    return built("BertForSequenceClassification", size, factor=12.0)
 
 
 def tuned(base: str, kind: str) -> Any:
     """Return the tiny model `base` with a PEFT adapter of `kind` and random virtual tokens."""
-    task = "SEQ_CLS" if base == "bert" else "CAUSAL_LM"
-    inside = _classifier() if base == "bert" else make_model(base)
-    model = peft.get_peft_model(inside, KINDS[kind](task)).eval()
+    config, options = KINDS[kind]
+    if base == "bert":
+        size = {**SIZE, "num_hidden_layers": 3}
+        task, inside = "SEQ_CLS", built("BertForSequenceClassification", size, factor=12.0)
+    else:
+        task, inside = "CAUSAL_LM", make_model(base)
+    settings = config(num_virtual_tokens=VIRTUAL, task_type=task, **options)
+    model = peft.get_peft_model(inside, settings).eval()
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.prompt_encoder.parameters():
@@ -129,18 +122,13 @@ def test_an_adapter_that_is_switched_off_changes_nothing() -> None:
         assert np.array_equal(weights, expected.stacks["self"].weights(layer=number))
 
 
-OTHERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "ADAPTION_PROMPT": (peft.AdaptionPromptConfig, {"adapter_len": 3, "adapter_layers": 2}),
-    "aLoRA": (
-        peft.LoraConfig,
-        {"r": 2, "target_modules": ["q_proj"], "alora_invocation_tokens": [17, 42]},
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", OTHERS)
-def test_other_adapters_are_refused_by_name(kind: str) -> None:
-    config, options = OTHERS[kind]
-    model = peft.get_peft_model(make_model("llama"), config(task_type="CAUSAL_LM", **options))
-    with pytest.raises(NotImplementedError, match=rf"its adapter \({kind}\)"):
-        extract(model.eval(), IDS)
+def test_other_adapters_are_refused_by_name() -> None:
+    task: dict[str, Any] = {"task_type": "CAUSAL_LM"}
+    lora = {"r": 2, "target_modules": ["q_proj"], "alora_invocation_tokens": [17, 42]}
+    for name, config in (
+        ("ADAPTION_PROMPT", peft.AdaptionPromptConfig(adapter_len=3, adapter_layers=2, **task)),
+        ("aLoRA", peft.LoraConfig(**lora, **task)),
+    ):
+        model = peft.get_peft_model(make_model("llama"), config).eval()
+        with pytest.raises(NotImplementedError, match=rf"its adapter \({name}\)"):
+            extract(model, IDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,12 @@ from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.tiles import encode_tile
 from attnviz.utils.progress import run_steps
 from models.device_copies import Copies
-from models.make_models import make_model
+from models.make_models import make_model, reference
 from unit.long_records import long_record
 
 pytestmark = pytest.mark.gpu
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
-
-
-def eager_weights(model: Any) -> list[np.ndarray[Any, Any]]:
-    """Return the model's own weights on the CPU, in float32."""
-    own = copy.deepcopy(model).float().cpu()
-    own.set_attn_implementation("eager")
-    with torch.no_grad():
-        layers = own(input_ids=IDS, output_attentions=True).attentions
-    return [layer[0].numpy() for layer in layers]
 
 
 def largest_difference(record: AttentionRecord, own: Sequence[np.ndarray[Any, Any]]) -> float:
@@ -50,7 +40,7 @@ def record_bytes(record: AttentionRecord) -> int:
 @pytest.mark.parametrize("device", ["cpu", None])
 def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | None) -> None:
     model = make_model(kind)
-    own = eager_weights(model)
+    own = [layer[0] for layer in reference(model, {"input_ids": IDS})["self"]]
     model.cuda()
     with torch.no_grad():
         before = model(input_ids=IDS.cuda())[0]

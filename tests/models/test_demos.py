@@ -39,11 +39,6 @@ STACKS = {
 SEED = 4711
 
 
-@pytest.fixture(scope="module")
-def generator() -> np.random.Generator:
-    return np.random.default_rng(SEED)
-
-
 @pytest.fixture(autouse=True)
 def _without_gradients() -> Iterator[None]:
     with torch.no_grad():
@@ -61,9 +56,6 @@ def stacked(layers: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
     """Stack the weights of all layers to (layers, examples, heads, queries, keys)."""
     weights: NDArray[np.float32] = torch.stack(layers).numpy()
     return weights
-
-
-# --- the decoder
 
 
 @pytest.mark.parametrize("length", [20, 60])
@@ -105,7 +97,8 @@ def completions(
     return right, np.stack(on_source, axis=1), np.stack(on_distractor, axis=1)
 
 
-def test_the_decoder_finds_the_antecedent_and_attends_to_it(generator: np.random.Generator) -> None:
+def test_the_decoder_finds_the_antecedent_and_attends_to_it() -> None:
+    generator = np.random.default_rng(SEED)
     sentences = [antecedent_sentence(generator, held_out=True) for _ in range(150)]
     right, on_source, on_distractor = completions(sentences)
     assert np.mean(right) > 0.97
@@ -115,9 +108,6 @@ def test_the_decoder_finds_the_antecedent_and_attends_to_it(generator: np.random
     # The demo decoder also completes sentences about the recipient of an object.
     recipients = [recipient_sentence(generator, held_out=True) for _ in range(100)]
     assert np.mean(completions(recipients)[0]) > 0.97
-
-
-# --- the encoder-decoder
 
 
 def test_the_encoder_decoder_writes_dates_and_aligns_month_and_day() -> None:
@@ -143,9 +133,6 @@ def test_the_encoder_decoder_writes_dates_and_aligns_month_and_day() -> None:
             assert off.flat[on.argmax()] < 0.25
 
 
-# --- the vision model
-
-
 def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it() -> None:
     model, processor = loaded("vision")
     images, kinds, masks = draw_shapes(np.random.default_rng(SEED), 500)
@@ -157,9 +144,6 @@ def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it() -> None:
     cls = stacked(outputs.attentions)[..., :1, :]
     assert patches_of(masks).mean() < 0.3
     assert patterns.mass_on(cls, on_shape).mean(axis=1).max() > 0.75
-
-
-# --- the vision-language model
 
 
 @pytest.mark.parametrize("shape", [0, 1])
@@ -187,9 +171,6 @@ def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_
     assert patches.mean() < 0.2
     assert chosen.max() > 0.5
     assert other.flat[chosen.argmax()] < 0.1
-
-
-# --- the examples
 
 
 @pytest.mark.parametrize("name", demos.NAMES)
@@ -225,9 +206,6 @@ def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: 
         stack = record.stacks[stack_name]
         for layer, own in zip(stack.layers, outputs[attribute], strict=True):
             np.testing.assert_allclose(stack.weights(layer=layer), own[0].numpy(), atol=1e-4)
-
-
-# --- the files
 
 
 def test_the_files_are_small_and_readable_and_store_float16() -> None:

@@ -18,11 +18,9 @@ from models.interrupts import state_of
 from models.make_models import make_model
 from models.tiny import IDS, arguments_of
 
-KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
-
 
 @pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["bart", "bert", "gpt2", "llama", "t5", "vit"])
 def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool) -> None:
     model = make_model(kind).train(training)
     # One module is in evaluation mode, like a frozen part of a model in training.

@@ -11,34 +11,15 @@ import transformers
 
 from attnviz.extraction import extract
 from models.steps import assert_predictions, own_steps, stitched
-from models.tiny import sharpen
+from models.tiny import SIZE, sharpen
 
 IMAGE = 150
 IDS = torch.tensor([[1, 5, IMAGE, IMAGE, IMAGE, IMAGE, 7, 9]])
-TEXT: dict[str, Any] = {
-    "hidden_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 64,
-    "vocab_size": 200,
-    "max_position_embeddings": 256,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
-VISION: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 37,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "image_size": 28,
-    "patch_size": 14,
-}
+SPECIAL = {"vocab_size": 200, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def sharpened(model: Any) -> Any:
-    """Sharpen a model and make it generate text without repetition."""
+    """Sharpen a model, and let it generate no end token and rarely repeat a token."""
     sharpen(model, 8.0)
     model.generation_config.update(eos_token_id=None, repetition_penalty=5.0)
     return model.eval()
@@ -47,13 +28,15 @@ def sharpened(model: Any) -> Any:
 def gemma3() -> Any:
     torch.manual_seed(0)
     config = transformers.Gemma3Config(
-        text_config=TEXT
+        text_config=SIZE
+        | SPECIAL
         | {
+            "num_key_value_heads": 2,
             "head_dim": 12,
             "sliding_window": 6,
             "layer_types": ["sliding_attention", "full_attention"],
         },
-        vision_config=VISION,
+        vision_config=SIZE | {"image_size": 28, "patch_size": 14},
         mm_tokens_per_image=4,
         image_token_index=IMAGE,
         boi_token_index=151,
@@ -100,7 +83,7 @@ def test_a_text_after_an_image_has_the_models_own_weights() -> None:
 def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
     torch.manual_seed(0)
     config = transformers.WhisperConfig(
-        vocab_size=200,
+        **SPECIAL,
         num_mel_bins=16,
         encoder_layers=2,
         decoder_layers=2,
@@ -111,9 +94,6 @@ def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
         decoder_ffn_dim=64,
         max_source_positions=50,
         max_target_positions=64,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
         decoder_start_token_id=3,
         suppress_tokens=None,
         begin_suppress_tokens=None,

@@ -29,12 +29,10 @@ TRACED = ("bloom", "deberta-v2", "openai-gpt")
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
     "bloom": ("transformer.h.1.self_attention.dense", None),
     "deberta-v2": ("deberta.encoder.layer.1.attention.output.dense", None),
-    "openai-gpt": ("transformer.h.1.attn.c_proj", None),
-    "gpt2": ("transformer.h.1.attn.c_proj", None),
-    "llama": ("model.layers.1.self_attn.o_proj", None),
-    "mistral": ("model.layers.1.self_attn.o_proj", None),
-    "gemma2": ("model.layers.1.self_attn.o_proj", None),
-    "gpt_oss": ("model.layers.1.self_attn.o_proj", None),
+    **dict.fromkeys(["openai-gpt", "gpt2"], ("transformer.h.1.attn.c_proj", None)),
+    **dict.fromkeys(
+        ["llama", "mistral", "gemma2", "gpt_oss"], ("model.layers.1.self_attn.o_proj", None)
+    ),
     "bert": ("bert.encoder.layer.1.attention.output.dense", None),
     "bart": ("model.decoder.layers.1.encoder_attn.out_proj", "cross"),
     "t5": ("encoder.block.1.layer.0.SelfAttention.o", "encoder"),

@@ -80,10 +80,9 @@ def test_the_memory_of_a_changed_record_is_checked_before_the_model_runs(
     # One byte less than queries and keys of 3 layers for 60 tokens, with 48 float32 components.
     free(3 * 2 * 60 * 48 * 4 - 1)
     change = av.Knockout(5, 2)
-    with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of 3 layers"):
-        av.intervene(model, {"input_ids": IDS}, change)
-    with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of 3 layers"):
-        av.intervene(model, {"input_ids": IDS[:, :52]}, change, generate=9)
+    for length, generate in ((60, None), (52, 9)):
+        with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of 3 layers"):
+            av.intervene(model, {"input_ids": IDS[:, :length]}, change, generate=generate)
     assert not begun
     record = av.intervene(model, {"input_ids": IDS}, change, layers=[0, 1])
     assert record.stack().layers == (0, 1)
