@@ -1,4 +1,4 @@
-"""Effects on a number that a function reads from a model's output, compared with own forwards."""
+"""Effects on a number that a function computes from the output, compared with plain forwards."""
 
 from __future__ import annotations
 

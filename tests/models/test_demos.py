@@ -78,7 +78,7 @@ def test_the_decoder_repeats_random_words(length: int) -> None:
 def completions(
     sentences: list[Sentence],
 ) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
-    """Return whether the decoder completes each sentence rightly, and weights on two words.
+    """Return whether the decoder completes each sentence correctly, and weights on two words.
 
     The words are the earlier occurrence of the right answer and the wrong alternative. Weights are
     those of the last query, (layers, sentences, heads).

@@ -191,7 +191,7 @@ PRINTED = {
     "docs/from-inseq.md": ["street 1.0\nstreet 0.92"],
     "docs/heads.md": ["previous token 0.99 ± 0.00"],
 }
-# Checks of the names and printed texts that a page leaves.
+# Checks of the variables that the blocks of a page define, and of the texts that they print.
 RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "README.md": readme,
     "docs/does-it-matter.md": does_it_matter,
@@ -246,7 +246,7 @@ def test_every_command_exists(page: str) -> None:
 
 
 def public(dotted: str) -> Any:
-    """Return the object of a name such as `av.analysis.head_scores`, or None for other packages."""
+    """Return what a name such as `av.analysis.head_scores` means, or None for an unknown bare name."""
     value: Any = av
     names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
     if dotted == names[0] and names[0] not in av.__all__:

@@ -39,7 +39,7 @@ def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool
 def test_the_last_capture_restores_the_mode_of_a_module(
     parts: tuple[str, str], order: tuple[int, int]
 ) -> None:
-    """Two uses of the model or of its module `model` overlap, and end in `order`."""
+    """Two calls of `evaluate`, for the model or its module `model`, overlap and end in `order`."""
     model = make_model("llama").train()
     model.model.layers[1].eval()
     before = state_of([model])

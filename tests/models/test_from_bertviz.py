@@ -235,7 +235,7 @@ def parameters_of(html: str) -> dict[str, Any]:
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view has an entry "all", and more entries for single texts of a pair.
+        # The neuron view has the entry "all". For a pair of texts it also has entries such as "ab".
         parameters["attention"] = [{"name": "All", **parameters["attention"]["all"]}]
     return dict(parameters)
 

@@ -23,7 +23,7 @@ def llama() -> Any:
 
 def with_varied_text(kind: str) -> Any:
     """Return a tiny model that generates no end token and rarely repeats a token."""
-    # transformers makes a cache with as many layers as the encoder, so T5's gets the decoder's 3.
+    # transformers makes a cache with as many layers as the encoder. The decoder of T5 needs 3.
     model = make_model(kind, **({"num_layers": 3} if kind == "t5" else {}))
     model.generation_config.update(
         eos_token_id=None, forced_eos_token_id=None, repetition_penalty=9.0
@@ -200,7 +200,7 @@ def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
 def test_steps_that_differ_from_the_forward_give_a_note(
     llama: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The logits of a generation step are twice those of a forward over the whole text.
+    # Double the logits of forwards that return one row of logits, like generation steps.
     plain = llama.lm_head.forward
 
     def hotter(hidden: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from torch import nn
 
 from models.interrupts import Subject, faults_at, positions, spool_faults, state_of, subjects
 
-# Source files that change and restore state. The interrupted lines are theirs.
+# Source files that change and restore state. The tests interrupt lines in these files.
 CHANGING = (
     *("cleanup.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
     *("generate.py", "corpus/reading.py", "extraction/__init__.py"),
@@ -140,7 +140,7 @@ def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     def work() -> None:
         linear = (module for module in subject.models[0].modules() if isinstance(module, nn.Linear))
         for module in linear:
-            # Some of the state belongs to a thread, so this thread reads it.
+            # Part of the state is per thread, so the thread that extracts must read it.
             before = state_of(subject.models)
             handle = module.register_forward_hook(send)
             try:

@@ -25,7 +25,7 @@ OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
 #: Models whose attention function transformers cannot replace.
 TRACED = ("bloom", "deberta-v2", "openai-gpt")
-#: Path of the output projection of layer 1, and the name of the stack to change.
+#: Path of the output projection of layer 1, and the stack to change (None: the only one).
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
     "bloom": ("transformer.h.1.self_attention.dense", None),
     "deberta-v2": ("deberta.encoder.layer.1.attention.output.dense", None),

@@ -28,7 +28,7 @@ def attributed(model: Any, inputs: Any, method: Any = "gradient", **options: Any
 
 
 def predicted(model: Any, way: str) -> dict[str, Any]:
-    """Return options with the answer (most likely token, 8), or none if `way` has other answers."""
+    """Return the option answer=(most likely token, 8), or {} if `way` accepts only functions."""
     if way not in WITH_TOKENS:
         return {}
     with torch.no_grad():

@@ -32,7 +32,7 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Return a function that sets the number of free bytes that attnviz sees, or None."""
+    """Return a function that sets the free memory that attnviz sees, in bytes (None: unknown)."""
 
     def set_free(count: int | None) -> None:
         monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: count)
