@@ -246,7 +246,7 @@ def test_every_command_exists(page: str) -> None:
 
 
 def public(dotted: str) -> Any:
-    """Return what a name such as `av.analysis.head_scores` means, or None for an unknown bare name."""
+    """Return the object named like `av.analysis.head_scores`, or None for an unknown bare name."""
     value: Any = av
     names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
     if dotted == names[0] and names[0] not in av.__all__:

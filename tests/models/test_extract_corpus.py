@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -197,26 +197,18 @@ def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "error", "words"),
-    [
-        ([], ValueError, "texts is empty. Pass a list of texts"),
-        ("the cat", TypeError, r"texts is one text\. Pass a list, \[text\]"),
-        (iter(TEXTS), TypeError, r"has no random access\. Pass list\(texts\)"),
-        (["", None, "the " * 200], ValueError, "all 3 are empty or too long .*200 tokens are too"),
-        ([3], TypeError, r"texts\[0\]: inputs: int cannot be read"),
-        ([["the cat", "the dog"]], TypeError, "Pass each one as a separate text"),
-    ],
-)
-def test_values_that_are_no_texts_are_refused(
-    decoder: tuple[Any, Any], texts: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        read(decoder, texts)
-
-
-@pytest.mark.parametrize(
     ("options", "error", "words"),
     [
+        ({"texts": []}, ValueError, "texts is empty. Pass a list of texts"),
+        ({"texts": "the cat"}, TypeError, r"texts is one text\. Pass a list, \[text\]"),
+        ({"texts": iter(TEXTS)}, TypeError, r"has no random access\. Pass list\(texts\)"),
+        (
+            {"texts": ["", None, "the " * 200]},
+            ValueError,
+            "all 3 are empty .*200 tokens are too",
+        ),
+        ({"texts": [3]}, TypeError, r"texts\[0\]: inputs: int cannot be read"),
+        ({"texts": [["the cat", "the dog"]]}, TypeError, "Pass each one as a separate text"),
         ({"max_points": 0}, ValueError, "max_points=0 must be at least 2"),
         ({"columns": {"a": [1]}}, ValueError, r"columns\['a'\] has 1 values, but there are 40"),
         ({"columns": ["a"]}, ValueError, "'a' must be a column of the dataset, but texts"),
@@ -224,15 +216,11 @@ def test_values_that_are_no_texts_are_refused(
         ({"layer": 2}, TypeError, "extract_corpus has no argument layer"),
     ],
 )
-def test_bad_options_are_refused_before_anything_runs(
-    decoder: tuple[Any, Any],
-    forwards: list[int],
-    options: Mapping[str, Any],
-    error: type[Exception],
-    words: str,
+def test_bad_arguments_are_refused_before_the_model_runs(
+    decoder: Any, forwards: list[int], options: Any, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        read(decoder, TEXTS, **options)
+        read(decoder, **{"texts": TEXTS, **options})
     assert not forwards
 
 

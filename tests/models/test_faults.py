@@ -15,11 +15,10 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8]])
 @pytest.mark.parametrize("kind", ["bert", "bloom"])
 def test_nan_in_any_head_is_an_error(kind: str) -> None:
     model = make_model(kind)
+    attention = model.bert.encoder.layer[0].attention.self if kind == "bert" else None
+    layer = attention.query if attention else model.transformer.h[0].self_attention.query_key_value
     with torch.no_grad():
-        name = {"bert": "bert.encoder.layer.0.attention.self.query.weight"}.get(
-            kind, "transformer.h.0.self_attention.query_key_value.weight"
-        )
-        model.get_parameter(name)[0, 0] = float("nan")
+        layer.weight[0, 0] = float("nan")
     with pytest.raises(ValueError, match="NaN"):
         extract(model, IDS)
 

@@ -336,20 +336,15 @@ def test_modules_that_cannot_be_changed_are_named() -> None:
         av.intervene(swin, pixels, av.Ablate(0, 0, stack="vision stage 1"))
 
 
-def test_notes_name_the_changes() -> None:
-    changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.Ablate(layers=2)]
-    record = av.intervene(make_model("gpt2"), {"input_ids": IDS}, changes, answer=(7, 8))
+def test_a_changed_record_names_the_changes_and_is_saved_unchanged(tmp_path: Any) -> None:
+    changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.HideTokens(3), av.Ablate(layers=2)]
+    record = av.intervene(make_model("mistral"), {"input_ids": IDS}, changes, answer=(7, 8))
     notes = " ".join(record.notes)
     assert "Cut before the softmax: “#61” (8) does not read “#17” (1), “#42” (2)" in notes
     assert "The output is set to 0 in layer 2, all heads." in notes
     assert record.changes == tuple(changes)
     assert record.effect.divergence is not None
     assert record.effect.divergence > 0
-
-
-def test_a_changed_record_is_saved_unchanged(tmp_path: Any) -> None:
-    changes = [av.Knockout(8, [1, 2], layers=0, heads=1), av.HideTokens(3)]
-    record = av.intervene(make_model("mistral"), {"input_ids": IDS}, changes)
     record.save(tmp_path / "changed.safetensors")
     loaded = av.load(tmp_path / "changed.safetensors")
     for layer in (0, 1, 2):
