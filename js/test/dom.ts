@@ -3,14 +3,20 @@
 import { type ComponentChild, render } from "preact";
 import { afterEach, beforeEach, expect, onTestFinished, vi } from "vitest";
 
+/** Functions that remove the mounted components of the running test. */
+const unmounts = new Set<() => void>();
+
 /** Render `node` into `root`, which is in the page until the test ends. Return `root`. */
 export function mount(node: ComponentChild, root: HTMLElement = document.createElement("div")) {
   document.body.append(root);
   render(node, root);
-  onTestFinished(() => {
+  const unmount = (): void => {
+    unmounts.delete(unmount);
     render(null, root);
     root.remove();
-  });
+  };
+  unmounts.add(unmount);
+  onTestFinished(unmount);
   return root;
 }
 
@@ -20,6 +26,9 @@ export function useFakeClock(): void {
     vi.useFakeTimers();
   });
   afterEach(() => {
+    // Unmount while the clock is fake. Vitest calls `onTestFinished` later, and a timer that Preact
+    // then starts could run when the page no longer exists.
+    for (const unmount of unmounts) unmount();
     // Preact runs the effects of components after a frame that it requests. While a frame is
     // pending, Preact requests no other, not even in the next test.
     vi.runOnlyPendingTimers();
