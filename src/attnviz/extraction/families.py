@@ -365,10 +365,10 @@ def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """Return the indices of an encoder's blocks of patches in the order of its windows.
+    """Return the indices of the blocks of patches in an encoder, in the order of its windows.
 
-    `grid` has the frames, rows and columns of each image. A block has `size` x `size` patches.
-    Return None if the encoder has no windows, or if transformers does not define their order.
+    `grid` has the numbers of frames, rows and columns of patches in each image. A block has `size`
+    x `size` patches. Return None if the encoder has no windows, or if their order is not known.
     """
     window = getattr(getattr(tower, "config", None), "window_size", None)
     if tower is None or not window:

@@ -322,8 +322,8 @@ def _release(holder: object, modules: Sequence[nn.Module]) -> None:
 def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a hook that calls `function` in this thread and does nothing in other threads.
 
-    Other threads may run the same model, so torch also calls the hook there. If this thread adds or
-    removes the hook at that time, torch may call it there without its keyword arguments.
+    If another thread runs the same model, torch calls the hook in that thread, too. If this thread
+    adds or removes the hook during that run, the hook may get no keyword arguments.
     """
     thread = threading.get_ident()
 

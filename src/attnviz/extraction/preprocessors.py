@@ -1,7 +1,4 @@
-"""Cache of tokenizers and processors, which are read once per model.
-
-They are called by one thread at a time.
-"""
+"""Cache of tokenizers and processors, and calls of them in one thread at a time."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def records_of_forward(
 ) -> list[AttentionRecord]:
     """Return a record for each example of a forward.
 
-    The predictions of the model are added to the tokens of `batch`, and patches of images are
-    sorted row by row if their order is known. `title` is the title of the records.
+    The predictions of the model are added to the tokens of `batch`. In the records, patches of
+    images are sorted row by row if their order is known. `title` is the title of the records.
     """
     _check_rows(loaded.model, batch, forward)
     collector, stacks = forward.collector, select_layers(forward.stacks, options)

@@ -1,9 +1,8 @@
 """Changes of attention while a model runs.
 
-The model's attention function computes as usual. Then its output is overwritten, only for the
-changed heads and queries, with the product of the changed weights and the values. If a module
-computes attention in its own code, its weights are overwritten right after the softmax. The output
-for all other heads and queries stays bit-identical.
+The model's attention function computes as usual. Then its output is overwritten for the changed
+heads and queries. If a module computes attention in its own code, its weights are overwritten right
+after the softmax. The output for all other heads and queries stays bit-identical.
 """
 
 from __future__ import annotations

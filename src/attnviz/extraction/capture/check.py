@@ -58,8 +58,8 @@ _MIN_ENTRIES = 1 << 16
 _MIN_FOREIGN_ENTRIES = 1 << 22
 # Largest number of weights computed at once (1 MiB of float32), unless one row of a head has more.
 _MAX_ENTRIES_AT_ONCE = 1 << 18
-# Number of random directions. The projection of a difference on one direction is less than a fifth
-# of its expected size with probability 0.16. All 8 projections are so small with probability 4e-7.
+# Number of random directions. With probability 0.16, the projection of a vector on a direction is
+# less than a fifth of its usual size. With probability 4e-7, all 8 projections are that small.
 _PROJECTIONS = 8
 
 # Limit of the error of a row of outputs. The error is the smallest c for which the first inequality
@@ -480,7 +480,7 @@ def _exponentials(
 def _values_of_heads(
     sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tensor
 ) -> torch.Tensor:
-    """Return values for a part of a sample, without padding: (examples, heads, keys, value_dim)."""
+    """Return the values that a part needs, without padding: (examples, heads, keys, value_dim)."""
     size = sample.attention.num_heads // value.shape[1]
     value_heads = [head // size for head in sample.heads[part[1]]]
     values = _heads_of_examples(value, sample, part, value_heads, None)
@@ -495,7 +495,7 @@ def _heads_of_examples(
     heads: Sequence[int],
     alone: torch.Tensor | None,
 ) -> torch.Tensor:
-    """Return `heads` of `tensor` for the examples of a part, which is one of ``sample.parts()``.
+    """Return `heads` of `tensor` for the examples of a part of a sample.
 
     `alone` is `tensor` for the sample's first example only, without padding, or None. It is used
     instead of `tensor` if the sample has no other examples.

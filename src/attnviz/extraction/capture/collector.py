@@ -278,8 +278,8 @@ class Collector:
             unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
         else:
             unpadded = [Positions(None, None)] * num_examples
-        # Differential attention multiplies the same weights by several tensors of values. The
-        # attention function is called once for each tensor, and only the first call is captured.
+        # Differential attention calls the attention function several times with the same queries
+        # and keys, but other values. Only the first call is captured.
         same_weights = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
         change = self._change.get((run.name, run.turn))
@@ -540,9 +540,9 @@ _MAX_JOINED_ENTRIES = 1 << 28
 def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
     """Join the attention of windows into one attention over the tokens of all windows.
 
-    Tokens are in the order of the windows. Pairs of tokens in different windows are masked. Raise
-    NotImplementedError if queries and keys are unknown and there are too many weights. `name` is
-    the path of the module, for this error.
+    Tokens are in the order of the windows. Tokens of different windows do not attend to each other.
+    Raise NotImplementedError if queries and keys are unknown and there are too many weights. `name`
+    is the path of the module, for this error.
     """
     if len(parts) == 1:
         return parts[0]

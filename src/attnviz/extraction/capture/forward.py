@@ -322,7 +322,7 @@ def check_capture(
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
-    """Return the size of each layer that attends over the tokens of a text."""
+    """Return the sizes of the captured attention of all layers over the tokens of a text."""
     watch = _Watch(CaptureOptions())
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
     return layer_sizes(collector.model, collector.stacks, _sequences(loaded, batch))
@@ -415,9 +415,9 @@ def _half_precision_note(
 ) -> str | None:
     """Return a note if a layer computes attention in half precision and its copies keep the dtype.
 
-    Otherwise return None. `attentions` has the dtype of the queries and the captured attention of
-    each layer. The note gives the largest difference between weights in float32 and weights that
-    are rounded as in eager attention, in a sample of queries of one head per layer.
+    `attentions` has the dtype of the queries and the captured attention of each layer. The note
+    states the largest difference between weights in float32 and weights that are rounded as in
+    eager attention, in a sample of queries of one head per layer.
     """
     rounded = {
         number: attention

@@ -115,7 +115,7 @@ def _free_in_group(top: Path, path: str, names: tuple[str, str, str]) -> Iterato
 
 
 def _read_number(path: Path) -> int | None:
-    # A file with the text "max" means that the group has no limit.
+    # If the file contains "max", the group has no limit.
     text = "".join(_read_lines(path)).strip()
     return int(text) if text.isdigit() else None
 
@@ -189,7 +189,7 @@ def layer_sizes(
     stacks: Mapping[str, Sequence[AttentionModule]],
     sequences: Mapping[str, TokenSequence],
 ) -> list[LayerSize]:
-    """Return the size of each layer that attends over the tokens of a text.
+    """Return the sizes of the captured attention of all layers over the tokens of a text.
 
     `stacks` has the attention modules of each stack. `sequences` has the token sequences
     ``"input"`` and, for an encoder-decoder model, ``"decoder"``. A module is skipped if its number
@@ -290,13 +290,13 @@ def check_runs(
     eager: bool,
     free: Callable[[torch.device], int | None] | None = None,
 ) -> None:
-    """Raise MemoryError if a forward of a batch of copies of a text does not fit into free memory.
+    """Raise MemoryError if a forward of several copies of a text does not fit into free memory.
 
     `sizes` are the layers of the model, and `doing` describes the computation in the error.
     `copies` and `num_kept` are functions of the number of tokens. `copies` returns the number of
-    copies in a batch, and `num_kept` the number of vectors of the model's width that are kept per
-    token and layer. `eager` is whether a layer computes its attention weights in memory. `free` is
-    as for `check_memory`.
+    copies in the forward, and `num_kept` the number of vectors of the model's width that are kept
+    per token and layer. `eager` is whether a layer has all its attention weights in memory. `free`
+    is as for `check_memory`.
 
     The check uses a lower bound, so a text that passes may still need too much memory.
     """
