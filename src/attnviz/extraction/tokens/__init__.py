@@ -1,1 +1,1 @@
-"""Names of the tokens that are queries and keys."""
+"""Display tokens for the queries and keys of captured attention."""

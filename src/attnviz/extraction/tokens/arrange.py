@@ -1,4 +1,4 @@
-"""Sorting of image patches row by row, if a model has them in another order."""
+"""Reordering of captured attention, so that the patches of an image are sorted row by row."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class ImageLayout:
     Attributes
     ----------
     grids : list of tuple of int
-        Number of rows and columns of each image, in patches.
+        Number of rows and columns of patches of each image, or of each frame of a film.
     padding : int
         Number of padding tokens after the patches.
     sizes : list of tuple of int, or None
-        Height and width in pixels to which the picture of each image is cropped, or None.
+        Height and width in pixels of each image without padding, or None.
     block : int
-        Size n of the blocks of n x n patches in the model's input.
+        Size n if the model's input has the patches in blocks of n x n patches, else 1.
     """
 
     grids: list[tuple[int, int]]
@@ -49,11 +49,10 @@ class ImageLayout:
 def arrange_patches(
     model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
 ) -> ImageLayout | None:
-    """Sort the tokens of an image encoder row by row, and return their layout.
+    """Reorder attention so that image patches are sorted row by row. Return their new layout.
 
-    If the model has patches in the order of windows or blocks, the attention in `layers` is
-    reordered. `arguments` are the arguments of the model. Return None if the order of the patches
-    is unknown.
+    `layers` are layers of an image encoder, and are changed in place. `arguments` are the arguments
+    of the model. Return None, without a change, if no known layout fits.
     """
     grid = grid_of(arguments)
     if grid is not None:
@@ -73,7 +72,11 @@ def arrange_patches(
 
 
 def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayout | None:
-    """Return the layout of one image, padded to a fixed number of patches (SigLIP 2)."""
+    """Return the layout of one image with padding up to `length` patches (SigLIP 2).
+
+    `shapes` has the number of rows and columns of patches of each image. Return None if there are
+    several images, or if the encoder does not have `length` tokens.
+    """
     if len(shapes) != 1 or set(layers.shape()) != {length}:
         return None
     rows, columns = (int(number) for number in shapes[0])
@@ -83,10 +86,12 @@ def _padded_layout(layers: StackLayers, shapes: torch.Tensor, length: int) -> Im
 def _layout_in_pages(
     model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
 ) -> ImageLayout | None:
-    """Return the layout of one example's images that are padded to a common size (Pixtral).
+    """Return the layout of images that are padded to a common size (Pixtral).
 
-    Each image is at the top left of its padded picture ("page"). Return None if there are several
-    examples, or if the sizes of the images do not fit their pages or the number of tokens.
+    Each image is at the top left of its padded picture ("page"). `sizes` has the height and width
+    in pixels of each image, or is None if images fill their pages. Return None if
+    there are several examples, if an image is larger than its page, or if no patch size gives the
+    number of tokens.
     """
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
@@ -113,7 +118,7 @@ def _reorder(layers: StackLayers, layer: int, order: torch.Tensor) -> None:
 
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
-    """Return the size n of blocks of n x n patches from the arguments, or None if unknown."""
+    """Return the size n of blocks of n x n patches, or None if `arguments` do not define it."""
     for name in IMAGE_MERGE_SIZES:
         sizes = arguments.get(name)
         if isinstance(sizes, torch.Tensor) and len(sizes.unique()) == 1:
@@ -124,10 +129,10 @@ def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
 def _arrange_blocks(
     model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
 ) -> ImageLayout | None:
-    """Sort patches that are in the order of blocks of `size` x `size` patches (Qwen2-VL).
+    """Reorder attention over patches that are in the order of square blocks (Qwen2-VL).
 
-    If `size` is None, it is read from the model. Each block becomes one token of the text. `grid`
-    has the frames, rows and columns of each image. Return None if `grid` does not fit the tokens.
+    A block has `size` x `size` patches. If `size` is None, it is read from the model. `grid` is the
+    result of `grid_of`. Return None if `grid` does not fit the number of tokens or the blocks.
     """
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
@@ -163,10 +168,9 @@ def _block_order(height: int, width: int, size: int) -> torch.Tensor:
 def _arrange_windows(
     model: Any, layers: StackLayers, image_size: tuple[int, int]
 ) -> ImageLayout | None:
-    """Sort patches that are in the order of square windows (Swin, SAM).
+    """Reorder attention over patches that are in the order of square windows (Swin, SAM).
 
-    Some models shift the windows in every second layer. Return None if the windows of a layer are
-    not known.
+    Return None if the windows of a layer are not known.
     """
     queries, keys = layers.shape()
     if queries != keys:
@@ -178,7 +182,7 @@ def _arrange_windows(
         side = math.isqrt(windows[0]) if windows else 0
         stage = _stage_shape(model.config, side, image_size, queries)
         module_windows = shifted_windows(model, name)
-        # Some models form windows differently, so require that the module has this window size.
+        # Some models form windows differently, so require that the window size of the module fits.
         if stage is None or (
             windows and module_windows.size not in (side, (side, side), [side, side])
         ):
@@ -196,8 +200,8 @@ def _window_order(
 ) -> torch.Tensor:
     """Return for each patch, row by row, its index in the order of windows. Padding comes last.
 
-    `shape` and `padded` are the numbers of rows and columns without and with padding. `side` is the
-    number of rows of a window, and `shift` its shift by (rows, columns).
+    `shape` and `padded` are the numbers of rows and columns of patches, without and with padding. A
+    window has `side` x `side` patches, and is shifted by `shift` (rows, columns) of patches.
     """
     rows, columns = padded
     numbers = torch.arange(rows * columns).reshape(rows, columns)
@@ -214,8 +218,8 @@ def _stage_shape(
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """Return the numbers of rows and columns of patches in the stage with `count` tokens, or None.
 
-    The second pair of numbers includes the padding that fills windows of `side` x `side` patches. A
-    `side` of 0 means no windows.
+    The first pair of numbers is without padding. The second pair is with the padding that completes
+    windows of `side` x `side` patches. A `side` of 0 means that there are no windows.
     """
     for patch in patch_sizes(config):
         shape = (-(-image_size[0] // patch[0]), -(-image_size[1] // patch[1]))

@@ -27,11 +27,10 @@ _HOP_LENGTH = 160
 
 @dataclass(frozen=True)
 class _Sound:
-    """Lengths of the sounds in a model's arguments.
+    """Lengths of the sounds in a model's arguments, as numbers of feature vectors or samples.
 
-    `lengths` has the number of features of each sound without padding. `longest` is the number with
-    padding, and `seconds` the duration of one feature. If the model takes samples instead of
-    features, these numbers describe samples.
+    `lengths` has the length of each sound, without padding if the padding is known. `longest` is
+    the length with padding, and `seconds` the duration of one feature vector or sample.
     """
 
     lengths: tuple[int, ...]
@@ -48,7 +47,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
     if not isinstance(features, torch.Tensor) or features.dim() != 3:
         return None
     hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
-    # Some extractors concatenate `stride` neighbouring features.
+    # Some extractors concatenate `stride` neighbouring feature vectors.
     hop *= getattr(extractor, "stride", None) or 1
     longest = features.shape[_time_axis(features, config, extractor)]
     lengths = (longest,) * len(features)
@@ -63,7 +62,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
 def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
     """Return the axis of time: 2 for (examples, bins, time), 1 for (examples, time, bins).
 
-    Bins are the frequencies of a feature.
+    Bins are the entries of a feature vector.
     """
     widths = feature_widths(config, extractor)
     fitting = [axis for axis in (1, 2) if features.shape[axis] in widths]
@@ -76,7 +75,7 @@ def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
 def frame_tokens(
     arguments: Mapping[str, Any], config: Any, processor: Any, count: int
 ) -> Tokens | None:
-    """Return tokens for the `count` frames of a sound, named by their start, such as ``0.04s``.
+    """Return tokens for the `count` frames of a sound, named by start time, such as ``0.04s``.
 
     `arguments` are the arguments of the model. The sound is ``input_values``, (examples, samples),
     or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` may define
@@ -91,8 +90,8 @@ def frame_tokens(
     sound = _sound_of(arguments, config, processor)
     if sound is None:
         return None
-    # Convolutions drop some samples at the end of a sound. Therefore the number of samples per
-    # frame follows more exactly from their strides than from the length of the sound.
+    # Convolutions drop samples at the end of a sound. Therefore the strides of the convolutions are
+    # a more exact source of the number of samples per frame than the length of the sound.
     step = sound.longest / count
     if "input_values" in arguments:
         step = samples_per_frame(config) or step
@@ -107,12 +106,12 @@ def _times(count: int, step: float) -> list[str]:
 def with_sound_runs(
     tokens: Tokens, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> Tokens:
-    """Name the tokens of a text that stand for a sound by their time, such as ``0.04s``.
+    """Rename tokens of a text that stand for parts of a sound to the start of the part (``0.04s``).
 
-    Consecutive tokens of this kind are one sound. If there are several sounds, a name starts with
-    the number of the sound: ``2: 0.04s``. If the text and `arguments` have different numbers of
-    sounds, the tokens of the first sound are named ``sound 1``, and so on. Return `tokens` itself
-    if no token stands for a sound.
+    Consecutive renamed tokens are one sound. If there are several sounds, a name starts with the
+    number of the sound: ``2: 0.04s``. If `arguments` have another number of sounds than the text,
+    the tokens of the first sound are named ``sound 1``, and so on. Return `tokens` itself if no
+    token stands for a part of a sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:
@@ -124,7 +123,7 @@ def with_sound_runs(
         )
     names: dict[int, str] = {}
     for number, (run, length) in enumerate(zip(runs, sound.lengths, strict=True), 1):
-        # Each token stands for the same number of features. Round it to a whole number.
+        # Assume that each token stands for the same whole number of feature vectors.
         times = _times(len(run), max(round(length / len(run)), 1) * sound.seconds)
         prefix = f"{number}: " if len(runs) > 1 else ""
         names.update((position, prefix + time) for position, time in zip(run, times, strict=True))
@@ -137,7 +136,7 @@ def length_note(
     """Return a note on the end of a sound if the model's input is longer than the sound, else None.
 
     Differences of up to 0.1 seconds do not count. `samples` is the number of samples of the sound
-    at the processor's sampling rate, or 0 if it is not known.
+    at the processor's sampling rate, or 0 if this number is not known.
     """
     sound = _sound_of(arguments, config, processor)
     extractor = getattr(processor, "feature_extractor", processor)

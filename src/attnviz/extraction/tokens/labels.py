@@ -1,4 +1,4 @@
-"""Tokens of each stack of layers: text tokens, image patches, sound frames, or placeholders."""
+"""Tokens of stacks of attention layers: text, image patches, sound frames, or placeholders."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _READING = ("self", "encoder", "decoder", "cross")
 class TokenNames:
     """Finder of the tokens that are the queries and keys of each stack of a forward.
 
-    `batch` has the inputs of the forward, and `stacks` its captured layers. `layouts` has the
-    layout of each stack whose tokens are patches in a known order. Each example has `num_pictures`
-    pictures. `processor` computed the pixel values of images or the features of a sound. `virtual`
-    are the virtual tokens before the text, or None.
+    `batch` has the inputs of the forward, and `stacks` the captured layers. `layouts` has the
+    known layouts of image patches, by stack. The record of each example has `num_pictures`
+    pictures. `processor` computed the pixel values of images or the features of a sound.
+    `virtual` are the virtual tokens before the text, or None.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class TokenNames:
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
         """Return the tokens that are the queries and keys of each stack, for one example.
 
-        If the keys are the same tokens as the queries, both are the same object.
+        If the keys of a stack are the same tokens as its queries, both are the same object.
         """
         queries: dict[str, Tokens] = {}
-        # Name the tokens of images before those of a text: image tokens in the text get the rows
-        # and columns of the patches.
+        # Stacks over a text come last: image tokens in the text get the rows and columns of the
+        # patches in other stacks.
         for name in sorted(
             self._stacks, key=lambda stack: self._own_text(stack, index) is not None
         ):
@@ -84,7 +84,7 @@ class TokenNames:
         return stack_tokens
 
     def _own_text(self, name: str, index: int) -> Tokens | None:
-        """Return the text whose tokens are the queries of a stack, or None without a text."""
+        """Return the tokens of the text if they are the queries of a stack, else None."""
         layers = self._stacks[name]
         if layers.stack not in _READING:
             return None
@@ -113,9 +113,9 @@ class TokenNames:
         return _numbered_tokens(count) if tokens is None else tokens
 
     def _with_image(self, name: str, index: int) -> Tokens | None:
-        """Return the tokens of a stack over both the text and an image.
+        """Return the tokens of a stack whose queries are the tokens of an image and of the text.
 
-        Return None if the stack does not attend over both, or if their order is not known.
+        Return None if the queries are others, or if the order of image and text is not known.
         """
         layers = self._stacks[name]
         text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")
@@ -136,7 +136,7 @@ class TokenNames:
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
         if layers.stack == "cross" and any(layers.windows):
-            # If attention is in windows, it is not known which picture the keys belong to.
+            # With windows, it is not known to which picture a key belongs.
             return _numbered_tokens(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
@@ -152,7 +152,7 @@ class TokenNames:
                 and input_text is not None
                 and len(text) + len(input_text) == count
             ):
-                # The keys of this decoder are its own tokens and those of the input.
+                # The keys are the tokens of the decoder, followed by those of the input.
                 return joined_tokens(text, self._named_tokens(input_text, index, named))
         towers = [named[stack] for stack in named if self._stacks[stack].stack in _SEEING]
         fitting = next((tokens for tokens in towers if len(tokens) == count), None)
@@ -161,7 +161,7 @@ class TokenNames:
         return _numbered_tokens(count) if fitting is None else fitting
 
     def _named_tokens(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
-        """Rename the tokens of a text that stand for patches (row, column) or frames (time)."""
+        """Rename text tokens that stand for image patches (row, column) or sound frames (time)."""
         config = self._model.config
         runs = image_positions(tokens, config)
         if runs:
@@ -171,10 +171,10 @@ class TokenNames:
     def _shapes(
         self, runs: Sequence[Sequence[int]], index: int, named: Mapping[str, Tokens]
     ) -> list[tuple[int, int]] | None:
-        """Return the rows and columns of patches of each image in a text, or None if unknown.
+        """Return how many rows and columns of patches each image of a text has, or None if unknown.
 
-        `runs` are the positions of each image's tokens in the text, and `named` the tokens of other
-        stacks.
+        `runs` has the positions of each image's tokens in the text. `named` has the query tokens of
+        other stacks.
         """
         grid = grid_of(self._batch.arguments)
         if grid is not None:
@@ -182,7 +182,7 @@ class TokenNames:
                 (rows, columns) for frames, rows, columns in grid.tolist() for _ in range(frames)
             ]
         if any(_is_resampler(layers, index) for layers in self._stacks.values()):
-            # Each token of a resampler stands for the whole image, so it has no row and column.
+            # A token of a resampler stands for the whole image, so it has no row and column.
             return None
         towers = [
             tokens
@@ -193,14 +193,14 @@ class TokenNames:
             return [(grid.rows, grid.columns) for grid in towers[-1].grids]
         if any(layers.stack == "vision" for layers in self._stacks.values()):
             return None
-        # If patches are not encoded with attention (Chameleon), assume that all images are squares.
+        # If no attention encodes the patches (Chameleon), assume that all images are squares.
         sides = [isqrt(len(run)) for run in runs]
         squares = all(side * side == len(run) for side, run in zip(sides, runs, strict=True))
         fits = squares and len(runs) == self._num_pictures
         return [(side, side) for side in sides] if fits else None
 
     def _media_tokens(self, name: str, count: int) -> Tokens | None:
-        """Return `count` tokens of pictures or of a sound in a stack, or None if unknown."""
+        """Return tokens for `count` image patches or sound frames, or None if they are unknown."""
         layers = self._stacks[name]
         arguments = self._batch.arguments
         are_queries = layers.shape()[0] == count
@@ -211,8 +211,7 @@ class TokenNames:
             return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
         windows = set(layers.windows)
         if are_queries and windows != {()}:
-            # If the windows of the layers differ, so does the order of their tokens. Then no names
-            # fit all layers.
+            # Layers with different windows have their tokens in different orders.
             return self._windows(name, windows.pop()) if len(windows) == 1 else None
         pixels = arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor):
@@ -233,11 +232,11 @@ class TokenNames:
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
     def _picture_of_runs(self, pixels: torch.Tensor) -> list[int | None]:
-        """Return the index of the record's picture for each grid of patches.
+        """Return for each grid of patches the index of its picture in the record.
 
-        An image has one grid. A film has one grid for each group of frames that share their
-        patches, and the picture is the first frame of the group. All indices are None if the record
-        does not have all pictures.
+        An image has one grid. A film has one grid for each group of frames that form one patch, and
+        its picture is the first frame of the group. All indices are None if the record does not
+        have one picture for each image or frame.
         """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)
@@ -248,8 +247,9 @@ class TokenNames:
     def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
         """Return tokens for the queries of a stack with attention in windows.
 
-        If each window is a picture, its tokens are patches. Otherwise the name of a token has the
-        number of the window and the index in the window, such as ``w1:0``.
+        `windows` has the number of queries in each window. If each window has the patches of one
+        picture, tokens are named by row and column. If not, they are named by the number of the
+        window and the index in the window, such as ``w1:0``.
         """
         layers = self._stacks[name]
         if len(windows) == self._num_pictures and self._shows_patches(layers):
@@ -289,7 +289,7 @@ def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
 def _is_resampler(layers: StackLayers, index: int) -> bool:
     """Whether the queries of a stack are a few tokens that summarise all patches of an image."""
     num_queries, num_keys = layers.shape(index)
-    # If a pooling head has windows, each of them is a separate image, so take the queries of one
+    # If a pooling head has windows, each window is a separate image, so count the queries of one
     # window.
     window_size = max(layers.windows[0] or (num_queries,))
     return layers.stack == "connector" or (layers.stack == "pooling" and 1 < window_size < num_keys)

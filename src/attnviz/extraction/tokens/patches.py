@@ -1,4 +1,4 @@
-"""Images in a model's input: their pictures, and the tokens that stand for their patches."""
+"""Images in a model's input: pictures to show (RGB arrays), and tokens for the patches."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ __all__ = [
 
 
 def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
-    """Return the size of each image or film in patches: frames, rows and columns.
+    """Return the number of patches of each image or film along time, height and width.
 
-    The result is int64, (images, 3). An image has one frame. Return None if no argument contains
-    the sizes, or if the arguments contain both images and films.
+    The result is int64, (images or films, 3). An image has one patch along time. Return None if no
+    argument contains the numbers, or if the arguments contain both images and films.
     """
     grids = [
         arguments[name] for name in IMAGE_GRIDS if isinstance(arguments.get(name), torch.Tensor)
@@ -71,9 +71,8 @@ def patch_tokens(
     """Return the tokens of images in the encoder that contains the attention module `name`.
 
     `image_size` is the height and width in pixels of each image, as the model received it. `images`
-    has the index of each image in the record, or None if the record does not have its picture.
-    Tokens are named as by `grid_tokens`. Return None if no patch size of the model gives exactly
-    `count` tokens, or if the patches have a custom order.
+    and the names of the tokens are as in `grid_tokens`. Return None if no patch size of the model
+    gives exactly `count` tokens, or if the patches have a custom order.
     """
     config: Any = model.config
     if any(family.custom_patch_order for family in families_in(config)):
@@ -95,7 +94,7 @@ def patch_tokens(
 
 
 def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
-    """Return the height and width of patches in a model of timm, from its first convolution."""
+    """Return the height and width in pixels of the patches in each patch embedding of timm."""
     return [
         (module.kernel_size[0], module.kernel_size[1])
         for name, module in model.named_modules()
@@ -106,7 +105,7 @@ def _timm_patch_sizes(model: nn.Module) -> list[tuple[int, int]]:
 def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of special tokens before and after the patches.
 
-    They are found by the names of their parameters in the modules that contain the module `name`.
+    The tokens are parameters of a module that contains the attention module `name`.
     """
     counts: dict[str, int] = {}
     while name and not counts:
@@ -143,9 +142,10 @@ def _numbered(mark: str, count: int | None) -> list[str]:
 def _coarser(
     image_size: tuple[int, int], sizes: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the rows and columns of patches in each stage of a model.
+    """Yield the numbers of rows and columns of patches that stages of a model may have.
 
-    In each stage, the height and width of a patch are twice those of the stage before.
+    `sizes` has possible heights and widths of a patch in the first stage, in pixels. Both are
+    doubled in each following stage.
     """
     for height, width in sizes or [(1, 1)]:
         for doubled in range(_MAX_DOUBLINGS):
@@ -162,11 +162,11 @@ def grid_tokens(
 ) -> Tokens:
     """Return tokens for the patches of images, row by row, one image after the other.
 
-    `grids` has the number of rows and columns of each image. `before` and `after` are special
-    tokens before and after all patches. `images` has the index of each image in the record, or None
-    if the record does not have its picture. A patch is named ``row,column``, counted from 0. If
-    there are several images, the name starts with the number of the image, counted from 1:
-    ``1: row,column``.
+    `grids` has the number of rows and columns of patches of each image. `before` and `after` are
+    the names of special tokens before and after all patches. `images` has the index of each image's
+    picture in the record, or None if the record does not have the picture. A patch is named
+    ``row,column``, counted from 0. If there are several images, the name starts with the number of
+    the image, counted from 1: ``1: row,column``.
 
     Examples
     --------
@@ -190,7 +190,7 @@ def grid_tokens(
         text=tuple(text),
         special=tuple(special),
         sequence=tuple(None if flag else 0 for flag in special),
-        # Each patch is a separate word, so that it is not merged if a record merges words.
+        # Each patch is a separate word, so that merging tokens into words does not merge patches.
         words=tuple(None if special[position] else position for position in range(count)),
         grids=tuple(patch_grids),
     )
@@ -230,9 +230,9 @@ def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return the positions of tokens whose ids are values of the attributes `names` of `config`.
+    """Return the positions of tokens with certain ids, in runs of consecutive positions.
 
-    Each list in the result is a run: it has consecutive positions.
+    The ids are the values of the attributes `names` of `config`.
     """
     identifiers = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
@@ -252,10 +252,11 @@ def with_image_runs(
     """Rename the tokens of a text that stand for patches of images.
 
     `runs` is the result of `image_positions`. `shapes` has the number of rows and columns of
-    patches of each image, or is None if they are not known. A token stands for a block of n x n
-    patches. If some n gives exactly the number of tokens, tokens are named as by `grid_tokens`, and
-    each image with consecutive tokens gets a grid. Otherwise, the tokens of the first run are named
-    ``image 1``, and so on. Return `tokens` itself if `runs` is empty.
+    patches of each image, or is None if unknown. A token stands for a block of n x n patches, with
+    one n for all images. If an n gives the number of tokens, tokens are named as by `grid_tokens`,
+    and each image whose tokens are consecutive gets a grid. If no n does, or `shapes` is None, the
+    tokens of the first run are named ``image 1``, and so on. Return `tokens` itself if `runs` is
+    empty.
 
     Examples
     --------
@@ -280,18 +281,18 @@ def with_image_runs(
         for offset, position in enumerate(image_run):
             row, column = divmod(offset, columns)
             names[position] = f"{prefix}{row},{column}"
-        # Some models put another token after each row. Then the patches are not consecutive, and
-        # the image gets no grid.
+        # Some models put another token after each row of patches. Then the tokens of the image are
+        # not consecutive, and the image gets no grid.
         if image_run[-1] - image_run[0] == len(image_run) - 1:
             grids.append(PatchGrid(number, image_run[0], rows, columns))
     return replace(renamed(tokens, names), grids=tuple(grids))
 
 
 def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
-    """Return the rows and columns of each image if blocks of n x n patches become one token.
+    """Return the rows and columns of tokens of each image, if a token is a block of n x n patches.
 
-    The number n is the same for all images and gives `count` tokens in total. Return None if there
-    is no such number.
+    `shapes` has the rows and columns of patches of each image. All images have the same n and
+    together `count` tokens. Return None if there is no such n.
     """
     block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
     if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
@@ -311,7 +312,7 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
         text[position], special[position] = name, False
         sequence[position] = _sequence_near(tokens, position)
         if words is not None:
-            # Each token is a separate word, so that it is not merged if a record merges words.
+            # Each token is a separate word, so that it is not merged with others into a word.
             words[position] = len(tokens) + position
     return replace(
         tokens,
@@ -325,7 +326,7 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
 def _sequence_near(tokens: Tokens, position: int) -> int:
     """Return the number of the text to which a token belongs.
 
-    If the token belongs to no text, return the number of the nearest token before it that does.
+    If the token belongs to no text, return the number of the nearest earlier token in a text, or 0.
     """
     before = (tokens.sequence[index] for index in range(position, -1, -1))
     return next((number for number in before if number is not None), 0)
@@ -342,14 +343,15 @@ def pictures(
 ) -> tuple[list[NDArray[np.uint8]], list[str]]:
     """Return the pictures in a model's input, uint8 (height, width, 3), and notes for the reader.
 
-    The pictures are resized and cropped as the model received them. `arguments` has the pixels of
-    pictures, (..., colours, height, width), or of patches, and then also the size of each picture
-    in patches. If `grid_of` finds this size, patches are in the order of blocks of `block` x
-    `block` patches. `processor` has the conversion of colours to pixel values.
+    The pictures are resized and cropped as the model received them. The pixel values in `arguments`
+    are pictures, (..., colours, height, width), or patches with an argument that has the number of
+    rows and columns of patches. If `grid_of` finds these numbers, patches are in the order of
+    blocks of `block` x `block` patches. The image processor in `processor` defines how colours were
+    converted. Both lists are empty if the pictures cannot be rebuilt.
     """
     values = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    # If the input has images and films, it is unclear which tokens belong to which of them.
+    # With both images and films, it is unclear whether a token belongs to an image or to a film.
     if len(tensors) != 1 or not tensors[0].is_floating_point():
         return [], []
     pixels = tensors[0].detach().float().cpu()
@@ -397,7 +399,7 @@ class _Colours:
         )
 
     def to_colours(self, pixels: torch.Tensor) -> NDArray[np.uint8]:
-        """Return the colours of one picture, uint8 (height, width, 3), from its pixel values."""
+        """Convert pixel values, (3, height, width), into colours, uint8 (height, width, 3)."""
         colours = (pixels * self.deviation + self.mean + self.offset) / self.factor
         if self.factor == 1.0 and float(colours.max()) <= 1.0:
             # The processor did not rescale the picture, because its values were 0 to 1 already.
@@ -419,8 +421,9 @@ def _as_uint8(colours: torch.Tensor) -> NDArray[np.uint8]:
 def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tensor]:
     """Rebuild pictures from patches that are sorted row by row (SigLIP 2).
 
-    Within a patch, the colours are the last axis. `shapes` has the number of rows and columns of
-    patches in each picture. Return an empty list unless patches are squares with three colours.
+    `pixels` is (pictures, patches, values of a patch), and the values are (rows, columns, colours)
+    of pixels. `shapes` has the number of rows and columns of patches in each picture. Return an
+    empty list unless patches are squares with three colours.
     """
     side = isqrt(pixels.shape[2] // 3)
     if pixels.shape[2] != 3 * side * side:

@@ -1,4 +1,4 @@
-"""Tokens of a text: their display texts, special tokens, and words."""
+"""Tokens of a text: the display text of each token, special tokens, and words."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def display_tokens(
     -------
     Tokens
         A token is special if the tokenizer added it or defines it as special, unless it stands only
-        for unknown words. Special tokens belong to no text. Words are those of a fast tokenizer
-        that splits a text into words. For other tokenizers, words are read from the vocabulary if
-        its entries mark the start or end of a word.
+        for unknown words. Special tokens belong to no text. Words are as in `words_of`.
 
     Raises
     ------
@@ -83,7 +81,7 @@ def display_tokens(
 
 
 def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """Return the display text of each id. The ids are not consecutive tokens of a text.
+    """Return the display text of each id, independently of the other ids.
 
     If `tokenizer` is None, the text is ``#id``.
 
@@ -104,7 +102,7 @@ def _texts(
         entries: list[str | None] = list(encoding.tokens)
         return display_texts(entries, alphabet=guess_alphabet(entries))
     entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
-    # Show tokens that were added to the vocabulary literally, without decoding by the alphabet.
+    # The vocabulary entries of added tokens are plain text, which is not decoded with the alphabet.
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
     alphabet = alphabet_of(tokenizer)
@@ -140,7 +138,7 @@ def _special_ids(tokenizer: Any) -> set[int]:
     return special
 
 
-# Character that stands for a space in the vocabulary entries of each alphabet.
+# Character that stands for a space in vocabulary entries, by alphabet (see `alphabet_of`).
 _SPACE = {"bytes": "Ġ", "metaspace": METASPACE, "plain": " "}
 # Characters that stand for a line break, a tab or a carriage return.
 _BREAKS = {"bytes": "Ċĉč", "metaspace": "\n\t\r", "plain": "\n\t\r"}
@@ -176,9 +174,9 @@ def words_of(
     Returns
     -------
     tuple of (int or None), or None
-        Words in the format of `Tokens.words`, or None if they are unknown. They are the words of a
-        fast tokenizer. If the tokenizer is slow or does not split texts into words (Llama 2,
-        Gemma), they are read from the marks of words in the vocabulary.
+        Numbers in the format of `Tokens.words`, or None if words are unknown. Words are those of a
+        fast tokenizer that splits a text into words. In other cases (Llama 2, Gemma), words are
+        determined from spaces and other marks in the vocabulary entries.
     """
     if tokenizer is None and encoding is None:
         return None
@@ -205,9 +203,9 @@ def words_of(
 def _encoded_again(
     ids: Sequence[int], special: Sequence[bool], sequence: Sequence[int | None], tokenizer: Any
 ) -> Words | None:
-    """Decode the ids, encode the text again, and return the words of the result.
+    """Decode the ids, encode the text again, and return the word of each new token.
 
-    Return None if the ids of the result differ.
+    Return None if the new ids differ from `ids`.
     """
     words: list[int | None] = []
     runs = groupby(range(len(ids)), key=lambda position: (special[position], sequence[position]))
@@ -225,7 +223,7 @@ def _encoded_again(
 
 
 def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether `words` are single words. Some tokenizers return phrases, which contain spaces."""
+    """Whether no word has a space inside. Some tokenizers return phrases as words."""
     grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
     return not any(
         space in "".join(entry for _, entry in pairs).strip(space + breaks)
@@ -235,7 +233,7 @@ def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) ->
 
 
 def alphabet_of(tokenizer: Any) -> Alphabet:
-    """Return the alphabet of a tokenizer's vocabulary: how its entries represent characters."""
+    """Return the alphabet of a tokenizer: how the entries of its vocabulary encode characters."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         # A tokenizer written in Python does not define its alphabet. Guess it from the vocabulary.
