@@ -46,7 +46,7 @@ def data_of(page: str) -> Any:
 
 def shown(block: dict[str, Any]) -> NDArray[np.float64]:
     """Decode the weights or differences of a layer of the page, (heads, rows, columns)."""
-    data = zlib.decompress(base64.b64decode(block["data"]))
+    data = unpacked(block["data"])
     if block["encoding"] == "strongest-keys":
         return decode_sparse(block, data).dense()
     heads, rows, columns = block["shape"]
@@ -59,6 +59,11 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
         codes = np.frombuffer(data, np.uint8).reshape(heads, -1)
         weights[:, stored] = block["maximum"] * (codes / 255) ** 2
     return weights
+
+
+def unpacked(text: str) -> bytes:
+    """Decode base64 and decompress the result."""
+    return zlib.decompress(base64.b64decode(text))
 
 
 def no_page_of_all(*_: object, **__: object) -> Steps[None]:

@@ -35,7 +35,10 @@ HOSTILE = (
 
 def shares(*shape: int, seed: int = 0) -> NDArray[np.float32]:
     """Return random weights whose rows sum to 1."""
-    logits = np.random.default_rng(seed).normal(size=shape, scale=2)
+    return softmax(np.random.default_rng(seed).normal(size=shape, scale=2))
+
+
+def softmax(logits: NDArray[np.float64]) -> NDArray[np.float32]:
     powers = np.exp(logits)
     weights: NDArray[np.float32] = (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
     return weights
@@ -178,9 +181,7 @@ def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
         inner = slice(grid.start, grid.stop)
         logits[head, inner, inner] -= 0.5 * (offsets**2).sum(-1)
     logits[:, :, 0] += 1.5
-    powers = np.exp(logits)
-    weights: NDArray[np.float32] = (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
-    return weights
+    return softmax(logits)
 
 
 def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> AttentionRecord:

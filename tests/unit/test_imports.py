@@ -50,10 +50,10 @@ USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
 # Packages outside attnviz that a package may import.
 OUTSIDE = {
     # utils changes progress bars in notebooks and sets the number of threads of torch.
-    "utils": {"IPython", "huggingface_hub", "torch", "tqdm", "transformers"},
+    "utils": {"IPython", "huggingface_hub", "torch", "tqdm"},
     "record": {"numpy", "pandas", "safetensors", "torch"},
     "analysis": {"lazy_loader", "numpy", "scipy", "torch"},
-    "corpus": {"lazy_loader", "numpy", "pandas", "pyarrow", "torch", "transformers", "tqdm"},
+    "corpus": {"lazy_loader", "numpy", "pandas", "pyarrow", "torch", "tqdm"},
     "server": {"numpy", "torch", "cachetools"},
     "pages": {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"},
 }

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-import zlib
 from typing import Any
 
 import numpy as np
@@ -17,12 +15,9 @@ from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
 from unit.atlas.example_statistics import fixture, fixture_statistics, made_statistics
 from unit.page_data import bare_data_of as data_of
+from unit.page_data import unpacked
 
 STATE = {"theme": "auto", "stack": "self"}
-
-
-def unpacked(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text))
 
 
 def test_a_page_equals_the_fixture_of_both_languages() -> None:

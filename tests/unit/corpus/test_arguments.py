@@ -13,7 +13,7 @@ from attnviz.corpus import RayEngine
 from attnviz.corpus.on_ray import check_model
 
 
-def test_a_model_on_a_device_is_loaded_by_the_actors() -> None:
+def test_ray_refuses_a_model_that_is_not_on_the_cpu() -> None:
     model = torch.nn.Linear(2, 2, device="meta")
     with pytest.raises(ValueError, match="model: its weights are on meta, but Ray actors"):
         check_model(model)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import re
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from attnviz.embedding.server.plots import EmbeddingAnswers
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.embedding.view import EmbeddingView
 from unit.embedding_fixture import PROJECTING, fixture, fixture_corpus
-from unit.page_data import data_of
+from unit.page_data import data_of, unpacked
 from unit.random_corpora import corpus
 
 NEEDS_TSNE = pytest.mark.skipif(
@@ -34,7 +32,7 @@ def embedding_of(page: str) -> dict[str, Any]:
 
 
 def bytes_of(packed: str) -> NDArray[np.uint8]:
-    return np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
+    return np.frombuffer(unpacked(packed), np.uint8)
 
 
 def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
