@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-# Set before transformers is imported. A test that needs the network fails.
+# Work offline: a test that needs the network fails. transformers reads the variables on import.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The models are tiny, so several threads would be slower than one.
@@ -28,7 +28,7 @@ hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("attnviz")
 
 
-# Key of a copy of the file descriptor of standard error. Pytest captures descriptor 2.
+# Key of a duplicate of file descriptor 2 (standard error), which pytest does not capture.
 STDERR = pytest.StashKey[int]()
 
 
@@ -54,9 +54,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _end_if_stuck(config: pytest.Config, timeout: float = 0.0) -> None:
-    """Start a timer that prints the stack of each thread and ends the process.
+    """Start a timer that prints the stacks of all threads and ends the process.
 
-    It replaces the previous timer. It runs for `timeout` plus --stuck-after seconds.
+    The timer runs for `timeout` plus --stuck-after seconds, and replaces the previous timer.
     """
     seconds = timeout + config.getoption("stuck_after")
     faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[STDERR])
@@ -120,12 +120,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def file_of(item: pytest.Item) -> str:
-    """Return the path of a test's file, as in the names of pytest."""
+    """Return the path of the file of a test, relative to the repository."""
     return item.nodeid.partition("::")[0]
 
 
 def _in_sample(file: str, seed: str) -> bool:
-    """Return whether a file is in the sample of about a quarter of all files."""
+    """Return whether `seed` selects a file. A seed selects about a quarter of all files."""
     return zlib.crc32(f"{seed}{file}".encode()) % 4 == 0
 
 
@@ -157,7 +157,7 @@ def _same_threads() -> Iterator[None]:
 
 @pytest.fixture
 def interrupts_raised() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt, even in a background job, which ignores SIGINT."""
+    """Let SIGINT raise KeyboardInterrupt, even if the process was started with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

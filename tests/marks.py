@@ -6,5 +6,5 @@ from functools import partial
 
 import pytest
 
-#: Case of `pytest.mark.parametrize` that `make test` omits, because it is slow.
+#: Function like `pytest.param` that marks a case as slow, so that `make test` omits it.
 slow = partial(pytest.param, marks=pytest.mark.slow)

@@ -12,7 +12,7 @@ __all__ = ["joined_reply", "replies", "whole_reply"]
 
 
 def replies(server: Server, name: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
-    """Yield all replies to a request that is repeated while the reply is pending."""
+    """Send a request until the reply is complete. Yield each reply."""
     while True:
         reply = server.reply(name, arguments)
         yield reply

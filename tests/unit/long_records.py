@@ -1,4 +1,4 @@
-"""Records of long texts: one with attention like a language model, one that needs no memory."""
+"""Records of long texts: one with attention like a language model, one that needs little memory."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def bare_data_of(page: str) -> Any:
 
 
 def data_of(page: str) -> Any:
-    """Return the JSON data of a page, with the texts of elements in blocks, maps and vectors."""
+    """Return the JSON data of a page, in which texts of elements replace ``#ID``."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:

@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "demos": {"utils", "record", "analysis", "extraction"},
 }
 USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
-# Packages outside attnviz that a package may import.
+# Packages outside attnviz that a package may import. Packages without an entry are not checked.
 OUTSIDE = {
     # utils changes progress bars in notebooks and sets the number of threads of torch.
     "utils": {"IPython", "huggingface_hub", "torch", "tqdm"},
@@ -57,7 +57,7 @@ OUTSIDE = {
     "server": {"numpy", "torch", "cachetools"},
     "pages": {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"},
 }
-# Modules that only import the names of a module in another package, for notebooks.
+# Modules that re-export names from packages that their own package may not import.
 FORWARDING = {"analysis/embedding.py", "analysis/trust.py"}
 
 
@@ -175,7 +175,7 @@ def imports_of(path: Path, *, at_load: bool = False) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
-            # The imported name may be a module.
+            # An imported name may be a module.
             yield node.module or ""
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         waiting += ast.iter_child_nodes(node)
@@ -223,5 +223,5 @@ def test_imports_have_no_cycles() -> None:
     uses = {
         name: set(imports_of(path, at_load=True)) & set(modules) for name, path in modules.items()
     }
-    # This raises an error with the modules of a cycle.
+    # `prepare` raises an error that contains the modules of a cycle.
     TopologicalSorter(uses).prepare()

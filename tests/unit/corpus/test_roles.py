@@ -218,7 +218,7 @@ class TestParses:
 
 
 def test_a_relation_at_one_offset_is_not_syntactic() -> None:
-    """A head that attends to the next token attends from each subject to its verb."""
+    """Each verb follows its subject, so a head on the next token also attends to verbs."""
     statistics = HeadStatistics()
     for text in range(12):
         weights = 0.05 * shares(1, 6, 6, seed=text)

@@ -86,7 +86,7 @@ class TestByHand:
         assert set(stack.score_names) == {*means, "entropy"}
         for name, value in means.items():
             assert_allclose(stack.mean(name)[0], [value], atol=FEW)
-            # The baseline is the mean over all orders of a row. Each of four keys has a quarter.
+            # The baseline of a key is its mean over all orders of a row: a quarter.
             assert_allclose(stack.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))

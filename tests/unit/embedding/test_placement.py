@@ -1,4 +1,4 @@
-"""Scaling, translation and lift of queries and keys into one space, and its components."""
+"""Scaling, translation, lift and principal components of queries and keys."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_principal_components_equal_those_of_scikit_learn(dimensions: int, lift:
     for head in range(5):
         pooled = torch.cat([placed.queries[head], placed.keys[head]]).double().numpy()
         reference = PCA(dimensions, svd_solver="full").fit(pooled)
-        # Both functions make the entry of largest size of a component positive.
+        # Signs agree, because both functions make the largest entry of a component positive.
         assert_allclose(plots.coordinates[head], reference.transform(pooled), atol=2e-4)
         assert_allclose(plots.explained[head], reference.explained_variance_ratio_, atol=1e-5)
 

@@ -53,7 +53,7 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
 @pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_tsne_is_as_faithful_as_that_of_scikit_learn(dimensions: int) -> None:
-    # Points without clusters, whose neighbourhoods are harder to preserve.
+    # Without clusters, neighbourhoods are harder to preserve.
     points = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
     ours = project(points, settings(dimensions=dimensions, metric="euclidean"))
     reference = TSNE(dimensions, perplexity=10, init="pca", random_state=0).fit_transform(points)

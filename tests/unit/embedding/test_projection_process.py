@@ -125,7 +125,7 @@ def test_a_killed_process_is_reported() -> None:
     ("module", "problem"),
     [
         ("openTSNE", "RuntimeError: broken by hand"),
-        # The process starts but does not find what it needs.
+        # The process fails while it imports NumPy.
         ("numpy", "projection process stopped.*ended with code 1 .RuntimeError: broken by hand"),
     ],
 )

@@ -88,7 +88,7 @@ def assert_looped(example: Corpus, stack: str, layer: int, placing: Placing) -> 
     for number, figures in enumerate(measured):
         assert figures is not None
         actual = [getattr(figures, name) for name in FIGURES]
-        # None becomes NaN.
+        # `np.array` converts None to NaN.
         expected = looped(example, (stack, layer, number), placed, plots[number])
         assert_allclose(np.array(actual, float), np.array(expected, float), atol=1e-4)
         assert (figures.num_queries, figures.num_total) == (example.points(stack).num_queries,) * 2
