@@ -362,7 +362,7 @@ def test_any_order_of_additions_gives_the_same_bytes(
 
 
 def test_statistics_of_separately_counted_corpora_add() -> None:
-    # The weight on "w0" counts in the first corpus, where "w1" is frequent, and vice versa.
+    # The rarest token is "w0" in the texts of the first corpus, and "w1" in those of the second.
     frequencies: list[dict[int | str, int]] = [{"w0": 1, "w1": 9}, {"w0": 9, "w1": 1}]
     corpora = [HeadStatistics(edges=3, frequencies=counts) for counts in frequencies]
     weights = [shares(2, 2, 2, seed=seed) for seed in range(4)]
@@ -376,12 +376,12 @@ def test_statistics_of_separately_counted_corpora_add() -> None:
     assert total.texts == 4
     assert total.text_numbers == ((0, 4),)
     assert any("corpora that were counted separately" in note for note in total.notes)
-    # The texts of the second corpus follow those of the first.
+    # In the sum, the texts of the second corpus are numbered after those of the first.
     order = [0, 2, 1, 3]
     for edge in total.stack().strongest(0, 0):
         expected = weights[order[edge.text]][0, edge.query, edge.key]
         assert edge.weight == pytest.approx(expected, abs=1e-6)
-    # The sum can be added to parts of the same corpora and to statistics without texts.
+    # The sum can be added to statistics without texts.
     assert (HeadStatistics(edges=3) + total).notes == total.notes
     assert total._frequencies == {"w0": 10, "w1": 10}
 
