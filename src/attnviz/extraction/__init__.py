@@ -169,8 +169,8 @@ def extract(
         too little space. If possible, the space is checked before the model runs. An incomplete
         record is removed.
     NotImplementedError
-        If the model's attention cannot be captured yet, or if its heads, layers or tokens are
-        split across processes.
+        If the attention of the model or its adapter cannot be captured yet, or if heads, layers or
+        tokens are split across processes.
 
     Examples
     --------

@@ -334,10 +334,7 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
-    """Register hooks by iterating over `handles`.
-
-    The hooks are removed when the ``with`` block of `undo` ends.
-    """
+    """Register hooks by iterating over `handles`, until the ``with`` block of `undo` ends."""
     registered: list[RemovableHandle] = []
     undo.add(partial(_remove, registered))
     # `extend` adds each handle immediately, so an interrupt cannot come between registration and

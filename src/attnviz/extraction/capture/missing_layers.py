@@ -1,4 +1,4 @@
-"""Notes on the layers of a model that a record does not contain.
+"""Notes on layers that a record of a model does not contain.
 
 A record contains only softmax attention. In most layers of a hybrid model, softmax attention is
 replaced by linear attention, a state-space layer, a recurrence or a convolution. Attention and

@@ -160,7 +160,10 @@ def _check_any_captured(collector: Collector) -> None:
 
 
 def _check_covers_input(run: Run) -> None:
-    """Raise NotImplementedError unless the calls of a run cover all tokens of its input once."""
+    """Raise NotImplementedError if the calls of a run do not cover all tokens of its input once.
+
+    A run with a single dispatched call is not checked.
+    """
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
     # Queries may be pooled, so it is enough if either the queries or the keys cover all tokens.

@@ -115,7 +115,7 @@ class FunctionWatch(TorchFunctionMode):
 
     `current` returns the attention module that runs in this thread and the number of its run, or
     None if no traced module runs. `edit` may overwrite the weights of a module after its softmax,
-    and returns whether it did. Even then, `sink` receives the weights before the edit.
+    and returns whether it did. `sink` always receives the weights before the edit.
 
     If `outputs` is True, `sink` may overwrite the output of a call. Then NotImplementedError is
     raised if a module multiplies its weights by several tensors of values.
