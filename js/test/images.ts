@@ -20,7 +20,7 @@ export function described(queries = TOKENS, keys: TokenList | null = null): Desc
   return { model: "m", notes: [], images: [{ height: 4, width: 12 }], stacks: [stack] };
 }
 
-/** Return an image. Red is the column of a pixel, green is the row, and blue is 200. */
+/** Return an image in which red is the column of a pixel, green is the row, and blue is 200. */
 export function imageOf(width: number, height: number): RecordImage {
   const bytes = new Uint8Array(3 * width * height);
   for (let i = 0; i < width * height; i++)

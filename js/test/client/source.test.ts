@@ -91,7 +91,7 @@ describe("large requests", () => {
     expect(sent).toHaveLength(expectedRequests);
     expect(block.matrices).toHaveLength(2);
     block.matrices.forEach((matrix, i) => {
-      // The source uses the two matrices of a page without copying them.
+      // The source copies the matrices of a kernel's replies, but not those of a page's replies.
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
       expect([matrix[416 * 600 + 5], matrix[599 * 600]]).toEqual([416, 599]);
     });

@@ -19,8 +19,8 @@ it.each([
 });
 
 /**
- * Model of a widget whose kernel exports a page. The first two replies only state the progress.
- * Then the page follows in two parts.
+ * Fake model of a widget whose kernel exports a page. The first two replies only have the progress,
+ * and the next two have parts of the page.
  */
 class Exporter extends WidgetModel {
   readonly requestedParts: number[] = [];

@@ -61,7 +61,7 @@ describe("the cursor of a generated answer", () => {
   it("finds the start of the answer", () => {
     expect(answerStart(TOKENS)).toBe(2);
     expect(answerStart({ ...TOKENS, predictions: [] })).toBeNull();
-    // If only special tokens precede the answer, it has no marked start.
+    // If only special tokens precede the answer, the answer has no marked start.
     expect(answerStart({ ...TOKENS, special: [0, 1] })).toBeNull();
   });
 

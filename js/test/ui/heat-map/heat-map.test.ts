@@ -202,7 +202,7 @@ describe("the layout", () => {
       measure,
     });
 
-  // From fewer tokens than the plot is wide, in pixels, to many more.
+  // The width of the plot in pixels is between the smallest and the largest number of tokens.
   it.each([18, 48, 71, 214, 643, 1000, 20_000])(
     "of %i tokens keeps its position and the cell under the pointer at every step of zoom",
     (count) => {

@@ -20,8 +20,8 @@ const quantity = { name: "difference", signed: true, maximum: 0.5 };
 const signed = { ...input, quantity };
 const mean = { ...signed, question: { ...question, side: null } };
 const changed = heatOf([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
-// The row sums to 1: 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. `half` has half
-// of each weight, so its weights are not the shares of its sum.
+// The row sums to 1: 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. Halving all
+// weights does not change the shares.
 const row = [0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09];
 const half = heatOf(row.map((weight) => weight / 2));
 

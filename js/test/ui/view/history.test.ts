@@ -32,7 +32,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** Wait a second, then change the state as a choice of the reader does. */
+/** Wait a second, then change the state as if the reader had acted. */
 function choose(change: Partial<Choices>): void {
   vi.advanceTimersByTime(1000);
   history.act();
@@ -130,8 +130,7 @@ it.each([
   [{ key: "z", metaKey: true, shiftKey: true }, "redo"],
   [{ key: "z" }, null],
   [{ key: "z", ctrlKey: true, altKey: true }, null],
-  // On a keyboard without Latin letters, the position of a key decides. With Latin letters, its
-  // letter decides.
+  // The letter of a key decides, or its position on a keyboard without Latin letters.
   [{ key: "я", code: "KeyZ", ctrlKey: true }, "undo"],
   [{ key: "w", code: "KeyZ", ctrlKey: true }, null],
 ] as const)("the meaning of %j is %j", (init, meaning) => {

@@ -14,7 +14,7 @@ import { WidgetModel } from "../../fakes";
 
 /**
  * Bind traits and a state. While `behind.value` is true, the traits belong to a newer record than
- * the state, and wait. The returned `take` applies them.
+ * the state, and changes of traits wait. The returned `take` applies these changes.
  */
 function bind(traits: Record<string, unknown> = { layer: 0, heads: [], token: 4 }) {
   const end = new AbortController();

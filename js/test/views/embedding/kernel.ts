@@ -82,7 +82,7 @@ export function trustFor(layer: number, head: number) {
   };
 }
 
-/** Kernel of the corpus `ANSWER`. */
+/** Fake kernel that has the corpus `ANSWER`. */
 export class Kernel extends FakeKernel {
   points = ANSWER;
   /** Progress of the projection that the kernel reports. */

@@ -25,7 +25,7 @@ export function weightsOf(matrices: number[][][], more: Partial<Weights> = {}): 
   };
 }
 
-/** Return an array with 1 at some indices, and 0 at the others. */
+/** Return an array with 1 at `indices`, and 0 at other indices. */
 export function marked(size: number, ...indices: number[]): Uint8Array {
   return Uint8Array.from({ length: size }, (_, index) => Number(indices.includes(index)));
 }
@@ -64,7 +64,7 @@ interface PlotInput {
   width?: number;
 }
 
-/** Return the plot of all lines of some heads. */
+/** Return a plot with the lines of all weights. */
 export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot {
   const { heads, quantity = { name: "weight", signed: false, maximum: 1 } } = input;
   const { window = [0, heads[0]?.length ?? 0], orientation = "vertical", width = 1000 } = input;

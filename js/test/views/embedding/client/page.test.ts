@@ -31,7 +31,7 @@ function sourceOf(data = pageData()): Source {
   return new Source(new EmbeddingPageTransport(data));
 }
 
-/** Return the first stack of a page and its layer with `HEAD`. Changes of both change the page. */
+/** Return the first stack of a page, and its layer with `HEAD`, both of which tests may change. */
 function partsOf(data: EmbeddingPageData) {
   const [stack] = data.embedding.stacks;
   const layer = stack?.layers.find((stored) => stored.layer === HEAD.layer);

@@ -97,7 +97,7 @@ describe("a tile's points", () => {
 
   it("lie in their square, larger values upwards", () => {
     const [mark] = tileDots(head, look(null), square, 1);
-    // Corner dots are 4 pixels inside the square, so their centres are 4 + 2.6 pixels inside.
+    // The edges of corner dots are 4 pixels inside the square, and their centres 4 + 2.6 pixels.
     expect(mark?.radius).toBe(2.6);
     const corners = Array.from(mark?.x ?? [], (x, i) => [x, mark?.y[i]]);
     const [left, right, top, bottom] = [106.6, 151.4, 6.6, 51.4].map((at) => expect.closeTo(at, 4));
