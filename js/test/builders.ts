@@ -3,12 +3,28 @@
  * defaults.
  */
 
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { deflateSync } from "node:zlib";
 import { expect, it } from "vitest";
 import type { PageData } from "../src/client/page";
 import type { EmbeddedWeights } from "../src/client/page/rows";
 import type { Description, StackDescription, TokenList } from "../src/client/protocol";
 import type { Transport } from "../src/client/transport";
+
+/** Return the content of a JSON file in `tests/fixtures`. */
+export function readFixture<Content>(name: string): Content {
+  return JSON.parse(readFileSync(join(__dirname, "../../tests/fixtures", name), "utf8"));
+}
+
+/** Return a function that returns the same sequence of numbers from 0 to 1 in every run. */
+export function randomNumbers(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state * 16_807) % 2_147_483_647;
+    return state / 2_147_483_647;
+  };
+}
 
 export function tokensOf(text: string[], overrides: Partial<TokenList> = {}): TokenList {
   return { text, special: [], sequence: text.map(() => 0), ...overrides };

@@ -1,13 +1,12 @@
 // @vitest-environment node
 
-import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { attentionRow } from "../../src/client/attention";
 import { PageTransport } from "../../src/client/page";
 import { type EmbeddedLayer, fromHalf, readFloats } from "../../src/client/page/vectors";
 import { requestVectors } from "../../src/client/requests/vectors";
 import { Source } from "../../src/client/source";
-import { pageOf } from "../builders";
+import { pageOf, readFixture } from "../builders";
 
 interface Case {
   name: string;
@@ -24,8 +23,7 @@ interface Case {
 
 // Layers as Python writes them into a page, with logits and weights that a script computed by
 // formulas (tests/fixtures/make_vectors.py).
-const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url);
-const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
+const { cases } = readFixture<{ cases: Case[] }>("vectors.json");
 
 function sourceOf(layer: EmbeddedLayer, arrays: string[]): Source {
   return new Source(new PageTransport(pageOf({ vectors: { layers: [layer], arrays } })));

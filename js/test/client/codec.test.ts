@@ -1,9 +1,9 @@
 // @vitest-environment node
-import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { decode, decodeReply, fromBase64, inflate } from "../../src/client/codec";
 import type { EncodedHeader } from "../../src/client/protocol";
+import { readFixture } from "../builders";
 
 interface Case {
   name: string;
@@ -14,11 +14,10 @@ interface Case {
 
 // Bytes that Python encoded, and their values according to the formulas of the encodings
 // (tests/fixtures/make_codec.py).
-const fixture = new URL("../../../tests/fixtures/codec.json", import.meta.url);
+const { cases } = readFixture<{ cases: Case[] }>("codec.json");
 
 describe("the codec", () => {
   it("decodes the fixture of Python's tests", () => {
-    const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
     expect(cases.length).toBeGreaterThan(0);
     for (const { name, header, data, values } of cases) {
       const decoded = decode(header, fromBase64(data));

@@ -1,6 +1,5 @@
 // @vitest-environment node
 
-import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageTransport } from "../../../src/client/page";
@@ -9,7 +8,7 @@ import { TILE } from "../../../src/client/page/tiles";
 import type { BlockRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { embeddedInWords, precision } from "../../../src/ui/text/captions";
-import { described, pageOf, stackOf } from "../../builders";
+import { described, pageOf, readFixture, stackOf } from "../../builders";
 
 interface Case {
   name: string;
@@ -20,9 +19,7 @@ interface Case {
 }
 
 /** Rows that a script encoded without the package's encoder (tests/fixtures/make_sparse.py). */
-const { cases } = JSON.parse(
-  readFileSync(new URL("../../../../tests/fixtures/sparse.json", import.meta.url), "utf8"),
-) as { cases: Case[] };
+const { cases } = readFixture<{ cases: Case[] }>("sparse.json");
 
 const STACK = stackOf({ layers: [3] });
 

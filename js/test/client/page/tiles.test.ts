@@ -1,12 +1,11 @@
 // @vitest-environment node
 
-import { readFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import { PageTransport } from "../../../src/client/page";
 import { parts, runs } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { pageOf, pieceOf } from "../../builders";
+import { pageOf, pieceOf, readFixture } from "../../builders";
 
 interface Fixture {
   codes: Record<string, number[][][]>;
@@ -14,9 +13,7 @@ interface Fixture {
 }
 
 /** Codes of weights, and tiles that a script computed from them (tests/fixtures/make_tiles.py). */
-const FIXTURE = JSON.parse(
-  readFileSync(new URL("../../../../tests/fixtures/tiles.json", import.meta.url), "utf8"),
-) as Fixture;
+const FIXTURE = readFixture<Fixture>("tiles.json");
 
 function sourceOf(codes: number[][][]): Source {
   const [rows = []] = codes;

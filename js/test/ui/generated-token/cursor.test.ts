@@ -1,5 +1,4 @@
 // @vitest-environment node
-import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { Prediction, TokenList } from "../../../src/client/protocol";
 import {
@@ -10,6 +9,7 @@ import {
 } from "../../../src/ui/generated-token/state";
 import { keysInWords, pairChoices, pairInWords } from "../../../src/ui/pairs";
 import { formatProbability } from "../../../src/ui/text/captions";
+import { readFixture } from "../../builders";
 
 function prediction(query: number, row: number | null): Prediction {
   const token = { text: `t${query + 1}`, id: query, probability: 0.5 };
@@ -18,11 +18,10 @@ function prediction(query: number, row: number | null): Prediction {
 
 // Predictions after a prompt of two tokens. The model generated tokens 2 and 3, and a last token
 // that was not an input. Tests in Python read the same file.
-const fixture = new URL("../../../../tests/fixtures/generated_token.json", import.meta.url);
-const { predictions, cases } = JSON.parse(readFileSync(fixture, "utf8")) as {
+const { predictions, cases } = readFixture<{
   predictions: [number, number | null][];
   cases: Case[];
-};
+}>("generated_token.json");
 const PREDICTIONS = predictions.map(([query, row]) => prediction(query, row));
 const TOKENS: TokenList = {
   text: ["t0", "t1", "t2", "t3"],

@@ -16,7 +16,7 @@ import {
   within,
   zoomed,
 } from "../../../src/ui/heat-map/viewport";
-import { pageOf, pieceOf } from "../../builders";
+import { pageOf, pieceOf, randomNumbers } from "../../builders";
 import { ROOM, selection, tokens, viewport } from "./viewports";
 
 describe("the visible part", () => {
@@ -120,14 +120,12 @@ function served(matrix: number[][]) {
   return { source: new Source(transport), request: vi.spyOn(transport, "request") };
 }
 
-/** Return a matrix of reproducible numbers between 0 and 1. */
+/** Return a matrix of reproducible float32 numbers between 0 and 1. */
 function random(rows: number, columns: number): number[][] {
-  let state = rows * 7919 + columns;
-  const next = (): number => {
-    state = (state * 1_103_515_245 + 12_345) % 2_147_483_648;
-    return Math.fround(state / 2_147_483_648);
-  };
-  return Array.from({ length: rows }, () => Array.from({ length: columns }, next));
+  const next = randomNumbers(7);
+  return Array.from({ length: rows }, () =>
+    Array.from({ length: columns }, () => Math.fround(next())),
+  );
 }
 
 /** Return the expected grid of a viewport, computed cell by cell from the matrix. */

@@ -1,7 +1,5 @@
 /** The atlas of `tests/fixtures/atlas.json`, which a fake kernel or a page serves. */
 
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { fromBase64 } from "../../../src/client/codec";
 import type {
   AtlasDescription,
@@ -18,7 +16,7 @@ import {
   describedAtlas,
   stackOf,
 } from "../../../src/views/atlas/state";
-import { tokensOf } from "../../builders";
+import { readFixture, tokensOf } from "../../builders";
 import { FakeKernel } from "../../fakes";
 import { setUpView, type ViewSetup } from "../../view-context";
 
@@ -42,9 +40,7 @@ interface Fixture {
   };
 }
 
-export const FIXTURE = JSON.parse(
-  readFileSync(join(__dirname, "../../../../tests/fixtures/atlas.json"), "utf8"),
-) as Fixture;
+export const FIXTURE = readFixture<Fixture>("atlas.json");
 
 /** Description of the only stack of the fixture. */
 export const STACK = FIXTURE.description.stacks[0] as AtlasDescription["stacks"][0];

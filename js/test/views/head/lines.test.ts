@@ -9,6 +9,7 @@ import {
   MAX_LINES,
   type Weights,
 } from "../../../src/views/head/lines";
+import { randomNumbers } from "../../builders";
 import { linesOf, marked, optionsOf, weightsOf } from "./plots";
 
 // Weights of two heads for four tokens, as [query][key]. Every row sums to 1.
@@ -35,18 +36,9 @@ function listed(result: Lines, series = 0): Line[] {
   return Array.from(query, (value, i): Line => [value, key[i] as number, weight[i] as number]);
 }
 
-/** Return a function that returns the same sequence of numbers from 0 to 1 in every run. */
-function randomNumbers(): () => number {
-  let state = 7;
-  return () => {
-    state = (state * 16807) % 2147483647;
-    return state / 2147483647;
-  };
-}
-
 /** Return random causal weights. Each row sums to 1. */
 function causal(size: number, heads: number): Weights {
-  const random = randomNumbers();
+  const random = randomNumbers(7);
   const matrices = Array.from({ length: heads }, () =>
     Array.from({ length: size }, (_, query) => {
       const row = Array.from({ length: size }, (_, key) =>
@@ -178,7 +170,7 @@ it("the share of left-out keys has a bound for its error if weights are rounded"
   // is largest for weights near 1: 1 - (254.5 / 255)^2.
   const rounded = (weight: number): number => (Math.round(255 * Math.sqrt(weight)) / 255) ** 2;
   const error = 0.00393;
-  const random = randomNumbers();
+  const random = randomNumbers(7);
   for (let round = 0; round < 40; round++) {
     const matrix = Array.from({ length: 4 }, () => {
       const row = Array.from({ length: 4 }, () => random() ** (1 + (round % 4)));

@@ -1,12 +1,11 @@
 // @vitest-environment node
 
-import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { type PageData, PageTransport } from "../../../src/client/page";
 import { Source } from "../../../src/client/source";
 import { roundedTo, writtenError } from "../../../src/ui/exports/csv";
 import type { Combine, LineOptions, Weights } from "../../../src/views/head/lines";
-import { described, pageOf, stackOf, tokensOf } from "../../builders";
+import { described, pageOf, readFixture, stackOf, tokensOf } from "../../builders";
 import { linesOf, marked, optionsOf, weightsOf } from "./plots";
 
 interface Case {
@@ -18,8 +17,7 @@ interface Case {
 }
 
 /** Weights that a script renormalised in double precision (tests/fixtures/make_renormalized.py). */
-const file = new URL("../../../../tests/fixtures/renormalized.json", import.meta.url);
-const { cases } = JSON.parse(readFileSync(file, "utf8")) as { cases: Case[] };
+const { cases } = readFixture<{ cases: Case[] }>("renormalized.json");
 
 function sourceOf({ weights, blocks, vectors }: Case, form: string): Source {
   const count = weights[0]?.length ?? 0;

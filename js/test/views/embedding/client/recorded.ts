@@ -1,11 +1,10 @@
 /** Corpus of `tests/fixtures/embedding.json`, as a page and with the expected numbers. */
 
-import { readFileSync } from "node:fs";
 import {
   type EmbeddingPageData,
   EmbeddingPageTransport,
 } from "../../../../src/views/embedding/client/page";
-import { described, stackOf } from "../../../builders";
+import { described, readFixture, stackOf } from "../../../builders";
 
 interface RecordedReply {
   arguments: Record<string, unknown>;
@@ -34,9 +33,7 @@ interface Fixture {
 }
 
 /** Replies and page of Python, and `values` that a script computed without the package. */
-export const FIXTURE = JSON.parse(
-  readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
-) as Fixture;
+export const FIXTURE = readFixture<Fixture>("embedding.json");
 
 export const PLACING = FIXTURE.page.placing;
 

@@ -16,19 +16,12 @@ import {
   zoomedAt,
 } from "../../../../src/views/embedding/plot/cloud";
 import { placeLabels } from "../../../../src/views/embedding/plot/marks";
+import { randomNumbers } from "../../../builders";
 
 const ROOM = { width: 600, height: 400 };
 
-function random(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
-    return state / 0x7fffffff;
-  };
-}
-
-function coordinatesOf(count: number, dimensions: number, seed = 1): Float32Array {
-  const next = random(seed);
+function coordinatesOf(count: number, dimensions: number): Float32Array {
+  const next = randomNumbers(1);
   return Float32Array.from({ length: count * dimensions }, () => 10 * next() - 3);
 }
 
@@ -147,7 +140,7 @@ describe("the point under the pointer", () => {
     const camera = zoomedAt(wholeCamera(2), cloud, ROOM, 100, 300, 2.5);
     const projected = project(cloud, camera, ROOM);
     const grid = hitGrid(projected, ROOM);
-    const next = random(5);
+    const next = randomNumbers(5);
     for (let i = 0; i < 300; i++) {
       // The margin of 10 pixels exceeds the reach of 9, because points outside are never found.
       const [x, y] = [10 + next() * (ROOM.width - 20), 10 + next() * (ROOM.height - 20)];
