@@ -84,8 +84,7 @@ class Batch:
     notes : list of str
         Notes for the records of all examples.
     produced : list of (ProducedText or None)
-        For each example, the text that the model produces, or None. An empty list means
-        None for all examples.
+        For each example, the text that the model produces, or None. Empty if there are no texts.
     processor : object or None
         Processor that computed the pixel values of images, or the features of a sound.
     example_notes : list of list of str

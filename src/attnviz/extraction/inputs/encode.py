@@ -87,7 +87,7 @@ class Encoder:
         generating: bool = False,
         num_new_tokens: int = 0,
     ) -> Batch:
-        """Convert an example of `examples_of` into a batch. A tokenizer's output may have several.
+        """Convert an example into a batch. The output of a tokenizer may have several examples.
 
         `target` is the text (or a list of one text per example) that the model is forced to
         produce, and `decoder_input_ids` are the inputs of its decoder. Both may be None.
@@ -245,10 +245,7 @@ class Encoder:
         return batch
 
     def _batch_of_tokenized(self, encoded: Any) -> Batch:
-        """Convert the output of a tokenizer into a batch.
-
-        Entries that the model does not take are dropped, except ids and mask.
-        """
+        """Convert a tokenizer's output into a batch. Drop unknown entries except ids and mask."""
         for name in list(encoded):
             if name not in ("input_ids", "attention_mask") and name not in self.accepted:
                 del encoded[name]

@@ -73,8 +73,7 @@ class GenerationSettings:
     quiet : bool
         Whether to suppress warnings of transformers. True if `generate` was only a number.
     max_length : int or None
-        Maximum number of tokens including the initial ones, or None. Used if `max_new_tokens` is
-        None.
+        Maximum number of tokens with the initial ones, or None. `max_new_tokens` overrides it.
     """
 
     options: dict[str, Any]
@@ -350,10 +349,7 @@ def _min_length(
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
-    """Suppress transformers' warnings about generation until the ``with`` block of `undo` ends.
-
-    Errors, and warnings in other threads, are not suppressed.
-    """
+    """Suppress transformers' generation warnings in this thread until the block of `undo` ends."""
     current_thread = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:

@@ -159,7 +159,7 @@ def _arrange_blocks(
 
 
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
-    """Return the row-by-row indices of an image's patches, in the order of blocks of patches."""
+    """Return for each patch, in the order of blocks, its index if patches are sorted row by row."""
     numbers = torch.arange(height * width)
     blocks = numbers.reshape(height // size, size, width // size, size)
     return blocks.transpose(1, 2).flatten()

@@ -28,9 +28,9 @@ from attnviz.record.tokens import Tokens
 
 __all__ = ["TokenNames"]
 
-# Stacks whose queries may be patches of pictures or frames of a sound.
+# Kinds of stacks whose queries may be patches of pictures or frames of a sound.
 _SEEING = ("vision", "encoder", "audio", "self")
-# Stacks whose queries may be tokens of a text.
+# Kinds of stacks whose queries may be tokens of a text.
 _READING = ("self", "encoder", "decoder", "cross")
 
 
@@ -248,8 +248,8 @@ class TokenNames:
         """Return tokens for the queries of a stack with attention in windows.
 
         `windows` has the number of queries in each window. If each window has the patches of one
-        picture, tokens are named by row and column. If not, they are named by the number of the
-        window and the index in the window, such as ``w1:0``.
+        picture, tokens are named by row and column. If not, they are named ``w1:0`` (window and
+        index in the window), and so on.
         """
         layers = self._stacks[name]
         if len(windows) == self._num_pictures and self._shows_patches(layers):

@@ -144,8 +144,7 @@ def _coarser(
 ) -> Iterator[tuple[int, int]]:
     """Yield the numbers of rows and columns of patches that stages of a model may have.
 
-    `sizes` has possible heights and widths of a patch in the first stage, in pixels. Both are
-    doubled in each following stage.
+    `sizes` has possible sizes of a patch in the first stage. They are doubled in each next stage.
     """
     for height, width in sizes or [(1, 1)]:
         for doubled in range(_MAX_DOUBLINGS):
@@ -255,8 +254,7 @@ def with_image_runs(
     patches of each image, or is None if unknown. A token stands for a block of n x n patches, with
     one n for all images. If an n gives the number of tokens, tokens are named as by `grid_tokens`,
     and each image whose tokens are consecutive gets a grid. If no n does, or `shapes` is None, the
-    tokens of the first run are named ``image 1``, and so on. Return `tokens` itself if `runs` is
-    empty.
+    tokens of the first run are named ``image 1``, and so on. Without runs, return `tokens` itself.
 
     Examples
     --------
