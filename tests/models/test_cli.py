@@ -60,18 +60,6 @@ def failure(capsys: pytest.CaptureFixture[str]) -> Failure:
     return run_failing
 
 
-def run(*arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
-    """Run `attnviz` in a separate process."""
-    return subprocess.run(
-        [sys.executable, "-m", "attnviz", *map(str, arguments)],
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},
-        input=text,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-
 def saved_model(name: str, folder: str) -> tuple[Any, Any]:
     """Save a demo model with its tokenizer or processor in `folder`, and return both."""
     model, reader = demos.load(name)
@@ -84,7 +72,15 @@ def test_a_head_view_is_written_and_only_its_path_is_printed(
     checkpoint_folder: Path, tmp_path: Path
 ) -> None:
     # With "@-", the text comes from standard input.
-    answer = run("head-view", checkpoint_folder, "@-", "-o", "x.html", text="The cat sat.\n")
+    command = [sys.executable, "-m", "attnviz", "head-view", str(checkpoint_folder), "@-"]
+    answer = subprocess.run(
+        [*command, "-o", "x.html"],
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        input="The cat sat.\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert answer.stdout.strip() == str(tmp_path / "x.html")
     assert "loading and running" in answer.stderr
     assert tokens_of(data_of("x.html")) == ["[CLS]", "the", "cat", "sat", ".", "[SEP]"]

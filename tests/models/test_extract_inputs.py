@@ -265,20 +265,8 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     ("bart", IDS, {"decoder_input_ids": [9] * 65}, ValueError, "target: 65 tokens are too many"),
     ("bert", TEXT, {"target": "the dog"}, ValueError, "BertForMaskedLM cannot produce text"),
     # Encoded batches.
-    (
-        "gpt2",
-        {"input_ids": torch.tensor([IDS]), "attention_mask": torch.ones(2, 3)},
-        {},
-        ValueError,
-        "attention_mask must have the shape of the ids",
-    ),
-    (
-        "gpt2",
-        {"input_ids": torch.tensor([IDS]), "attention_mask": torch.zeros(1, 5)},
-        {},
-        ValueError,
-        "all padding",
-    ),
+    ("gpt2", {"input_ids": [IDS], "attention_mask": [[1] * 3]}, {}, ValueError, "shape of the ids"),
+    ("gpt2", {"input_ids": [IDS], "attention_mask": [[0] * 5]}, {}, ValueError, "all padding"),
     ("gpt2", {"input_ids": [IDS, IDS[:3]]}, {}, ValueError, "padding=True"),
 ]
 

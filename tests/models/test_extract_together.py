@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz import extract
+from models.interrupts import state_of
 from models.make_models import make_model
 
 TEXTS = [torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]]), torch.tensor([[5, 17, 42, 17, 99]])]
@@ -26,10 +27,6 @@ def weights(model: Any, number: int) -> Weights:
     """Return the weights of text `number` modulo 2, (layers, heads, queries, keys)."""
     stack = extract(model, TEXTS[number % 2], progress=False).stack()
     return np.stack([stack.weights(layer=layer) for layer in stack.layers])
-
-
-def mode_of(model: Any) -> list[bool]:
-    return [module.training for module in model.modules()]
 
 
 def in_threads(*work: Callable[[], None]) -> None:
@@ -60,7 +57,7 @@ def test_four_threads_extract_the_same_weights_at_once(parts: str, dropping: Any
         "models": [dropping, make_model("bloom").train(), make_model("bert"), dropping],
         "a model and its part": [dropping, dropping.model, dropping, dropping.model],
     }[parts]
-    before = list(map(mode_of, models))
+    before = state_of(models)
     alone = [weights(model, number) for number, model in enumerate(models)]
 
     def work(number: int) -> None:
@@ -68,7 +65,7 @@ def test_four_threads_extract_the_same_weights_at_once(parts: str, dropping: Any
             assert np.array_equal(weights(models[number], number), alone[number])
 
     in_threads(*(partial(work, number) for number in range(4)))
-    assert list(map(mode_of, models)) == before
+    assert state_of(models) == before
 
 
 def test_gradients_in_another_thread_are_not_affected(dropping: Any) -> None:
@@ -108,7 +105,7 @@ def _send(queue: Any, model: Any) -> None:
 def test_a_process_that_is_forked_during_an_extraction_extracts_the_same_weights(
     dropping: Any,
 ) -> None:
-    before, alone = mode_of(dropping), weights(dropping, 0)
+    before, alone = state_of([dropping]), weights(dropping, 0)
     context = multiprocessing.get_context("fork")
     done = threading.Event()
 
@@ -128,4 +125,4 @@ def test_a_process_that_is_forked_during_an_extraction_extracts_the_same_weights
             weights(dropping, 1)
 
     in_threads(fork, watch)
-    assert mode_of(dropping) == before
+    assert state_of([dropping]) == before

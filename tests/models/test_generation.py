@@ -145,8 +145,7 @@ def test_prompts_of_a_list_and_of_a_batch_are_continued_alike(
 
 
 def test_sampling_follows_the_seed(llama: Any) -> None:
-    options: dict[str, Any] = {"max_new_tokens": 12, "do_sample": True}
-    options |= {"temperature": 3.0, "top_k": 0}
+    options = {"max_new_tokens": 12, "do_sample": True, "temperature": 3.0, "top_k": 0}
     torch.manual_seed(5)
     record = extract(llama, IDS, generate=options)
     torch.manual_seed(5)
@@ -232,17 +231,12 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
         ("bart", {"generate": 65}, ValueError, "65 tokens are too many.*at most 64"),
         ("llama", {"generate": {"do_sample": True}}, ValueError, "number of tokens is missing"),
         (
-            "llama",
-            {"generate": {"max_new_tokens": 4, "num_return_sequences": 3}},
+            "bart",
+            {"generate": {"num_return_sequences": 3}},
             ValueError,
-            "one answer, and num_return_sequences is 3",
+            "num_return_sequences is 3",
         ),
-        (
-            "llama",
-            {"generate": 4, "target": " sat"},
-            ValueError,
-            "^generate: the model would choose.*target already sets it",
-        ),
+        ("llama", {"generate": 4, "target": " sat"}, ValueError, "^generate: .*already sets it"),
         ("bert", {"generate": 4}, ValueError, "cannot generate text.*Remove generate"),
     ],
 )

@@ -50,7 +50,7 @@ def gemma3() -> Any:
 def test_a_mask_that_depends_on_the_implementation_is_noted(
     implementation: str, *, both_ways: bool
 ) -> None:
-    """If queries attend to later keys, transformers needs ``token_type_ids`` for equal masks."""
+    """If queries attend to later keys, eager and sdpa get equal masks only with token_type_ids."""
     model = gemma3()
     model.config.text_config.use_bidirectional_attention = both_ways
     model.set_attn_implementation(implementation)

@@ -125,10 +125,8 @@ def test_an_error_in_a_text_keeps_the_results_and_names_the_text(
     options: Any = {"tokenizer": tokenizer, "progress": False, "batch_size": 2}
     path = tmp_path / "checkpoint.safetensors"
     whole = head_statistics(model, TEXTS, **options)
-    texts = list(TEXTS)
-    texts[8] = 3.5
     with pytest.raises(TypeError, match=r"texts\[8\]: "):
-        head_statistics(model, texts, checkpoint=path, **options)
+        head_statistics(model, [*TEXTS[:8], 3.5, *TEXTS[9:]], checkpoint=path, **options)
     assert HeadStatistics.load(path).texts >= 1
     again = head_statistics(model, TEXTS, checkpoint=path, resume=True, **options)
     assert again.texts == whole.texts == 12
