@@ -40,14 +40,6 @@ def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str
         assert tokens.ids == tuple(ids[positions].tolist())
 
 
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("kind", [*DECODERS, "bert"])
-def test_position_ids(kind: str, implementation: str) -> None:
-    positions = torch.tensor([[9, 8, 20, 3, 4, 5, 40, 11]])
-    model = make_model(kind, implementation)
-    extract_own(model, {"input_ids": IDS[:1], "position_ids": positions})
-
-
 @pytest.mark.parametrize(("cache", "mask"), product([None, True, False], [False, True]), ids=str)
 @pytest.mark.parametrize("kind", DECODERS)
 def test_packed_texts_by_their_positions(*, kind: str, cache: bool | None, mask: bool) -> None:

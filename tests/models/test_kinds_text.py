@@ -11,22 +11,7 @@ import torch
 from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
-from models.tiny import built
-
-T5 = {
-    "vocab_size": 400,
-    "d_model": 48,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-    "decoder_start_token_id": 0,
-    "num_layers": 3,
-    "num_decoder_layers": 3,
-    "num_heads": 4,
-    "d_kv": 12,
-    "d_ff": 64,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 20,
-}
+from models.make_models import make_model
 
 
 def bucket(distance: int, *, both_ways: bool, buckets: int, furthest: int) -> int:
@@ -48,26 +33,19 @@ def bucket(distance: int, *, both_ways: bool, buckets: int, furthest: int) -> in
 @pytest.mark.parametrize("stack", ["encoder", "decoder"])
 def test_a_relative_bias_is_kept_by_distance(stack: str) -> None:
     """The bias has one number per head and distance, from the model's table of buckets."""
-    model = built("T5ForConditionalGeneration", T5, factor=2.5)
+    model = make_model("t5", relative_attention_num_buckets=8, relative_attention_max_distance=20)
     count = 30
     ids = torch.arange(5, 5 + count)[None]
     record = extract(model, {"input_ids": ids, "decoder_input_ids": ids})
     first_block = getattr(model, stack).block[0].layer[0].SelfAttention
     table = first_block.relative_attention_bias.weight.detach().numpy()
     causal = stack == "decoder"
-    buckets = np.array(
-        [
-            [
-                bucket(key - query, both_ways=not causal, buckets=8, furthest=20)
-                for key in range(count)
-            ]
-            for query in range(count)
-        ]
-    )
+    distances = np.arange(count) - np.arange(count)[:, None]
+    buckets = np.vectorize(bucket)(distances, both_ways=not causal, buckets=8, furthest=20)
     assert len(set(buckets.flat)) > 4
     expected = table[buckets].transpose(2, 0, 1)
     visible = np.tri(count, dtype=bool) if causal else np.ones((count, count), bool)
-    for number in range(3):
+    for number in record.stacks[stack].layers:
         attention = record.stacks[stack].attention(number)
         assert isinstance(attention, QueryKeyAttention)
         assert isinstance(attention.bias, DistanceBias)

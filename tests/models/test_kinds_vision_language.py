@@ -136,10 +136,7 @@ def test_two_images_in_one_prompt(kind: str, make: Make) -> None:
             assert np.abs(stored.astype(int) - original).max() <= 1
         inputs = encoded(processor, image, TEXT, other)
         assert_own(record, reference(model, inputs), peak=0.2)
-    pair = (
-        chat(image, TEXT, second),
-        chat(image, TEXT, with_patch(second, (0, 0), patch)),
-    )
+    pair = (chat(image, TEXT, second), chat(image, TEXT, with_patch(second, (0, 0), patch)))
     changed = changed_queries(mixing_nothing(model), processor, pair, "self", 0)
     assert [tokens.text[token] for token in changed] == ["2: 0,0"]
 

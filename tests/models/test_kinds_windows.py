@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from itertools import product
 from typing import Any
@@ -168,20 +167,6 @@ def test_a_batch_of_images_in_windows() -> None:
             assert np.abs(difference).max() < 1e-5
 
 
-def hooked(model: Any, inputs: Mapping[str, Any], layers: Any) -> list[Weights]:
-    """Return the second output of the attention of each layer, which is an array of weights."""
-    weights: list[Weights] = []
-    handles = [
-        layer.attn.register_forward_hook(lambda _, __, output: weights.append(output[1].numpy()))
-        for layer in layers
-    ]
-    with torch.no_grad():
-        model(**inputs)
-    for handle in handles:
-        handle.remove()
-    return weights
-
-
 def test_windows_of_sam_and_its_global_layer() -> None:
     """SAM pads 12 x 12 patches to 15 x 15 and divides them into windows of 5 x 5."""
     settings = {
@@ -205,11 +190,10 @@ def test_windows_of_sam_and_its_global_layer() -> None:
     assert windowed.query_tokens.text[:144] == whole.query_tokens.text
     assert set(windowed.query_tokens.text[144:]) == {"[PAD]"}
     eager = with_positions(built("SamVisionModel", settings, factor=14.0, implementation="eager"))
-    layers = eager.vision_encoder.layers
-    own = hooked(eager, inputs, layers)
+    own = own_modules(eager, inputs, {"vision": "attn"})["vision"]
     numbers = torch.arange(1, 145).reshape(1, 12, 12, 1).float()
     for number in (0, 2):
-        windows, _ = layers[number].window_partition(numbers, 5)
+        windows, _ = model.vision_encoder.layers[number].window_partition(numbers, 5)
         tokens = windows.flatten(1).long().numpy() - 1
         expected = spread(own[number].reshape(9, 4, 25, 25), tokens, 144)
         weights = windowed.weights(layer=number)

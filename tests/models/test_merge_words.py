@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, trainers
 
@@ -16,19 +14,11 @@ import attnviz
 from attnviz import AttentionRecord, demos
 from attnviz.extraction.tokens.text import display_tokens
 from models.conftest import SENTENCES
-from models.make_models import make_model
+from models.make_models import make_model, reference
 from rounding import forwards_error
 
 TEXT = "The unbelievably tired animal didn't cross the tokenization street."
 SECOND = "Hydroelectricity was reintroduced."
-
-
-@pytest.fixture(scope="module")
-def checkpoint(checkpoint_folder: Path) -> tuple[Any, Any]:
-    model = transformers.AutoModel.from_pretrained(
-        checkpoint_folder, attn_implementation="eager"
-    ).eval()
-    return model, transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
 
 
 def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
@@ -41,11 +31,10 @@ def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
     return numbers
 
 
-@torch.no_grad()
 def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
-    checkpoint: tuple[Any, Any],
+    minilm: tuple[Any, Any],
 ) -> None:
-    model, tokenizer = checkpoint
+    model, tokenizer = minilm
     record = attnviz.extract(model, (TEXT, SECOND), tokenizer=tokenizer)
     merged = record.merge_words()
 
@@ -69,9 +58,9 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
 
     # 1 where the token of the column belongs to the word of the row.
     belongs = (np.unique(numbers)[:, None] == np.array(numbers)).astype(np.float64)
-    own = model(**tokenizer(TEXT, SECOND, return_tensors="pt"), output_attentions=True).attentions
+    own = reference(model, tokenizer(TEXT, SECOND, return_tensors="pt"))["self"]
     for layer, weights in enumerate(own):
-        expected = (belongs / belongs.sum(1, keepdims=True)) @ weights[0].numpy() @ belongs.T
+        expected = (belongs / belongs.sum(1, keepdims=True)) @ weights[0] @ belongs.T
         # Rounding errors add up over the tokens of a word.
         tolerance = belongs.sum(1).max() * forwards_error(record)
         np.testing.assert_allclose(merged.stack().weights(layer=layer), expected, atol=tolerance)

@@ -103,12 +103,7 @@ def _one_row_of_one_example(logits: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("call", [0, 1])
 @pytest.mark.parametrize(
-    "change",
-    [
-        _formula_of_a_head,
-        _a_row_without_its_mask,
-        _one_row_of_one_example,
-    ],
+    "change", [_formula_of_a_head, _a_row_without_its_mask, _one_row_of_one_example]
 )
 def test_functions_that_differ_in_one_call_are_refused(
     model: Any, own: Own, change: Change, call: int

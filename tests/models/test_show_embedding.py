@@ -86,30 +86,13 @@ def test_a_corpus_and_records_are_shown_unchanged(decoder: tuple[Any, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "error", "message"),
-    [
-        ((), {}, TypeError, "texts is missing. Pass the texts that the model reads"),
-        (("one text",), {}, TypeError, "list"),
-        ((TEXTS,), {"max_points": 1}, ValueError, "max_points=1"),
-        ((TEXTS,), {"colour": "text"}, TypeError, "no argument 'colour'"),
-        ((TEXTS,), {"columns": {"kind": ["a"]}}, ValueError, "kind"),
-    ],
-)
-def test_unreadable_inputs_are_refused(
-    arguments: tuple[Any, ...],
-    options: dict[str, Any],
-    error: type[Exception],
-    message: str,
-    decoder: tuple[Any, Any],
-) -> None:
-    model, tokenizer = decoder
-    with pytest.raises(error, match=message):
-        av.show_embedding_view(model, *arguments, tokenizer=tokenizer, **options)
-
-
-@pytest.mark.parametrize(
     ("inputs", "options", "error", "message"),
     [
+        (None, {}, TypeError, "texts is missing. Pass the texts that the model reads"),
+        (None, {"texts": "one text"}, TypeError, "list"),
+        (None, {"texts": TEXTS, "max_points": 1}, ValueError, "max_points=1"),
+        (None, {"texts": TEXTS, "colour": "text"}, TypeError, "no argument 'colour'"),
+        (None, {"texts": TEXTS, "columns": {"kind": ["a"]}}, ValueError, "kind"),
         (corpus([4, 5]), {"texts": TEXTS}, TypeError, "model is a corpus.*Omit texts"),
         ([record(4)], {"texts": TEXTS}, TypeError, "model is a list of records.*Omit texts"),
         (record(4), {}, TypeError, r"Pass a list of the records of several texts, \[record\]"),
@@ -118,9 +101,16 @@ def test_unreadable_inputs_are_refused(
         ((shares(2, 3, 3),), {"texts": words(3)}, TypeError, "weights alone have no queries"),
     ],
 )
-def test_bad_arguments_without_a_model(
-    inputs: Any, options: dict[str, Any], error: type[Exception], message: str
+def test_bad_arguments_are_refused(
+    inputs: Any,
+    options: dict[str, Any],
+    error: type[Exception],
+    message: str,
+    decoder: tuple[Any, Any],
 ) -> None:
+    """If `inputs` is None, the model and its tokenizer are passed."""
+    if inputs is None:
+        inputs, options = decoder[0], {**options, "tokenizer": decoder[1]}
     with pytest.raises(error, match=message):
         av.show_embedding_view(inputs, **options)
 
