@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import os
+import subprocess
 import sys
 import types
 import warnings
@@ -43,6 +45,26 @@ def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
         transformers.AutoModel.from_pretrained(checkpoint_folder, dtype=torch.float32).eval(),
         transformers.AutoTokenizer.from_pretrained(checkpoint_folder),
     )
+
+
+@pytest.fixture(scope="session")
+def run_in_two_processes() -> Callable[..., None]:
+    """Function that runs a script of this folder with torchrun in two processes."""
+
+    def run(script: str, *arguments: Path) -> None:
+        command = "-m torch.distributed.run --standalone --nproc-per-node=2".split()
+        ran = subprocess.run(
+            [sys.executable, *command, Path(__file__).parent / script, *arguments],
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "ignore"},
+            capture_output=True,
+            text=True,
+            timeout=170,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr[-4000:]
+
+    return run
 
 
 @pytest.fixture

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,20 +34,10 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(model_folder: Path) -> Callable[[str], Any]:
+def results(model_folder: Path, run_in_two_processes: Callable[..., None]) -> Callable[[str], Any]:
     """Function that returns the error or the weights of a case of `processes.py` per process."""
     out = model_folder.parent
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    path = os.pathsep.join(filter(None, sys.path))
-    ended = subprocess.run(
-        [*command, str(Path(__file__).parent / "processes.py"), str(model_folder), str(out)],
-        env=os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-4000:]
+    run_in_two_processes("processes.py", model_folder, out)
     outcomes = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
 
     def of_case(name: str) -> Any:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,18 +114,11 @@ def test_a_head_that_forms_appears_in_pages_and_metrics(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without processes")
-def test_two_processes_train_unaffected_and_one_writes(tmp_path: Path) -> None:
+def test_two_processes_train_unaffected_and_one_writes(
+    tmp_path: Path, run_in_two_processes: Callable[..., None]
+) -> None:
     """One training uses the Trainer with DDP, the other `fully_shard`."""
-    script = Path(__file__).parent / "training_processes.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    ran = subprocess.run(
-        [*command, str(script), str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr[-4000:]
+    run_in_two_processes("training_processes.py", tmp_path)
     for kind in ("ddp", "fsdp"):
         for rank in range(2):
             result = json.loads((tmp_path / f"{kind}-{rank}.json").read_text())
