@@ -1,4 +1,4 @@
-"""Context that counts the bytes of new tensors, which do not depend on the machine."""
+"""Context manager that counts the bytes of the tensors that operations create."""
 
 from __future__ import annotations
 

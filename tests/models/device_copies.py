@@ -1,4 +1,4 @@
-"""Context that counts copies of tensors between devices."""
+"""Context manager that counts copies of tensors between devices."""
 
 from __future__ import annotations
 

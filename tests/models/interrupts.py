@@ -99,9 +99,10 @@ def subjects() -> dict[str, Subject]:
 
 
 class Tracer:
-    """Context that raises a KeyboardInterrupt at the `at`-th line or call of attnviz, from 1.
+    """Context manager that raises a KeyboardInterrupt at line or call number `at` of attnviz.
 
-    `seen` and `raised` list the file and line number of each line or call, and of the interrupt.
+    `at` counts from 1. `seen` lists file and line number of each line or call, and `raised` those
+    of the interrupt.
     """
 
     def __init__(self, at: int | None = None) -> None:
@@ -139,7 +140,7 @@ class Tracer:
 
 
 def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> list[int]:
-    """Return all `at` for which `Tracer(at)` interrupts the first or last run of a line."""
+    """Return each `at` of the first and last run of a line, optionally only of lines in `files`."""
     with Tracer() as tracer:
         subject.run(folder)
     of_line: dict[tuple[str, int], list[int]] = {}

@@ -29,7 +29,7 @@ Make = Callable[[str], tuple[Any, Any]]
 
 @pytest.fixture(scope="module")
 def make(byte_tokenizer: Any) -> Make:
-    """Function that returns the model and processor of a kind. They are made once."""
+    """Function that returns the model and processor of a kind. Each pair is made once."""
     return cache(lambda kind: MODELS[kind](byte_tokenizer))
 
 
@@ -46,7 +46,7 @@ def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
 def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
     """A changed patch affects one query in layer 0 of the vision tower.
 
-    If the tower does not mix patches, a changed patch affects also one token of the text only.
+    If the tower does not mix patches, a changed patch affects one token of the text.
     """
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)

@@ -35,7 +35,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(model_folder: Path, run_in_two_processes: Callable[..., None]) -> Callable[[str], Any]:
-    """Function that returns the error or the weights of a case of `processes.py` per process."""
+    """Function that returns each process's error or weights for a case of `processes.py`."""
     out = model_folder.parent
     run_in_two_processes("processes.py", model_folder, out)
     outcomes = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]

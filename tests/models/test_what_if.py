@@ -528,7 +528,7 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.show_dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
-    # A view whose tokens are not those of `TEXT` cannot.
+    # A view whose tokens differ from those of `TEXT` cannot run the model.
     for options in ({"generate": 2}, {"words": True}):
         assert not av.show_head_view(model, TEXT, tokenizer=tokenizer, **options).runs_model
 

@@ -39,7 +39,7 @@ def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def softmax_of(call: dict[str, Any]) -> NDArray[np.float32]:
-    """Return float32 weights (heads, queries, keys) of a call. Without a mask it is causal."""
+    """Return a call's float32 weights (heads, queries, keys). A call without a mask is causal."""
     query, key = call["query"][0].float(), call["key"][0].float()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     logits = query @ key.transpose(1, 2) * call["scaling"]
