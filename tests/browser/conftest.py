@@ -7,6 +7,8 @@
     A function that exports a view, opens it in ``page``, and returns its root once it has drawn.
 ``phone``
     An empty page on a small touch screen. ``browser.touch`` provides gestures of several fingers.
+``local_page``
+    An empty page that can reach servers on this machine, for pages of other programs.
 ``lab``
     JupyterLab in one tab for the whole run. ``lab.open([...cells...])`` returns a notebook. The
     notebooks of all files use the same kernel, one after another. Pass ``own_kernel=True`` if a
@@ -19,6 +21,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -110,6 +113,17 @@ def phone(chromium: Browser) -> Iterator[Page]:
     )
     context.set_default_timeout(TIMEOUT)
     yield from _watched(context)
+    context.close()
+
+
+@pytest.fixture
+def local_page(chromium: Browser) -> Iterator[Page]:
+    """Open an empty page that can reach only this machine. Its errors do not fail the test."""
+    context = chromium.new_context(viewport={"width": 1100, "height": 900})
+    context.set_default_timeout(TIMEOUT)
+    local = re.compile(r"^((http|ws)://127\.0\.0\.1|about:|blob:|data:|file:)")
+    context.route(lambda url: not local.match(url), lambda route: route.abort())
+    yield context.new_page()
     context.close()
 
 

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 import attnviz
 from browser import servers
-from browser.chromium import TIMEOUT
 from browser.test_web_pages import PYTHON, frame_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -151,19 +150,6 @@ def archive_of(folder: Path) -> tuple[dict[str, list[Any]], dict[str, bytes]]:
 
 
 @contextmanager
-def opened(chromium: Browser) -> Iterator[Page]:
-    """Open a page that can reach only this machine."""
-    context = chromium.new_context(viewport={"width": 1200, "height": 900})
-    try:
-        context.set_default_timeout(TIMEOUT)
-        away = re.compile(r"^(?!(http|ws)://127\.0\.0\.1|about:|blob:|data:|file:)")
-        context.route(away, lambda route: route.abort())
-        yield context.new_page()
-    finally:
-        context.close()
-
-
-@contextmanager
 def served(command: list[str], folder: Path, ready: str) -> Iterator[str]:
     """Run a tracker's server and return its address once it prints that it is ready."""
     log = folder / f"{command[0]}.log"
@@ -182,50 +168,42 @@ def served(command: list[str], folder: Path, ready: str) -> Iterator[str]:
         servers.stop(server)
 
 
+def is_drawn(root: Locator) -> None:
+    expect(root).to_contain_text("<b>a")
+    expect(root).to_contain_text("Layer 0, heads 0, 1.")
+
+
 def test_comet_draws_each_page_in_its_html_tab(
-    logged: Path, tmp_path: Path, chromium: Browser
+    logged: Path, tmp_path: Path, local_page: Page
 ) -> None:
     messages, _ = archive_of(logged)
-    # Comet's tab is one document with everything that was logged to it.
-    tab = tmp_path / "tab.html"
-    tab.write_text("\n".join(document["html"] for document in messages["html"]), encoding="utf-8")
-    with opened(chromium) as page:
-        page.goto(tab.as_uri())
-        for number in range(2):
-            title = page.get_by_title(f"attention/text {number}, step 3")
-            title.scroll_into_view_if_needed()
-            root = title.content_frame.locator(".attnviz")
-            expect(root).to_contain_text("<b>a")
-            expect(root).to_contain_text("Layer 0, heads 0, 1.")
+    # Comet's HTML tab is one document with everything that was logged to it.
+    html = tmp_path / "tab.html"
+    html.write_text("\n".join(document["html"] for document in messages["html"]), encoding="utf-8")
+    local_page.goto(html.as_uri())
+    for number in range(2):
+        frame = local_page.get_by_title(f"attention/text {number}, step 3")
+        frame.scroll_into_view_if_needed()
+        is_drawn(frame.content_frame.locator(".attnviz"))
 
 
-def test_trackio_draws_the_page(logged: Path, chromium: Browser) -> None:
+def test_trackio_draws_the_page(logged: Path, local_page: Page) -> None:
     command = ["trackio", "show", "--project", "project"]
-    with (
-        served(command, logged, r"launched at: (http://127\.0\.0\.1:\d+)") as address,
-        opened(chromium) as page,
-    ):
-        page.goto(f"{address}/?project=project")
-        page.get_by_text("Media & Tables", exact=True).first.click()
-        root = frame_of(page).locator(".attnviz")
-        expect(root).to_contain_text("<b>a")
-        expect(root).to_contain_text("Layer 0, heads 0, 1.")
+    with served(command, logged, r"launched at: (http://127\.0\.0\.1:\d+)") as address:
+        local_page.goto(f"{address}/?project=project")
+        local_page.get_by_text("Media & Tables", exact=True).first.click()
+        is_drawn(frame_of(local_page).locator(".attnviz"))
 
 
-def test_mlflow_draws_the_page(logged: Path, chromium: Browser) -> None:
+def test_mlflow_draws_the_page(logged: Path, local_page: Page) -> None:
     (artifact,) = logged.glob("mlruns/*/*/artifacts/attention/text-0/*.html")
     experiment, run = artifact.relative_to(logged).parts[1:3]
     file = "attention/text-0/step-00000003.html"
     store = ["--backend-store-uri", "file:mlruns", "--workers", "1"]
     command = ["mlflow", "server", *store, "--host", "127.0.0.1"]
     command += ["--port", str(servers.free_port())]
-    with (
-        served(command, logged, r"running on (http://127\.0\.0\.1:\d+)") as address,
-        opened(chromium) as page,
-    ):
-        page.goto(f"{address}/#/experiments/{experiment}/runs/{run}/artifacts/{file}")
-        root = frame_of(page).locator(".attnviz")
-        expect(root).to_contain_text("<b>a")
-        expect(root).to_contain_text("Layer 0, heads 0, 1.")
-        # MLflow uses a sandboxed frame without an origin and a blob URL.
-        assert page.locator("iframe").get_attribute("sandbox") == "allow-scripts"
+    with served(command, logged, r"running on (http://127\.0\.0\.1:\d+)") as address:
+        local_page.goto(f"{address}/#/experiments/{experiment}/runs/{run}/artifacts/{file}")
+        is_drawn(frame_of(local_page).locator(".attnviz"))
+        # MLflow shows a blob URL in a sandboxed frame without an origin.
+        assert local_page.locator("iframe").get_attribute("sandbox") == "allow-scripts"

@@ -18,13 +18,12 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser import servers
-from browser.chromium import TIMEOUT
 from browser.hosts import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, Frame, Page
+    from playwright.sync_api import Frame, Page
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".hosts" / "bin" / "python"
@@ -97,17 +96,6 @@ def served(host: str, folder: Path, text: str) -> Iterator[str]:
         servers.stop(process)
 
 
-@pytest.fixture
-def tab(chromium: Browser) -> Iterator[Page]:
-    """Open a page that can reach only this machine."""
-    context = chromium.new_context(viewport={"width": 1100, "height": 900})
-    context.set_default_timeout(TIMEOUT)
-    local = re.compile(r"^(?!(http|ws)://127\.0\.0\.1|about:|blob:|data:|file:)")
-    context.route(local, lambda route: route.abort())
-    yield context.new_page()
-    context.close()
-
-
 def is_drawn_in(frame: Frame) -> bool:
     try:
         return frame.locator(".attnviz[data-attnviz-drawn]").count() > 0
@@ -161,10 +149,10 @@ def works(frame: Frame) -> None:
 
 
 @pytest.mark.slow
-def test_a_page_in_dash(tab: Page, tmp_path: Path) -> None:
+def test_a_page_in_dash(local_page: Page, tmp_path: Path) -> None:
     with served("dash", tmp_path, view().to_html()) as url:
-        tab.goto(url)
-        frame = frame_of(tab)
+        local_page.goto(url)
+        frame = frame_of(local_page)
         works(frame)
         # Dash accepts no HTML text, so its frame has a fixed height.
         assert frame.evaluate("() => innerHeight") == 900
@@ -173,21 +161,19 @@ def test_a_page_in_dash(tab: Page, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host", sorted(COMMANDS.keys() - {"dash"}))
-def test_a_view_in_an_app(host: str, tab: Page, tmp_path: Path) -> None:
+def test_a_view_in_an_app(host: str, local_page: Page, tmp_path: Path) -> None:
     with served(host, tmp_path, view().to_iframe()) as url:
-        tab.goto(url)
-        frame = frame_of(tab)
+        local_page.goto(url)
+        frame = frame_of(local_page)
         works(frame)
         follows_its_content(frame)
-        width = frame.evaluate("() => innerWidth")
-        assert width > 500
-        element = frame.frame_element()
-        # The program shows the whole frame.
-        shown = element.evaluate(
-            "(frame) => { const inner = document.documentElement;"
-            " return [frame.getBoundingClientRect().bottom, inner.scrollHeight]; }"
+        assert frame.evaluate("() => innerWidth") > 500
+        # The page of the program can be scrolled to the end of the frame.
+        bottom, page_height = frame.frame_element().evaluate(
+            "(frame) => [frame.getBoundingClientRect().bottom,"
+            " document.documentElement.scrollHeight]"
         )
-        assert shown[0] <= shown[1] + 1
+        assert bottom <= page_height + 1
         if host == "streamlit":
             outer = frame.parent_frame
             assert outer is not None
@@ -236,13 +222,12 @@ def test_a_stated_height_stays_and_a_low_frame_is_compact(page: Page, tmp_path: 
     page.goto(static_page(tmp_path, view().to_iframe(height=420)))
     frame = frame_of(page)
     expect(frame.locator(".attnviz")).to_have_attribute("data-controls", "compact")
-    works_compact = frame.get_by_role("combobox", name="Layer")
-    works_compact.select_option("1")
+    frame.get_by_role("combobox", name="Layer").select_option("1")
     expect(frame.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:1")
     assert frame.evaluate("() => innerHeight") == 420
 
 
-def test_a_page_tells_its_height_to_nobody_who_did_not_ask(page: Page, tmp_path: Path) -> None:
+def test_a_frame_sends_its_height_only_to_a_page_that_asked(page: Page, tmp_path: Path) -> None:
     silent = re.sub(r' onload="[^"]*"', "", view().to_iframe())
     listener = "<script>heard = []; onmessage = (event) => heard.push(event.data)</script>"
     page.goto(static_page(tmp_path, listener + silent))
@@ -262,33 +247,32 @@ def test_hostile_messages_do_nothing(page: Page, tmp_path: Path) -> None:
     page.evaluate("() => new Promise((done) => setTimeout(done))")
     style = page.locator("iframe").get_attribute("style") or ""
     assert "fixed" not in style
-    match = re.search(r"height: ([\d.]+)px", style)
-    assert match is not None
-    assert 60 <= float(match[1]) <= before + 1
+    [height] = re.findall(r"height: ([\d.]+)px", style)
+    assert 60 <= float(height) <= before + 1
 
 
 GROUND = "() => getComputedStyle(document.documentElement).backgroundColor"
 WHITE, BLACK = "rgb(255, 255, 255)", "rgb(23, 24, 28)"
 
 
-def say(page: Page, message: object) -> None:
+def send_to_frame(page: Page, message: object) -> None:
     page.evaluate(
         "(message) => document.querySelector('iframe').contentWindow.postMessage(message, '*')",
         message,
     )
 
 
-def test_a_frame_is_light_or_dark_as_the_page_around_it_says(page: Page, tmp_path: Path) -> None:
+def test_a_frame_follows_theme_messages_of_the_page_around_it(page: Page, tmp_path: Path) -> None:
     page.goto(static_page(tmp_path, view().to_iframe()))
     frame = frame_of(page)
     root = frame.locator(".attnviz")
     for theme, ground in (("dark", BLACK), ("light", WHITE), ("dark", BLACK)):
-        say(page, {"type": "attnviz-theme", "theme": theme})
+        send_to_frame(page, {"type": "attnviz-theme", "theme": theme})
         expect(root).to_have_attribute("data-theme", theme)
         assert frame.evaluate(GROUND) == ground
     # Invalid messages change nothing.
     for message in ({"type": "attnviz-theme", "theme": "blue"}, {"theme": "light"}, "light", None):
-        say(page, message)
+        send_to_frame(page, message)
     # Messages from a window other than the parent change nothing. The frame itself sends this one.
     frame.evaluate("() => postMessage({ type: 'attnviz-theme', theme: 'light' }, '*')")
     frame.evaluate("() => new Promise((done) => setTimeout(done))")
