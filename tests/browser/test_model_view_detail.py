@@ -1,16 +1,15 @@
-"""Test where the detail of the model view opens: visible, without moving the grid."""
+"""Test where the model view shows the chosen head: beside or below the grid, which stays put."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.views.model import ModelView
-from browser.touch import slide
 from unit.records import shares, words
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 Rect = dict[str, float]
 HEADS = 12
 DRAWN = re.compile("^model:")
-# Resolves when the element has not moved for several frames.
+# A promise that resolves when the element has not moved for eight frames.
 STILL = """(element) => new Promise((done) => {
   let last = "", same = 0;
   const look = () => {
@@ -38,13 +37,9 @@ STILL = """(element) => new Promise((done) => {
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a page of 6 layers with 12 heads."""
-    return saved(tmp_path_factory.mktemp("detail"), 6)
-
-
-def saved(folder: Path, layers: int, **traits: Any) -> Path:
-    weights = shares(layers * HEADS, 14, 14).reshape(layers, HEADS, 14, 14)
+    weights = shares(6 * HEADS, 14, 14).reshape(6, HEADS, 14, 14)
     record = av.AttentionRecord.from_weights(weights, words(14), model="six")
-    return ModelView(record, **traits).save(folder / "view.html")
+    return ModelView(record).save(tmp_path_factory.mktemp("detail") / "view.html")
 
 
 def opened(page: Page, file: Path) -> Locator:
@@ -100,32 +95,7 @@ def test_a_head_opens_on_the_right_and_all_thumbnails_stay_in_sight(
     assert rect(cell(root, 3, head)) == before
 
 
-def test_a_row_that_is_cut_off_stays_where_it_was_clicked(page: Page, tmp_path: Path) -> None:
-    root = opened(page, saved(tmp_path, 40))
-    grid = root.get_by_role("grid")
-    grid.evaluate("(box) => box.scrollTo(0, 300.5)")
-    edge = grid.bounding_box()
-    assert edge is not None
-    hint = root.locator(".av-hint")
-    # The row at the lower edge of the box. Mouse events have no effect until the grid is drawn at
-    # its new scroll position.
-    for step in range(50):
-        page.mouse.move(edge["x"] + 75 + step % 2, edge["y"] + edge["height"] - 3)
-        if hint.count():
-            break
-        page.wait_for_timeout(100)
-    expect(hint).to_contain_text(re.compile(r"Layer \d+, head 0"))
-    match = re.search(r"Layer (\d+)", hint.inner_text())
-    assert match is not None
-    chosen = cell(root, int(match[1]), 0)
-    before = rect(chosen)
-    page.mouse.click(edge["x"] + 75, edge["y"] + edge["height"] - 3)
-    expect(root.locator(".av-model-detail canvas").first).to_be_visible()
-    # Labels may become shorter beside the detail. The row stays below the pointer.
-    assert rect(chosen)["y"] == before["y"]
-
-
-def test_below_the_grid_it_is_scrolled_into_sight_on_a_phone(phone: Page, file: Path) -> None:
+def test_a_head_opens_in_view_below_the_grid_on_a_phone(phone: Page, file: Path) -> None:
     root = opened(phone, file)
     detail = root.locator(".av-model-detail")
     cell(root, 3, 2).tap()
@@ -134,29 +104,9 @@ def test_below_the_grid_it_is_scrolled_into_sight_on_a_phone(phone: Page, file: 
     assert inside(phone, rect(cell(root, 3, 2)))
 
 
-@pytest.mark.slow
-def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path) -> None:
-    root = opened(phone, file)
-    grid = root.get_by_role("grid")
-    # All columns fit until the reader chooses a larger size.
-    assert grid.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
-    root.get_by_role("button", name="Controls").click()
-    root.get_by_label("Size").select_option("small")
-    phone.keyboard.press("Escape")
-    box = rect(grid)
-    labels = [rect(header) for header in root.get_by_role("rowheader").all()]
-    x, y = box["x"] + box["width"] - 20, box["y"] + box["height"] / 2
-    slide(phone, [((x, y), (x - 200, y))], steps=25)
-    last = rect(cell(root, 2, HEADS - 1))
-    assert last["x"] + last["width"] <= box["x"] + box["width"] + 1
-    header = rect(root.get_by_role("columnheader", name=f"head {HEADS - 1}", exact=True))
-    assert abs(header["x"] - last["x"]) < 3
-    assert [rect(header) for header in root.get_by_role("rowheader").all()] == labels
-    cell(root, 2, HEADS - 1).tap()
-    expect(root.locator(".av-sentence")).to_contain_text("Layer 2, head 11.")
-
-
-def test_the_grid_names_the_visible_heads_also_on_paper(page: Page, file: Path) -> None:
+def test_a_caption_names_the_visible_heads_on_the_screen_and_on_paper(
+    page: Page, file: Path
+) -> None:
     page.set_viewport_size({"width": 1100, "height": 1000})
     root = opened(page, file)
     caption = root.locator(".av-in-sight")

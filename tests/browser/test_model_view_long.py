@@ -35,7 +35,7 @@ torch.manual_seed(0)
 queries, keys = torch.randn(64, 8192, 8).bfloat16(), torch.randn(8, 8192, 8).bfloat16()
 mask = BandMask(None, 0)
 layers = {n: QueryKeyAttention(queries, keys, 0.01 * n, mask=mask) for n in range(64)}
-tokens = Tokens.of([f"t{place}" for place in range(8192)])
+tokens = Tokens.of([f"t{index}" for index in range(8192)])
 record = av.AttentionRecord({"self": AttentionStack("self", layers, tokens)}, model="64 by 64")
 view = av.ModelView(record)
 view
@@ -43,8 +43,8 @@ view
 
 
 @pytest.mark.slow
-def test_live_only_heads_in_sight_are_asked_for(lab: JupyterLab) -> None:
-    # Start a new kernel: the test counts all requests to its server.
+def test_only_the_maps_of_visible_heads_are_requested(lab: JupyterLab) -> None:
+    # Start a new kernel, because the cell replaces a method of `RecordServer`.
     notebook = lab.open([LIVE], own_kernel=True)
     notebook.run_all()
     root = notebook.output(0).locator(".attnviz")
