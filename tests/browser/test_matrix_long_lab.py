@@ -63,7 +63,7 @@ def estimate(view: Locator) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_is_an_estimate_and_says_so(view: Locator) -> None:
+def test_a_caption_states_that_the_complete_matrix_is_an_estimate(view: Locator) -> None:
     estimate(view)
     every = (view.get_attribute("data-attnviz-estimate") or "").removeprefix("1/")
     expect(view).to_contain_text(f"Estimate from 1 query in {every}: zoom in for exact cells.")
@@ -76,7 +76,7 @@ def test_the_whole_is_an_estimate_and_says_so(view: Locator) -> None:
 
 
 @pytest.mark.slow
-def test_pan_and_zoom_always_have_something_to_show(notebook: Notebook, view: Locator) -> None:
+def test_the_picture_is_never_empty_during_pan_and_zoom(notebook: Notebook, view: Locator) -> None:
     estimate(view)
     page = notebook.lab.page
     plot = view.locator(".av-plot")

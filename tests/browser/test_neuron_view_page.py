@@ -100,7 +100,6 @@ def by_quantity(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
     ("head_dim", "extras"),
     [
         *[(64, extras) for extras in EXTRAS],
-        (8, "plain"),
         (256, "capped, bias"),
     ],
 )
@@ -172,71 +171,9 @@ def test_every_row_adds_up(show: Show, page: Page, head_dim: int, extras: str) -
     assert total == pytest.approx(1, abs=1e-5)
 
 
-def pointed_at(page: Page, pattern: str, header: str) -> str:
-    """Return the hint of the first cell below a header, in the row of a key."""
-    box = page.locator(".av-plot").bounding_box()
-    assert box is not None
-    # The figure has a margin of 24 pixels that the page does not have. Its legend, which also names
-    # the products, comes last.
-    left = next(
-        float(mark.attrib["x"]) - 24
-        for mark in figure(page.locator(".attnviz")).iter(f"{SVG}text")
-        if "".join(mark.itertext()).startswith(header)
-    )
-    hint = page.locator(".av-hint")
-    for y in range(8, int(box["height"]), 6):
-        page.mouse.move(box["x"] + left + 3, box["y"] + y)
-        text = " | ".join(hint.all_inner_texts())
-        if re.search(pattern, text, re.DOTALL) and "dimension" in text:
-            return text
-    pytest.fail(f"no cell below {header!r} said {pattern!r}")
-
-
-def test_numbers_on_hover_and_the_order_of_dimensions(
+def test_keys_choose_head_query_highlighted_key_and_order(
     show: Show, page: Page, minilm: av.AttentionRecord
 ) -> None:
-    root = show(NeuronView(minilm, layer=3, heads=[1], token=10))
-    stack = minilm.stack()
-    queries, keys = (side(layer=3, head=1) for side in (stack.queries, stack.keys))
-    assert queries is not None
-    assert keys is not None
-    cells = queries[10] * keys[2] / math.sqrt(32)
-    first = int(np.abs(cells).argmax())
-
-    def expected(dimension: int, key: int) -> str:
-        products = queries[10] * keys[key] / math.sqrt(32)
-        share = abs(products[dimension]) / np.abs(products).sum()
-        signed = [
-            f"{value:+.2f}".replace("-", "−")
-            for value in (queries[10, dimension], keys[key, dimension], products[dimension])
-        ]
-        return (
-            f"dimension {dimension}: q {signed[0]} × k {signed[1]} × 0.177 = {signed[2]}, "
-            f"{share:.0%} of |cells|"
-        )
-
-    assert expected(first, 2) in pointed_at(page, r"“animal” \(2\)", "q × k")
-    # All rows are sorted by their share for the highlighted key.
-    assert expected(first, 8) in pointed_at(page, r"“street” \(8\)", "k, each key")
-    page.mouse.move(1, 1)
-    root.get_by_label("Sort dimensions by share").uncheck()
-    assert expected(0, 2) in pointed_at(page, r"“animal” \(2\)", "q × k")
-
-
-def test_a_click_highlights_a_key_and_a_second_click_restores_the_strongest(
-    show: Show, page: Page, minilm: av.AttentionRecord
-) -> None:
-    root = show(NeuronView(minilm, layer=3, heads=[1], token=10))
-    pointed_at(page, r"“street” \(8\)", "q × k")
-    page.mouse.down()
-    page.mouse.up()
-    expect(root.locator(".av-sentence")).to_contain_text("of its attention to “street”")
-    page.mouse.down()
-    page.mouse.up()
-    expect(root.locator(".av-sentence")).to_contain_text("of its attention to “animal”")
-
-
-def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionRecord) -> None:
     root = show(NeuronView(minilm, layer=3))
     sentence = root.locator(".av-sentence")
     # The last token that is not special.
@@ -261,31 +198,29 @@ def test_everything_by_keyboard(show: Show, page: Page, minilm: av.AttentionReco
     expect(root.get_by_label("tired, query 13")).to_be_focused()
 
 
-def test_a_long_text_is_shown_in_a_window_and_says_so(show: Show) -> None:
+def test_a_long_text_shows_64_keys_around_the_strongest_and_buttons_move_them(show: Show) -> None:
     record = record_of(16, names(200), layers=1)
     row = record.stack().weights(layer=0, head=0, rows=slice(199, 200))[0]
     root = show(NeuronView(record))
-
-    def says(start: int) -> None:
-        share = f"{row[start : start + 64].sum():.0%}"
-        expect(root).to_contain_text(
-            f"Keys {start} to {start + 63} of 200 are shown: {share} of the attention."
-        )
-        (line,) = [line for line in lines_of(figure(root)) if line[0] == "136 other keys"]
-        elsewhere = 1 - row[start : start + 64].sum()
-        assert number(line[-1]) == pytest.approx(elsewhere, abs=0.0051)
-
     strongest = int(row.argmax())
     start = 0 if strongest < 64 else min(strongest - 32, 136)
-    says(start)
-    expect(root.locator(".av-sentence")).to_contain_text(f"attention to “t{strongest}”")
-    root.get_by_label("Earlier keys" if start > 64 else "Later keys").click()
-    says(start - 64 if start > 64 else min(start + 64, 136))
-    root.get_by_role("button", name="around the strongest").click()
-    says(start)
+    moved = start - 64 if start > 64 else min(start + 64, 136)
+    for button, first in (
+        (None, start),
+        ("Earlier keys" if start > 64 else "Later keys", moved),
+        ("around the strongest", start),
+    ):
+        if button:
+            root.get_by_role("button", name=button).click()
+        share = row[first : first + 64].sum()
+        expect(root).to_contain_text(
+            f"Keys {first} to {first + 63} of 200 are shown: {share:.0%} of the attention."
+        )
+        (line,) = [line for line in lines_of(figure(root)) if line[0] == "136 other keys"]
+        assert number(line[-1]) == pytest.approx(1 - share, abs=0.0051)
 
 
-def test_a_page_of_rounded_vectors_says_how_exact_it_is(
+def test_a_page_with_rounded_vectors_states_an_error_that_no_weight_exceeds(
     show: Show, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(carried, "MAX_EXACT_BYTES", 0)
