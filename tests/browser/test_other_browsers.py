@@ -53,7 +53,7 @@ def test_every_page_draws_without_a_problem(browser: Browser, tmp_path: Path, na
     assert browser.evaluate("document.querySelector('.attnviz').dataset.attnvizState") != "error"
 
 
-def test_what_names_controls_stands_in_their_line(browser: Browser, tmp_path: Path) -> None:
+def test_the_name_of_a_group_of_controls_is_on_their_line(browser: Browser, tmp_path: Path) -> None:
     for name, group in [("head", "Layer"), ("atlas", "Offset")]:
         open_drawn(browser, made(name).save(tmp_path / f"{name}.html"))
         boxes = browser.evaluate(

@@ -24,16 +24,7 @@ if TYPE_CHECKING:
     from browser.pages import Show
 
 TOKENS = "The cat sat on the mat . The cat".split()
-VIEWS = [
-    "head",
-    "matrix",
-    "model",
-    "neuron",
-    "dashboard",
-    "compare",
-    "one head",
-    "all heads",
-]
+VIEWS = ["head", "matrix", "model", "neuron", "dashboard", "compare", "one head", "all heads"]
 
 
 def made(name: str, **traits: Any) -> Any:
@@ -81,7 +72,7 @@ def longest_run(row: NDArray[np.bool_]) -> int:
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_paper_is_white_with_the_whole_picture_and_its_legend(
+def test_paper_is_white_with_the_whole_picture_and_its_legend_in_both_themes(
     show: Show, page: Page, tmp_path: Path, name: str
 ) -> None:
     show(made(name, theme="light"))
@@ -97,25 +88,17 @@ def test_paper_is_white_with_the_whole_picture_and_its_legend(
         assert darkness[:, :8].max() == 0
         assert darkness[:, -8:].max() == 0
     assert sum(coloured(picture).sum() for picture in pages) > 300
-    # Below the picture is a legend with coloured swatches or a ramp, not only a frame.
+    # Below the picture is a legend with coloured swatches or a colour scale, not only a frame.
     rows = np.flatnonzero(ink[-1].max(axis=1) > 60)
     legend = slice(int(rows[-1]) - 130, int(rows[-1]) + 1)
     runs = [longest_run(row > 40) for row in ink[-1][legend]]
     assert coloured(pages[-1][legend]).sum() > 60 or sum(run > 60 for run in runs) > 5
 
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_paper_shows_the_same_whatever_the_theme_on_the_screen(
-    show: Show, page: Page, tmp_path: Path, name: str
-) -> None:
-    show(made(name, theme="light"))
-    _, expected = printed(page, tmp_path)
     root = show(made(name, theme="dark"))
-    _, pages = printed(page, tmp_path)
-    assert len(pages) == len(expected)
-    for one, other in zip(pages, expected, strict=True):
-        # The edges of shapes may differ slightly between the two runs.
-        assert (np.abs(one - other).max(axis=-1) > 100).mean() < 0.002
+    _, pages_of_dark = printed(page, tmp_path)
+    for light, dark in zip(pages, pages_of_dark, strict=True):
+        # The edges of shapes may differ slightly between the two prints.
+        assert (np.abs(dark - light).max(axis=-1) > 100).mean() < 0.002
     # Printing does not change the page on the screen.
     expect(root).to_have_attribute("data-theme", "dark")
     expect(root.get_by_role("button", name="Export").first).to_be_visible()
@@ -125,7 +108,7 @@ def test_paper_shows_the_same_whatever_the_theme_on_the_screen(
 
 
 def test_bars_at_the_right_end_are_on_the_paper(show: Show, page: Page, tmp_path: Path) -> None:
-    """At the screen's width, the bars of a pinned query would lie beyond the paper's edge."""
+    """Print a picture whose bars, at the width of the screen, lie beyond the edge of the paper."""
     weights = torch.zeros(1, 3, 4, 4)
     weights[..., 3] = 1
     record = av.AttentionRecord.from_weights(weights, list("abcd"))
@@ -138,7 +121,7 @@ def test_bars_at_the_right_end_are_on_the_paper(show: Show, page: Page, tmp_path
     assert len(colors) == 3
     for color in colors:
         near = np.abs(pages[0] - np.array([int(part) for part in color])).max(axis=-1) < 24
-        # The bar of a weight of 1 is several pixels high and wide, unlike the dash in the legend.
+        # The bar of a weight of 1 has more pixels than the dash of its colour in the legend.
         assert near.sum() > 150
 
 
@@ -149,40 +132,23 @@ FORCED = """(element) => {
 }"""
 
 
-@pytest.fixture
-def forced(page: Page) -> Page:
-    page.emulate_media(forced_colors="active", color_scheme="dark")
-    return page
-
-
 @pytest.mark.parametrize("name", VIEWS)
-def test_forced_colours_keep_legends_and_the_pictures_theme(
-    show: Show, forced: Page, name: str
-) -> None:
+def test_forced_colours_keep_legends_and_outline_choices(show: Show, page: Page, name: str) -> None:
+    page.emulate_media(forced_colors="active", color_scheme="dark")
     root = show(made(name, theme="light"))
     expect(root).to_have_attribute("data-theme", "dark")
-    canvas = forced.evaluate(
+    canvas = page.evaluate(
         "() => { document.body.style.background = 'Canvas';"
         " return getComputedStyle(document.body).backgroundColor }"
     )
     swatches = root.locator(".av-dash, .av-dot, .av-square, .av-patch, .av-strip-legend i")
-    ramps = root.locator(".av-ramp")
-    assert swatches.count() + ramps.count() > 0
+    scales = root.locator(".av-ramp")
+    assert swatches.count() + scales.count() > 0
     for swatch in swatches.all():
         assert swatch.evaluate(FORCED)["background"] != canvas
-    for ramp in ramps.all():
-        assert "gradient" in ramp.evaluate(FORCED)["image"]
-
-
-@pytest.mark.parametrize("name", VIEWS)
-def test_forced_colours_mark_choices_by_more_than_the_weight_of_type(
-    show: Show, forced: Page, name: str
-) -> None:
-    root = show(made(name))
-
-    def plain(selector: str) -> Any:
-        return root.locator(selector).first.evaluate(FORCED)
-
+    for scale in scales.all():
+        assert "gradient" in scale.evaluate(FORCED)["image"]
+    # A chosen control differs from the others by an outline or a background, not only by bold type.
     pairs = {
         ".av-head[aria-pressed=true] canvas": ".av-head[aria-pressed=false] canvas",
         ".av-step[aria-pressed=true]": ".av-step[aria-pressed=false]",
@@ -190,12 +156,12 @@ def test_forced_colours_mark_choices_by_more_than_the_weight_of_type(
         ".av-embedding-group [aria-pressed=true]": ".av-embedding-group [aria-pressed=false]",
         ".av-grid-cell[aria-selected=true]": ".av-grid-cell:not([aria-selected])",
     }
-    seen = 0
+    num_pairs = 0
     for chosen, other in pairs.items():
         if root.locator(chosen).count() == 0 or root.locator(other).count() == 0:
             continue
-        seen += 1
-        one, two = plain(chosen), plain(other)
+        num_pairs += 1
+        one, two = (root.locator(each).first.evaluate(FORCED) for each in (chosen, other))
         outlined = one["outline"] == "solid" and one["width"] >= 2 and two["outline"] == "none"
         assert outlined or one["background"] != two["background"], (chosen, one, two)
-    assert seen > 0 or name == "all heads"
+    assert num_pairs > 0 or name == "all heads"
