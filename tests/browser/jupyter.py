@@ -276,22 +276,18 @@ class JupyterLab:
             timeout=KERNEL_TIMEOUT,
         )
 
-    def reopen(self, notebook: Notebook) -> Notebook:
-        """Save a notebook, close it, and open it again as trusted and without a kernel."""
+    def reopen(self, notebook: Notebook, *, trusted: bool = True) -> Notebook:
+        """Save a notebook, close it, and open it again without a kernel."""
         notebook.save()
         notebook.close()
-        return self.open_file(notebook.name, kernel=False)
-
-    def reopen_untrusted(self, notebook: Notebook) -> Notebook:
-        """Save a notebook, close it, and open it again as untrusted and without a kernel."""
-        notebook.save()
-        notebook.close()
-        path = self.server.notebooks / notebook.name
-        document = json.loads(path.read_text(encoding="utf-8"))
-        # A change outside JupyterLab invalidates the signature of the notebook.
-        document["metadata"]["from"] = "a stranger"
-        name = f"untrusted-{notebook.name}"
-        (self.server.notebooks / name).write_text(json.dumps(document), encoding="utf-8")
+        name = notebook.name
+        if not trusted:
+            path = self.server.notebooks / name
+            document = json.loads(path.read_text(encoding="utf-8"))
+            # A change outside JupyterLab invalidates the signature of the notebook.
+            document["metadata"]["from"] = "a stranger"
+            name = f"untrusted-{name}"
+            (self.server.notebooks / name).write_text(json.dumps(document), encoding="utf-8")
         return self.open_file(name, kernel=False)
 
     def _evaluate(self, script: str, argument: object, *, what: str, timeout: int = TIMEOUT) -> Any:

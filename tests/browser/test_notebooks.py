@@ -1,4 +1,4 @@
-"""Run the notebooks and check their text, and check the stored outputs."""
+"""Run each notebook, check its text, and compare its stored outputs with those of the run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
-from nbconvert import HTMLExporter
-from playwright.sync_api import expect
 
-from colab import with_link
 from marks import slow
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    pass
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks"
@@ -47,8 +44,8 @@ MAX_STORED_BYTES = 300_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
 # Printed numbers may differ by one in the last digit between machines.
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
-
-A_MACHINES_PLACE = re.compile(r"site-packages|/(?:home|root|tmp|var|Users)/|[A-Z]:\\\\")
+# Paths that exist only on the machine that ran a notebook.
+MACHINE_PATH = re.compile(r"site-packages|/(?:home|root|tmp|var|Users)/|[A-Z]:\\\\")
 
 # The first test that uses a notebook runs it, which takes long on slow machines.
 pytestmark = pytest.mark.timeout(400)
@@ -112,16 +109,11 @@ def test_all_notebooks_are_run() -> None:
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(NAMES)
 
 
-def test_nothing_warns(ran: Run) -> None:
+def test_a_run_has_no_warning_and_shows_every_view_once(ran: Run) -> None:
     for cell in code_cells(ran.notebook):
         for output in cell.outputs:
-            assert output.output_type != "error"
             assert output.get("name") != "stderr", output.text
             assert "Warning" not in output.get("text", "")
-
-
-def test_every_view_is_shown_once(ran: Run) -> None:
-    for cell in code_cells(ran.notebook):
         calls = len(re.findall(r"av\.show_\w+\(", cell.source))
         calls += sum(line.count(",") + 1 for line in cell.source.splitlines() if "display(" in line)
         last_line = cell.source.splitlines()[-1]
@@ -156,18 +148,14 @@ def test_a_question_has_a_claim_a_check_and_a_limit(name: str) -> None:
 # --- stored outputs
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stored_notebook_is_small(name: str) -> None:
-    assert (FOLDER / f"{name}.ipynb").stat().st_size < MAX_STORED_BYTES
-
-
 def is_picture_of_a_view(output: Any) -> bool:
     """Return whether an output is a saved picture of a live view, not an image or a snapshot."""
     return "image/png" in kinds(output) and "alt" in output.metadata.get("image/png", {})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stored_outputs_need_no_kernel_and_know_no_machine(name: str) -> None:
+def test_a_stored_notebook_is_small_and_needs_neither_a_kernel_nor_this_machine(name: str) -> None:
+    assert (FOLDER / f"{name}.ipynb").stat().st_size < MAX_STORED_BYTES
     notebook = stored(name)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert set(notebook.metadata.language_info) == {"name"}
@@ -179,7 +167,7 @@ def test_stored_outputs_need_no_kernel_and_know_no_machine(name: str) -> None:
             assert output.get("name") != "stderr"
             text = json.dumps([output.get("text"), output.get("data")])
             assert not [path for path in local_paths if path in text]
-            assert not A_MACHINES_PLACE.search(text)
+            assert not MACHINE_PATH.search(text)
 
 
 def test_stored_outputs_are_those_of_a_run(ran: Run) -> None:
@@ -219,26 +207,3 @@ def shown(output: Any) -> str:
 def text_of(output: Any) -> str:
     # The width of array columns depends on the numbers.
     return " ".join((output.get("text") or output.get("data", {}).get("text/plain", "")).split())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_a_reader_without_a_kernel_sees_every_view(name: str, page: Page, tmp_path: Path) -> None:
-    notebook = stored(name)
-    # The default template would request scripts from the network that are not used.
-    exporter = HTMLExporter(require_js_url="data:,", mathjax_url="data:,")
-    # The Colab badge is a picture as well.
-    html, _ = exporter.from_notebook_node(with_link(notebook, name))
-    file = tmp_path / f"{name}.html"
-    file.write_text(html, encoding="utf-8")
-    page.goto(file.as_uri())
-
-    views = sum(
-        is_picture_of_a_view(output) for cell in code_cells(notebook) for output in cell.outputs
-    )
-    assert views >= 2
-    pictures = page.locator("img")
-    assert pictures.count() >= views
-    for picture in pictures.all():
-        expect(picture).to_be_visible()
-        assert picture.evaluate("picture => picture.naturalWidth") > 150

@@ -43,7 +43,7 @@ def test_a_live_view_hides_its_picture(notebook: Notebook) -> None:
 
 
 @pytest.mark.slow
-def test_a_reopened_notebook_shows_pictures(lab: JupyterLab) -> None:
+def test_a_reopened_notebook_shows_pictures_if_it_is_trusted_and_if_not(lab: JupyterLab) -> None:
     made = lab.open([RECORD, HEAD, MODEL], own_kernel=True)
     made.run_all()
     reopened = lab.reopen(made)
@@ -56,23 +56,17 @@ def test_a_reopened_notebook_shows_pictures(lab: JupyterLab) -> None:
         expect(output).to_contain_text(says)
         for instead in ("Error displaying widget", "Loading widget"):
             expect(output.get_by_text(instead)).to_be_hidden()
-    # JupyterLab logs that the widgets are missing.
-    lab.watch.problems[:] = [
-        problem for problem in lab.watch.problems if "widget model not found" not in problem
-    ]
-
-
-@pytest.mark.slow
-def test_an_untrusted_notebook_shows_pictures(lab: JupyterLab) -> None:
-    made = lab.open([RECORD, HEAD, MODEL], own_kernel=True)
-    made.run_all()
-    untrusted = lab.reopen_untrusted(made)
+    untrusted = lab.reopen(reopened, trusted=False)
     for cell in (1, 2):
         output = untrusted.output(cell)
         output.scroll_into_view_if_needed()
         expect(output.locator("img")).to_be_visible()
         expect(output).to_contain_text("This picture was saved with a live view.")
         assert output.locator("style").count() == 0
+    # JupyterLab logs that the widgets are missing.
+    lab.watch.problems[:] = [
+        problem for problem in lab.watch.problems if "widget model not found" not in problem
+    ]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["no state", "state"])

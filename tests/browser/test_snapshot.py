@@ -51,7 +51,7 @@ def test_the_frame_takes_the_pictures_place_live(notebook: Notebook) -> None:
 def test_an_untrusted_notebook_without_a_kernel_shows_the_picture(
     lab: JupyterLab, notebook: Notebook
 ) -> None:
-    untrusted = lab.reopen_untrusted(notebook)
+    untrusted = lab.reopen(notebook, trusted=False)
     image = untrusted.output(0).locator("img")
     expect(image).to_be_visible()
     assert image.evaluate("image => image.naturalWidth") > 500
@@ -85,30 +85,6 @@ def test_nbconvert_shows_the_page_or_the_picture(
         page.emulate_media(media="print")
         expect(image).to_be_visible()
         expect(frame).to_be_hidden()
-
-
-@pytest.mark.slow
-def test_a_website_that_forbids_scripts_shows_the_picture(
-    notebook_file: Path, chromium: Browser, tmp_path: Path
-) -> None:
-    html, _ = HTMLExporter().from_filename(str(notebook_file))
-    # The frame inherits the policy of the page around it.
-    policy = '<meta http-equiv="Content-Security-Policy" content="script-src \'none\'">'
-    page_file = tmp_path / "strict.html"
-    page_file.write_text(html.replace("<head>", f"<head>{policy}", 1), encoding="utf-8")
-    with chromium.new_context(offline=True) as context:
-        page = context.new_page()
-        page.goto(page_file.as_uri(), wait_until="domcontentloaded")
-        frame = page.frame_locator("iframe")
-        picture = frame.locator("#attnviz-still img")
-        expect(picture).to_be_in_viewport()
-        expect(frame.locator(".attnviz")).to_have_count(0)
-        assert picture.evaluate("image => image.naturalWidth") > 500
-        assert "Layer 1" in (picture.get_attribute("alt") or "")
-        # A note below says why the picture does not react to clicks.
-        expect(frame.locator("#attnviz-note")).to_be_visible()
-        width = page.locator("iframe").evaluate("frame => frame.clientWidth")
-        assert picture.evaluate("image => image.clientWidth") <= width
 
 
 @pytest.fixture
