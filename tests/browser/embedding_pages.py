@@ -28,10 +28,7 @@ MARGIN = 22
 
 
 def prose(layers: int = LAYERS, heads: int = HEADS) -> av.Corpus:
-    """Return a corpus of three texts with random vectors, a causal mask and two columns.
-
-    The column "kind" has a value per text, the column "surprise" a value per token.
-    """
+    """Return a corpus of three texts with random vectors, a causal mask and a column "kind"."""
     records = []
     for number, text in enumerate(TEXTS):
         words = text.split(" ")
@@ -42,11 +39,7 @@ def prose(layers: int = LAYERS, heads: int = HEADS) -> av.Corpus:
         tokens = av.Tokens.of(words, special=[word == "[CLS]" for word in words])
         stack = av.AttentionStack("self", made, tokens)
         records.append(av.AttentionRecord({"self": stack}, model="made"))
-    count = sum(len(text.split(" ")) for text in TEXTS)
-    # The value of the last token is unknown.
-    surprise = [*(0.5 * token for token in range(count - 1)), np.nan]
-    columns = {"kind": ["prose", "prose", "title"], "surprise": surprise}
-    return av.Corpus(records, columns=columns)
+    return av.Corpus(records, columns={"kind": ["prose", "prose", "title"]})
 
 
 def drawn(root: Locator, layer: str | int, stack: str = "self") -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
+import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
 PROMPT = "the animal did not cross the street because it was too wide so the"
 
 
-def generated(generate: Any) -> av.AttentionRecord:
-    """Return a record of the prompt, which has 14 tokens, and of generated tokens."""
+@pytest.fixture(scope="module")
+def record() -> av.AttentionRecord:
+    """Return a record of the prompt, which has 14 tokens, and of 8 generated tokens."""
     model, tokenizer = av.demos.load("decoder")
-    return av.extract(model, PROMPT, tokenizer=tokenizer, generate=generate)
+    return av.extract(model, PROMPT, tokenizer=tokenizer, generate=8)
 
 
 def rounded(probability: float) -> str:
@@ -42,8 +42,9 @@ def listed_candidates(answer: Locator) -> list[list[str]]:
     return [item.locator("span").all_inner_texts()[:2] for item in items]
 
 
-def test_arrow_keys_step_through_the_answer(show: Show, page: Page) -> None:
-    record = generated(8)
+def test_arrow_keys_step_through_the_answer(
+    show: Show, page: Page, record: av.AttentionRecord
+) -> None:
     answer = answer_of(show(av.HeadView(record, layer=2)))
     expect(answer).to_contain_text("8 tokens")
     slider = answer.get_by_role("slider", name="Token of the answer")
@@ -66,8 +67,9 @@ def test_arrow_keys_step_through_the_answer(show: Show, page: Page) -> None:
     expect(answer.get_by_role("list", name="Candidates")).to_have_count(0)
 
 
-def test_a_prediction_is_shown_by_the_row_of_its_query(show: Show) -> None:
-    record = generated(8)
+def test_a_prediction_shows_the_row_of_the_token_before_it(
+    show: Show, record: av.AttentionRecord
+) -> None:
     prediction = record.tokens.predictions[1]
     assert (prediction.token.text, prediction.query) == ("lay", 14)
     root = show(av.HeadView(record, layer=2, heads=[0], prediction=1))
@@ -78,50 +80,7 @@ def test_a_prediction_is_shown_by_the_row_of_its_query(show: Show) -> None:
     expect(sentence).to_contain_text(f"“{record.tokens[int(row.argmax())]}”")
     expect(sentence).to_contain_text(f"{row.max():.2f}")
     assert any("predicting “lay”" in text for text in texts(figure(root)))
-    # Show the row in which the token is the query.
+    # Show the row of the predicted token itself.
     root.get_by_role("checkbox", name="as query").check()
     expect(answer_of(root)).to_contain_text("lay as query, predicted with")
     expect(root.locator(".av-summary")).to_contain_text("Query 15, “lay”")
-
-
-def test_the_last_token_of_an_encoder_decoder_is_never_a_query(show: Show) -> None:
-    model, tokenizer = av.demos.load("encoder-decoder")
-    dates = av.extract(model, "Sunday, 17 November 2019", tokenizer=tokenizer, generate=20)
-    root = show(av.HeadView(dates, stack="cross", layer=1, prediction=9))
-    answer = answer_of(root)
-    as_query = root.get_by_role("checkbox", name="as query")
-    as_query.check()
-    expect(answer).to_contain_text("7 as query")
-    root.get_by_role("button", name="Next token of the answer").click()
-    expect(answer).to_contain_text("predicting </s>")
-    expect(answer).to_contain_text("the model never read it")
-    expect(as_query).to_be_disabled()
-    expect(as_query).not_to_be_checked()
-    # The queries of the stack "encoder" are the prompt, not the answer.
-    root.get_by_label("Stack").select_option("encoder")
-    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:encoder"))
-    expect(answer).to_have_count(0)
-
-
-def test_the_window_follows_a_long_answer(show: Show, page: Page) -> None:
-    # The answer fills all positions of the model, mostly with unlikely tokens.
-    torch.manual_seed(3)
-    options = {"max_new_tokens": 114, "do_sample": True, "temperature": 2.0, "top_k": 0}
-    record = generated({**options, "eos_token_id": None})
-    unlikely = next(
-        number
-        for number, prediction in enumerate(record.tokens.predictions)
-        if number > 60
-        and prediction.token.id not in [candidate.id for candidate in prediction.candidates]
-    )
-    root = show(av.HeadView(record, prediction=unlikely))
-    answer = answer_of(root)
-    expect(answer).to_contain_text(f"{unlikely + 1} of 114")
-    # The generated token follows the five most likely candidates.
-    assert [text.startswith("✓ ") for text, _ in listed_candidates(answer)] == [False] * 5 + [True]
-    answer.get_by_role("slider").focus()
-    page.keyboard.press("End")
-    expect(answer).to_contain_text("114 of 114")
-    expect(root).to_contain_text("Pinned: query")
-    expect(root).not_to_contain_text(", outside the window")
-    expect(root).not_to_contain_text("out of sight")

@@ -14,7 +14,7 @@ from browser.pages import table
 from unit.records import shares
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Page
 
     from browser.pages import Show
 
@@ -41,12 +41,6 @@ def made(*, several: bool = False, **traits: Any) -> av.CompareView:
     ]
     names = ("start", "end", "middle") if several else ("he", "she")
     return av.CompareView(av.compare(records, names=names), **traits)
-
-
-def pixel_corner(element: Locator) -> tuple[int, int]:
-    box = element.bounding_box()
-    assert box is not None
-    return round(box["x"]), round(box["y"])
 
 
 def check_table(rows: list[dict[str, str]], names: tuple[str, str], a: Any, b: Any) -> None:
@@ -123,18 +117,3 @@ def test_a_slider_chooses_one_of_several_members(show: Show, page: Page) -> None
     assert "member=2" in page.evaluate("() => location.hash")
     first, _, third = weights()
     check_table(table(root), ("start", "middle"), first[MOVED], third[MOVED])
-
-
-@pytest.mark.parametrize(("width", "columns"), [(360, 1), (1000, 3)])
-def test_panes_are_side_by_side_if_the_page_is_wide(
-    show: Show, page: Page, width: int, columns: int
-) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    root = show(made())
-    panes = [root.locator(f".av-pane-{name}") for name in ("a", "b", "difference")]
-    assert len({pixel_corner(pane)[0] for pane in panes}) == columns
-    if columns == 3:
-        # The plots have the same vertical position, so that tokens align.
-        assert len({pixel_corner(pane.locator(".av-plot"))[1] for pane in panes[:2]}) == 1
-    else:
-        assert len({pixel_corner(pane)[1] for pane in panes}) == 3

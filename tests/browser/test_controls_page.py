@@ -102,13 +102,7 @@ def test_compact_controls_work_by_keyboard(page: Page, tmp_path: Path) -> None:
     page.keyboard.press("Escape")
     expect(panel).to_have_count(0)
     expect(button).to_be_focused()
-    # The heads are outside the panel. The last one is scrolled into view.
-    root.get_by_role("button", name="Head 0").focus()
-    page.keyboard.press("End")
-    last = root.get_by_role("button", name="Head 11")
-    expect(last).to_be_focused()
-    expect(last).to_be_in_viewport()
-    # The panel closes when the focus leaves it, and at a click beside it.
+    # The panel also closes when the focus leaves it, and at a click beside it.
     button.click()
     expect(panel).to_be_visible()
     root.get_by_role("combobox", name="Layer").focus()

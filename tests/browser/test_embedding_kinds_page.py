@@ -62,15 +62,6 @@ def test_patches_of_images_are_points(show: Show) -> None:
     says(root, f"Query “patch {made.records[1].tokens[10]}”")
     strongest = root.locator(".av-text-strongest li")
     expect(strongest.first).to_contain_text(f"({int(weights.argmax())})")
-    panel = root.locator(".av-text-pane .av-front")
-    before = pixels(root, ".av-text-pane .av-front")
-    # The image is drawn: it has many colours, unlike a plain background.
-    assert len(np.unique(before.reshape(-1, 3), axis=0)) > 100
-    # The image is below the text. Its first patch is the upper left corner.
-    row = (before.max(axis=2) - before.min(axis=2) < 20) & (before.max(axis=2) < 240)
-    top = int(np.flatnonzero(row[:, 2:60].all(axis=1))[0])
-    panel.click(position={"x": 8, "y": top + 8})
-    says(root, "Query “patch 0,0”, position 1 of image 1")
-    root.get_by_role("checkbox", name="choose keys").check()
-    panel.click(position={"x": 8, "y": top + 8})
-    says(root, "Key “patch 0,0”, position 1 of image 1")
+    image = pixels(root, ".av-text-pane .av-front")
+    # The random pixels of the image have many colours, unlike a plain background.
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 100

@@ -15,7 +15,6 @@ from browser.embedding_pages import (
     LAYERS,
     TEXTS,
     coordinates,
-    drawn,
     inked,
     isolated,
     one_head,
@@ -26,7 +25,7 @@ from browser.embedding_pages import (
 from browser.pages import says, table
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator
 
     from browser.pages import Show
 
@@ -57,21 +56,6 @@ def test_all_heads_are_drawn_with_their_trust(show: Show, corpus: av.Corpus) -> 
         thumbnails = pixels(root, f".av-embedding-overview canvas[data-row='{layer}']")
         assert inked(thumbnails, "query").any()
         assert inked(thumbnails, "key").any()
-
-
-def test_a_click_opens_a_head_and_escape_closes_it(
-    show: Show, page: Page, corpus: av.Corpus
-) -> None:
-    root = show(av.EmbeddingView(corpus))
-    tile(root, 2, 3).click()
-    drawn(root, 2)
-    says(root, "Layer 2, head 3: 24 queries and 24 keys by principal components.")
-    expect(root.locator(".av-plot")).to_be_focused()
-    page.keyboard.press("Escape")
-    drawn(root, "all")
-    expect(tile(root, 2, 3)).to_have_attribute("aria-selected", "true")
-    page.keyboard.press("Enter")
-    drawn(root, 2)
 
 
 def test_points_are_drawn_at_the_principal_components(show: Show, corpus: av.Corpus) -> None:

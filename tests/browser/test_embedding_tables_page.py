@@ -1,8 +1,7 @@
-"""Tests of colours, selections, averages and exports on pages of the embedding view."""
+"""Test the lasso, the mean weights and three dimensions on pages of the embedding view."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from browser.embedding_pages import (
-    TEXTS,
     coordinates,
     drawn,
     one_head,
@@ -26,42 +24,10 @@ if TYPE_CHECKING:
 
     from browser.pages import Show
 
-WORDS = " ".join(TEXTS).split(" ")
-POSITIONS = [position for text in TEXTS for position in range(len(text.split(" ")))]
-
 
 @pytest.fixture(scope="module")
 def corpus() -> av.Corpus:
     return prose()
-
-
-def test_each_colouring_has_its_values_and_its_legend(show: Show, corpus: av.Corpus) -> None:
-    root = show(one_head(corpus))
-    colours = root.get_by_role("combobox", name="Colour")
-    counts = Counter(WORDS)
-    kinds = {"[CLS]": "special", ".": "punctuation", ",": "punctuation"}
-    # Values per token, which are the same for its query and its key.
-    values: dict[str, list[Any]] = {
-        "position mod 5": [position % 5 for position in POSITIONS],
-        "frequency": [counts[word] for word in WORDS],
-        "punctuation": [kinds.get(word, "word") for word in WORDS],
-        "kind": ["prose"] * (len(WORDS) - 4) + ["title"] * 4,
-        "surprise": [*(f"{0.5 * token:g}" for token in range(len(WORDS) - 1)), ""],
-    }
-    legend = root.locator(".av-embedding-legend")
-    for name, expected in values.items():
-        colours.select_option(label={"frequency": "token frequency"}.get(name, name))
-        assert [row[name] for row in table(root)] == [f"{value}" for value in expected] * 2
-        if name in ("position mod 5", "kind"):
-            for kind, count in Counter(expected).items():
-                says(legend, f"{kind}{2 * count}")
-    says(legend, "unknown2")
-    colours.select_option(label="vector length")
-    vectors = corpus.vectors("self", 1)
-    lengths = np.concatenate([part[2].norm(dim=1) for part in (vectors.queries, vectors.keys)])
-    # A page stores lengths as bytes between the minimum and the maximum.
-    exported = np.array([float(row["norm"]) for row in table(root)])
-    assert np.abs(exported - lengths).max() <= 0.51 * np.ptp(lengths) / 255
 
 
 def test_a_lasso_selects_the_points_inside(show: Show, page: Page, corpus: av.Corpus) -> None:

@@ -18,7 +18,7 @@ import attnviz as av
 from attnviz.record import PatchGrid
 from attnviz.record.attention import StoredWeights
 from browser.pages import SVG, figure, texts
-from unit.records import image_record, shares
+from unit.records import shares
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page, Position
@@ -36,7 +36,7 @@ COLORS = np.array(
 )
 # Weights from [CLS] to itself and to the patches, row by row.
 WEIGHTS = np.array([0.3, 0.25, 0.0, 0.05, 0.1, 0.2, 0.1], np.float32)
-WHITE, FIRST_HEAD = (255, 255, 255), (0xB8, 0x48, 0x12)
+FIRST_HEAD = (0xB8, 0x48, 0x12)
 
 
 def small_record(image: NDArray[np.uint8]) -> av.AttentionRecord:
@@ -62,7 +62,7 @@ def colored() -> av.AttentionRecord:
 
 def pixels_of(canvas: Locator) -> NDArray[np.uint8]:
     """Return the RGBA pixels of a canvas as an array of shape (height, width, 4)."""
-    # Transfer them as a string: millions of numbers would take seconds.
+    # Base64 is faster than an array of millions of numbers, which would take seconds.
     height, width, values = canvas.evaluate(
         """canvas => {
           const { width, height } = canvas;
@@ -108,7 +108,7 @@ def at_patch(root: Locator, row: int, column: int) -> Position:
 
 
 @pytest.mark.parametrize("orientation", ["vertical", "horizontal"])
-def test_patches_stand_in_the_columns_in_their_order(
+def test_both_columns_show_the_patches_in_the_order_of_the_tokens(
     show: Show, colored: av.AttentionRecord, orientation: str
 ) -> None:
     root = show(av.HeadView(colored, orientation=orientation))
@@ -144,26 +144,6 @@ def test_opacity_over_the_image_follows_the_weight(show: Show) -> None:
     says(root, "70% on the image, 30% on “[CLS]”. Most on “patch 0,0”, 0.25")
 
 
-def test_the_pointer_hears_the_number_and_lights_the_token(
-    show: Show, colored: av.AttentionRecord
-) -> None:
-    root = show(av.HeadView(colored, heads=[0, 1], token=0))
-    columns = root.locator(".av-plot").first.locator(".av-front")
-    before = pixels_of(columns)
-    panel(root).hover(position=at_patch_of_tile(root))
-    hint = root.locator(".av-image .av-hint")
-    expect(hint).to_contain_text("“[CLS]” (0) → “patch 0,0” (1)")
-    expect(hint).to_contain_text(re.compile(r"head 0\s+0\.25"))
-    assert (pixels_of(columns) != before).any()
-    # The panel still shows the pinned query.
-    says(root, "Weights of “[CLS]” on the image")
-
-
-def at_patch_of_tile(root: Locator) -> Position:
-    _, top, _, _ = image_box(root)
-    return {"x": 12.0, "y": top + 8.0}
-
-
 def test_a_click_or_a_key_on_a_patch_chooses_it_as_the_query(
     show: Show, page: Page, colored: av.AttentionRecord
 ) -> None:
@@ -182,7 +162,7 @@ def test_a_click_or_a_key_on_a_patch_chooses_it_as_the_query(
     expect(page).to_have_url(re.compile("token=6"))
 
 
-def test_the_matrix_has_patches_on_both_sides_and_follows_its_cells(
+def test_a_matrix_has_patches_on_both_sides_and_shows_the_row_under_the_pointer(
     show: Show, page: Page, colored: av.AttentionRecord
 ) -> None:
     root = show(av.MatrixView(colored, heads=[0]))
@@ -206,7 +186,7 @@ def test_the_matrix_has_patches_on_both_sides_and_follows_its_cells(
 
 
 @pytest.mark.parametrize("view", ["HeadView", "MatrixView"])
-def test_figures_hold_the_pictures_and_the_words(
+def test_figures_contain_the_patches_and_vector_weights_over_the_image(
     show: Show, colored: av.AttentionRecord, view: str
 ) -> None:
     root = show(getattr(av, view)(colored, heads=[0], token=0))
@@ -227,15 +207,3 @@ def test_figures_hold_the_pictures_and_the_words(
 def heat_of(rect: ET.Element, color: str | None) -> bool:
     """Return whether a rectangle is a patch. Steps of the colour scale are only 9 pixels high."""
     return float(rect.get("height", 0)) > 20 and color in (None, rect.get("fill"))
-
-
-@pytest.mark.parametrize("view", ["HeadView", "MatrixView"])
-def test_a_patch_out_of_sight_is_brought_into_it(show: Show, page: Page, view: str) -> None:
-    windows = {"query_window": [0, 20], "key_window": [0, 20]}
-    root = show(getattr(av, view)(image_record(12, 12), heads=[0], **windows))
-    _, _, right, bottom = image_box(root)
-    # The last patch of the last row.
-    panel(root).click(position={"x": right - 4.0, "y": bottom - 4.0})
-    expect(page).to_have_url(re.compile("token=144"))
-    # The sentence would say that the token is outside the window.
-    expect(root).to_contain_text("Pinned: query “patch 11,11” (Esc clears)")

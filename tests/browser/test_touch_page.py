@@ -105,7 +105,7 @@ def test_two_fingers_zoom_a_matrix_and_not_the_page(phone: Page, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_fingers_zoom_and_move_points_and_draw_a_lasso(phone: Page, tmp_path: Path) -> None:
+def test_two_fingers_zoom_points_and_one_finger_moves_them(phone: Page, tmp_path: Path) -> None:
     root = open_view(phone, tmp_path, one_head(prose()))
     plot = root.locator(".av-plot")
     x, y = middle(plot)
@@ -130,17 +130,3 @@ def test_fingers_zoom_and_move_points_and_draw_a_lasso(phone: Page, tmp_path: Pa
     changed(nearer)
     assert scrolled(phone) == before
     assert phone.evaluate("() => window.visualViewport.scale") == 1
-    # When the whole plot is visible, a finger scrolls the page, unless the lasso is selected.
-    root.get_by_role("button", name="Fit").tap()
-    phone.evaluate("() => { document.body.style.paddingBottom = '2000px'; }")
-    x, y = middle(plot)
-    before = scrolled(phone)
-    slide(phone, [((x, y), (x, y - 150))])
-    phone.wait_for_function("before => window.scrollY > before + 50", arg=before)
-    root.get_by_role("button", name="Lasso").tap()
-    x, y = middle(plot)
-    before = scrolled(phone)
-    corners = [(x - 130, y - 130), (x + 130, y - 130), (x + 130, y + 130), (x - 130, y + 130)]
-    slide(phone, [corners])
-    expect(root.locator(".av-embedding-selected")).to_contain_text("in the lasso")
-    assert scrolled(phone) == before
