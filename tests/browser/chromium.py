@@ -93,15 +93,3 @@ class Watch:
         if self.origin and f"{parts.scheme}://{parts.netloc}" == self.origin:
             return
         self._add(f"{kind} to {url[:200]}")
-
-
-def until(page: Page, expression: str) -> None:
-    """Wait until an expression is true in a page.
-
-    `Page.wait_for_function` fails because the page's Content-Security-Policy forbids `eval`.
-    """
-    for _ in range(TIMEOUT // 50):
-        if page.evaluate(expression):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"not within {TIMEOUT} ms: {expression}")

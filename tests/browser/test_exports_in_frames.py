@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 import pytest
@@ -79,24 +78,6 @@ def test_a_sandbox_without_downloads_offers_the_text(tab: Page, exported: str) -
     assert downloads == []
     offer.get_by_role("button", name="Close").click()
     expect(offer).to_have_count(0)
-
-
-@pytest.mark.slow
-def test_a_sandbox_without_downloads_offers_the_picture(tab: Page, exported: str) -> None:
-    frame = framed(tab, exported, "allow-scripts")
-    export(frame, "Picture, SVG")
-    svg = frame.get_by_role("region", name="my-model-head-view-layer-1.svg").get_by_role("textbox")
-    assert ET.fromstring(svg.input_value()).tag.endswith("svg")  # noqa: S314 (our own file)
-    frame.locator(".av-offer").press("Escape")
-    expect(frame.get_by_role("button", name="Export")).to_be_focused()
-    export(frame, "Picture, PNG")
-    offer = frame.get_by_role("region", name="my-model-head-view-layer-1.png")
-    expect(offer).to_contain_text("right-click")
-    size = offer.get_by_role("img").evaluate(
-        "async (image) => { await image.decode(); "
-        "return [image.naturalWidth, image.naturalHeight] }"
-    )
-    assert min(size) > 400
 
 
 def test_a_sandbox_that_allows_downloads_saves_the_file(tab: Page, exported: str) -> None:

@@ -128,21 +128,6 @@ def test_the_strongest_keys_of_the_text_are_listed_and_move_the_window(
     notebook.becomes("view.key_window", list(WINDOW))
 
 
-def test_the_keyboard_moves_the_window(notebook: Notebook, view: Locator) -> None:
-    press = notebook.lab.page.keyboard.press
-    view.locator(".av-plot").focus()
-    press("Home")
-    press("ArrowUp")
-    expect(view).to_contain_text(f"“word{WINDOW[0] - 1}”")
-    drawn(view, "head:self:0")
-    start, stop = notebook.evaluate("view.query_window")
-    assert start < WINDOW[0] <= stop
-    for key, offset in ((">", 64), ("<", -64), ("<", -64)):
-        before = notebook.evaluate("view.query_window")
-        press(key)
-        notebook.becomes("view.query_window", [end + offset for end in before])
-
-
 @pytest.mark.slow
 def test_a_picture_of_131072_tokens_needs_few_requests_and_nodes(notebook: Notebook) -> None:
     view = view_in(notebook, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +9,7 @@ import torch
 from playwright.sync_api import expect
 
 import attnviz as av
-from attnviz.pages.image import find_browser
-from browser.chromium import FLAGS, TIMEOUT, until
+from browser.chromium import TIMEOUT
 from browser.pages import table
 
 if TYPE_CHECKING:
@@ -21,7 +19,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 LAYERS, HEADS, TOKENS = 4, 3, 48
-# Count the decompressed blocks and store the count at the moment of the first picture.
+# Count the decompressed blocks. Store this count, and the number of layers that the browser has
+# parsed, at the moment of the first picture.
 COUNTS = """
 globalThis.inflated = 0;
 globalThis.DecompressionStream = class extends DecompressionStream {
@@ -32,20 +31,6 @@ new MutationObserver((_, observer) => {
   globalThis.atFirst = globalThis.inflated;
   globalThis.readAtFirst = document.querySelectorAll("template").length;
   observer.disconnect();
-}).observe(document, { subtree: true, childList: true, attributes: true });
-"""
-# Count the widths that the view used and the calls of its resize observer.
-WIDTHS = """
-globalThis.looks = 0;
-globalThis.widths = 0;
-globalThis.ResizeObserver = class extends ResizeObserver {
-  constructor(heard) { super((...given) => { globalThis.looks += 1; heard(...given); }); }
-};
-let last = "";
-new MutationObserver(() => {
-  const now = document.querySelector(".attnviz")?.style.getPropertyValue("--av-width") ?? "";
-  if (now !== last) globalThis.widths += 1;
-  last = now;
 }).observe(document, { subtree: true, childList: true, attributes: true });
 """
 
@@ -101,8 +86,8 @@ def root(page: Page) -> Locator:
     return page.locator(".attnviz")
 
 
-def drawn(page: Page, layer: int, view: str = "head") -> None:
-    expect(root(page)).to_have_attribute("data-attnviz-drawn", f"{view}:self:{layer}")
+def drawn(page: Page, layer: int) -> None:
+    expect(root(page)).to_have_attribute("data-attnviz-drawn", f"head:self:{layer}")
 
 
 def layer_button(page: Page, layer: int) -> Locator:
@@ -141,31 +126,7 @@ def test_the_first_picture_comes_before_other_layers_are_decoded_or_read(
     assert tab.evaluate("globalThis.readAtFirst") == 1
 
 
-def test_a_scroll_bar_does_not_narrow_what_was_drawn(
-    chromium: Browser, text: str, tmp_path: Path
-) -> None:
-    # Playwright hides scroll bars by default.
-    with chromium.browser_type.launch(
-        executable_path=find_browser(), args=list(FLAGS), ignore_default_args=["--hide-scrollbars"]
-    ) as browser:
-        page = browser.new_page(viewport={"width": 1000, "height": 700})
-        page.add_init_script(WIDTHS)
-        open_file(page, text, tmp_path)
-        drawn(page, 0)
-        until(page, "globalThis.looks")
-        assert page.evaluate("document.documentElement.scrollHeight > innerHeight")
-        assert page.evaluate("innerWidth - document.documentElement.clientWidth") > 0
-        assert page.evaluate("globalThis.widths") == 1
-        # A frame as high as its page has no scroll bar and needs no space for one.
-        page.set_content(
-            f'<iframe width="900" height="2000" srcdoc="{html.escape(text)}"></iframe>'
-        )
-        frame = page.frame_locator("iframe")
-        expect(frame.locator("[data-attnviz-drawn]")).to_have_count(1)
-        assert frame.locator("html").evaluate("(each) => each.clientWidth") == 900
-
-
-def test_a_page_that_ends_too_soon_says_so(
+def test_a_truncated_page_draws_its_complete_layers_and_reports_the_others(
     tab: Page, text: str, weights: torch.Tensor, tmp_path: Path
 ) -> None:
     open_file(tab, text[: inside_layer(text, 2)], tmp_path)

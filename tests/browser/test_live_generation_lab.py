@@ -13,8 +13,8 @@ from browser.hosts import drawn
 if TYPE_CHECKING:
     from browser.jupyter import JupyterLab, Notebook
 
-# Each step of the model waits for a signal, and each is extracted without a pause, so that the test
-# can examine the states in between.
+# The model waits for `go` before each token, and every token is extracted without a pause. So the
+# test can check the view after each token.
 SETUP = """
 import threading
 import attnviz as av
@@ -24,7 +24,7 @@ text = "the animal did not cross the street because it was too wide so the"
 pauses, live._MIN_PAUSE, live._MAX_SHARE = (live._MIN_PAUSE, live._MAX_SHARE), 0.0, float("inf")
 turns = threading.Semaphore(1)
 def wait_for_turn(module, args, kwargs):
-    # What reads the text so far has no cache.
+    # Only the generation uses the cache of keys and values. Extractions run without waiting.
     if threading.current_thread().name == "attnviz generation" and kwargs.get("use_cache"):
         turns.acquire(timeout=120)
 handle = model.register_forward_pre_hook(wait_for_turn, with_kwargs=True)
@@ -57,7 +57,7 @@ def test_the_view_follows_unless_the_reader_moves(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")
     answer = root.get_by_role("group", name="Answer")
     generating = root.locator(".av-generating")
-    # The cell has ended and the kernel answers while the model generates.
+    # The cell has ended, and the kernel replies while the model generates.
     drawn(root, "head:self:1")
     expect(generating).to_contain_text("Generating: 1 of at most 40 tokens")
     expect(answer).to_contain_text("1 of 1")
@@ -82,7 +82,7 @@ def test_the_view_follows_unless_the_reader_moves(notebook: Notebook) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_of_the_model_is_said_and_the_text_stays(notebook: Notebook) -> None:
+def test_an_error_of_the_model_is_shown_and_the_view_still_works(notebook: Notebook) -> None:
     root = notebook.output(1).locator(".attnviz")
     drawn(root, "head:self:1")
     notebook.execute(

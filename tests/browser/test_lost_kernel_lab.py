@@ -44,7 +44,9 @@ def embedding(notebook: Notebook) -> Locator:
     return notebook.output(2).locator(".attnviz").first
 
 
-def test_a_kernel_that_stops_is_said_and_forgiven(notebook: Notebook, head: Locator) -> None:
+def test_a_view_reports_a_stopped_kernel_and_continues_when_it_runs_again(
+    notebook: Notebook, head: Locator
+) -> None:
     head.scroll_into_view_if_needed()
     drawn(head, "head:self:0")
     kernel = notebook.evaluate("__import__('os').getpid()")
@@ -56,14 +58,14 @@ def test_a_kernel_that_stops_is_said_and_forgiven(notebook: Notebook, head: Loca
         expect(head).to_contain_text("Waiting for the kernel")
         expect(head).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
         expect(head).to_contain_text("does not answer")
-        assert has_ink(head), "what was drawn must stay"
+        assert has_ink(head), "the previous picture is gone"
     finally:
         os.kill(kernel, signal.SIGCONT)
     drawn(head, "head:self:1")
     expect(head).to_have_attribute("data-attnviz-state", "ready")
 
 
-def test_a_kernel_that_is_gone_is_said_and_the_pictures_stay(
+def test_views_report_a_restarted_kernel_and_keep_their_pictures(
     notebook: Notebook, head: Locator, embedding: Locator
 ) -> None:
     embedding.scroll_into_view_if_needed()
