@@ -5,6 +5,8 @@
     ``page.goto(path.as_uri())``. Console errors, uncaught errors and requests fail the test.
 ``show``
     A function that exports a view, opens it in ``page``, and returns its root once it has drawn.
+``minilm``
+    A record of a trained model, in which one head resolves the pronoun "it".
 ``phone``
     An empty page on a small touch screen. ``browser.touch`` provides gestures of several fingers.
 ``local_page``
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from attnviz import extract
 from browser.chromium import TIMEOUT, Watch, launch
 from browser.jupyter import LAB_VIEWPORT, JupyterLab, JupyterServer
 from browser.notebook7 import JupyterNotebook
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, BrowserContext, Page
 
+    from attnviz import AttentionRecord
     from browser.pages import Show
 
 # On a busy machine a kernel may take longer to reply than Playwright's default of five seconds.
@@ -96,6 +100,13 @@ def _watched(context: BrowserContext) -> Iterator[Page]:
 def page(offline: BrowserContext) -> Iterator[Page]:
     """Open an empty page without network. Exported pages store nothing in the shared profile."""
     yield from _watched(offline)
+
+
+@pytest.fixture(scope="session")
+def minilm(checkpoint_folder: Path) -> AttentionRecord:
+    """Return a record of MiniLM. Head 1 of layer 3 attends from "it" to "animal"."""
+    text = "The animal didn't cross the street because it was too tired."
+    return extract(str(checkpoint_folder), text, name="MiniLM")
 
 
 @pytest.fixture

@@ -12,18 +12,9 @@ import attnviz as av
 from browser.pages import says, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Page
 
     from browser.pages import Show
-
-
-@pytest.fixture(scope="module")
-def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
-    """Return a record of MiniLM, in which one head resolves the pronoun "it"."""
-    text = "The animal didn't cross the street because it was too tired."
-    return av.extract(str(checkpoint_folder), text)
 
 
 def test_the_mean_of_all_heads_is_the_default_above_four(

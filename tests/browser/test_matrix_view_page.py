@@ -18,8 +18,6 @@ from attnviz.views.matrix import MatrixView
 from browser.pages import SVG, figure, says, table, texts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Locator, Page
 
     from browser.pages import Show
@@ -42,13 +40,6 @@ def record_of(weights: Any, tokens: list[str] | None = None, **more: Any) -> av.
     return av.AttentionRecord.from_weights(
         weights, tokens or [f"t{number}" for number in range(count)], **more
     )
-
-
-@pytest.fixture(scope="module")
-def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
-    """Return a trained BERT on a sentence in which one head attends from "it" to its referent."""
-    text = "The animal didn't cross the street because it was too tired."
-    return av.extract(str(checkpoint_folder), text)
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,6 @@ from attnviz.views.neuron import NeuronView
 from browser.pages import SVG, figure, table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Page
 
     from browser.pages import Show
@@ -66,13 +64,6 @@ def record_of(
 
 def names(count: int) -> list[str]:
     return [f"t{number}" for number in range(count)]
-
-
-@pytest.fixture(scope="module")
-def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
-    """Return a trained BERT on a sentence in which one head attends from "it" to its referent."""
-    text = "The animal didn't cross the street because it was too tired."
-    return av.extract(str(checkpoint_folder), text)
 
 
 def lines_of(svg: ET.Element) -> list[list[str]]:
@@ -176,7 +167,7 @@ def test_keys_choose_head_query_highlighted_key_and_order(
 ) -> None:
     root = show(NeuronView(minilm, layer=3))
     sentence = root.locator(".av-sentence")
-    # The last token that is not special.
+    # At first, the query is the last token that is not special.
     expect(sentence).to_contain_text("“.” gives")
     root.locator(".av-plot").focus()
     page.keyboard.press("1")

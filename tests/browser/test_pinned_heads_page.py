@@ -11,26 +11,17 @@ from playwright.sync_api import expect
 import attnviz as av
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
     from playwright.sync_api import Page
 
     from browser.pages import Show
 
-TEXT = "The animal didn't cross the street because it was too tired."
-
 
 @pytest.fixture(scope="module")
-def record(checkpoint_folder: Path) -> av.AttentionRecord:
-    return av.extract(str(checkpoint_folder), TEXT)
-
-
-@pytest.fixture(scope="module")
-def weights(record: av.AttentionRecord) -> NDArray[np.float32]:
+def weights(minilm: av.AttentionRecord) -> NDArray[np.float32]:
     """Return the weights from "it" to "animal", of shape (layers, heads)."""
-    query, key = record.tokens.index("it"), record.tokens.index("animal")
-    return np.stack(record.to_numpy("self"))[:, :, query, key]
+    query, key = minilm.tokens.index("it"), minilm.tokens.index("animal")
+    return np.stack(minilm.to_numpy("self"))[:, :, query, key]
 
 
 def offered(page: Page) -> list[str]:
@@ -38,9 +29,9 @@ def offered(page: Page) -> list[str]:
 
 
 def test_heads_are_ordered_and_filtered_by_the_pinned_pair(
-    show: Show, page: Page, record: av.AttentionRecord, weights: NDArray[np.float32]
+    show: Show, page: Page, minilm: av.AttentionRecord, weights: NDArray[np.float32]
 ) -> None:
-    show(av.HeadView(record, layer=3, token="it", key="animal", order="pinned"))
+    show(av.HeadView(minilm, layer=3, token="it", key="animal", order="pinned"))
     expect(page.locator(".av-head").first).to_contain_text("0.68")
     assert offered(page)[:2] == [str(head) for head in np.argsort(-weights[3])[:2]]
     page.get_by_label("Minimum score, weight of the pinned tokens").fill("0.15")
@@ -49,9 +40,9 @@ def test_heads_are_ordered_and_filtered_by_the_pinned_pair(
 
 
 def test_the_heads_that_link_a_pinned_pair_are_named_and_lead_there(
-    show: Show, page: Page, record: av.AttentionRecord, weights: NDArray[np.float32]
+    show: Show, page: Page, minilm: av.AttentionRecord, weights: NDArray[np.float32]
 ) -> None:
-    show(av.ModelView(record, token="it", key="animal"))
+    show(av.ModelView(minilm, token="it", key="animal"))
     named = page.locator(".av-pinned-heads")
     layer, head = np.unravel_index(weights.argmax(), weights.shape)
     expect(named).to_contain_text(
