@@ -91,18 +91,6 @@ def test_each_head_has_its_role_and_the_chosen_head_its_statistics(
     picture = svg(root)
     for text in ("made", "Layer 0, head 1", "previous token", "mean weight by offset", "none"):
         assert text in picture
-    cell(root, 1, 0).click()
-    drawn(root, 1)
-    expect(root.locator(".av-atlas-head h2")).to_have_text("Layer 1, head 0")
-    scores = root.locator(".av-atlas-figures tbody").first.locator("tr").all()
-    for name, score in zip(stack.score_names, scores, strict=True):
-        expect(score.get_by_role("rowheader")).to_have_text(name)
-        mean = stack.mean(name)[1][0]
-        number = score.get_by_role("cell").first.inner_text()
-        if np.isnan(mean):
-            assert number == "not defined"
-        else:
-            assert float(number.replace("−", "-").split(" ")[0]) == pytest.approx(mean, abs=0.006)
 
 
 def test_a_drag_over_the_offsets_filters_the_edges(

@@ -74,7 +74,7 @@ def opened(page: Page, view: HostedView, export: Export, fragment: str = "") -> 
 def test_a_page_names_its_model_and_follows_the_theme_of_the_reader(
     page: Page, view: HostedView, export: Export
 ) -> None:
-    # Invalid parts of the address are ignored.
+    # The page ignores these invalid parts of its address.
     root = opened(page, view, export, "#stack=none&layer=99&heads=77,-1,x&token=1e9&key=%00")
     expect(root.get_by_text("my model").first).to_be_visible()
     expect(root.get_by_text(NOTE)).to_be_visible()
@@ -176,7 +176,7 @@ def test_the_menu_exports_named_files_and_prints_the_picture_on_one_page(
     name = {"dashboard": "my-model-dashboard", "atlas": "attention-atlas"}.get(
         view.name, f"my-model-{view.name}-view"
     )
-    # All views paint a PNG in the same way, which takes Chromium seconds.
+    # PNG takes seconds and uses the same code in all views, so it is not exported here.
     for kind in ("SVG", "CSV"):
         with page.expect_download() as download:
             choose(kind)
@@ -203,7 +203,7 @@ def test_the_menu_exports_named_files_and_prints_the_picture_on_one_page(
 def test_the_figure_of_python_has_the_texts_of_the_page(
     page: Page, view: HostedView, export: Export, tmp_path: Path
 ) -> None:
-    # The width of pictures that Python saves.
+    # Python saves pictures of views at a width of 1,100 pixels.
     page.set_viewport_size({"width": 1100, "height": 800})
     root = opened(page, view, export)
     saved = ET.parse(made(view).save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own
@@ -272,7 +272,7 @@ CUT_OFF = """(root, width) => [...root.querySelectorAll("*")].filter((element) =
 }).map((element) => `${element.className}: ${element.textContent}`.slice(0, 80))"""
 
 
-# The checks of theme and width are independent, so each of them is tested once.
+# Colours depend on the theme only and cut-off texts on the width only. So two combinations suffice.
 @pytest.mark.parametrize(("theme", "width"), [("light", 400), slow("dark", 1100)])
 @pytest.mark.parametrize("name", STATES)
 def test_every_state_is_accessible_and_no_text_is_cut_off(

@@ -122,11 +122,10 @@ def test_hidden_controls_leave_the_picture_its_words_and_its_keys(
     expect(root.locator(".av-title")).to_have_text("a-model-with-a-long-name")
     expect(root.locator(".av-sentence").first).to_be_visible()
     expect(root.locator(".av-legends").first).to_be_visible()
-    # The switch in the legend remains.
+    # The footer is excluded, because its legend keeps a switch.
     controls = root.locator(
         ":is(select, input, .av-step, .av-head, .av-actions button):not(.av-footer *)"
     )
-    # The thumbnails of the model view remain because they are its picture.
     assert controls.count() == 0
     check(root)
     if name == "HeadView":

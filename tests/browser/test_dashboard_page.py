@@ -77,7 +77,7 @@ def test_a_choice_in_one_pane_is_shown_in_the_others(show: Show, page: Page) -> 
     strongest = int(np.argmax(weights[token]))
     sentence = f"“t{token}” attends most to “t{strongest}”"
     expect(root.locator(".av-pane-head .av-sentence")).to_contain_text(sentence)
-    # The headline is shown once. The accessible name of each picture describes it.
+    # The matrix has this sentence only as the accessible name of its picture.
     expect(root.locator(".av-pane-matrix .av-sentence")).to_have_text("Layer 4, head 7.")
     expect(root.locator(".av-pane-matrix .av-plot")).to_have_accessible_name(re.compile(sentence))
 

@@ -60,7 +60,7 @@ def test_a_chosen_point_reaches_python_and_shows_its_strongest_weight(notebook: 
     notebook.execute("view.layer, view.heads, view.enlarged = 1, [2], True")
     drawn(view, "embedding:self:1")
     view.locator(".av-embedding-plot .av-plot").press("ArrowRight")
-    # A late key press would overwrite the values that are set below.
+    # Wait for the key press, which would otherwise overwrite the values that are set below.
     notebook.becomes("(view.text is not None, view.token)", (True, 0))
     notebook.execute("view.text, view.token, view.key = 1, 8, None")
     notebook.execute("weights = corpus.records[1].stack().weights(layer=1, head=2)")

@@ -129,6 +129,6 @@ def test_lines_of_a_query_are_its_strongest_weights(show: Show, corpus: av.Corpu
     expect(root).to_contain_text(caption)
     [(share, error, error_of_weight)] = caption.findall(root.inner_text())
     assert abs(float(share) - 100 * weights[strongest].sum()) <= float(error)
-    # The errors follow from one byte for the square root of a weight.
+    # Because of this byte, each weight has an error of at most 0.4%.
     assert float(error) <= 0.4 * len(strongest) + 0.1
     assert float(error_of_weight) <= 0.004

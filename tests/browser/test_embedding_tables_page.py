@@ -33,7 +33,7 @@ def corpus() -> av.Corpus:
 def test_a_lasso_selects_the_points_inside(show: Show, page: Page, corpus: av.Corpus) -> None:
     root = show(one_head(corpus))
     positions = pixel_positions(root, coordinates(corpus))
-    # Focus may scroll, so it comes before the measurement.
+    # The focus may scroll the page, so set it before measuring positions.
     root.locator(".av-plot").focus()
     box = root.locator(".av-plot").bounding_box()
     assert box is not None

@@ -48,7 +48,7 @@ def requests_before(live: LiveView, picture: str | None = None) -> list[str]:
     ],
 )
 def test_the_first_picture_needs_one_request(page: Page, view: Any, requests: list[str]) -> None:
-    # The window contains all keys.
+    # The initial window contains all 60 keys.
     live = LiveView(page, view(record(60)), described=True)
     assert requests_before(live) == requests
     # No request is sent twice.

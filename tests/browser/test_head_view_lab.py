@@ -34,7 +34,7 @@ stack = av.AttentionStack(
 )
 av.HeadView(av.AttentionRecord({"self": stack}))
 """
-# One layer per reply, on fast machines, too.
+# A record of 300 layers. The test sets a time limit of zero, so that each reply has one layer.
 SLOW = """
 from attnviz.server import pending_replies
 from attnviz.utils import progress
@@ -43,18 +43,6 @@ slow = av.HeadView(av.AttentionRecord.from_qk(vectors, vectors, list("abcdefghij
 defaults = pending_replies.REPLY_SECONDS, progress.STEP
 slow
 """
-# Controls that a note covers.
-COVERED = """(note, narrow) => {
-  const under = note.getBoundingClientRect();
-  const all = note.closest(".attnviz").querySelectorAll("button, select, input, .av-plot");
-  return [...all].filter((control) => {
-    const box = control.getBoundingClientRect();
-    const isApart = box.right <= under.left || box.left >= under.right
-      || box.bottom <= under.top || box.top >= under.bottom;
-    // On a narrow screen it lies over undo and export, which can wait.
-    return !isApart && !note.contains(control) && !(narrow && control.closest(".av-actions"));
-  }).map((control) => control.outerHTML);
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -89,22 +77,17 @@ def test_an_error_in_the_kernel_is_shown_in_the_view(notebook: Notebook) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("width", "pattern"), [("360px", "previous token"), ("100%", "first token")]
-)
 def test_long_work_shows_its_progress_and_can_be_cancelled(
-    notebook: Notebook, width: str, pattern: str
+    notebook: Notebook,
 ) -> None:
     slow = view_in(notebook, 3)
     drawn(slow, "head:self:0")
-    notebook.execute(f"slow.layout.width = {width!r}")
     notebook.execute("pending_replies.REPLY_SECONDS, progress.STEP = 0.0, 1")
-    notebook.execute(f"slow.order = {pattern!r}")
+    notebook.execute("slow.order = 'previous token'")
     note = slow.locator(".av-passing")
     expect(note).to_contain_text(
         re.compile(r"The kernel computes scores, \d+%, about \d+ s left\.")
     )
-    assert note.evaluate(COVERED, width == "360px") == []
     expect(note).to_be_in_viewport(ratio=1)
     note.get_by_role("button", name="Cancel").click()
     expect(note).to_have_count(0)
@@ -113,4 +96,3 @@ def test_long_work_shows_its_progress_and_can_be_cancelled(
     slow.get_by_role("button", name="Try again").click()
     expect(slow).to_have_attribute("data-attnviz-state", "ready")
     expect(slow.locator(".av-head").first).to_contain_text(re.compile(r"0\.\d\d"))
-    notebook.execute("slow.order = 'number'")

@@ -37,7 +37,7 @@ answer = RecordServer.reply
 def counted(self, name, arguments):
     reply = answer(self, name, arguments)
     replies.append(name)
-    # A reply that the view polls for counts once.
+    # The view repeats a request while its reply is pending. Count it once.
     if "pending" not in reply.header:
         requests.append((name, len(reply.data or b"")))
     return reply
@@ -109,7 +109,7 @@ def test_the_strongest_keys_of_the_text_are_listed_and_move_the_window(
 ) -> None:
     notebook.execute(f"view.token = {QUERY}")
     strongest = view.get_by_role("region", name="Strongest keys in the whole text")
-    # The first button closes the list.
+    # Button 0 closes the list, so button 1 is the strongest key.
     first = strongest.get_by_role("button").nth(1)
     weight = (
         long_record(TOKENS).stack().weights(layer=0, head=0, rows=slice(QUERY, QUERY + 1))[0, KEY]

@@ -79,7 +79,7 @@ def test_every_view_is_drawn_in_an_embedded_page(
     tab: Page, requested: list[str], tmp_path: Path
 ) -> None:
     views = [view.widget(record(TOKENS), layer=0) for view in VIEWS]
-    # A view inside a box is embedded only if its state is included.
+    # The views are inside a box, so the page must contain the state of the box and of each view.
     embed(tab, tmp_path, [ipywidgets.VBox(views)])
     frames = tab.locator("iframe")
     expect(frames).to_have_count(len(VIEWS))

@@ -133,7 +133,7 @@ def test_opacity_over_the_image_follows_the_weight(show: Show) -> None:
     picture = np.full((40, 60, 3), (90, 160, 40), np.uint8)
     root = show(av.HeadView(small_record(picture), heads=[0], token=0))
     canvas = pixels_of(root.locator(".av-image .av-front"))
-    # Rec. 709 luma. The image is drawn with 0.45 of its contrast on white.
+    # The grey value of the colour by Rec. 709, drawn with 45% of its contrast on white.
     luma = 0.2126 * 90 + 0.7152 * 160 + 0.0722 * 40
     grey = 0.45 * luma + 0.55 * 255
     for patch, weight in enumerate(WEIGHTS[1:]):

@@ -71,7 +71,7 @@ def test_views_report_a_restarted_kernel_and_keep_their_pictures(
     embedding.scroll_into_view_if_needed()
     drawn(embedding, "embedding:self:0")
     notebook.restart_kernel()
-    # A layer that was not loaded before.
+    # Open layers that were not loaded before, so that the views need the kernel.
     embedding.locator(".av-embedding-plot .av-plot").focus()
     notebook.lab.page.keyboard.press("]")
     head.locator(".av-plot").focus()

@@ -30,13 +30,13 @@ def alive():
 def comms():
     return len(comm.get_comm_manager().comms)
 """
-# Runs in each of two halves. A leak per run shows in both halves. A view that the browser still
-# holds, a hundred listeners or one-time work of JupyterLab shows in only one.
+# Number of runs in each of two halves. A leak in every run increases the counts in both halves.
+# One-time work of JupyterLab, or a view that the browser has not released yet, does so in one half.
 RUNS = 6
 # The browser compiles code that runs often (2 MB), and JupyterLab keeps 20 kB per closed widget.
 # Leaking a view, or loading its code again, takes 1 MB per run.
 BYTES = 3_000_000
-# Two listeners per run, fewer than any part of a view has.
+# Fewer than two listeners per run. Every part of a view has more.
 LISTENERS = 11
 CELL = 1
 DRAWN = ".attnviz[data-attnviz-drawn]"
@@ -72,14 +72,20 @@ def counts(session: CDPSession) -> dict[str, float]:
 
 
 def settled(notebook: Notebook, session: CDPSession) -> dict[str, float]:
-    """Return the counts once they are stable. JupyterLab may work for long after a run."""
+    """Return the counts once the number of listeners is the same four times in succession.
+
+    JupyterLab may work for several seconds after a run.
+    """
     current = counts(session)
-    same = 0
-    while same < 3:
+    num_equal = 0
+    for _ in range(120):
         notebook.lab.page.wait_for_timeout(500)
         before, current = current, counts(session)
-        same = same + 1 if current["JSEventListeners"] == before["JSEventListeners"] else 0
-    return current
+        is_equal = current["JSEventListeners"] == before["JSEventListeners"]
+        num_equal = num_equal + 1 if is_equal else 0
+        if num_equal == 3:
+            return current
+    pytest.fail("the number of event listeners changes for more than a minute")
 
 
 def test_runs_of_a_cell_leave_nothing_behind(notebook: Notebook) -> None:

@@ -43,7 +43,7 @@ def test_the_picture_follows_the_record_and_the_choices_stay(lab: JupyterLab) ->
     drawn(root, "head:self@2:1")
     expect(root).not_to_contain_text("Pinned:")
     assert notebook.evaluate("view.layer, view.heads, view.token") == (1, [2], None)
-    # The view stays usable, and so does a reloaded page.
+    # The reader can choose another layer, and a reloaded page draws it.
     expect(root.get_by_role("button", name="Undo")).to_have_attribute("aria-disabled", "true")
     root.get_by_role("button", name="Layer 0").click()
     drawn(root, "head:self@2:0")

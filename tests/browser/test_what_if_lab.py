@@ -78,7 +78,7 @@ def test_the_reader_cuts_an_edge_and_exports_the_changed_run(
     notebook.execute("view.run = 'after'")
     expect(root.locator(".av-sentence")).to_contain_text("attends to “street”: 0.00")
     accessibility.check(root)
-    what_if.get_by_role("button", name="Remove: Cut before").press("Enter")
+    what_if.get_by_role("button", name="Remove: “the” (13)").press("Enter")
     expect(answer).to_contain_text("Unchanged")
     notebook.becomes("view.changes", [])
     # An exported page has the answers and the weights of the displayed run.
