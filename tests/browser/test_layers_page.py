@@ -122,7 +122,7 @@ def test_the_first_picture_comes_before_other_layers_are_decoded_or_read(
     drawn(tab, 0)
     # The code and one layer are decompressed.
     assert tab.evaluate("globalThis.atFirst") == 2
-    # The browser has parsed one layer. It would parse the others if the code waited once more.
+    # The browser has parsed one layer. It parses the next one as soon as the code waits.
     assert tab.evaluate("globalThis.readAtFirst") == 1
 
 
