@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import alike
-from unit.page_data import data_of, decode_sparse, no_page_of_all, shown
+from unit.page_data import data_of, decode_sparse, no_page_of_all, shown, unpacked
 from unit.records import (
     captured_record,
     difference_record,
@@ -81,7 +79,7 @@ def test_reported_errors_are_true(
         sizes = np.abs(numbers)
         total += sizes.sum()
         if form == "strongest":
-            rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
+            rows = decode_sparse(block, unpacked(block["data"]))
             row = np.repeat(np.arange(len(rows.counts)), rows.counts)
             stored = sizes.reshape(-1, sizes.shape[-1])[row, rows.keys].sum()
             assert block["covered"] == pytest.approx(stored / sizes.sum(), abs=1e-6)
@@ -118,7 +116,7 @@ def test_a_small_page_stores_as_many_keys_as_fit() -> None:
         assert data["embedded"]["form"] == "strongest"
         shares.append(data["embedded"]["covered"])
         for block in data["blocks"]:
-            rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
+            rows = decode_sparse(block, unpacked(block["data"]))
             # At least two keys of every query, even if their weights are small. The first query has
             # only one key.
             counts = rows.counts.reshape(6, 256)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import math
-import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,7 @@ from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
 from unit.formulas import logits_of, weights_of
 from unit.long_records import long_record
-from unit.page_data import data_of, decode_sparse, no_page_of_all
+from unit.page_data import data_of, decode_sparse, no_page_of_all, unpacked
 from unit.records import vectors, words
 
 
@@ -74,7 +72,7 @@ def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
     assert max(bounded.size, everything.size) <= room
     for block in bounded.blocks:
         weights = record.stacks[block["stack"]].weights(layer=block["layer"])
-        rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
+        rows = decode_sparse(block, unpacked(block["data"]))
         row = np.repeat(np.arange(len(rows.counts)), rows.counts)
         stored = np.zeros((len(rows.counts), weights.shape[-1]), np.bool_)
         stored[row, rows.keys] = True

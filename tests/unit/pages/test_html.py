@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.description import describe
 from attnviz.views.head import HeadView
-from unit.page_data import data_of
+from unit.page_data import data_of, unpacked
 from unit.records import (
     HOSTILE,
     captured_record,
@@ -145,10 +144,6 @@ def test_a_bundle_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None
     page = Page(attnviz.pages.html.make_page(given_record(), "head", {"layer": 0}))
     assert [tag for tag, _ in page.tags if tag != "template"] == TAGS
     assert unpacked(page.scripts[2]).decode() == code
-
-
-def unpacked(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text))
 
 
 def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import zlib
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +9,7 @@ import torch
 import attnviz as av
 from attnviz.pages import encoding
 from attnviz.server.codec import encode
-from unit.page_data import data_of
+from unit.page_data import data_of, unpacked
 from unit.records import vectors, words
 
 
@@ -39,7 +36,7 @@ def test_a_page_has_the_codes_of_every_weight_and_of_every_difference(causal: bo
         heads, rows, keys = block["shape"]
         visible = np.tri(rows, keys, block["reach"], dtype=np.bool_)
         codes = np.zeros((heads, rows, keys), np.uint8)
-        packed = zlib.decompress(base64.b64decode(block["data"]))
+        packed = unpacked(block["data"])
         codes[:, visible] = np.frombuffer(packed, np.uint8).reshape(heads, -1)
         weights = stack.weights(layer=block["layer"])
         whole = encode(weights, "uint8", stack.maximum, signed=stack.signed)

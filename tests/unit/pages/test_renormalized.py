@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from attnviz.server.strongest import find_strongest_keys
 from attnviz.utils.progress import run_steps
 from fixtures.make_renormalized import cases, record_of
 from unit.formulas import weights_of
+from unit.page_data import unpacked
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "renormalized.json"
 
@@ -35,7 +34,7 @@ def assert_close(actual: Any, stored: Any) -> None:
     elif isinstance(actual, float):
         assert actual == pytest.approx(stored, rel=1e-4, abs=1e-6)
     elif actual != stored:
-        contents = [zlib.decompress(base64.b64decode(text)) for text in (actual, stored)]
+        contents = [unpacked(text) for text in (actual, stored)]
         assert contents[0] == contents[1]
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +26,11 @@ from fixtures.make_vectors import OPTIONS, case
 from rounding import logit_error, weights_error
 from unit.formulas import logits_of, weights_of
 from unit.layers import HEADS, LAYER, counts, ranges, softmaxes, stack_of
+from unit.page_data import unpacked
 from unit.records import vectors, words
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "vectors.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
-
-
-def inflated_bytes(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text))
 
 
 def record_of(attention: QueryKeyAttention) -> AttentionRecord:
@@ -93,7 +88,7 @@ def test_the_fixture_of_typescript_is_what_pages_contain(stored: dict[str, Any])
     assert {stored["name"] for stored in CASES} == set(OPTIONS)
     written = case(stored["name"])
     assert written["layer"] == stored["layer"]
-    assert [*map(inflated_bytes, written["arrays"])] == [*map(inflated_bytes, stored["arrays"])]
+    assert [*map(unpacked, written["arrays"])] == [*map(unpacked, stored["arrays"])]
 
 
 def random_layer(dtype: torch.dtype = torch.float32) -> QueryKeyAttention:
@@ -108,7 +103,7 @@ def test_short_texts_and_half_precision_are_embedded_exactly(dtype: torch.dtype)
     (layer,) = data["layers"]
     assert f"torch.{layer['encoding']}" == str(dtype)
     assert (layer["error"], layer["logit_error"]) == (0.0, 0.0)
-    embedded_bytes = inflated_bytes(data["arrays"][layer["keys"]])
+    embedded_bytes = unpacked(data["arrays"][layer["keys"]])
     assert embedded_bytes == attention.keys.view(torch.uint8).numpy().tobytes()
 
 
