@@ -44,11 +44,6 @@ def data_of(page: str) -> Any:
     }
 
 
-def unpacked(text: str) -> bytes:
-    """Decode bytes that a page stores as compressed base64 text."""
-    return zlib.decompress(base64.b64decode(text))
-
-
 def shown(block: dict[str, Any]) -> NDArray[np.float64]:
     """Decode the weights or differences of a layer of the page, (heads, rows, columns)."""
     data = unpacked(block["data"])

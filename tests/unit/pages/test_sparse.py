@@ -105,7 +105,7 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
     assert np.abs(dense - lines).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
     assert (dense * lines >= 0).all()
     if signed:
-        # All other numbers are decoded as 0.
+        # Numbers that are not embedded are decoded as 0.
         assert not dense[~is_embedded].any()
         return
     # The rest of a row is the sum of the weights that are not embedded, rounded to a byte, without

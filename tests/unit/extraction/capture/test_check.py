@@ -86,7 +86,7 @@ def changed(tensor: torch.Tensor | None, index: Any, by: float) -> torch.Tensor:
 
 
 def with_output(original: AttentionCall, index: Any, by: float) -> AttentionCall:
-    """Add `by` to the output at `index` (example, query, head, dimension)."""
+    """Return the call with `by` added to its output at (example, query, head, dimension)."""
     return replace(original, output=changed(original.output, index, by))
 
 

@@ -148,7 +148,7 @@ def test_layers_are_counted_on_their_device() -> None:
     needed = needed_memory(mixed, CaptureOptions())
     assert needed[CUDA] == needed[other]
     check_memory(mixed, CaptureOptions(), needed.get)
-    # The error names the device that lacks most.
+    # The error names the device that lacks the most memory.
     free = {CUDA: needed[CUDA] - 2, other: needed[other] - 1}
     assert "on cuda:0" in error_of(mixed, CaptureOptions(), free)
     assert "on cuda:1" in error_of(mixed, CaptureOptions(), free | {CUDA: needed[CUDA]})
