@@ -77,7 +77,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Mark a test that runs a second time in the report for `scripts/tally.py`."""
+    """Add a test that runs a second time to the report that `scripts/tally.py` reads."""
     if getattr(item, "execution_count", 1) > 1:
         item.user_properties.append(("second_try", item.nodeid))
 
@@ -148,7 +148,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def _same_threads() -> Iterator[None]:
-    """Fail if a test file changes torch's number of threads, which changes how results round."""
+    """Fail if a test file changes torch's number of threads, on which rounding depends."""
     torch = sys.modules.get("torch")
     before = torch and torch.get_num_threads()
     yield

@@ -26,7 +26,7 @@ def bare_data_of(page: str) -> Any:
 
 
 def data_of(page: str) -> Any:
-    """Return the JSON data of a page, in which texts of elements replace ``#ID``."""
+    """Return the JSON data. In blocks, maps and vectors, texts of elements replace ``#ID``."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:
@@ -67,7 +67,7 @@ def unpacked(text: str) -> bytes:
 
 
 def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """Return None in place of `_embed_all`, as if all weights were too large for the page."""
+    """Return None like `_embed_all` of `pages.encoding` if all weights are too large."""
     yield from ()
 
 

@@ -27,7 +27,7 @@ def attention(
     seed: int = 0,
     **options: Any,
 ) -> QueryKeyAttention:
-    """Return random attention. Queries have the mean 1 and keys -1, so that translation matters."""
+    """Return random attention. Queries have the mean 1, and keys the mean -1."""
     keys = num_tokens if num_keys is None else num_keys
     return QueryKeyAttention(
         vectors(heads, num_tokens, size, seed=seed) + 1.0,

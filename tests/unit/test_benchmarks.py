@@ -21,7 +21,7 @@ from benchmarks.report import (
 
 
 def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
-    """Run a statement with timeit in a guarded process, and return its figures and fault."""
+    """Run a statement with timeit in a process with limits. Return its figures and fault."""
     outcome = guarded("timeit", "-n1", "-r1", statement, limits=limits)
     return outcome.figures, outcome.fault
 

@@ -58,7 +58,7 @@ def processes(parent: int | None = None) -> list[psutil.Process]:
 
 
 def until(condition: Callable[[], Any]) -> Any:
-    """Wait until the function returns a true value, and return this value."""
+    """Wait until `condition` returns a true value, and return that value."""
     end = time.monotonic() + MAX_SECONDS
     while not (value := condition()):
         assert time.monotonic() < end, "the condition did not hold in time"
