@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-# Work offline: a test that needs the network fails. transformers reads the variables on import.
+# Set before transformers is imported. Tests work offline: one that needs the network fails.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # The models are tiny, so several threads would be slower than one.
