@@ -439,7 +439,7 @@ def _is_unused_cache(name: str, value: Any) -> bool:
     """Whether `value` is None, and `name` an argument for cached tokens or encoder outputs.
 
     Raise ValueError if the value of one of these arguments is not None, because the record would
-    lack attention.
+    be incomplete.
     """
     if name not in (*CACHES, "encoder_outputs"):
         return False

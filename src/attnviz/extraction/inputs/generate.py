@@ -71,7 +71,7 @@ class GenerationSettings:
     method : str
         Description of how tokens are chosen, such as "greedily".
     quiet : bool
-        Whether to suppress warnings of transformers. True if `generate` was only a number.
+        Whether to suppress warnings about settings. True if `generate` was only a number.
     max_length : int or None
         Maximum number of tokens with the initial ones, or None. `max_new_tokens` overrides it.
     """

@@ -89,9 +89,8 @@ def _layout_in_pages(
     """Return the layout of images that are padded to a common size (Pixtral).
 
     Each image is at the top left of its padded picture ("page"). `sizes` has the height and width
-    in pixels of each image, or is None if images fill their pages. Return None if
-    there are several examples, if an image is larger than its page, or if no patch size gives the
-    number of tokens.
+    in pixels of each image, or is None if images fill their pages. Return None if there are
+    several examples, an image exceeds its page, or no patch size gives the number of tokens.
     """
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None

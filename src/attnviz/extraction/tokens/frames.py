@@ -19,8 +19,8 @@ from attnviz.record.tokens import Tokens
 
 __all__ = ["frame_tokens", "length_note", "with_sound_runs"]
 
-# Sampling rate (samples per second) and samples per feature (10 ms) of speech models. They are used
-# if the processor does not define them.
+# Sampling rate (samples per second) and samples per feature vector (10 ms) of speech models. They
+# are used if the processor does not define them.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
 
@@ -79,8 +79,8 @@ def frame_tokens(
 
     `arguments` are the arguments of the model. The sound is ``input_values``, (examples, samples),
     or ``input_features``, (examples, bins, time) or (examples, time, bins). `processor` may define
-    the sampling rate and the number of samples per feature. Return None if `arguments` contain no
-    sound.
+    the sampling rate and the number of samples per feature vector. Return None if `arguments`
+    contain no sound.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def _times(count: int, step: float) -> list[str]:
 def with_sound_runs(
     tokens: Tokens, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> Tokens:
-    """Rename tokens of a text that stand for parts of a sound to the start of the part (``0.04s``).
+    """Rename tokens that stand for parts of a sound. A name is the start of a part: ``0.04s``.
 
     Consecutive renamed tokens are one sound. If there are several sounds, a name starts with the
     number of the sound: ``2: 0.04s``. If `arguments` have another number of sounds than the text,

@@ -161,7 +161,7 @@ class TokenNames:
         return _numbered_tokens(count) if fitting is None else fitting
 
     def _named_tokens(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
-        """Rename text tokens that stand for image patches (row, column) or sound frames (time)."""
+        """Rename text tokens that stand for patches to row and column, or for sound to time."""
         config = self._model.config
         runs = image_positions(tokens, config)
         if runs:

@@ -144,7 +144,7 @@ def _coarser(
 ) -> Iterator[tuple[int, int]]:
     """Yield the numbers of rows and columns of patches that stages of a model may have.
 
-    `sizes` has possible sizes of a patch in the first stage. They are doubled in each next stage.
+    `sizes` has possible (height, width) of a patch in the first stage. Both double in each stage.
     """
     for height, width in sizes or [(1, 1)]:
         for doubled in range(_MAX_DOUBLINGS):
