@@ -24,7 +24,7 @@ Make = Callable[..., Any]
 
 
 def placed_weights(corpus: Corpus, layer: int, placing: Placing, text: int) -> NDArray[np.float32]:
-    """Compute the weights of one text, (heads, queries, keys), from what `place` returns."""
+    """Compute a text's weights, (heads, queries, keys), from the vectors that `place` returns."""
     attention = corpus.attention(None, layer, text)
     points, placed = corpus.points(), place(corpus, None, layer, placing)
     queries = placed.queries[:, points.queries_of(text)]
@@ -57,7 +57,7 @@ def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing
 
 @pytest.fixture
 def make_corpus(byte_tokenizer: Any, word_tokenizer: Any) -> Make:
-    """Return a function that returns a corpus and the model's own weights by text and layer."""
+    """Return a function that makes a model and returns its corpus and own weights of `TEXTS`."""
 
     def make(kind: str) -> tuple[Corpus, list[list[NDArray[np.float32]]]]:
         tokenizer = word_tokenizer if kind == "bert" else byte_tokenizer

@@ -1,4 +1,4 @@
-"""Extraction from models on a CUDA device: equal weights, and memory on the requested device."""
+"""Weights, copies and memory of extractions from models on a CUDA device."""
 
 from __future__ import annotations
 

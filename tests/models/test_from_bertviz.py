@@ -67,7 +67,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Return the rows with three columns from the tables of the document."""
+    """Return a `Row` for each table row of docs/from-bertviz.md with three cells."""
     table_rows, function = [], ""
     for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
         heading = re.fullmatch(r"## `bertviz\.(.+)`", line)

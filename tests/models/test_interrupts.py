@@ -96,7 +96,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
 def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """torch would push the mode again when its generator is closed after the interrupt."""
+    """Closing torch's generator `_pop_mode_temporarily` later would push the popped mode again."""
     subject, caught = extractions["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:
@@ -129,7 +129,7 @@ class StoppedError(Exception):
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """An example is a time limit in a thread, because only the main thread gets signals."""
+    """Time limits in threads raise such exceptions, because only the main thread gets signals."""
     subject = extractions["spooled"]
     results: list[object] = []
 
