@@ -81,7 +81,7 @@ describe("signed numbers of a page", () => {
         pooled,
       });
       expect([tile.rows, tile.columns]).toEqual([2, 2]);
-      // A cell pools 2 x 2 numbers. The matrix has three queries, so the last cells have only one.
+      // A cell pools 2 x 2 numbers, or 1 x 2 in the last row, because the matrix has three queries.
       const cells = [matrix.slice(0, 2), matrix.slice(2)].flatMap((rows) =>
         [0, 2].map((left) =>
           pooledByHand(

@@ -112,7 +112,7 @@ describe("standard errors", () => {
 
   it("are drawn as lines around the ends of bars", () => {
     expect(whiskerShares(-14.85, 0.15, 15)).toEqual({ from: 0, to: expect.closeTo(0.01) });
-    // The value 1 plus its error 2 exceeds the end of the scale, 2, so the line is clipped to 1.
+    // On the scale from -2 to 2, the line from -1 to 3 begins at a quarter and is cut at the end.
     expect(whiskerShares(1, 2, 2)).toEqual({ from: 0.25, to: 1 });
     const box = { x: 10, y: 0, width: 100, height: 5 };
     const marks = effectMarks(box, -7.5, 15, PALETTES.light, 3);

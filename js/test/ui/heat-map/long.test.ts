@@ -21,7 +21,7 @@ const COUNT = 131_072;
 const long = (state = {}, more = {}) =>
   viewport(COUNT, COUNT, state, { vectors: true, causal: true, ...more });
 
-/** Kernel whose tiles are exact up to level 4 (cells of 16 x 16 tokens), and estimates above. */
+/** Fake kernel whose tiles are exact up to level 4 (cells of 16 x 16 tokens), else estimates. */
 class Kernel extends FakeKernel {
   override live = false;
   /** Largest number of requests that waited for a reply at the same time. */

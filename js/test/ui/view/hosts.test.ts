@@ -22,7 +22,7 @@ interface Message {
   name: string;
   arguments: { heads?: number[]; rows?: [number, number]; columns?: [number, number] };
 }
-/** Model of a widget whose kernel answers every request. Every query attends only to key 0. */
+/** Fake model of a widget whose kernel answers every request. All queries attend only to key 0. */
 class Host extends WidgetModel {
   constructor() {
     super({ stack: "self", layer: 0, heads: [0] });

@@ -61,7 +61,7 @@ describe.each([
   it("has the mean weights by offset and by class of token, to half a code in a page", async () => {
     const expectWeights = (loaded: Float32Array, expected: (number | null)[]): void => {
       expect(loaded.length).toBe(expected.length);
-      // In a page, a weight is ((code - 1) / 254)^2 of a maximum. Half a code is less than 1 / 254.
+      // A page stores numbers ((code - 1) / 254)^2. Half of their largest step is below 1 / 254.
       expected.forEach((weight, i) => {
         if (weight === null) expect(loaded[i]).toBeNaN();
         else expect(Math.abs((loaded[i] as number) - weight)).toBeLessThan(1 / 254);

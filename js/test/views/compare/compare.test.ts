@@ -84,7 +84,7 @@ function at(
   }) as CompareSelection;
 }
 
-/** Return a selection whose query only the first of the two compared records has. */
+/** Return a selection with the pinned query 0, which the first of the compared records lacks. */
 function missing(): CompareSelection {
   const selection = at({ token: 0 });
   const members = [

@@ -63,7 +63,7 @@ it.each([
   // Steps are clipped at the first and last head and layer.
   ["5.2", 0, 1, "5.2"],
   ["0.1", -1, 0, "0.1"],
-  // If a layer lacks the head of this number, the head with the nearest number is chosen.
+  // Layer 6 has no head 2, so the head with the nearest number is chosen.
   ["5.2", 1, 0, "6.1"],
   ["6.0", -2, 0, "0.0"],
 ])(

@@ -28,7 +28,7 @@ describe("all heads", () => {
       expect(store.overview.value).not.toBeNull();
     });
     const heads = store.overview.value?.heads ?? [];
-    // All coordinates of a plot are the number of its layer.
+    // The fake kernel uses the number of the layer as the coordinates.
     const inWords = heads.map(
       ({ layer, head, coordinates }) => `${layer}.${head}: ${coordinates[3]}`,
     );

@@ -24,7 +24,7 @@ const HEADS = Object.entries(FIXTURE.values).map(([key, values]) => {
   return { selection: { stack: "self", layer, head }, values };
 });
 
-/** Return whether two requests are equal. The order of the arguments does not matter. */
+/** Return whether the arguments of two requests are equal, in any order. */
 function alike(a: unknown, b: unknown): boolean {
   if (typeof a !== "object" || typeof b !== "object" || !a || !b) return a === b;
   const [left, right] = [a as Record<string, unknown>, b as Record<string, unknown>];
@@ -132,7 +132,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
           const sum = pairs.reduce((total, weight) => total + weight, 0);
           const expected = pairs.length > 0 ? sum / pairs.length : -1;
           const weight = mean.weights[row * mean.columns + column] as number;
-          // A page stores ((code - 1) / 254)^2 of a maximum. One code is less than 2 / 254.
+          // A page stores numbers ((code - 1) / 254)^2, whose largest step is below 2 / 254.
           expect(Math.abs(weight - expected)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
           if (mean.rows === values.aggregate.length) {
             expect(expected).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);

@@ -118,9 +118,8 @@ describe("a projection", () => {
   });
 
   it("never mixes two frames", async () => {
-    // Each number identifies the state of a running projection (frame) that one reply contains. In
-    // the first attempt, the second part belongs to a newer frame. In the second attempt, both
-    // parts belong to frame 2.
+    // Frames (states of a running projection) in four replies. In the first attempt, the second
+    // part belongs to a newer frame. In the second attempt, both parts belong to frame 2.
     const frames = [1, 2, 2, 2];
     const recorder = recorded((args, turn) => ({
       header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),

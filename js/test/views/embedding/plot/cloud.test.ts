@@ -31,7 +31,7 @@ function cloudOf(coordinates: number[], dimensions: 2 | 3 = 2): Cloud {
   return createCloud(Float32Array.from(coordinates), dimensions, order);
 }
 
-/** Return the screen positions x and y of all points, rounded to pixels. */
+/** Return the screen position [x, y] of each point, rounded to pixels. */
 function positionsAt(cloud: Cloud, camera: Camera): number[][] {
   const { x, y } = project(cloud, camera, ROOM);
   return Array.from(x, (value, i) => [Math.round(value), Math.round(y[i] as number)]);
