@@ -23,7 +23,7 @@ from attnviz.utils.options import Options
 from unit.records import given_record, vectors, words
 
 SVG = "{http://www.w3.org/2000/svg}"
-# Maximum size of the picture that is saved with one view.
+# Maximum size in bytes of the HTML that is saved with one view.
 MAX_BYTES = 50_000
 
 

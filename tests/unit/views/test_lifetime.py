@@ -71,7 +71,7 @@ class Kernel:
         return list(self.evaluate("alive()"))
 
     def expect_alive(self, numbers: list[int]) -> None:
-        """Wait until only these views are alive: the kernel's threads may still use others."""
+        """Wait until the threads of the kernel have released all views except `numbers`."""
         end = time.monotonic() + SECONDS
         while self.alive() != numbers and time.monotonic() < end:
             time.sleep(0.05)
