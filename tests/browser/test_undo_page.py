@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from playwright.sync_api import expect
 
 import attnviz as av
+from browser.hosts import record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
     from browser.pages import Show
-
-TOKENS = "The cat sat on the mat . The cat".split()
-
-
-@pytest.fixture(scope="module")
-def record() -> av.AttentionRecord:
-    def vectors(seed: int) -> torch.Tensor:
-        return torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed))
-
-    return av.AttentionRecord.from_qk(vectors(0), vectors(1), TOKENS, causal=True)
 
 
 @pytest.fixture(autouse=True)
@@ -52,9 +42,9 @@ def can(root: Locator, **possible: bool) -> None:
 
 
 def test_a_double_click_on_a_head_and_a_drag_of_a_slider_are_one_step_each(
-    show: Show, page: Page, record: av.AttentionRecord
+    show: Show, page: Page
 ) -> None:
-    root = show(av.HeadView(record, heads=[1, 2]))
+    root = show(av.HeadView(record(), heads=[1, 2]))
     root.get_by_role("button", name="Head 3", exact=True).dblclick()
     chosen(root, 3)
     pause(page)
@@ -82,12 +72,12 @@ def test_a_double_click_on_a_head_and_a_drag_of_a_slider_are_one_step_each(
 
 
 def test_the_address_follows_and_the_browsers_back_leaves_the_page(
-    show: Show, page: Page, record: av.AttentionRecord, tmp_path: Path
+    show: Show, page: Page, tmp_path: Path
 ) -> None:
     before = tmp_path / "before.html"
     before.write_text("<!doctype html><title>before</title>")
     page.goto(before.as_uri())
-    root = show(av.HeadView(record, heads=[1]))
+    root = show(av.HeadView(record(), heads=[1]))
     root.get_by_role("button", name="Head 3", exact=True).click()
     pause(page)
     root.get_by_role("button", name="Layer 1").click()
@@ -101,10 +91,8 @@ def test_the_address_follows_and_the_browsers_back_leaves_the_page(
     assert page.title() == "before"
 
 
-def test_a_dashboard_has_one_history_of_all_its_panes(
-    show: Show, page: Page, record: av.AttentionRecord
-) -> None:
-    root = show(av.show_dashboard(record, layer=0, heads=[1]))
+def test_a_dashboard_has_one_history_of_all_its_panes(show: Show, page: Page) -> None:
+    root = show(av.show_dashboard(record(), layer=0, heads=[1]))
     # In compact layout the buttons are behind "Controls". The panes have no such buttons.
     for button in root.get_by_role("button", name="Controls").all():
         button.click()
