@@ -9,6 +9,7 @@ import ast
 import contextlib
 import importlib.util
 import inspect
+import math
 import re
 import shlex
 import tomllib
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 from sybil import Document, Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
@@ -300,3 +302,32 @@ def test_every_link_target_exists(document: str) -> None:
                 headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
                 names = [re.sub(r"[^\w -]", "", heading.lower()) for heading in headings]
                 assert part in [name.replace(" ", "-") for name in names], link
+
+
+def test_the_page_of_the_analysis_names_every_function() -> None:
+    text = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
+    for name in av.analysis.__all__:
+        if callable(getattr(av.analysis, name)) and name[0].islower() and name != "problems":
+            assert name in text, name
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("n", [2, 16, 256])
+def test_uniform_attention_has_the_scores_in_the_table(n: int, *, causal: bool) -> None:
+    """The formulas are those of the table in docs/analysis.md."""
+    queries = torch.randn(1, 2, n, 4, generator=torch.Generator().manual_seed(0))
+    harmonic = sum(1 / number for number in range(1, n + 1))
+    scores = dict.fromkeys(["previous token", "next token", "self", "first token"], 1 / n)
+    scores["entropy"] = math.log(n)
+    if causal:
+        scores = {
+            "previous token": (harmonic - 1) / (n - 1),
+            "self": harmonic / n,
+            "first token": harmonic / n,
+            "entropy": sum(math.log(number) for number in range(1, n + 1)) / n,
+        }
+    tokens = [f"t{index}" for index in range(n)]
+    record = av.AttentionRecord.from_qk(queries, queries, tokens, causal=causal)
+    for pattern, value in scores.items():
+        (of_heads,) = av.analysis.uniform_scores(record, pattern)
+        assert of_heads == pytest.approx([value, value])

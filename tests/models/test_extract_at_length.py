@@ -1,4 +1,4 @@
-"""The additional memory of extraction grows with the length of the text, not with its square."""
+"""The memory and copies of an extraction grow with the length of the text, not with its square."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 
 from attnviz import extract
 from models.counting import LiveTensors
+from models.device_copies import Copies
 from models.tiny import built
 
 GROUPED = {"num_key_value_heads": 2, "intermediate_size": 64, "head_dim": 8}
@@ -83,3 +84,15 @@ def test_the_mask_of_a_window_is_read_without_a_copy() -> None:
     model = model_of("mistral", sliding_window=64)
     assert forward(model, 1024).largest >= 1024 * 1024
     assert added(model, 4096) <= 4.5 * added(model, 1024)
+
+
+def test_queries_and_keys_are_copied_no_more_than_once() -> None:
+    """Conversions to float64 are counted in place of copies from a GPU to the host."""
+    model, copied = model_of("llama"), {}
+    for dtype in (None, "float64"):
+        with Copies("cpu", "cpu") as counted:
+            extract(model, arguments_of(60), dtype=dtype, progress=False)
+        copied[dtype] = counted.bytes
+    # Queries and keys of 2 layers, 60 tokens, 4 query and 2 key heads of 8 float32 components.
+    num_bytes = 2 * 60 * (4 + 2) * 8 * 4
+    assert num_bytes <= copied["float64"] - copied[None] < 2 * num_bytes

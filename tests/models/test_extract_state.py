@@ -1,4 +1,4 @@
-"""Extractions restore the state of a model, and forwards in other threads do not affect them."""
+"""Extractions restore the state of a model, and work with other threads, autocast and NaN."""
 
 from __future__ import annotations
 
@@ -120,3 +120,26 @@ def test_removing_a_hook_during_a_forward_raises_no_error() -> None:
         extract(model, IDS)
         ended.set()
         assert torch.equal(future.result(), expected)
+
+
+@pytest.mark.parametrize("kind", ["bert", "bloom"])
+def test_nan_in_any_head_is_an_error(kind: str) -> None:
+    model = make_model(kind)
+    attention = model.bert.encoder.layer[0].attention.self if kind == "bert" else None
+    layer = attention.query if attention else model.transformer.h[0].self_attention.query_key_value
+    with torch.no_grad():
+        layer.weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="NaN"):
+        extract(model, IDS)
+
+
+@pytest.mark.parametrize("kind", ["llama", "bloom"])
+def test_autocast_adds_a_note_and_does_not_change_a_record(kind: str) -> None:
+    stack = extract(make_model(kind), IDS).stack()
+    outside = stack.weights(layer=1)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert np.array_equal(stack.weights(layer=1), outside)
+        record = extract(make_model("llama"), IDS)
+    assert any("autocast" in note or "computes in bfloat16" in note for note in record.notes)
+    half = extract(make_model("llama"), IDS, dtype="bfloat16")
+    assert not any("computes in bfloat16" in note for note in half.notes)
