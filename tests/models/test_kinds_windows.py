@@ -117,9 +117,9 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
     ("kind", "height", "width"), [("SwinModel", *PADDED), ("Swinv2Model", 32, 48)]
 )
 def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, width: int) -> None:
-    """A changed patch affects one query in layer 0, and the queries of a window in layer 1.
+    """A changed patch affects one query in layer 0, and the queries of its window in layer 1.
 
-    The second stage sees all windows of layer 1 that overlap the window of layer 0.
+    The second stage depends on all windows of layer 1 that overlap this window.
     """
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2

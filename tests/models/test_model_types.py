@@ -19,8 +19,8 @@ from model_types.compare import TOLERANCE
 from model_types.rows import Row
 
 # Text encoders and decoders with all kinds of positions, experts, latent attention and hybrids, two
-# stacks, images, windows and stages, text with images, sound, proteins, series, and models that
-# bypass transformers' dispatcher.
+# stacks, images, windows and stages, text with images, sound, proteins, series, and models that do
+# not use transformers' `AttentionInterface`.
 SAMPLE = """
     albert bert canine convbert deberta-v2 distilbert mobilebert modernbert roformer squeezebert
     bloom codegen diffllama falcon gemma2 gpt2 gpt_neo gpt_oss gptj llama mistral mpt olmo2 qwen3
@@ -32,8 +32,8 @@ SAMPLE = """
 """.split()
 
 # For each stack: `StackChange.gate`, the result of ablating a head, and whether the output
-# projection is found. In qwen3_next, a gate follows attention. Bloom bypasses the dispatcher of
-# transformers. In squeezebert, a convolution follows attention.
+# projection is found. In qwen3_next, a gate follows attention, and in squeezebert, a convolution.
+# Bloom does not use transformers' `AttentionInterface`.
 CHANGED = {
     "gpt2": {"self": ("exact", True)},
     "albert": {"self": ("exact", True)},
@@ -149,6 +149,6 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:
-    """Return whether the model's code uses the dispatcher. Old code of T5 and Swin does not."""
+    """Return whether the code uses `AttentionInterface`. Old code of T5 and Swin does not."""
     modeling = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
     return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(modeling)

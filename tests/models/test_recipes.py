@@ -1,4 +1,4 @@
-"""The recipes in docs/recipes run, and their numbers are the models' own."""
+"""The code in docs/recipes runs, and its results equal computations of the models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records and errors of models whose attention bypasses the dispatcher of transformers."""
+"""Records and errors of models that do not use transformers' `AttentionInterface`."""
 
 from __future__ import annotations
 
