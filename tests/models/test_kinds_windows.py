@@ -76,7 +76,7 @@ def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> ND
 
 
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
-    """Return weights (windows, heads, positions, positions) as (heads, patches, patches)."""
+    """Return `own`, (windows, heads, positions, positions), as (heads, `count`, `count`)."""
     heads = own.shape[1]
     whole = np.zeros((heads, count, count), np.float32)
     for weights, tokens in zip(own, windows, strict=True):

@@ -106,7 +106,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """Extraction that shows its first record at once, and others after releases of `turns`."""
+    """Extraction that shows its first record at once, and each other after a release of `turns`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")

@@ -16,7 +16,7 @@ from models.explicit_attention import attention_function
 from models.tiny import SIZE, built
 
 LENGTH, WINDOW = 24, 8
-# Function that changes logits (batch, heads, queries, keys) in place. Masked keys have -inf.
+# Function that changes logits (batch, heads, queries, keys) in place, -inf at masked keys.
 Change = Callable[[torch.Tensor], None]
 
 

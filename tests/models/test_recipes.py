@@ -1,4 +1,4 @@
-"""The code in docs/recipes runs, and its results equal computations of the models."""
+"""The code in docs/recipes runs, and its results equal what the models compute."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
 def logits_after_the_text(
     decoder: tuple[Any, Any], without: tuple[int, int] | None
 ) -> torch.Tensor:
-    """Return the last logits for `TEXT`, optionally without the output of a layer's head."""
+    """Return the logits after `TEXT`, without the output of the head `without` (layer, head)."""
     model, tokenizer = copy.deepcopy(decoder[0]), decoder[1]
     if without is not None:
         layer, head = without
