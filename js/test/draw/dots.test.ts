@@ -122,8 +122,8 @@ describe("dots as an SVG", () => {
     expect(svg.match(/M/g)).toHaveLength(count);
     const root = new DOMParser().parseFromString(svg, "image/svg+xml");
     const paths = [...root.querySelectorAll("path")];
-    // Several dots share a path. Each of the four combinations of colour and shape has several
-    // paths, because dots that overlap within one path would not be more opaque.
+    // Dots of equal colour and shape share a path, unless they overlap: two dots in one path are
+    // drawn once, so their overlap would not be more opaque than a single dot.
     expect(paths.length).toBeGreaterThan(20);
     expect(paths.length).toBeLessThan(60);
     const caps = new Set(paths.map((path) => path.getAttribute("stroke-linecap")));

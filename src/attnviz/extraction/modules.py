@@ -1,5 +1,7 @@
-"""Search for the attention modules of a model, with their stacks and layer numbers.
+"""Search for the attention modules of a model, and the stack and layer number of each.
 
+A stack is a sequence of attention layers with the same task, such as the encoder, the decoder or
+cross-attention.
 transformers has no list of attention modules. They are recognised by their code and class name, and
 their stack and layer number are read from their path in the model.
 """

@@ -1,4 +1,7 @@
-"""Scores of all heads of a stack, compared with `patterns` of arrays and with formulas."""
+"""Scores of all heads of a stack, compared with `analysis.patterns` and with formulas.
+
+The functions of `analysis.patterns` compute scores of single weight matrices.
+"""
 
 from __future__ import annotations
 

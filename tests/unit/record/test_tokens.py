@@ -1,4 +1,4 @@
-"""`Tokens`: display texts, attributes, and positions of a text."""
+"""`Tokens`: display texts, attributes, and search for the positions of a token text."""
 
 from __future__ import annotations
 

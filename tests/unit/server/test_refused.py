@@ -17,7 +17,7 @@ TOKENS = 5
 
 
 def record() -> AttentionRecord:
-    """Return a record of two layers of three heads. Query 3 of layer 1, head 2 is NaN."""
+    """Return a record of two layers of three heads. In layer 1, query 3 of head 2 contains NaN."""
     broken = vectors(3, TOKENS, 4)
     broken[2, 3, 0] = torch.nan
     layers = {

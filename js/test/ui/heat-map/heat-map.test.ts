@@ -226,7 +226,8 @@ describe("the layout", () => {
           const before = under(now);
           now = laid(count, count, 1000, windows);
           expect([now.left, now.top, now.height]).toEqual([whole.left, whole.top, whole.height]);
-          // The tokens of the cell under the pointer were in this cell before the step.
+          // All tokens of the cell that is now under the pointer are tokens of the cell that was
+          // under the pointer before the step.
           under(now).forEach(([start, stop], side) => {
             const [first, last] = before[side as 0 | 1];
             expect(start).toBeGreaterThanOrEqual(first);

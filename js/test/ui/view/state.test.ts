@@ -13,8 +13,8 @@ import { HEAD_DEFAULTS, type HeadState } from "../../../src/views/head/state";
 import { WidgetModel } from "../../fakes";
 
 /**
- * Bind traits and a state. While `behind.value` is true, the traits belong to a newer record than
- * the state, and changes of traits wait. The returned `take` applies these changes.
+ * Bind the traits of a widget to a state, with `bindModel`. While `behind.value` is true, changes
+ * of traits are not applied to the state. The returned `take` applies them.
  */
 function bind(traits: Record<string, unknown> = { layer: 0, heads: [], token: 4 }) {
   const end = new AbortController();

@@ -322,7 +322,10 @@ def check_capture(
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
-    """Return the sizes of the captured attention of all layers over the tokens of a text."""
+    """Return the size of each layer that a capture of `batch` would keep, without a forward.
+
+    Only layers that attend to the tokens of a text are counted.
+    """
     watch = _Watch(CaptureOptions())
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
     return layer_sizes(collector.model, collector.stacks, _sequences(loaded, batch))

@@ -232,11 +232,11 @@ class TokenNames:
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
     def _picture_of_runs(self, pixels: torch.Tensor) -> list[int | None]:
-        """Return for each grid of patches the index of its picture in the record.
+        """Return, for each grid of patches, the index in the record of the picture of this grid.
 
-        An image has one grid. A film has one grid for each group of frames that form one patch, and
-        its picture is the first frame of the group. All indices are None if the record does not
-        have one picture for each image or frame.
+        An image has one grid. In a film, each patch covers the same pixels in several consecutive
+        frames: these frames have one grid, and its picture is the first of them. All indices are
+        None if the record does not have one picture for each image or frame.
         """
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
         step = frames_per_patch(self._model.config)

@@ -83,7 +83,8 @@ def test_requests_of_one_projection_share_it(running: ProjectionJobs) -> None:
 
     waiter = Waiter(running, "saved", head(1, 800))
     running.ask("shown", head(2, 800), SETTINGS)
-    # The first projection is running again, and the second was cancelled.
+    # Only one projection runs at a time: "shown" replaced "saved", and then the thread that waits
+    # for "saved" requested "saved" again, which cancelled "shown".
     assert running.ask("saved", once, SETTINGS)[1].state == "running"
     assert running.under_way("shown") is None
     running.cancel("saved")

@@ -242,7 +242,8 @@ def test_a_cancelled_projection_restarts_only_on_request() -> None:
         assert server.reply("projection", arguments).header["work"]["state"] == "cancelled"
     restarted = server.reply("projection", arguments | {"restart": True})
     assert restarted.header["work"]["state"] == "running"
-    # A projection of another head replaces this one, and the next request restarts it.
+    # The request of head 0 ends the projection of `arguments`. Unlike a cancelled projection, it
+    # starts again without `restart`.
     other = arguments | {"head": 0}
     assert server.reply("projection", other).header["work"]["state"] == "running"
     assert server.reply("projection", arguments).header["work"]["state"] == "running"

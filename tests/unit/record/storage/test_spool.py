@@ -55,7 +55,8 @@ def test_written_layers_are_not_written_again(tmp_path: Path) -> None:
     del layers[5]
     expected = record_of(layers)
     assert_same(expected, spool.finish(expected))
-    # Layer 0 stays as it was written, and layer 1 is stored in the index.
+    # Layer 0 stays in the file to which it was written. The reordered layer 1 is stored in the
+    # file of the index, `INDEX`.
     assert names_in(tmp_path / "x") == ["0000-layers.0.safetensors", INDEX]
 
 
