@@ -90,13 +90,6 @@ describe("dots as pixels", () => {
     expect(Math.abs(paintedArea(mark) - quarter)).toBeLessThan(2);
   });
 
-  it("have an outline and an empty middle with `ring`", () => {
-    const ring = dots({ radius: 6, ring: 2 });
-    expect(pixelAt(ring, 10, 10)[3]).toBe(0);
-    expect(pixelAt(ring, 15, 10)[3]).toBeGreaterThan(200);
-    expect(Math.abs(paintedArea(ring) - 2 * Math.PI * 6 * 2)).toBeLessThan(6);
-  });
-
   it("are smaller and fainter at a larger distance, and below near dots", () => {
     const areaAt = (near: number) => paintedArea(dots({ near: Uint8Array.of(near) }));
     expect(areaAt(0)).toBeLessThan(areaAt(255) / 4);

@@ -8,20 +8,15 @@ import { PALETTES, rgbOf, type ThemeName } from "../../src/ui/colors/palette";
 import { mapPixels } from "../../src/ui/controls/heads";
 import { coverage, sentence } from "../../src/ui/heat-map/captions";
 import { layOut } from "../../src/ui/heat-map/layout";
-import { quantityInWords, scaleLabels } from "../../src/ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../src/ui/heat-map/marks";
 import { HEAT_MAP_DEFAULTS } from "../../src/ui/heat-map/state";
 import type { Grid } from "../../src/ui/heat-map/tiles";
 import { written, writtenSmall } from "../../src/ui/text/captions";
-import { selectionOf } from "../../src/ui/view/record";
-import * as headWords from "../../src/views/head/captions";
-import { scaleLabels as opacityLabels } from "../../src/views/head/figure";
 import { type LinePlot, legendOf } from "../../src/views/head/line-plot";
 import { shownMatrices } from "../../src/views/head/lines";
 import { backMarks as lineMarksOf } from "../../src/views/head/marks";
-import { HEAD_DEFAULTS, planOf } from "../../src/views/head/state";
 import { heatMark, inkOf, paintHeat } from "../../src/views/model/marks";
-import { described, sentences } from "../builders";
+import { sentences } from "../builders";
 import { distance, SIGHT } from "../sight";
 import { plotOf } from "../views/head/plots";
 import { selection, viewport } from "./heat-map/viewports";
@@ -183,14 +178,6 @@ describe("a heat map of signed numbers", () => {
       expect.arrayContaining(["difference from “t0”", "+0.20", "−0.40"]),
     );
   });
-
-  it("has a legend from negative to positive", () => {
-    const map = heatMap(FOUR);
-    expect(scaleLabels({ ...map, signs: palette })).toEqual(["−0.8", "0", "+0.8"]);
-    expect(scaleLabels({ ...map, signs: palette, beyond: true })).toEqual(["≤−0.8", "0", "≥+0.8"]);
-    expect(scaleLabels({ ...map, signs: palette, scale: "log" })[1]).toBe("±0.00008 and less");
-    expect(quantityInWords(map)).toBe("less ← difference → more");
-  });
 });
 
 /** Return a line plot of signed numbers. `heads` is indexed by [head][query][key]. */
@@ -234,25 +221,6 @@ describe("lines of signed numbers", () => {
     ];
     expect(combined("mean").slice(0, 3)).toEqual(closeTo([0.5, -0.25, 0]));
     expect(combined("max")).toEqual(closeTo([0.6, -0.8, 0, 0.002, -0.3, 0.3, 0, 0, 0.2]));
-  });
-
-  describe("in words", () => {
-    const plot = linePlot([ONE]);
-    const stack = { ...selection(3, 3, SIGNED).stack, key_tokens: null };
-    const state = { ...HEAD_DEFAULTS, stack: "self", heads: [0], leave_out: ["first" as const] };
-    const plan = planOf(selectionOf(described(stack), state), state);
-    const captionOf = (pins: { token?: number; key?: number }) =>
-      headWords.captionOf({ ...plan, ...pins }, { ...plot, ...pins }, state, true);
-    const caption = captionOf({});
-    sentences({
-      "Layer 0, head 0. Largest difference: “t0” to “t1”, −0.80 (less).": caption.sentence,
-      "0.8: less ← difference → more": `${caption.scale}: ${caption.scaleNote}`,
-      "−0.8, 0, +0.8": opacityLabels(caption, true).join(", "),
-      "Layer 0, head 0. Largest difference to “t2”: from “t2”, +0.20 (more).": captionOf({ key: 2 })
-        .sentence,
-      "Layer 0, head 0. “t1” to “t2”: difference −0.10 (less).": captionOf({ token: 1, key: 2 })
-        .sentence,
-    });
   });
 });
 

@@ -82,15 +82,6 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("the %s palette", (theme) =>
     expect(css).toMatchObject({ ink, muted, raised, background });
   });
 
-  it("has texts of heads in the colours of their lines, if these have enough contrast", () => {
-    heads.forEach((color, index) => {
-      const text = palette.headTexts[index] as string;
-      expect(contrast(text, background)).toBeGreaterThanOrEqual(contrast(color, background) - 0.01);
-      const lowest = Math.min(contrast(color, background), contrast(color, raised));
-      if (lowest >= MIN_TEXT_CONTRAST) expect(text).toBe(color);
-    });
-  });
-
   it("assigns colours in order of choice, shared by neighbours above eight heads", () => {
     expect(headColor(palette, 0, 3)).toBe(heads[0]);
     expect(headColor(palette, 7, MAX_COLOURS)).toBe(heads[7]);

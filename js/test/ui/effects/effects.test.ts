@@ -11,7 +11,6 @@ import {
   headEffectsOf,
   headError,
   scoreColumn,
-  shortEffectText,
   tokenEffect,
   tokenEffectsOf,
   tokenScoreNames,
@@ -79,17 +78,9 @@ describe("descriptions of effects", () => {
   const scale = { name: "effect", note: "effect of x; noise 0.01", end: 14.86 };
   sentences({
     "−14.9": effectText(scale, -14.86),
-    "+0.012": effectText(scale, 0.0123),
     none: effectText(scale, null),
-    "−2.0": shortEffectText(scale, -2),
-    "–": shortEffectText(scale, null),
     "Bars below heads: effect, negative to the left, positive to the right. A full bar is 14.9. Effect of x; noise 0.01.":
       effectsInWords(scale, "below heads"),
-    "Bars beside keys: effect, negative downwards, positive upwards, all 0.": effectsInWords(
-      { ...scale, note: "", end: 0 },
-      "beside keys",
-      true,
-    ),
   });
 });
 
@@ -146,11 +137,4 @@ describe("effects of keys", () => {
     // Since column names start with "score", a name that the user chose cannot begin a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
-});
-
-it("a standing bar of a positive number is above its zero line", () => {
-  const box = { x: 0, y: 0, width: 10, height: 40, standing: true };
-  const [bar, zeroLine] = effectMarks(box, 1, 2, palette) as [RectMark, LineMark];
-  // The upper half of the box, 20 pixels, stands for numbers from 0 to 2, so 1 has 10 pixels.
-  expect([bar.y, bar.height, zeroLine.y0]).toEqual([10, 10, 20]);
 });

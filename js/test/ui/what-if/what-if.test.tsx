@@ -11,11 +11,11 @@ import type { Reply } from "../../../src/client/transport";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../../src/ui/view/record";
 import { assign, readHash, writeHash } from "../../../src/ui/view/state";
 import { readChanges, readShownRun } from "../../../src/ui/what-if/changed-run";
-import { edgeInWords, PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
+import { PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
 import { described, stackOf, tokensOf } from "../../builders";
-import { buttonOf, enter, fieldOf, mount, until, useFakeClock } from "../../dom";
+import { buttonOf, mount, until, useFakeClock } from "../../dom";
 import { FakeKernel } from "../../fakes";
 import { setUpView } from "../../view-context";
 
@@ -97,12 +97,6 @@ async function press(label: string): Promise<void> {
   buttonOf(root, label)?.click();
 }
 
-async function choose(label: string, value: string): Promise<void> {
-  await until(() => expect(fieldOf(root, label)).not.toBeNull());
-  enter(fieldOf(root, label), value);
-  await until(() => expect(fieldOf(root, label)?.value).toBe(value));
-}
-
 const expectAnswer = (text: string): Promise<void> =>
   until(() => expect(root.querySelector(".av-what-if-answer")?.textContent).toBe(text));
 
@@ -149,24 +143,6 @@ it("cuts the pinned edge, and lists changes that can be removed", async () => {
   expect(kernel.runs.length).toBe(numRuns);
 });
 
-it("cuts after the softmax, and in all layers", async () => {
-  const { state } = draw();
-  await clickSummary();
-  await choose("Cut", "after");
-  await choose("Where", "all");
-  await press("What if this edge were cut?");
-  expect(state.changes.value).toEqual([{ ...EDGE, layer: null, head: null, renormalize: false }]);
-});
-
-it("shows errors, and offers no changes without the unchanged run", async () => {
-  const words = "inputs: the 4 queries in the record are not the 5 that the model reads";
-  const { kernel } = draw();
-  kernel.failing = { intervene: words };
-  await clickSummary();
-  await expectAnswer(words);
-  expect(root.querySelectorAll(".av-what-if button").length).toBe(0);
-});
-
 it("opens for changes that come from Python, and stays open without them", async () => {
   const { state } = draw();
   await until(() => expect(details()?.open).toBe(false));
@@ -181,16 +157,12 @@ it("opens for changes that come from Python, and stays open without them", async
 describe("the reason why an ablation does not change the weights of head 0 in layer 1", () => {
   const stack = { ...STACK, layers: [0, 1, 2] };
   const ablate = { ...EDGE, kind: "ablate" as const, layer: 1, head: 0, query: null, key: null };
-  const hide = { kind: "hide" as const, layer: null, head: null };
 
   it.each<[string, Partial<RequestedChange>, number, string]>([
     ["of this head", {}, 1, "An ablated head keeps its weights, and only its output is 0."],
-    ["of this head, in the last layer", { layer: 2 }, 2, "No later layer is in this view."],
     ["of an earlier layer", {}, 2, ""],
     ["of a later layer", { layer: 2 }, 1, "These weights are computed before the change"],
     ["of another head of the layer", { head: 1 }, 1, "or parallel to it"],
-    ["of all layers, which cannot change the first", { layer: null }, 0, "keeps its weights"],
-    ["that hides a token instead", hide, 1, ""],
   ])("%s", (_name, change, layer, words) => {
     const selection = { stack, layer, heads: [0] } as Partial<Selection> as Selection;
     const reason = whyUnchanged([{ ...ablate, ...change }], selection);
@@ -212,14 +184,6 @@ it("cancels a request when the changes differ, and retries on demand", async () 
   kernel.failing = {};
   await press("Try again");
   await expectAnswer("Answer to 2 changes.");
-});
-
-it("a pinned edge has its cuts with their measure, and the reason for an unknown share", () => {
-  const cuts = [{ description: "cut before the softmax 1 to 2", measure: "logit" }];
-  expect(edgeInWords({ ...READY, share_problem: "no projection", cuts }, false)).toEqual([
-    "share of the value norm unknown: no projection",
-    "effect: cut before the softmax 1 to 2 (logit)",
-  ]);
 });
 
 describe("a page", () => {

@@ -98,11 +98,8 @@ describe("a page", () => {
   const classes = { stack: "self", layer: 2, head: 0, system: "kind" };
 
   it.each<[string, object, string]>([
-    ["page", {}, "cannot answer “page”"],
     ["edges", { stack: "self", layer: 3 }, "no edges of layer 3 of “self”"],
     ["classes", { ...classes, system: "tag" }, "no weights by tag"],
-    ["classes", { ...classes, head: 9 }, "no head 9"],
-    ["statistics", { stack: "cross" }, "no heads of “cross”"],
   ])("cannot answer the request %s of %j", async (name, args, message) => {
     await expect(pageTransport().request(name as "edges", args as never)).rejects.toThrow(message);
   });
@@ -116,16 +113,6 @@ describe("texts", () => {
   };
   const answer = { numbers: [4, 7], vocabulary: ["a", "b"], queries, keys: null };
   const texts = new Texts(answer);
-
-  it("have the stored tokens by position", () => {
-    expect(texts.queries.of(4)).toEqual([0, 3]);
-    expect(texts.queries.of(7)).toEqual([3, 4]);
-    expect(texts.queries.of(5)).toEqual([0, 0]);
-    expect([2, 5, 9].map((position) => texts.queries.at(4, position))).toEqual([0, 1, 2]);
-    expect([0, 3, 10].map((position) => texts.queries.at(4, position))).toEqual([-1, -1, -1]);
-    expect(texts.queries.at(7, 0)).toBe(3);
-    expect([1, -1].map((token) => texts.nameOf(texts.queries, token))).toEqual(["b", ""]);
-  });
 
   it("are rejected if they are inconsistent", () => {
     const wrong = { ...queries, tokens: [[0, 1], [1]] };

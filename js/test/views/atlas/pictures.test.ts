@@ -7,14 +7,13 @@ import { inkOn, PALETTES, rgbOf } from "../../../src/ui/colors/palette";
 import { signsOf } from "../../../src/ui/head-grid/head-roles";
 import {
   cellInWords,
-  coverageOf,
   definitionInWords,
   evidenceInWords,
   listedInWords,
   withError,
 } from "../../../src/views/atlas/captions";
 import { Table } from "../../../src/views/atlas/client/atlas";
-import { byMatches, byRole, byStatistic } from "../../../src/views/atlas/coloring";
+import { byRole, byStatistic } from "../../../src/views/atlas/coloring";
 import {
   barAt,
   drawnBins,
@@ -81,15 +80,6 @@ describe("colours", () => {
     expect(of(5, 0).fill).toBe(PALETTES.light.background);
     expect(of(2, 0)).toMatchObject({ fill: PALETTES.light.negative, sign: "−.20" });
     expect(of(5, 1).fill).toBe(PALETTES.light.positive);
-  });
-
-  it("of a search have counts as numbers", () => {
-    const { of } = byMatches(STACK, room, (layer, head) =>
-      layer === 2 ? { numFound: head === 0 ? 37 : 0, numTotal: 100 } : null,
-    );
-    const cells = [of(2, 0), of(2, 1), of(5, 0)];
-    expect(cells.map(({ sign }) => sign)).toEqual(["37", "0", "–"]);
-    expect(of(5, 0).fill).toBeNull();
   });
 
   it("have letters with a contrast of at least 4.5 to 1 in both themes", () => {
@@ -178,14 +168,6 @@ describe("captions", () => {
     "0 of 100 sampled edges, 0% to 3.7%: offset −3": sample,
     // The strongest edges are no random sample, so their share has no confidence interval.
     "4 of 50 strongest edges: the search and offset −3 to 2": strongest,
-  });
-
-  it("mention what a page omits", () => {
-    const stack = { ...STACK, sampled: 20, sampled_in_all: 100 };
-    expect(coverageOf(FIXTURE.description, stack)).toContain(
-      "has 20 of 100 sampled edges of each head",
-    );
-    expect(coverageOf(FIXTURE.description, STACK)).not.toContain("This page has");
   });
 });
 

@@ -122,19 +122,6 @@ it("sends one request of each kind until everything is drawn", async () => {
   expect(kernel.asked.map(([name]) => name).sort()).toEqual(requests);
 });
 
-it("omits tables of too many classes, and says so", async () => {
-  const kernel = new Kernel();
-  const many = { name: "lemma", values: Array.from({ length: 25 }, (_, i) => `l${i}`) };
-  const stacks = [{ ...STACK, classes: [...STACK.classes, many] }];
-  kernel.description = { ...FIXTURE.description, stacks };
-  await open(kernel);
-  const table = root.querySelector("[aria-label='Weights by class of token']");
-  expect(table?.querySelectorAll("option")).toHaveLength(STACK.classes.length);
-  expect(table?.textContent).toContain(
-    'No table of lemma: it has 25 classes, but a table has at most 24. Call statistics.stack("self").class_weights(2, "lemma") for all.',
-  );
-});
-
 it("escapes the names of statistics in exported tables", async () => {
   const kernel = new Kernel();
   const [first, ...others] = STACK.statistics;

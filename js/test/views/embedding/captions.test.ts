@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import { formatNumber } from "../../../src/ui/text/captions";
 import {
   aggregateInWords,
-  caveatsInWords,
   corpusInWords,
   explainedInWords,
   linesCoverageInWords,
@@ -14,7 +13,6 @@ import {
   type SentenceInput,
   sentence,
   summary,
-  textInWords,
   workInWords,
 } from "../../../src/views/embedding/captions";
 import type { HeadTrust } from "../../../src/views/embedding/client/requests";
@@ -29,7 +27,6 @@ describe("trust", () => {
     ...{ head: 3, before: -0.312, placed: -0.553, plot: -0.6149, recall: 0.38 },
     ...{ recall_baseline: 0.09, num_queries: 512, num_total: 5000 },
   };
-  const noRecall = { ...trust, recall: null, recall_baseline: null };
   sentences({
     // Zero has no minus sign.
     "−0.61 0.30 0.00": [-0.6149, 0.3, -0.001].map(formatCorrelation).join(" "),
@@ -38,11 +35,6 @@ describe("trust", () => {
       .join(" "),
     "On this plot distance follows q·k with r = −0.61 over keys that a query may attend to; 38% of a query’s ten strongest keys are among its ten nearest (chance 9%).":
       trustInWords(trust),
-    "38% of a query’s ten strongest keys are among its ten nearest (chance 9%).": trustInWords({
-      ...trust,
-      plot: null,
-    }),
-    "No query has enough keys for trust figures.": trustInWords({ ...noRecall, plot: null }),
     "r of the original vectors −0.31, as placed −0.55, on the plot −0.61. Measured on 512 of 5,000 queries.":
       stepsInWords(trust),
     "": trustInWords(undefined) + stepsInWords({ ...trust, before: null }),
@@ -54,62 +46,31 @@ describe("coverage", () => {
     ...{ numQueries: 2000, numKeys: 2000, inAll: 120_000, texts: 12, totalTexts: 800 },
     ...{ whole: true, seed: 7, unit: "text" as const, leftOut: 0, stopped: true },
   };
-  // If `stopped` is false, no limit was reached, so nothing was drawn at random with the seed.
-  const read = { ...corpus, inAll: 4000, texts: 3, totalTexts: 12, stopped: false };
   sentences({
     "4,000 of 120,000 points: 12 of 800 texts, all of their tokens, drawn at random with seed 7.":
       corpusInWords(corpus),
-    "All 4,000 points of 12 images.": corpusInWords({
-      ...corpus,
-      inAll: 4000,
-      totalTexts: 12,
-      unit: "image",
-    }),
-    "4,000 points: 3 of 12 texts, all of their tokens. The others are left out.":
-      corpusInWords(read),
     "The three axes show 50% of the variance.": explainedInWords([0.3, 0.1, 0.1]),
     "": explainedInWords(null) + explainedInWords([Number.NaN, 0]),
-  });
-
-  const caveats = [
-    { layers: [0, 1], words: "Soft cap", kind: "moving" as const },
-    { layers: [1], words: "Sinks." },
-  ];
-  sentences({
-    "Soft cap. Layer 1: Sinks.": caveatsInWords(caveats, null, 2, true),
-    "Layer 1: Sinks.": caveatsInWords(caveats, null, 2, false),
   });
 
   const mean = {
     ...{ texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, numInLastRow: null, error: 0 },
     bin: [4, 2] as [number, number],
   };
-  const short = { ...mean, ofTexts: 12, queries: 9, ofQueries: 9, bin: [1, 1] as [number, number] };
   sentences({
     "Mean over 12 of 800 texts, 64 of their 512 queries; few texts reach the last positions. A cell is the mean over at most 4 × 2 positions.":
       aggregateInWords(mean),
-    "Mean over 12 texts. Means are exact to 0.002.": aggregateInWords({
-      ...short,
-      numInLastRow: 12,
-      error: 0.00151,
-    }),
   });
 
   const lines = { strongest: null, count: 5, covered: 0.934, numTotal: 40 };
   const strongest = { token: "a", position: 0, weight: 0.62 };
   const error = { weight: 0.0031, covered: 0.0072 };
   const query = { kind: "query" } as const;
-  const key = { kind: "key" } as const;
   sentences({
     // The lines have all of the weight, so the other 35 keys are masked and are not mentioned.
     "5 lines: 100% of the query’s weight.": linesCoverageInWords(query, { ...lines, covered: 1 }),
     "5 of 40 lines: 93.4% ± 0.8% of the query’s weight. Opacity = weight ÷ 0.62. Weights are exact to 0.004.":
       linesCoverageInWords(query, { ...lines, strongest, error }),
-    "": linesCoverageInWords(key, null),
-  });
-
-  it("of the lines of a key names queries", () => {
-    expect(linesCoverageInWords(key, lines)).toContain("queries that give it most");
   });
 });
 
@@ -121,14 +82,8 @@ describe("the method", () => {
       { ...plain, method: "tsne", seed: 3 },
       true,
     ),
-    "3D UMAP of cosine distance, 15 neighbours, seed 0": methodInWords(
-      { ...plain, method: "umap", dimensions: 3 },
-      true,
-    ),
     "UMAP of Euclidean distance": methodInWords({ ...plain, method: "umap", lift: true }),
     "scaled by their norms (c = 1.3), keys moved onto the queries": placingInWords(PLACING, 1.3),
-    "not scaled, keys not moved, lifted, so that distances follow q·k exactly before the projection":
-      placingInWords({ scaling: "none", translate: false, lift: true }, 1),
     "Step 250 of 750.": workInWords(work),
     "": workInWords(null) + workInWords({ ...work, state: "done", words: "t-SNE" }),
   });
@@ -142,7 +97,6 @@ describe("the main caption", () => {
     state: { ...PCA, ...PLACING, content: "plot", points: "both" },
     ...changed,
   });
-  const { state } = input();
   const point: PointFacts = {
     kind: "query",
     token: "it",
@@ -155,18 +109,11 @@ describe("the main caption", () => {
   const strongest = { token: "animal", position: 2, weight: 0.681 };
   const lines = { strongest, count: 5, covered: 0.9, numTotal: 11 };
   const problem = "queries or keys are not finite numbers";
-  const aggregate = {
-    ...{ weight: 0.98, error: 0, at: "query 3 → key 0", texts: 12, ofTexts: 12, queries: 9 },
-    ...{ ofQueries: 9, bin: [1, 1] as [number, number], numInLastRow: 12 },
-  };
   const matches = { search: "the", count: 240, points: 2400 };
   const head = "Layer 2, head 1: 1,200 queries and 1,200 keys by principal components";
   sentences({
     "Self-attention, all 72 heads of 6 layers: queries and keys by principal components. Near points attend to each other if r is close to −1. Click a head, or press Enter on it, to enlarge it.":
       sentence(input({ at: null })),
-    [`${head}, until t-SNE has its first frame.`]: sentence(
-      input({ waiting: true, state: { ...state, method: "tsne" } }),
-    ),
     [`${head}. 240 of 2,400 points contain “the”. 1 point in the lasso.`]: sentence(
       input({ matches, selected: 1 }),
     ),
@@ -179,11 +126,6 @@ describe("the main caption", () => {
     "Layer 2, head 1: queries or keys are not finite numbers, so there is no plot.": sentence(
       input({ problem }),
     ),
-    "Layer 2, head 1: mean weight by position. Largest, query 3 → key 0: 0.98.": sentence(
-      input({ state: { ...state, content: "aggregate" }, aggregate }),
-    ),
-    "image 3": textInWords("image 3", 3, "image"),
-    "text 3, “The cat”": textInWords("The cat", 3),
   });
 
   it("is followed by trust captions for screen readers", () => {

@@ -1,11 +1,9 @@
 import { describe, expect, it } from "vitest";
 import { assign } from "../../../src/ui/view/state";
-import { sentenceOf } from "../../../src/views/embedding/captions";
-import { colorings, EmbeddingControls, Work } from "../../../src/views/embedding/controls";
-import { MeanPlot } from "../../../src/views/embedding/mean/plot";
+import { EmbeddingControls, Work } from "../../../src/views/embedding/controls";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { buttonOf, enter, fieldOf, mount, pass, textsOf, until, useFakeClock } from "../../dom";
-import { corpusWith, Kernel, type Setup, setUp } from "./kernel";
+import { Kernel, type Setup, setUp } from "./kernel";
 
 interface OpenControls extends Setup {
   box: HTMLElement;
@@ -20,9 +18,6 @@ async function open(changed: Partial<EmbeddingState>, live = true): Promise<Open
     <>
       <EmbeddingControls context={context} store={store} />
       <Work context={context} store={store} />
-      {context.state.content.value === "aggregate" && (
-        <MeanPlot context={context} store={store} width={400} />
-      )}
     </>
   );
   const box = mount(<View />);
@@ -48,12 +43,6 @@ describe("the controls", () => {
     enter(fieldOf(box, "Perplexity"), "1");
     expect([state.method.value, state.perplexity.value]).toEqual(["tsne", 30]);
     expect(fieldOf(box, "Perplexity")?.value).toBe("30");
-  });
-
-  it("list a column instead of the colouring of the same name", () => {
-    const columns = corpusWith().columns.map((column) => ({ ...column, name: "text" }));
-    const names = colorings({ columns: columns.slice(1) }).map(([name]) => name);
-    expect(names.filter((name) => name === "text")).toHaveLength(1);
   });
 
   it("show the progress of a projection, cancel it, and show why it failed", async () => {
@@ -86,13 +75,4 @@ describe("the controls", () => {
     enter(fieldOf(box, "Method"), "embedded");
     expect([state.method.value, state.seed.value]).toEqual(["tsne", 4]);
   });
-});
-
-it("the mean by position keeps the previous head until the next is loaded", async () => {
-  const { context, store, state } = await open({ content: "aggregate" });
-  const sentence = (): string => sentenceOf(context, store);
-  await until(() => expect(sentence()).toContain("Largest"));
-  assign(state, { heads: [1] });
-  expect(sentence()).not.toContain("Largest");
-  await until(() => expect(sentence()).toMatch(/Layer 0, head 1.*Largest/));
 });

@@ -139,22 +139,6 @@ describe("trust figures", () => {
 });
 
 describe("the enlarged head", () => {
-  it("keeps its plot until the next one is loaded", async () => {
-    const setup = setUp({ enlarged: true });
-    const { kernel, store } = setup;
-    await current(setup);
-    const before = store.projection.value;
-    kernel.held = (name) => name === "projection";
-    store.neighbour(0, 1);
-    expect(setup.state.heads.value).toEqual([1]);
-    expect(store.projection.value).toBe(before);
-    expect(store.current.value).toBe(false);
-    await until(() => expect(kernel.waiting).toHaveLength(1));
-    kernel.release();
-    await current(setup);
-    expect(store.projection.value?.request.head).toBe(1);
-  });
-
   it("requests a running t-SNE again until it is done", async () => {
     const kernel = runningKernel();
     const setup = setUp({ enlarged: true, method: "tsne" }, kernel);
@@ -244,15 +228,6 @@ describe("the chosen point", () => {
     store.choose(null);
     expect(store.lines.value).toBeNull();
     await until(() => expect(kernel.aborted).toContain("lines"));
-  });
-
-  it("reports that a page does not contain its lines", async () => {
-    const kernel = new Kernel();
-    kernel.live = false;
-    kernel.failing = { lines: "It contains no keys." };
-    const { store, context } = setUp({ text: 1, token: 1 }, kernel);
-    await until(() => expect(store.linesProblem.value).toBe("It contains no keys."));
-    expect(context.record.error.value).toBeNull();
   });
 });
 

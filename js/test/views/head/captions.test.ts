@@ -121,11 +121,6 @@ describe("the share of the weight that is drawn", () => {
     "Top 3 keys per query of at least 0.002 drawn: 71% of the weight.": coverage(faint),
     "The strongest 20,000 of the top 3 keys per query of at least 0.01 drawn: 71% of the weight.":
       coverage({ ...faint, total: 394_752, threshold: 0.01 }),
-    "All lines drawn: 71% of the sum of the maxima over heads.": coverage({
-      ...drawn,
-      topK: null,
-      maxima: true,
-    }),
     "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. 5% outside the window. Pinned: query “it” (Esc clears).":
       coverage({
         ...{ ...drawn, leaveOut: ["special tokens"], renormalize: true, pinned: ["query “it”"] },
@@ -135,11 +130,5 @@ describe("the share of the weight that is drawn", () => {
     "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 41.7% ± 0.5%.": coverage(
       { ...first, shares: { ...shares, leftOut: 0.4172, leftOutError: 0.0041 } },
     ),
-    "Top 3 keys per query drawn: 71% of the weight on the keys in sight.": coverage({
-      ...drawn,
-      outsideKnown: false,
-    }),
-    "Top 3 keys per query drawn: 71% of the weight. Left out: first token, 20% within the window; the rest, with all outside the window, is renormalised.":
-      coverage({ ...first, wholeRows: false, renormalize: true }),
   });
 });

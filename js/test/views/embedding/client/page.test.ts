@@ -9,7 +9,6 @@ import {
 import {
   aggregateOf,
   corpusOf,
-  linesOf,
   meanError,
   normsOf,
   overviewOf,
@@ -123,14 +122,6 @@ describe("an exported page", () => {
     }
     // Means that a kernel sends are exact.
     expect(meanError({}, 0.5)).toBe(0);
-  });
-
-  it("reports the size of strongest keys if it contains none", async () => {
-    const data = pageData({ top_keys_add: { count: 5, bytes: 3_440_000 }, top_keys: 0 });
-    partsOf(data).layer.keys = null;
-    await expect(linesOf(sourceOf(data), { ...HEAD, point: 1 })).rejects.toThrow(
-      "Pass top_keys=5 to add them (about 3.4 MB).",
-    );
   });
 
   it("has the images of texts, but no other weights", async () => {

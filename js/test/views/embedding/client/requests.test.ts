@@ -71,10 +71,6 @@ describe("a corpus", () => {
 
   it("finds the point of a token if it has one", () => {
     const corpus = corpusWith();
-    for (let point = 0; point < corpus.count; point++) {
-      const textAndPosition: [number, number] = [corpus.textOf(point), corpus.positionOf(point)];
-      expect(corpus.pointOf(corpus.kindOf(point), ...textAndPosition)).toBe(point);
-    }
     // Text 0 has no points, text 2 has none at position 1, and there is no text 3.
     expect(corpus.pointOf("query", 0, 0)).toBe(-1);
     expect(corpus.pointOf("query", 2, 1)).toBe(-1);
@@ -82,11 +78,6 @@ describe("a corpus", () => {
     expect(corpus.pointsOf("query", 1)).toEqual([0, 4]);
     expect(corpus.pointsOf("key", 2)).toEqual([10, 12]);
     expect(corpus.pointsOf("key", 0)).toEqual([6, 6]);
-  });
-
-  it("has columns by point, with unknown values as NaN", () => {
-    const [tag] = corpusWith().columns;
-    expect([...(tag?.values ?? [])]).toEqual([1, 0, 1, 1, 1, NaN, 1, 0, 1, 1, 1, NaN]);
   });
 
   it("is rejected if it lists more or fewer points than its header", () => {
@@ -104,17 +95,6 @@ describe("a projection", () => {
     );
     const middle = expect.closeTo(10 + (4 * 32768) / 65535, 5);
     expect([...coordinates]).toEqual([-1, 14, 3, middle]);
-  });
-
-  it("is cached when it is done, and requested again while it runs", async () => {
-    const states = ["running", "running", "done"];
-    const recorder = recorded((_, turn) => ({
-      header: plot({ state: states[turn] ?? "", done: turn }),
-      data: uint16(0, 0, 0, 0),
-    }));
-    for (const state of ["running", "running", "done", "done"])
-      expect((await projectionOf(recorder.source, REQUEST)).work?.state).toBe(state);
-    expect(recorder.asked).toHaveLength(3);
   });
 
   it("never mixes two frames", async () => {

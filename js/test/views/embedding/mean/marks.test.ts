@@ -98,11 +98,6 @@ describe("texts of different length", () => {
     expect(textsAt(lengths, MEAN, { row: 1, column: 2 })).toBe(2);
   });
 
-  it("are mentioned with the weight", () => {
-    expect(binCaption(MEAN, { row: 1, column: 0 }, 2)[1]).toBe("mean weight 0.25 over 2 texts");
-    expect(binCaption(MEAN, { row: 1, column: 0 }, 1)[1]).toBe("mean weight 0.25 over 1 text");
-  });
-
   it("are as long as their last points", () => {
     const side = (text: number[], position: number[]) => ({
       text,

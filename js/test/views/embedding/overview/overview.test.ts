@@ -21,13 +21,10 @@ describe("the figures of a tile", () => {
   const both = new Map([["0:0", trusted(-0.5, 0.4)]]);
   sentences({
     "r −0.83 · 42%": figuresInShort(trust, "words"),
-    "−0.83": figuresInShort(trust, "least"),
     "correlation −0.83, recall 42%": figuresSpoken(trust),
     "no figure": figuresInShort(null, "words"),
     "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. Plots with r near or above 0 are faint.":
       keyInWords(both, "short"),
-    "Below each plot: r of distance with q·k (−1 is best). Plots with r near or above 0 are faint.":
-      keyInWords(both, "least"),
     // The median of the chance levels of three heads.
     " (about 30% by chance)": chanceInWords(
       new Map([0.2, 0.3, 0.9].map((share, i) => [`0:${i}`, { ...trust, recall_baseline: share }])),

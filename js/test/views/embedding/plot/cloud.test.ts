@@ -213,12 +213,4 @@ describe("labels of points", () => {
     const [one] = placeLabels([0], crowded, word, { ...options, covers });
     expect(one?.x).toBe(300 - 8 - 40);
   });
-
-  it("stay inside the picture, and are omitted if they would hide points", () => {
-    const [right] = placeLabels([0], at([596], [200]), word, options);
-    expect((right?.x as number) + 40).toBeLessThan(600);
-    const hiding = { ...options, covers: () => true };
-    expect(placeLabels([0], at([300], [200]), word, hiding)).toEqual([]);
-    expect(placeLabels([0], at([300], [200]), word, { ...hiding, least: true })).toHaveLength(1);
-  });
 });

@@ -9,7 +9,6 @@ import {
   wholeCamera,
 } from "../../../../src/views/embedding/plot/cloud";
 import { lookOf, type Shown, standingMarks } from "../../../../src/views/embedding/plot/marks";
-import { hintOf, snippet } from "../../../../src/views/embedding/plot/plot";
 import { COUNT, corpusWith } from "../kernel";
 
 const corpus = corpusWith();
@@ -75,11 +74,6 @@ describe("a chosen query", () => {
     const stale = { ...chosen, lines: linesTo(2, [[6, 1]]) };
     expect(lines(standingMarks(shown, stale))).toEqual([]);
   });
-
-  it("has no marks if the filter hides it", () => {
-    const keys = shownOf((point) => point >= 6);
-    expect(lines(standingMarks(keys, chosen))).toEqual([]);
-  });
 });
 
 it("each point has its own colour in any drawing order", () => {
@@ -96,16 +90,4 @@ it("points in a search have no labels if all have the same token", () => {
   // Points 0 and 3 have the token "the", and point 1 has the token "cat".
   expect(labelsOf(0, 3)).toEqual([]);
   expect(labelsOf(0, 1, 3)).toContain("cat");
-});
-
-it("the tooltip of a point has token, kind, position and context", () => {
-  expect(hintOf(corpus, 1)).toEqual({
-    title: "query “ cat”",
-    rows: [
-      { color: "", text: "position 1 of text 1: “first”", meant: false },
-      { color: "", text: "the [cat] , the", meant: false },
-    ],
-  });
-  // In text 2, only the tokens at positions 0 and 2 have points.
-  expect(snippet(corpus, 5)).toBe("The … [</s>]");
 });

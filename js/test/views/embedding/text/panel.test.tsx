@@ -150,15 +150,6 @@ describe("the head view of the text", () => {
     await pass(1000);
     expect(numRequests()).toBe(before);
   });
-
-  it("reports errors, and tries again", async () => {
-    const { kernel, box } = await open({ text: 0, token: 0 });
-    kernel.failing = { "text describe": "The text is gone." };
-    await until(() => expect(box.textContent).toContain("The text is gone."));
-    kernel.failing = {};
-    box.querySelector<HTMLElement>(".av-standing button")?.click();
-    await until(() => expect(box.textContent).not.toContain("The text is gone."));
-  });
 });
 
 it("a long text shows the part around the chosen token, and stays where the reader moves it", () => {
