@@ -1,4 +1,4 @@
-"""Effects on a number that a function computes from the output, compared with plain forwards."""
+"""Effects on a function's value for the output of a model, compared with plain forwards."""
 
 from __future__ import annotations
 

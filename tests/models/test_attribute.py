@@ -139,7 +139,7 @@ def test_the_largest_attribution_is_bounded_without_computing_all(at: Any) -> No
         assert attention.bound is not None
         assert attention.bound >= most * (1 - 2 * 8 * UNIT)
         if few:
-            # The bound equals the maximum up to rounding: a weight times a sum of eight products.
+            # Equal up to the rounding of an attribution: a weight times a sum of eight products.
             off = relative_error(attention.base) + 2 * 8 * UNIT
             assert attention.bound == pytest.approx(most, rel=off)
 

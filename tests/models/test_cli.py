@@ -44,7 +44,7 @@ def tokens_of(page: dict[str, Any]) -> list[str]:
 def failure(capsys: pytest.CaptureFixture[str]) -> Failure:
     """Return a function that runs a failing command and returns its error message.
 
-    The function also checks that the command writes no file and prints nothing else.
+    The function also checks that no file is written, and nothing to standard output.
     """
 
     def run_failing(*arguments: str | Path) -> str:
@@ -61,7 +61,7 @@ def failure(capsys: pytest.CaptureFixture[str]) -> Failure:
 
 
 def saved_model(name: str, folder: str) -> tuple[Any, Any]:
-    """Save a demo model with its tokenizer or processor in `folder`, and return both."""
+    """Save a demo model and its tokenizer or processor in `folder`, and return the two objects."""
     model, reader = demos.load(name)
     model.save_pretrained(folder)
     reader.save_pretrained(folder)
@@ -121,7 +121,7 @@ def test_help_describes_every_argument_of_python(capsys: pytest.CaptureFixture[s
         printed = capsys.readouterr().out
         parameters = inspect.signature(function).parameters.values()
         names = {item.name for item in parameters if item.kind is item.KEYWORD_ONLY}
-        # The last three are arguments of `View.save`, not of the function.
+        # `max_mb`, `width` and `font_size` are arguments of `View.save`, not of the function.
         for argument in names | {"max_mb", "width", "font_size"}:
             assert f"--{argument.replace('_', '-')}" in printed, (name, argument)
 

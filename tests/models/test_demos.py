@@ -80,7 +80,7 @@ def completions(
 ) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
     """Return whether the decoder completes each sentence correctly, and weights on two words.
 
-    The words are the earlier occurrence of the right answer and the wrong alternative. Weights are
+    The words are the right answer, where it occurs earlier, and a wrong alternative. Weights are
     those of the last query, (layers, sentences, heads).
     """
     model, tokenizer = loaded("decoder")
@@ -167,7 +167,7 @@ def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_
         patterns.mass_on(row, patches[:, index, None, None]).mean(axis=1)
         for index in (shape, 1 - shape)
     )
-    # Uniform weights would put this share on each shape.
+    # Uniform weights would put the share `patches.mean()` on each shape.
     assert patches.mean() < 0.2
     assert chosen.max() > 0.5
     assert other.flat[chosen.argmax()] < 0.1

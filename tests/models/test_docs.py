@@ -35,7 +35,7 @@ PAGES = (
     *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
 )
 DOCUMENTS = (*PAGES, "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")
-# Pages whose blocks run in a separate test file.
+# For each page whose blocks run in another test file, the name of that file.
 RUN_ELSEWHERE = {
     "docs/from-bertviz.md": "test_from_bertviz.py",
     "docs/from-elsewhere.md": "test_from_elsewhere.py",
@@ -75,7 +75,7 @@ def check_command(line: str) -> None:
 def parse(arguments: list[str]) -> None:
     """Check that `attnviz` accepts the arguments, but run no model."""
     if not any(argument.startswith("-") for argument in arguments):
-        # A command without options is quoted in a sentence and may lack arguments.
+        # A command without options may be only a mention, which lacks required arguments.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_write", lambda *_: Path("x.html"))
@@ -156,7 +156,7 @@ def reading_attention(names: Mapping[str, Any], printed: str) -> None:
 
 
 def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
-    """Check the effects that docs/does-it-matter.md quotes, except the noise."""
+    """Check the numbers that docs/does-it-matter.md quotes, but not the noise."""
     page = " ".join((ROOT / "docs/does-it-matter.md").read_text(encoding="utf-8").split())
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None
@@ -272,7 +272,7 @@ def check_names(text: str) -> None:
 
 
 def check_arguments(call: ast.Call) -> None:
-    """Fail if a call of a function of attnviz has a keyword that the function does not accept."""
+    """Fail if a call of a public function, with or without `av.`, has an unknown keyword."""
     function = public(ast.unparse(call.func)) if isinstance(call.func, ast.Name) else None
     if isinstance(call.func, ast.Attribute) and ast.unparse(call.func).startswith("av."):
         function = public(ast.unparse(call.func))

@@ -98,7 +98,7 @@ def test_invalid_arguments_are_refused(decoder: Any) -> None:
 
 
 def test_a_permutation_equals_a_permuted_row_by_hand(register: Callable[..., str]) -> None:
-    """The reference is an attention function that permutes the same row of weights."""
+    """The reference is an attention function that permutes the weights of the last query."""
     model, ids = make_model("llama"), torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
     effect = av.permutation_effect(model, ids, layer=1, head=2, permutations=3)
     assert effect.num_keys == 9

@@ -57,7 +57,7 @@ def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: lis
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # The model also reads texts above the limit, and reads one text of a batch again alone.
+    # The model also reads texts that do not fit into `max_points`, and one text again alone.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40
@@ -131,7 +131,7 @@ def test_the_patches_of_images_are_points() -> None:
     picture = demos.example("vision")["inputs"]
     turned = [picture, picture.rotate(90), picture.rotate(180)]
     corpus = extract_corpus(model, turned, processor=processor, max_points=300, progress=False)
-    # Only two images fit. Each has a query and a key for the CLS token and for 64 patches.
+    # Two images fit into 300 points: each has 65 queries and 65 keys, of CLS and 64 patches.
     assert len(corpus.points()) == 2 * 2 * 65
     for record, index in zip(corpus.records, corpus.text_indices, strict=True):
         assert_array_equal(record.images[0], np.asarray(turned[index].convert("RGB")))
@@ -252,7 +252,7 @@ def test_an_error_names_the_argument_or_the_text(
 def test_the_shortest_text_of_a_batch_is_also_read_alone(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
-    # The shortest text has the most padding. Reading it alone shows whether padding changes it.
+    # The shortest text has the most padding. Reading it alone shows whether padding has an effect.
     read(decoder, ["the dog", "the cat sat", "the cat sat on"], max_points=1000)
     assert forwards[-3:] == [3, 3, 2]
 

@@ -245,7 +245,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     ("gpt2", [], {}, ValueError, "inputs: the list is empty"),
     ("gpt2", {}, {}, ValueError, "inputs: the encoded batch is empty"),
     ("gpt2", torch.zeros(0, dtype=torch.long), {}, ValueError, "inputs contains no tokens"),
-    # Values that are not inputs.
+    # Unusable values, models and tokenizers.
     *(
         ("gpt2", inputs, {}, TypeError, "^inputs: ")
         for inputs in (3.5, ("a", "b", "c"), ["a", 3], torch.ones(2, 3), b"bytes")

@@ -50,7 +50,7 @@ def test_the_last_capture_restores_the_mode_of_a_module(
     assert not any(module.training for model_part in model_parts for module in model_part.modules())
     with cleanups[order[0]]:
         pass
-    # The module that is still in use stays in evaluation mode.
+    # The module of the call that has not ended stays in evaluation mode.
     assert not any(module.training for module in model_parts[order[1]].modules())
     with cleanups[order[1]]:
         pass

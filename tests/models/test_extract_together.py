@@ -95,7 +95,7 @@ def test_gradients_in_another_thread_are_not_affected(dropping: Any) -> None:
 
 
 def _send(queue: Any, model: Any) -> None:
-    # A DataLoader does the same: torch's threads do not exist in a forked process.
+    # A forked process lacks torch's threads, so DataLoader workers also compute in one thread.
     torch.set_num_threads(1)
     queue.put(weights(model, 0))
 

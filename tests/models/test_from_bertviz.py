@@ -38,7 +38,7 @@ VIEWS: dict[str, type[RecordView]] = {
 }
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
-# Kind of model and fixture of its tokenizer, by the first notebook that a row names.
+# For each notebook of BertViz: the kind of model, and the fixture of the tokenizer.
 NOTEBOOKS = {
     "gpt2": ("gpt2", "byte_tokenizer"),
     "bert": ("bert", "word_tokenizer"),
@@ -84,7 +84,7 @@ def code_of(cell: str) -> str:
 
 
 def first_cells() -> list[str]:
-    """Return the code of the first cell of BertViz's notebooks, and of its replacement."""
+    """Return the first cell of BertViz's notebooks, and the code for attnviz that replaces it."""
     document = DOCUMENT.read_text(encoding="utf-8")
     table = re.search(r"\| BertViz \| attnviz \|\n.+\n((?:\|.+\n)+)", document)
     assert table is not None
@@ -93,7 +93,7 @@ def first_cells() -> list[str]:
 
 
 def run(code: str, names: dict[str, Any]) -> Any:
-    """Run the lines of a cell and return the value of the last one."""
+    """Run the lines of a cell and return the value of the last line."""
     *lines, last = code.splitlines()
     exec("\n".join(lines), names)  # noqa: S102 - the document's own code
     return eval(last, names)  # noqa: S307
@@ -138,7 +138,7 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], dict[str, dict[str, Any]]]:
-    """Return a function from a name of a BertViz function to the variables of both columns."""
+    """Return a function that maps a BertViz function's name to the variables for each library."""
     # Outside of a notebook, a view is written into the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     imported: dict[str, Any] = {}
@@ -195,7 +195,7 @@ def test_both_columns_draw_the_same(
 
 
 def rows_of_notebooks(*, neuron: bool) -> list[Any]:
-    """Return the rows for notebook cells with the neuron view, or those for all other cells."""
+    """Return the rows of notebook cells that draw a neuron view, or of all other notebook cells."""
     return [
         pytest.param(row, id=row.arguments[0])
         for row in rows()
@@ -254,7 +254,7 @@ def compare_settings(drawn: Mapping[str, Any], view: RecordView) -> None:
 
 def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
     """Compare the texts and weights of BertViz's page with those of a view."""
-    # For a pair, BertViz also stores weights between texts, such as "Sentence A -> Sentence B".
+    # For a pair of texts, BertViz has more entries, such as "Sentence A -> Sentence B".
     entries = [entry for entry in drawn["attention"] if "->" not in str(entry["name"])]
     assert {STACKS.get(str(entry["name"]), "self") for entry in entries} == set(view.record.stacks)
     for entry in entries:

@@ -32,7 +32,7 @@ def blocks_of(section: str) -> list[str]:
 
 
 def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
-    """Run the blocks of a section. Return the records that they made, and all names."""
+    """Run the blocks of a section. Return the records that they made, and all variables."""
     namespace = dict(names)
     records = []
     for code in [*blocks_of(FIRST), *blocks_of(section)]:
@@ -85,7 +85,7 @@ def test_each_row_of_the_table_of_axes_orders_the_axes(axes: str, code: str) -> 
     names = axes[1 : axes.index(")")].split(", ")
     layers, heads = (3 if "layers" in names else 1), (2 if "heads" in names else 1)
     whole = shares(layers, heads, 5, 5)
-    # Permute the axes from the order of `whole` to that of the row.
+    # Permute the axes from the order of `whole` to the order in the row of the table.
     lengths = {"layers": 0, "heads": 1, "queries": 2, "keys": 3}
     weights = whole.permute(
         *[lengths[name] for name in names if name in lengths],

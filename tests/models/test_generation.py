@@ -23,7 +23,7 @@ def llama() -> Any:
 
 def with_varied_text(kind: str) -> Any:
     """Return a tiny model that generates no end token and rarely repeats a token."""
-    # transformers makes a cache with as many layers as the encoder. The decoder of T5 needs 3.
+    # transformers sizes T5's cache by the encoder, so the encoder gets 3 layers like the decoder.
     model = make_model(kind, **({"num_layers": 3} if kind == "t5" else {}))
     model.generation_config.update(
         eos_token_id=None, forced_eos_token_id=None, repetition_penalty=9.0

@@ -22,7 +22,7 @@ from train_demos.sentences import antecedent_sentence, repeated_halves
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:
-    """Return `count` texts of random words that occur twice, and `count` held-out sentences."""
+    """Return `count` texts that repeat 15 random words, and `count` held-out sentences."""
     generator = np.random.default_rng(5)
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
     rows = repeated_halves(generator, words, rows=count, length=15)
@@ -78,7 +78,7 @@ def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
         torch.manual_seed(seed)
         model = transformers.GPT2LMHeadModel(decoder[0].config).eval()
         if seed % 2:
-            # Larger queries and keys make sharp rows, like those of trained models.
+            # Larger queries and keys make weights less uniform, like those of trained models.
             with torch.no_grad():
                 for block in model.transformer.h:
                     block.attn.c_attn.weight[:, :192] *= 4

@@ -44,7 +44,7 @@ def make_folder(tmp_path: Path) -> Callable[[], Path]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, extractions: dict[str, Subject], make_folder: Callable[[], Path]
 ) -> None:
-    """Each case interrupts six random lines, and the last six lines that run in cleanup.py."""
+    """Interrupt random lines of `CHANGING`, and the lines of cleanup.py that run last."""
     subject = extractions[kind]
     lines = positions(subject, make_folder(), CHANGING)
     assert len(lines) > 100
@@ -56,7 +56,7 @@ def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer signals")
-# Python drops an exception that is raised while it closes a generator, with a warning.
+# If an exception is raised while a generator is closed, Python only warns and drops it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_signals_at_random_moments_leave_everything_as_it_was(
     extractions: dict[str, Subject], make_folder: Callable[[], Path]
@@ -96,7 +96,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
 def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Closing torch's generator `_pop_mode_temporarily` later would push the popped mode again."""
+    """Garbage collection of torch's interrupted `_pop_mode_temporarily` would push a mode again."""
     subject, caught = extractions["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:

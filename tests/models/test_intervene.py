@@ -46,7 +46,7 @@ def inputs_of(kind: str) -> dict[str, torch.Tensor]:
 
 def difference(model: Any, arguments: Any, pair: tuple[int, int]) -> float:
     """Return the difference of two logits of the model at the last token."""
-    # `intervene` computes only this row of logits. With more rows, rounding may differ.
+    # `intervene` computes only the last row of logits. With more rows, rounding may differ.
     accepted = inspect.signature(model.forward).parameters
     last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
     with torch.no_grad():
@@ -272,7 +272,7 @@ def test_effects_of_heads_run_no_earlier_layer_again() -> None:
         dense = block.self_attention.dense
         dense.register_forward_hook(lambda *_, number=number: runs.update([number]))
     av.head_effects(model, {"input_ids": IDS}, answer=(7, 8))
-    # Both layers run twice unchanged, and once with the heads of layer 0 ablated. Layer 1 also
+    # Layers 0 and 1 run twice unchanged, and once with the heads of layer 0 ablated. Layer 1 also
     # runs once to check whether it can run alone, and once with its own heads ablated.
     assert (runs[0], runs[1]) == (3, 5)
     assert not any("forward" in module.__dict__ for module in model.modules())

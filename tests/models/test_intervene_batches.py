@@ -122,7 +122,7 @@ def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
 
 
 def test_several_changes_keep_their_order() -> None:
-    """Uniform weights skip keys cut before the softmax (`cut`), and undo later cuts (`gone`)."""
+    """If `even` comes last, its uniform weights skip the key of `cut`, but not that of `gone`."""
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])
     cut = av.Knockout(4, 1, layers=0, heads=0)
@@ -141,7 +141,7 @@ def test_several_changes_keep_their_order() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
-    """By default, both models also count padding tokens as positions."""
+    """By default, BERT and GPT-2 also count padding tokens as positions."""
     model = make_model(kind)
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
     before, behind = (3, 0) if side == "left" else (0, 3)
@@ -164,7 +164,7 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
             yield av.token_effects(model, inputs, removal=removal, **options).values
         method: Any
         for method in ("gradient", "knockout gradient", "integrated gradients", "direct"):
-            # BERT has a norm between the layers and the answer, so it has no direct attribution.
+            # BERT normalizes the residual stream in each layer, so no head adds to the answer.
             if kind == "gpt2" or method != "direct":
                 record = av.attribute(model, inputs, method=method, **options)
                 yield record.stack().weights(layer=1)

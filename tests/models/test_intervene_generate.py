@@ -200,7 +200,7 @@ def test_unsupported_changes_are_refused_before_the_generation(
     model = make_model("gpt2")
     begun: list[Any] = []
     monkeypatch.setattr(model, "generate", lambda **_: begun.append(0))
-    # The prompt has 9 tokens and the model generates 5, so the last token is 13.
+    # The prompt has 9 tokens and the model generates 5, so the last position is 13.
     for change, error, words in (
         (av.Knockout(keys=14), IndexError, "keys=14"),
         (av.Ablate(layers=4), IndexError, "layers=4"),
