@@ -7,7 +7,7 @@ import type { EmbeddedKeys } from "../../../src/client/page/sparse";
 import { TILE } from "../../../src/client/page/tiles";
 import type { BlockRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { embeddedInWords, precision } from "../../../src/ui/text/captions";
+import { precision } from "../../../src/ui/text/captions";
 import { described, pageOf, readFixture, stackOf } from "../../builders";
 
 interface Case {
@@ -84,10 +84,6 @@ describe("the strongest keys of a page", () => {
   it("state their share of the weight, rounded down", async () => {
     const { stacks } = await sourceOf(cases[0] as Case).describe();
     expect(precision(0.0021, stacks[0])).toBe("95.2% of the weight, exact to 0.003");
-    expect(embeddedInWords({ form: "strongest", covered: 0.95799, error: 0.0041 })).toBe(
-      "This page contains each query’s strongest keys: 95.7% of the weight, largest error 0.005. " +
-        "The remaining weight of a query is spread evenly over its other keys.",
-    );
   });
 
   it("are zero for a row that ends before it starts, as in Python", async () => {

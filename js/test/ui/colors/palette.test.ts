@@ -2,7 +2,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {
-  headColor,
   headTextColor,
   MAX_COLOURS,
   PALETTES,
@@ -80,17 +79,5 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("the %s palette", (theme) =>
     });
     expect(faint).toEqual([]);
     expect(css).toMatchObject({ ink, muted, raised, background });
-  });
-
-  it("assigns colours in order of choice, shared by neighbours above eight heads", () => {
-    expect(headColor(palette, 0, 3)).toBe(heads[0]);
-    expect(headColor(palette, 7, MAX_COLOURS)).toBe(heads[7]);
-    for (const count of [9, 16, 17, 128]) {
-      const colors = Array.from({ length: count }, (_, index) => headColor(palette, index, count));
-      expect(heads).toEqual(expect.arrayContaining(colors));
-      // Heads with the same colour are adjacent, so each colour begins only once.
-      const changes = colors.filter((color, index) => color !== colors[index - 1]);
-      expect(new Set(changes).size).toBe(changes.length);
-    }
   });
 });

@@ -7,7 +7,6 @@ import {
   predictingInWords,
   settled,
 } from "../../../src/ui/generated-token/state";
-import { keysInWords, pairChoices, pairInWords } from "../../../src/ui/pairs";
 import { formatProbability } from "../../../src/ui/text/captions";
 import { readFixture } from "../../builders";
 
@@ -68,13 +67,6 @@ describe("the cursor of a generated answer", () => {
     expect(predictingInWords({ queries: TOKENS }, 1)).toBe(", predicting “t2” (0.50),");
     expect(predictingInWords({ queries: TOKENS, asQuery: true }, 1)).toBe("");
     expect(predictingInWords({ queries: TOKENS }, 0)).toBe("");
-  });
-
-  it("names the two texts", () => {
-    expect(pairInWords("b-a", TOKENS)).toBe("answer to prompt");
-    expect(keysInWords("b-a", TOKENS)).toBe("the prompt");
-    expect(pairChoices(TOKENS)[1]).toEqual(["a-a", "prompt to prompt"]);
-    expect(pairInWords("a-b", { ...TOKENS, predictions: [] })).toBe("sentence A to B");
   });
 
   it("never calls a probability certain", () => {

@@ -4,12 +4,10 @@ import type { StackDescription } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";
 import {
   type NamedHeads,
-  RoleLine,
   roleOf,
   rolesInWords,
   signsOfHeads,
 } from "../../../src/ui/head-grid/head-roles";
-import { mount } from "../../dom";
 
 const stack = { layers: [2, 5], heads_per_layer: [3, 3] } as StackDescription;
 const roles: NamedHeads = {
@@ -41,19 +39,6 @@ describe("roles of heads", () => {
       "3 of 6 heads have a role, found over a corpus, not in this text (layer.head): " +
         "previous token 2.1; induction 5.0, 5.2.",
     );
-    const many = { layers: [0], heads_per_layer: [9] } as StackDescription;
-    const names = [Array.from({ length: 9 }, () => "first token")];
-    const words = rolesInWords({ names, labels: names, ranks: [Array(9).fill(1)] }, many);
-    expect(words).toContain("first token 0.0, 0.1, 0.2, 0.3 and 5 more.");
-  });
-
-  it("are written in full below the heads of a layer", () => {
-    const textOf = (...heads: number[]): string | null => {
-      const of = (head: number) => roleOf(roles, stack, { layer: 5, head });
-      return mount(<RoleLine layer={5} heads={heads} of={of} />).textContent;
-    };
-    expect(textOf(0, 1, 2)).toBe("Over the corpus: 5.0 induction 0.98 ± 0.01 · 5.2 induction");
-    expect(textOf(1)).toBe("Over the corpus: this head has no role");
   });
 
   it("have letters, starting with the rarest role", () => {

@@ -30,7 +30,6 @@ sentences({
   "Largest difference: “0,1”, −0.300 (less).": heatInWords(changed, signed),
   "Mean difference over all 8 queries (signs may cancel)": headingOf(mean),
   "61% on the image, 30% on “[CLS]”, 9% elsewhere": sharesInWords(half, input),
-  "0% on the image, 100% on “[CLS]”": sharesInWords(heatOf([1, 0, 0, 0, 0, 0, 0, 0]), input),
   "no weight at all": sharesInWords(heatOf([0, 0, 0, 0, 0, 0, 0, 0]), input),
   // Maxima over heads have no shares, so the sentence names the largest maximum.
   "Most on “0,2”, 0.200.": heatInWords(heatOf(row, { how: "max" }), input),

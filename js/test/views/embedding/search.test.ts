@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { readHash, writeHash } from "../../../src/ui/view/state";
+import { readHash } from "../../../src/ui/view/state";
 import { findPoints } from "../../../src/views/embedding/search";
 import {
   EMBEDDING_DEFAULTS,
@@ -102,17 +102,6 @@ describe("requests for all heads", () => {
 });
 
 describe("the state", () => {
-  it("is kept in a page's URL", () => {
-    const state: EmbeddingState = {
-      ...EMBEDDING_DEFAULTS,
-      ...{ stack: "self", layer: 5, heads: [2], text: 3, token: 7, enlarged: true },
-      ...{ content: "aggregate", color: "position mod 5", points: "keys" },
-      ...{ search: 'a & "b"=#,1', match_case: true },
-    };
-    const hash = writeHash(state, EMBEDDING_HASH);
-    expect({ ...EMBEDDING_DEFAULTS, ...readHash(hash, EMBEDDING_HASH) }).toEqual(state);
-  });
-
   it("ignores invalid values in a URL", () => {
     const hash = "#shown=all&points=none&text=-1&layer=x&enlarged=maybe";
     expect(readHash<EmbeddingState>(hash, EMBEDDING_HASH)).toEqual({ enlarged: false });

@@ -209,18 +209,6 @@ describe("the weight outside the window", () => {
     expect(ofRow([0, 0]).shares.outside).toBeCloseTo(1.5 / 2, 6);
   });
 
-  it("is everything if the mask hides all keys of the window", () => {
-    const rows = [
-      [1, 0],
-      [0.4, 0.6],
-    ];
-    const hidden = optionsOf(4, { keyWindow: [2, 4] });
-    const { total, shares, wholeRows } = linesOf(weightsOf([rows]), hidden);
-    expect([total, shares.outside, wholeRows]).toEqual([0, 1, true]);
-    // Here, only keys 2 and 3 are loaded, and the mask hides both.
-    expect(linesOf(weightsOf([rows], { columns: [2, 4] }), hidden).wholeRows).toBe(false);
-  });
-
   it("is unknown if rows need not sum to 1", () => {
     const inWindow = HEAD_0.map((row) => row.slice(0, 2));
     const ofWindow = (more: Partial<Weights>, combine: Combine): Lines =>
