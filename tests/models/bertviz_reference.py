@@ -16,7 +16,7 @@ __all__ = ["bundled_classes", "function_of_bertviz", "in_classes_of_bertviz", "t
 
 def _without_downloads() -> None:
     """Insert empty modules for the download libraries that BertViz imports."""
-    # accelerate checks whether boto3 is installed, and fails with an empty module.
+    # Import accelerate first, because it fails if it finds an empty module boto3.
     importlib.import_module("accelerate")
     for name in ("boto3", "botocore", "botocore.exceptions"):
         sys.modules.setdefault(name, types.ModuleType(name))
@@ -26,7 +26,7 @@ def _without_downloads() -> None:
 def function_of_bertviz(name: str) -> Callable[..., Any]:
     """Return a function of BertViz: "head_view", "model_view" or "neuron_view.show"."""
     _without_downloads()
-    # The module `bertviz.head_view` contains the function `head_view`.
+    # The package exports `head_view` and `model_view`, and its module `neuron_view` has `show`.
     module, _, function = f"bertviz.{name}".rpartition(".")
     view: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return view
@@ -46,7 +46,7 @@ def in_classes_of_bertviz(name: str, model: Any, configuration: Path) -> Any:
     )
     config.n_ctx = getattr(config, "n_positions", None)
     theirs = getattr(classes, f"{name}Model")(config).eval()
-    # New versions of transformers do not store causal masks with the weights.
+    # New versions of transformers do not store causal masks, `attn.bias`, with the weights.
     missing = theirs.load_state_dict(model.state_dict(), strict=False).missing_keys
     assert all(key.endswith("attn.bias") for key in missing)
     return theirs

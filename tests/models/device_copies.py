@@ -16,7 +16,7 @@ class Copies(TorchDispatchMode):
     Parameters
     ----------
     source, target : str
-        Kinds of devices: ``"cuda"``, ``"cpu"``. Both may be the same.
+        Kinds of devices, such as ``"cuda"``. `source` and `target` may be equal.
 
     Attributes
     ----------

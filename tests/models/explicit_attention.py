@@ -1,4 +1,4 @@
-"""Attention functions for transformers whose softmax a test can replace."""
+"""Attention functions for transformers, with a softmax that a test can replace."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def attention_function(
     causal: bool = True,
     window: int | None = None,
 ) -> Callable[..., Any]:
-    """Return an attention function for transformers whose weights `weights_of` computes.
+    """Return an attention function for transformers. `weights_of` computes the weights.
 
     `weights_of` gets a module and its logits (batch, heads, queries, keys). Logits of masked keys
-    are -inf. The sliding window of a module replaces `window`.
+    are -inf. A `sliding_window` that transformers passes replaces `window`.
     """
 
     def attend(  # noqa: PLR0917 - as transformers calls it

@@ -60,12 +60,15 @@ def _with(tokenizer: Any, *tokens: str) -> Any:
 
 
 def _ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
-    """Return the ids of tokens under the same names."""
+    """Return the id of each token under the name of its argument."""
     return {name: tokenizer.convert_tokens_to_ids(token) for name, token in tokens.items()}
 
 
 def _model(model_type: str, class_name: str, settings: dict[str, Any], **text: Any) -> Any:
-    """Return a sharpened tiny model. `text` are settings of the text model, `settings` others."""
+    """Return a tiny model with larger queries and keys, so that attention is not uniform.
+
+    `text` has settings of the text model, and `settings` all other settings.
+    """
     text_config = {"vocab_size": 400, "max_position_embeddings": 512, **text}
     override = override_of(Case(model_type))["config"]
     changes = merged(override, {"text_config": text_config, **settings})
@@ -198,8 +201,8 @@ def softmaxes(
 ) -> list[torch.Tensor]:
     """Return the outputs of timm's own softmaxes in a plain forward without fused attention.
 
-    Each is (windows or images, heads, queries, keys). `part` is the part of the model whose
-    softmaxes are returned, or None for the whole model.
+    An output has the axes (windows or images, heads, queries, keys). If `part` is a module of the
+    model, only outputs of softmaxes in `part` are returned.
     """
     outputs: list[torch.Tensor] = []
     softmax = torch.Tensor.softmax

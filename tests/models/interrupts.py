@@ -33,7 +33,7 @@ _LOGGERS = [f"transformers.generation.{name}" for name in ("utils", "configurati
 
 @dataclass
 class Subject:
-    """An extraction into a folder, and the models whose state the extraction must restore."""
+    """An extraction that may write to a folder, and the models whose state it must restore."""
 
     run: Callable[[Path], Any]
     models: list[Any] = field(default_factory=list)
@@ -101,14 +101,14 @@ def subjects() -> dict[str, Subject]:
 class Tracer:
     """Context manager that raises a KeyboardInterrupt at line or call number `at` of attnviz.
 
-    `at` counts from 1. `seen` lists file and line number of each line or call, and `raised` those
-    of the interrupt.
+    `at` counts executed lines and calls from 1. `seen` lists file and line number of each of them,
+    and `raised` contains file and line number of the interrupt.
     """
 
     def __init__(self, at: int | None = None) -> None:
         self.seen: list[tuple[str, int]] = []
         self.raised: list[tuple[str, int]] = []
-        # Number of exceptions that Python dropped, as when it closes a generator.
+        # Number of exceptions that Python ignored, such as those in the cleanup of a generator.
         self.lost = 0
         self._at = at
 
@@ -140,7 +140,7 @@ class Tracer:
 
 
 def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> list[int]:
-    """Return each `at` of the first and last run of a line, optionally only of lines in `files`."""
+    """Return each line's first and last `at` for `Tracer`. `files`, if any, selects the lines."""
     with Tracer() as tracer:
         subject.run(folder)
     of_line: dict[tuple[str, int], list[int]] = {}

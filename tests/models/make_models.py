@@ -126,8 +126,8 @@ def largest_error(
 ) -> float:
     """Return the largest difference of the weights of a record from `own` (see `reference`).
 
-    `keep` has the positions of the example that are not padding: "decoder" for the decoder's text
-    of an encoder-decoder, and "input" for every other text.
+    `keep` has the positions of the example that are not padding, under "decoder" for the decoder's
+    text of an encoder-decoder, and under "input" for every other text.
     """
     assert record is not None
     assert list(record.stacks) == list(own)

@@ -1,6 +1,6 @@
 """Script that torchrun starts in two processes for `test_parallel.py`.
 
-Each process writes the weights of the record of each case, or the error that `extract` raised.
+For each case, each process writes the weights of the record, or the error of `extract`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main(folder: str, out: Path) -> None:
         return transformers.LlamaForCausalLM.from_pretrained(folder, **options)
 
     split = load(tp_plan="auto")
-    # `tp_plan` gave this process half of the heads: 32 of 64 rows.
+    # `tp_plan` gave this process half of the heads: 32 of the 64 rows of `q_proj`.
     assert split.model.layers[0].self_attn.q_proj.weight.to_local().shape == (32, 64)
     case("tensor_parallel", lambda: extract(split, IDS))
     case("tensor_parallel_by_torch", lambda: extract(by_torch(load(), mesh), IDS))

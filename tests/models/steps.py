@@ -35,8 +35,8 @@ def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **optio
 def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> NDArray[np.float64]:
     """Return the weights of a layer in all steps as one array (heads, queries, keys).
 
-    `num_keys` is None for self-attention. If a sliding window drops the first keys from the cache,
-    later rows are shorter and end at the last key.
+    `num_keys` is None for self-attention. A cache with a sliding window drops the first keys, so a
+    later step has weights of its last keys only.
     """
     blocks = [step[layer][0].double().numpy() for step in steps]
     rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))

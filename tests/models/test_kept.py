@@ -147,7 +147,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
 
 
 class Pooled(transformers.PreTrainedModel):  # type: ignore[misc]
-    """Model with layers of `torch.nn.MultiheadAttention`. A record has weights only."""
+    """Model of `torch.nn.MultiheadAttention` layers. Its record has no queries and keys."""
 
     config_class = transformers.PretrainedConfig
 
@@ -202,7 +202,7 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error(dt
 
 
 class Turns(Pooled):
-    """Model with six blocks whose forward runs blocks 2, 5, 2, 5."""
+    """Model with six blocks, whose forward runs block 2, block 5, and both blocks again."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -222,9 +222,9 @@ class Turns(Pooled):
 
 @pytest.mark.parametrize(("layer", "times"), [(0, 2), (1, 2), (2, 1), (3, 1)])
 def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int) -> None:
-    """The model seems to have layers 2 and 5, but calls attention four times, as layers 0 to 3.
+    """Blocks 2 and 5 run twice each, so layers 0 to 3 are four calls of attention.
 
-    `times` is the number of forwards that `extract` needs.
+    `extract` takes the first two calls for layers 2 and 5, so layers 0 and 1 need two forwards.
     """
     model = weights_only(Turns)
     expected = extract(model, IDS).stack().weights(layer=layer)

@@ -110,7 +110,7 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     assert not text.grids
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})
     assert_own(record, own, peak=0.2)
-    # Change row 5, column 2 of the second image. Two by two patches become one token of the text.
+    # Change the patch in row 5, column 2 of image 2. A 2 x 2 square becomes one token of the text.
     others = [images[0], with_patch(images[1], (8 * 5, 8 * 2), 8)]
     pair = (inputs, pixtral_inputs(others))
     for changed_model, stack, tokens, name in (

@@ -72,7 +72,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """Layer 0 attends in windows of four by four patches, so layer 1 shows what a window reads."""
+    """A patch affects its window of four by four patches in layer 0, and so queries of layer 1."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)

@@ -44,7 +44,7 @@ def swin(kind: str = "SwinModel") -> Any:
 
 
 def with_positions(model: Any) -> Any:
-    """Randomize the tables of relative positions of a model, which are zero, and return it."""
+    """Fill a model's tables of relative positions with random numbers, and return the model."""
     random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -76,7 +76,7 @@ def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> ND
 
 
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
-    """Return `own`, (windows, heads, positions, positions), as (heads, `count`, `count`)."""
+    """Return weights by window, `own`, as weights of all patches (heads, `count`, `count`)."""
     heads = own.shape[1]
     whole = np.zeros((heads, count, count), np.float32)
     for weights, tokens in zip(own, windows, strict=True):
@@ -144,7 +144,7 @@ def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, 
 
 
 def test_windows_are_stored_compactly() -> None:
-    """The mask stores the number of a window for each patch."""
+    """The mask stores for each patch the number of its window."""
     stack = extract(swin(), pixels(32, 48)).stacks["vision stage 1"]
     attention = stack.attention(0)
     assert isinstance(attention, QueryKeyAttention)

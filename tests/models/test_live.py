@@ -70,10 +70,11 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
 @pytest.mark.parametrize(
     ("seconds_per_token", "seconds_per_extraction", "num_tokens", "extracted_at"),
     [
-        # `_MAX_SHARE` = 0.4 requires (0 + 2 * 1) / 0.4 seconds of generation before the first
-        # extraction, (3 + 2 * 3) / 0.4 before the second, and so on.
+        # Generation must take (all extractions so far + 2 * the last extraction) / `_MAX_SHARE`
+        # seconds: (0 + 2 * 1) / 0.4 before the first extraction, which is expected to take as long
+        # as a token, and (3 + 2 * 3) / 0.4 before the second.
         (1.0, 3.0, 56, [5, 23, 30, 38, 45, 53]),
-        # `_MIN_PAUSE` = 1 second, in which eight tokens are generated.
+        # Extractions are `_MIN_PAUSE` = 1 second apart, in which eight tokens are generated.
         (0.125, 0.0625, 26, [8, 16, 24]),
     ],
 )
@@ -106,7 +107,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """Extraction that shows its first record at once, and each other after a release of `turns`."""
+    """Extraction that shows each record but the first only after a release of `turns`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")
@@ -133,7 +134,7 @@ class Steps:
 
 
 def in_a_kernel(run: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in another thread, because browser tests use the event loop of this one."""
+    """Run a coroutine in a new thread, because browser tests use the main thread's event loop."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, run).result()
 

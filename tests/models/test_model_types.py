@@ -18,9 +18,8 @@ from model_types.check import check
 from model_types.compare import TOLERANCE
 from model_types.rows import Row
 
-# Text encoders and decoders with all kinds of positions, experts, latent attention and hybrids, two
-# stacks, images, windows and stages, text with images, sound, proteins, series, and models that do
-# not use transformers' `AttentionInterface`.
+# By row: text encoders, text decoders, decoders with unusual attention, experts or layers without
+# attention, encoder-decoders, vision, text with images, and others, such as sound or series.
 SAMPLE = """
     albert bert canine convbert deberta-v2 distilbert mobilebert modernbert roformer squeezebert
     bloom codegen diffllama falcon gemma2 gpt2 gpt_neo gpt_oss gptj llama mistral mpt olmo2 qwen3
@@ -32,8 +31,8 @@ SAMPLE = """
 """.split()
 
 # For each stack: `StackChange.gate`, the result of ablating a head, and whether the output
-# projection is found. In qwen3_next, a gate follows attention, and in squeezebert, a convolution.
-# Bloom does not use transformers' `AttentionInterface`.
+# projection is found. It is not found in qwen3_next and squeezebert, where a gate or a convolution
+# follows attention, and in bloom, which does not use transformers' `AttentionInterface`.
 CHANGED = {
     "gpt2": {"self": ("exact", True)},
     "albert": {"self": ("exact", True)},
@@ -149,6 +148,6 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:
-    """Return whether the code uses `AttentionInterface`. Old code of T5 and Swin does not."""
+    """Return whether the type uses `AttentionInterface`. Older code of T5 and Swin does not."""
     modeling = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
     return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(modeling)

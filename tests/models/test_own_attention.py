@@ -1,4 +1,4 @@
-"""Attention functions of users, whose weights are shown if they are a softmax of the logits."""
+"""Attention functions of users: records contain weights only if these are softmax(logits)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from models.explicit_attention import attention_function
 from models.tiny import SIZE, built
 
 LENGTH, WINDOW = 24, 8
-# Function that changes logits (batch, heads, queries, keys) in place, -inf at masked keys.
+# Function that changes logits in place: (batch, heads, queries, keys), -inf at masked keys.
 Change = Callable[[torch.Tensor], None]
 
 
 class Own:
-    """Softmax that stores its results, and first applies `change` to the logits of one call."""
+    """Softmax that stores its results, and applies `change` to the logits of call `call`."""
 
     def __init__(self) -> None:
         self.change: Change | None = None

@@ -38,7 +38,7 @@ ONE = RayEngine(num_actors=1, texts_per_batch=4)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        # Ray warns in its own threads about its own files.
+        # Silence Ray, which warns in its own threads about its own files.
         patch.setenv("PYTHONWARNINGS", "ignore")
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -126,7 +126,7 @@ def test_a_lost_actor_changes_nothing(
 
 
 def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
-    """Datasets from Parquet and JSONL files give the statistics of the same table."""
+    """Parquet and JSONL files of a table give the same statistics as the table itself."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
@@ -159,7 +159,7 @@ def test_errors_in_texts_and_models_are_named(cluster: Any, decoder: tuple[Any, 
 def test_an_interrupt_leaves_no_actors(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later call continues from the checkpoint of the interrupted one."""
+    """A later call continues from the checkpoint of the interrupted call."""
     checkpoint = tmp_path / "part.safetensors"
     real = on_ray.actor_results
 

@@ -30,7 +30,7 @@ DECODERS = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss", "bloom"]
 
 
 class Forwards:
-    """Context that lists the number of examples of each forward of a model."""
+    """Context manager that lists the number of examples of each forward of a model."""
 
     def __init__(self, model: Any) -> None:
         self.sizes: list[int] = []
@@ -237,7 +237,7 @@ def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_two(
 
 
 class OwnAttention(torch.nn.Module):
-    """Module that is recognized as attention by its name, whose `last` may be a softmax."""
+    """Module that attnviz takes for attention because of its name. `last` may be a softmax."""
 
     def __init__(self, last: torch.nn.Module) -> None:
         super().__init__()

@@ -50,7 +50,7 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
     rows = np.stack(names["record"].to_numpy("self"))[:, :, first.query, :64]
     # The text asks for the red shape, to which the head with the largest effect attends.
     assert rows[names["layer"], names["head"], on_red].sum() == pytest.approx(0.98, abs=0.005)
-    # The sharpest head attends to the white shape.
+    # The head with most weight on eight patches attends to the white shape instead.
     sharp = np.sort(rows)[..., -8:].sum(-1)
     layer, head = np.unravel_index(sharp.argmax(), sharp.shape)
     assert rows[layer, head, on_white].sum() == pytest.approx(0.99, abs=0.005)
@@ -161,7 +161,7 @@ def test_model_families(
     for layer, sinks in enumerate(module.self_attn.sinks for module in gpt_oss[0].model.layers):
         weights = record.stack().weights(layer=layer)
         assert (weights.sum(-1) < 1).any()
-        # Every second layer has a window of 8.
+        # Layers 0, 2, ... have a window of 8 tokens.
         assert ((weights[:, 23] > 0).sum(-1) == (8 if layer % 2 == 0 else 24)).all()
         assert sinks.shape == (4,)
     assert not any("sink" in note for note in llama4[2].notes)
@@ -205,7 +205,7 @@ def test_diffusion(
         return calls[-1][1]
 
     with torch.no_grad():
-        # Sharpen the weights, because a wrong formula hardly changes uniform rows.
+        # Scale queries and keys up: a wrong formula would hardly change almost uniform rows.
         for name, weight in model.named_parameters():
             if "norm_q" in name or "norm_k" in name or "norm_added" in name:
                 weight.mul_(3)

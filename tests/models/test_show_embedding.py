@@ -79,7 +79,7 @@ def test_a_corpus_and_records_are_shown_unchanged(decoder: tuple[Any, Any]) -> N
     assert view.corpus.points() is extracted.points()
     records = [record(6), record(5, seed=1)]
     view = av.show_embedding_view(records, max_points=12, seed=1, columns={"kind": ["a", "b"]})
-    # One record has six queries and six keys. Another would exceed `max_points`.
+    # `record(6)` has 12 points, six queries and six keys, so `record(5)` is left out.
     assert len(view.corpus.points()) == 12
     assert len(set(view.corpus.points().query_text)) == 1
     assert view.corpus.column_names == ("kind",)

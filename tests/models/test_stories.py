@@ -62,7 +62,7 @@ def test_only_the_induction_circuit_is_needed_for_repeats(decoder: tuple[Any, An
     without = {head: right(head) for head in scores}
     assert without[induction] < 0.05
     needed = {head for head, share in without.items() if share < 0.95}
-    # The other head, in layer 0, attends to the previous token.
+    # Besides the induction head, the model needs a head of layer 0 for the previous token.
     assert len(needed) == 2
     [other] = needed - {induction}
     assert other[0] == 0
@@ -147,7 +147,7 @@ def test_a_part_of_a_date_needs_its_letters() -> None:
 
     assert (shares["nothing"] == 1).all()
     for cut, other in (("month", "day"), ("day", "month")):
-        # Guessing is more often right for the first digit of a month (0, 1) or day (0 to 3).
+        # The first digit of a month (0, 1) or day (0 to 3) is easier to guess than the second.
         first, second = shares[cut][DIGITS[cut]]
         assert second < 0.5
         assert second < first < 0.9

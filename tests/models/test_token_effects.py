@@ -92,7 +92,7 @@ def test_an_encoder_is_read_without_a_token() -> None:
 
 
 def test_positions_that_start_after_the_padding_id() -> None:
-    """RoBERTa counts positions from 2 over the ids that are not padding. It ignores the mask."""
+    """RoBERTa numbers positions from 2 over ids that are not padding, even if masked."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
     for removal in ("mask", "delete"):
         effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)

@@ -117,7 +117,7 @@ def test_a_head_that_forms_appears_in_pages_and_metrics(tmp_path: Path) -> None:
 def test_two_processes_train_unaffected_and_one_writes(
     tmp_path: Path, run_in_two_processes: Callable[..., None]
 ) -> None:
-    """One training uses the Trainer with DDP, the other `fully_shard`."""
+    """One training uses the Trainer and DDP, the other `fully_shard` without the Trainer."""
     run_in_two_processes("training_processes.py", tmp_path)
     for kind in ("ddp", "fsdp"):
         for rank in range(2):

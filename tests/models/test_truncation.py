@@ -95,7 +95,7 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
     settings = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 96}
     model = built("LlamaModel", {**SIZE, **settings})
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=100).tokens) == 100
-    # Llama has no table of positions, so the tokenizer's limit applies, if it has one.
+    # Llama has no table of positions. The tokenizer's limit applies, or else the configuration's.
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=True).tokens) == 512
     without: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer)
     assert len(extract(model, LONG, tokenizer=without, truncation=True).tokens) == 96

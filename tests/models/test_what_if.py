@@ -293,7 +293,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
     heads = [(0, 0), (1, 0), (2, 3)]
     by_head = {pair: data_of_pair(view, layer=pair[0], head=pair[1]) for pair in heads}
     assert len(forwards) == 2
-    # The share is the value norm of `attribute`, divided by the sum of its row.
+    # The share is the value norm of `attribute`, divided by the sum over all keys of the query.
     norms = av.attribute(decoder[0], TEXT, method="value norm", tokenizer=decoder[1]).stack()
     for (layer, head), reply in by_head.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
@@ -316,7 +316,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
         "measure": "logit of “street” minus logit of “animal” after “the”",
     }
     assert data_of_pair(view)["cuts"] == [cut]
-    # The noise has two significant digits, so rounding changes it by at most 1 / 20.
+    # The reply has the noise with two significant digits, so rounding changes it by at most 1 / 20.
     written = float(data_of_pair(view)["noise"].replace("−", "-"))
     assert written == pytest.approx(before["noise"], rel=1 / 20)
     ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
@@ -353,7 +353,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     forwards.clear()
     ask(view)
     ask(view, *requested)
-    # The two unchanged forwards and that of the answer suffice for the weights, too.
+    # The two unchanged forwards and the forward of the answer suffice for the weights, too.
     [stack] = changed_stacks(view)
     record = view.changed_record
     assert len(forwards) == 3

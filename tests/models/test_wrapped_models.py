@@ -82,7 +82,7 @@ def test_a_model_of_timm(timm: Any, timm_wrapper: None) -> None:
 
 @pytest.fixture
 def wrapped(timm_wrapper: None) -> Callable[..., Any]:
-    """Function that makes a model of timm in transformers' wrapper, with sharpened attention."""
+    """Function that makes a timm model in transformers' wrapper, with attention not uniform."""
 
     def make(architecture: str, **options: Any) -> Any:
         torch.manual_seed(0)
@@ -125,7 +125,7 @@ def test_swin_of_timm(
 
 
 def test_a_note_names_the_modules_of_cait_that_are_left_out(wrapped: Callable[..., Any]) -> None:
-    """CaiT mixes heads after the softmax, except in two last layers of class attention."""
+    """CaiT mixes heads after the softmax, except in its two last layers (class attention)."""
     model = wrapped("cait_xxs24_224", img_size=64, depth=4)
     pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with pytest.warns(UserWarning, match="not shown"):

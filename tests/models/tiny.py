@@ -134,7 +134,7 @@ def own_modules(
 
 
 def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
-    """Return a record, and check that the model returns equal tensors before and after."""
+    """Return a record, and check that the extraction does not change the outputs of the model."""
     before = _run(model, arguments)
     record: AttentionRecord = extract(model, dict(arguments), progress=False, **options)
     after = _run(model, arguments)
@@ -154,8 +154,8 @@ def assert_own(
 ) -> None:
     """Compare the weights of a record with those of one example in `own`.
 
-    `own` is the result of `reference` or `own_modules`. The mean of the largest weight of each row
-    must exceed `peak`, because almost uniform rows would hide a wrong formula.
+    `own` is the result of `reference` or `own_modules`. The largest weights of the rows of a stack
+    must exceed `peak` on average, because almost uniform rows would hide a wrong formula.
     """
     assert own
     for name, layers in own.items():
@@ -176,7 +176,7 @@ def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
 
 
 def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> NDArray[np.uint8]:
-    """Return the image with inverted colours in a square with this upper left corner."""
+    """Return the image with inverted colours in a square with upper left corner (row, column)."""
     other = image.copy()
     square = (slice(corner[0], corner[0] + size), slice(corner[1], corner[1] + size))
     other[square] = 255 - other[square]
@@ -186,7 +186,7 @@ def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> 
 def changed_queries(
     model: Any, processor: Any, pictures: tuple[Any, Any], stack: str, layer: int
 ) -> set[int]:
-    """Return the positions of tokens whose query vectors differ between the two `pictures`."""
+    """Return the positions of tokens with different query vectors in the two `pictures`."""
     queries = []
     for inputs in pictures:
         changed_stack = extract(model, inputs, processor=processor, progress=False).stacks[stack]

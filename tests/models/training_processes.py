@@ -60,7 +60,7 @@ def main() -> None:
         log = folder / kind / "log"
         callback = AttentionCallback(TEXT, every=1, to=log, tokenizer=tokenizer())
         trained, watched = trained_by(folder / kind, callback)
-        # All processes must run the model, because a sharded model needs each of them.
+        # All processes must run the model, because each holds a part of a sharded model.
         trained.set_attn_implementation("eager")
         ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
         with torch.no_grad():
