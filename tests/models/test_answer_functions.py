@@ -1,4 +1,4 @@
-"""Effects on a function's value for the output of a model, compared with plain forwards."""
+"""Effects measured by a function of the model's output, compared with plain forwards."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BERT = "bert.encoder.layer.{}.attention.output.dense"
 def by_hand(
     model: Any, function: Any, projection: str = "", head: int = 0, **options: Any
 ) -> float:
-    """Return the function's value for the model, optionally with a head's output set to zero."""
+    """Return the function's value for the model, without `head` if `projection` is given."""
 
     def ablate(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         del module

@@ -79,7 +79,7 @@ def test_gradients_are_those_of_autograd(
         certain = weights > 1 - 1e-3
         cut = np.where(certain, 0, by_logits / np.where(certain, 1, 1 - weights))
         assert close(np.where(certain, 0, knockout.weights(layer=layer)), cut)
-        # The first query has only one key. Removing this key is the same as a weight of 0.
+        # The first query has one key, with weight 1. Removing the key changes the weight to 0.
         first = np.zeros_like(weights[:, 0])
         first[:, 0] = by_weights[:, 0, 0]
         assert close(knockout.weights(layer=layer)[:, 0], first)
@@ -116,7 +116,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
 
 
 def random_attribution(count: int, at: Any, *, few: bool) -> GradientAttribution:
-    """Return an attribution of random vectors. If `few`, only the last five gradients are large."""
+    """Return an attribution of random vectors. If `few`, only five queries have large gradients."""
     generator = torch.Generator().manual_seed(0)
     q, v, g = (torch.randn(2, count, 8, generator=generator) for _ in range(3))
     if few:
@@ -254,7 +254,7 @@ def test_rollout_multiplies_the_layers() -> None:
     causal = av.attribute(make_model("gpt2"), inputs, method="rollout")
     matrix = (np.tri(9) / np.arange(1, 10)[:, None] + np.eye(9)) / 2
     share = np.linalg.matrix_power(matrix, 3)[-1, 0]
-    # After three layers of uniform attention, the first token has this share of the last row.
+    # `share` is the first token's weight in the last row after 3 layers of uniform attention.
     assert any(f"the first token gets {share:.0%}" in note for note in causal.notes)
 
 

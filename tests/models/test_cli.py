@@ -44,7 +44,7 @@ def tokens_of(page: dict[str, Any]) -> list[str]:
 def failure(capsys: pytest.CaptureFixture[str]) -> Failure:
     """Return a function that runs a failing command and returns its error message.
 
-    The function also checks that no file is written, and nothing to standard output.
+    The function also checks that the command writes no file and has no standard output.
     """
 
     def run_failing(*arguments: str | Path) -> str:

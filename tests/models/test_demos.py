@@ -124,7 +124,7 @@ def test_the_encoder_decoder_writes_dates_and_aligns_month_and_day() -> None:
     keys = np.arange(weights.shape[-1])
     months = np.stack([np.isin(keys, date.month) for date in dates])[:, None, None]
     days = np.stack([np.isin(keys, date.day) for date in dates])[:, None, None]
-    # In 2021-03-07, the digits of the month are at 5 and 6, those of the day at 8 and 9.
+    # In 2021-03-07, the month's digits are at positions 5 and 6, the day's at 8 and 9.
     for on_field, off_field, positions in ((months, days, (5, 6)), (days, months, (8, 9))):
         for position in positions:
             row = weights[..., position : position + 1, :]
@@ -160,7 +160,7 @@ def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_
     answers = processor.batch_decode(generated, skip_special_tokens=True)
     right = [text == scene.answer(shape) for text, scene in zip(answers, scenes, strict=True)]
     assert np.mean(right) > 0.9
-    # The last query is the colour, which predicts the shape. The first 64 keys are the patches.
+    # At the last query, a colour, the model predicts the shape. The first 64 keys are patches.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     chosen, other = (

@@ -44,7 +44,7 @@ def test_a_curve_has_the_answer_without_each_number_of_tokens(decoder: Any) -> N
         expected = without(model, options, curve.order[:count])
         assert curve.values[count] == pytest.approx(expected, abs=1e-4)
     assert curve.flips_after == int(np.flatnonzero(curve.values <= 0)[0]) == 1
-    # Random orders erase the important token later.
+    # Random orders erase the most important token later.
     assert curve.random_flips_after > 2
     assert curve.random_mean.shape == curve.random_standard_error.shape == curve.values.shape
 
@@ -70,7 +70,7 @@ def test_the_smallest_sufficient_set_is_found(decoder: Any) -> None:
     tokens = av.sufficient_tokens(model, TEXT, **options)
     assert tokens.exact
     assert tokens.texts == ("wide",)
-    # The last token, 13, always stays. If all others are removed, the answer is “animal”.
+    # The last token, 13, always stays. Without tokens 0 to 12, the answer is “animal”.
     choice = range(13)
     assert without(model, options, choice) <= 0
     alone = [without(model, options, set(choice) - {token}) for token in choice]

@@ -1,4 +1,4 @@
-"""Extractions restore the state of a model, and work with other threads, autocast and NaN."""
+"""Extractions restore the state of a model, work with threads and autocast, and refuse NaN."""
 
 from __future__ import annotations
 

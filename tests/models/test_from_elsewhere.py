@@ -32,7 +32,7 @@ def blocks_of(section: str) -> list[str]:
 
 
 def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
-    """Run the blocks of a section. Return the records that they made, and all variables."""
+    """Run the blocks of a section. Return the records that the blocks made, and all variables."""
     namespace = dict(names)
     records = []
     for code in [*blocks_of(FIRST), *blocks_of(section)]:
@@ -168,7 +168,7 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
     encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
     with torch.no_grad():
         for module in (attention, *(block.self_attn for block in encoder.layers)):
-            # Make rows sharp, so that a wrong formula is noticed, and make layers different.
+            # Weights that are not uniform and differ between layers show a wrong formula.
             module.in_proj_weight.normal_(std=0.5)
             module.in_proj_bias.normal_()
     x = torch.randn(1, 6, 16)

@@ -19,7 +19,7 @@ SPECIAL = {"vocab_size": 200, "pad_token_id": 0, "bos_token_id": 1, "eos_token_i
 
 
 def sharpened(model: Any) -> Any:
-    """Make attention less uniform, and let the model generate no end token and rarely repeat."""
+    """Make attention less uniform, and generate no end token and few repeated tokens."""
     sharpen(model, 8.0)
     model.generation_config.update(eos_token_id=None, repetition_penalty=5.0)
     return model.eval()
@@ -99,7 +99,7 @@ def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
         begin_suppress_tokens=None,
     )
     model = sharpened(transformers.WhisperForConditionalGeneration(config))
-    # Whisper's `generate` samples if it gets a temperature. `extract` must not pass this one.
+    # Whisper's `generate` samples if it gets a temperature, so `extract` must not pass it on.
     model.generation_config.temperature = 1.0
     sound = torch.randn(1, 16, 100)
     whole = {"input_features": sound, "force_unique_generate_call": True}

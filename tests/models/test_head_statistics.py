@@ -190,7 +190,7 @@ def test_a_checkpoint_with_other_settings_is_refused(
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma2", "gpt_oss"])
 def test_weights_of_many_heads_at_once_are_those_of_each(kind: str, byte_tokenizer: Any) -> None:
-    """The models have grouped keys, windows, soft caps and sinks."""
+    """The three models together have grouped keys, windows, soft caps and sinks."""
     record = run_extract(make_model(kind), SENTENCES[0], tokenizer=byte_tokenizer, progress=False)
     stack = record.stack()
     for layer in stack.layers:

@@ -44,7 +44,7 @@ def make_folder(tmp_path: Path) -> Callable[[], Path]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, extractions: dict[str, Subject], make_folder: Callable[[], Path]
 ) -> None:
-    """Interrupt random lines of `CHANGING`, and the lines of cleanup.py that run last."""
+    """Interrupt random lines of files in `CHANGING`, and the lines of cleanup.py that run last."""
     subject = extractions[kind]
     lines = positions(subject, make_folder(), CHANGING)
     assert len(lines) > 100
@@ -129,7 +129,7 @@ class StoppedError(Exception):
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Time limits in threads raise such exceptions, because only the main thread gets signals."""
+    """Outside of the main thread, which alone gets signals, time limits raise errors like this."""
     subject = extractions["spooled"]
     results: list[object] = []
 

@@ -265,7 +265,7 @@ def test_invalid_changes_are_refused(
 
 
 def test_effects_of_heads_run_no_earlier_layer_again() -> None:
-    """All heads of a layer are ablated in one batch, which starts at this layer."""
+    """All heads of a layer are ablated in one batch, which runs only this and later layers."""
     model = make_model("bloom")
     runs: Counter[int] = Counter()
     for number, block in enumerate(model.transformer.h):
