@@ -44,7 +44,7 @@ class LiveTensors(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for storage in _storages(result):
             key = storage._cdata
-            # A result may share the storage of an argument or of an earlier result.
+            # Skip storage that the result shares with an argument or with an earlier result.
             if key in inputs or key in self._sizes:
                 continue
             self._sizes[key] = storage.nbytes()

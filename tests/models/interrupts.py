@@ -140,7 +140,7 @@ class Tracer:
 
 
 def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> list[int]:
-    """Return each line's first and last `at` for `Tracer`. `files`, if any, selects the lines."""
+    """Return `at` (see `Tracer`) of each line's first and last execution, in `files` or anywhere."""
     with Tracer() as tracer:
         subject.run(folder)
     of_line: dict[tuple[str, int], list[int]] = {}

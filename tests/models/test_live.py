@@ -74,7 +74,7 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
         # seconds: (0 + 2 * 1) / 0.4 before the first extraction, which is expected to take as long
         # as a token, and (3 + 2 * 3) / 0.4 before the second.
         (1.0, 3.0, 56, [5, 23, 30, 38, 45, 53]),
-        # Extractions are `_MIN_PAUSE` = 1 second apart, in which eight tokens are generated.
+        # Extractions are at least `_MIN_PAUSE` = 1 second apart, in which eight tokens come.
         (0.125, 0.0625, 26, [8, 16, 24]),
     ],
 )

@@ -28,7 +28,7 @@ IDS = torch.tensor([[7, 31, 12, 99, 5]])
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Calls of `from_pretrained`: "here" counts those for local files only, "hub" the others."""
+    """Number of calls of `from_pretrained`: "here" with `local_files_only`, "hub" without it."""
     counted: Counter[str] = Counter()
     for reader in (
         transformers.AutoTokenizer,

@@ -31,7 +31,7 @@ ray = pytest.importorskip("ray")
 WORDS = "the cat and the dog met the cat and the bird that sang".split()
 TEXTS = [" ".join(WORDS[start : start + 4 + start % 3]) for start in range(6)] * 4 + [""]
 ENGINE = RayEngine(num_actors=2, texts_per_batch=4)
-# An actor takes ten CPU seconds to start, so tests use one if one is enough.
+# An actor takes ten CPU seconds to start, so most tests use only one.
 ONE = RayEngine(num_actors=1, texts_per_batch=4)
 
 

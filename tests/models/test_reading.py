@@ -52,7 +52,7 @@ def read(model: Any, texts: Sequence[Any], **options: Any) -> list[ReadText]:
 
 
 def assert_own(kind: str, model: Any, tokenizer: Any, examples: list[ReadText]) -> None:
-    """Compare each record with the model's own eager weights of its text alone."""
+    """Compare each record with the model's own eager weights for its text alone."""
     for example in examples:
         inputs = dict(tokenizer(TEXTS[example.index], return_tensors="pt"))
         names = ("input_ids",) if kind == "gpt_oss" else ("input_ids", "attention_mask")

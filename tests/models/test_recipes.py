@@ -55,7 +55,7 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
     layer, head = np.unravel_index(sharp.argmax(), sharp.shape)
     assert rows[layer, head, on_white].sum() == pytest.approx(0.99, abs=0.005)
     assert last.token.text == "<end>"
-    # Hiding the patches with most weight changes the answer. Hiding as many others does not.
+    # Hiding the patches with most weight changes the answer. Hiding as many others keeps it.
     strongest, others = printed.strip().splitlines()[-2:]
     assert "the prediction becomes" in strongest
     assert "the prediction stays “triangle”" in others
@@ -112,7 +112,7 @@ def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     base, _ = av.demos.load("decoder")
     assert largest_error(names["before"], reference(base, inputs)) < 1e-4
     assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
-    # The page warns of this mistake: peft changes `model` itself, so both models are equal.
+    # The page warns of this mistake: peft changes `model` itself, so it equals `adapted`.
     trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)
     assert max(distances.max() for distances in trapped.distance()) == 0
     assert "disable_adapter" in trapped.notes[0]

@@ -126,7 +126,7 @@ def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
     runs: list[Any] = []
     model.register_forward_pre_hook(lambda *_: runs.append(1))
     expected = extract(model, arguments)
-    # The first forward replaces modules of the encoder, so a second one captures the encoder.
+    # The first forward replaces modules of the encoder, so a second forward captures the encoder.
     assert len(runs) == 2
     record = extract(model, arguments, spool=tmp_path / "x")
     assert_same(expected, record)

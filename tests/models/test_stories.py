@@ -26,7 +26,7 @@ LENGTH = 40
 def share_right(model: Any, ids: torch.Tensor, head: tuple[int, int] | None) -> float:
     """Return the share of right predictions in the second half of `ids`, which repeats the first.
 
-    The output of `head`, a layer and a head, is set to 0. None changes nothing.
+    The output of `head`, a layer and a head, is set to 0, unless `head` is None.
     """
     copies = Copies(
         model, ExampleRunner.one(model, {"input_ids": ids}, None, None, {}).batch, 2 * LENGTH
@@ -62,7 +62,7 @@ def test_only_the_induction_circuit_is_needed_for_repeats(decoder: tuple[Any, An
     without = {head: right(head) for head in scores}
     assert without[induction] < 0.05
     needed = {head for head, share in without.items() if share < 0.95}
-    # Besides the induction head, the model needs a head of layer 0 for the previous token.
+    # Besides the induction head, only a head of layer 0 is needed. It attends to the previous token.
     assert len(needed) == 2
     [other] = needed - {induction}
     assert other[0] == 0

@@ -105,7 +105,7 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
 
 @pytest.mark.parametrize("name", ["LongformerModel", "LongformerForSequenceClassification"])
 def test_longformer_is_refused(name: str) -> None:
-    """The classifier has rows of global attention, but rows of some queries make no record."""
+    """The classifier has readable rows, but only those of the queries with global attention."""
     model = tiny_model("longformer", name, {"attention_window": 4})
     with pytest.raises(NotImplementedError, match="LongformerSelfAttention"):
         extract(model, IDS)

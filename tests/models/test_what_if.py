@@ -323,7 +323,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
     [_, other] = data_of_pair(view)["cuts"]
     assert other["description"].startswith("cut after the softmax in all layers ")
     assert data_of_pair(view, key=7)["cuts"] == []
-    # For another head only the cut in all heads counts.
+    # For head 1, only the cut in all heads is listed.
     assert data_of_pair(view, head=1)["cuts"] == [other]
     assert cut["description"] in view.to_html()
 
