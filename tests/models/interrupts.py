@@ -140,7 +140,7 @@ class Tracer:
 
 
 def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> list[int]:
-    """Return `at` (see `Tracer`) of each line's first and last execution, in `files` or anywhere."""
+    """Return `at` (see `Tracer`) of each line's first and last execution, in all or in `files`."""
     with Tracer() as tracer:
         subject.run(folder)
     of_line: dict[tuple[str, int], list[int]] = {}

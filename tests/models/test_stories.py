@@ -62,7 +62,7 @@ def test_only_the_induction_circuit_is_needed_for_repeats(decoder: tuple[Any, An
     without = {head: right(head) for head in scores}
     assert without[induction] < 0.05
     needed = {head for head, share in without.items() if share < 0.95}
-    # Besides the induction head, only a head of layer 0 is needed. It attends to the previous token.
+    # Besides the induction head, one head of layer 0 is needed. It attends to the previous token.
     assert len(needed) == 2
     [other] = needed - {induction}
     assert other[0] == 0
