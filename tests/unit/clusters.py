@@ -11,7 +11,7 @@ __all__ = ["clusters", "purity"]
 def clusters(
     per_cluster: int, *, count: int = 4, dimensions: int = 16, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return ``count * per_cluster`` points around distant centres, and the cluster of each."""
+    """Return ``count * per_cluster`` points around distant centres, and the cluster numbers."""
     generator = np.random.default_rng(seed)
     # Orthogonal centres, so that clusters are separated by angle and by distance.
     centres = np.linalg.qr(generator.normal(size=(dimensions, count)))[0].T * 20

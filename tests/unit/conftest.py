@@ -1,4 +1,4 @@
-"""Fixtures of the unit tests: complete replies, and the sizes of computed blocks."""
+"""Fixtures that give the server time for complete replies and count computed logits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logit_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which every computation of a block of logits adds their number."""
+    """Return a list to which each computed block of logits appends the number of its logits."""
     sizes: list[int] = []
     compute = QueryKeyAttention.shared_logits
 

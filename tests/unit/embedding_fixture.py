@@ -44,7 +44,7 @@ def fixture_vectors(number: int, side: str) -> list[Any]:
 
 
 def fixture_corpus() -> Corpus:
-    """Return a corpus of two causal texts with a column of texts and a column of tokens."""
+    """Return a corpus of two causal texts with a column of values per text and one per token."""
     records = [
         AttentionRecord.from_qk(
             torch.tensor(fixture_vectors(number, "queries")),

@@ -1,6 +1,6 @@
 """Masks, weights and cells of pooled weights, computed by formulas from the fields of a layer.
 
-Tests compare `record` and `server` with these functions. They compute in float64, and call no
+Tests compare `record` and `server` with these functions, which compute in float64 and call no
 method of attnviz that computes a block.
 """
 

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for layers, their numbers by `formulas`, and bounds of their errors."""
+"""Hypothesis strategies for attention layers, weights of a layer by formulas, and error bounds."""
 
 from __future__ import annotations
 

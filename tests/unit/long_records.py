@@ -1,4 +1,4 @@
-"""Records of long texts: one with attention like a language model, one that needs little memory."""
+"""Records of long texts, with attention as in a language model or with vectors of zeros."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
-#: Positions of a query and of the key with nearly all of its weight, as shares of the text length.
+#: Positions of a query and of the key that gets nearly all its weight, in units of text length.
 NEEDLE = (0.75, 0.2)
 
 

@@ -67,7 +67,7 @@ def unpacked(text: str) -> bytes:
 
 
 def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """Return None like `_embed_all` of `pages.encoding` if all weights are too large."""
+    """Return None, as `pages.encoding._embed_all` does if all weights are too large for a page."""
     yield from ()
 
 
@@ -80,7 +80,7 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
     counts, firsts, before, gaps = (_unpacked(runs[index]) for index in (0, 1, 2, 4))
     row = np.tile(np.arange(num_rows), heads)
     assert len(counts) == len(row)
-    # The first gap of a row is the distance from its entry in `firsts` to its first embedded key.
+    # The first gap of a row is the distance from the entry in `firsts` to the first embedded key.
     # Each later gap is the number of keys between two embedded keys.
     of_rows = zip(firsts, np.split(gaps, np.cumsum(counts)[:-1]), strict=True)
     keys = [first - 1 + np.cumsum(gaps_of_row + 1) for first, gaps_of_row in of_rows]
@@ -100,7 +100,7 @@ def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
 
 
 def _unpacked(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Decode numbers in base 128, the lowest digit first. Digits before the last one add 128."""
+    """Decode base-128 numbers, lowest digit first. All digits but the last are stored plus 128."""
     ends = np.flatnonzero(digits < 128) + 1
     starts = np.concatenate([[0], ends])[:-1]
     exponent = np.arange(len(digits)) - np.repeat(starts, ends - starts)

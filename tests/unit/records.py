@@ -55,7 +55,7 @@ def words(count: int, prefix: str = "t") -> list[str]:
 
 
 def given_record(heads_per_layer: tuple[int, ...] = (2, 3), num_tokens: int = 5) -> AttentionRecord:
-    """Return a record of stored weights, with a layer for each number of heads."""
+    """Return a record of stored weights, with a layer for each entry of `heads_per_layer`."""
     layers = [
         shares(heads, num_tokens, num_tokens, seed=layer)
         for layer, heads in enumerate(heads_per_layer)
@@ -114,7 +114,7 @@ def captured_record() -> AttentionRecord:
 def difference_record(
     tokens: int = 6, *, layers: int = 2, heads: int = 4, with_side: bool = False
 ) -> AttentionRecord:
-    """Return a record of differences b - a of causal layers. `with_side` adds a stack of a."""
+    """Return a record of differences b - a of causal layers. `with_side` adds a stack of `a`."""
     text = Tokens.of(words(tokens))
     sides = [
         [
@@ -172,7 +172,7 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
 
 
 def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
-    """Return weights. Head h prefers patches near the one h columns to the right of the query."""
+    """Return weights. Head h prefers patches near the patch h columns right of the query."""
     [grid] = tokens.grids
     cells = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
     logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))

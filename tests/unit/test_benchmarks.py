@@ -1,4 +1,4 @@
-"""Benchmarks: limits of time and memory of a process, and the published tables."""
+"""Benchmarks: processes with limits of time and memory, and the published tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.report import (
 
 
 def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
-    """Run a statement with timeit in a process with limits. Return its figures and fault."""
+    """Run a statement with timeit in a limited process. Return the figures and fault of the run."""
     outcome = guarded("timeit", "-n1", "-r1", statement, limits=limits)
     return outcome.figures, outcome.fault
 

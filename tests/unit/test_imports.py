@@ -1,4 +1,4 @@
-"""Modules that ``import attnviz`` loads, and imports that each of its packages may contain."""
+"""Modules that ``import attnviz`` loads, and imports that each package of attnviz may contain."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ OUTSIDE = {
     "server": {"numpy", "torch", "cachetools"},
     "pages": {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"},
 }
-# Modules that re-export names from packages that their own package may not import.
+# Modules that re-export names from packages that `MAY_IMPORT` does not allow.
 FORWARDING = {"analysis/embedding.py", "analysis/trust.py"}
 
 

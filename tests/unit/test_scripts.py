@@ -172,7 +172,7 @@ def test_that_is_stuck():
 @pytest.mark.parametrize(
     ("body", "output"),
     [
-        # The test passes, but at its end the process waits for the thread.
+        # The test passes, but the process then waits for the thread that the test started.
         ("threading.Thread(target=threading.Event().wait).start()", "2 passed"),
         # The test catches the exception of a timeout, like a pool that waits for its threads.
         (
@@ -215,7 +215,7 @@ def test_a_sample_has_the_slow_tests_of_about_a_quarter_of_the_files(tmp_path: P
         re.findall(rf"(\S+)::{name}", output) for name in ("test_first", "test_second")
     )
     assert first == second
-    # The mean is 24 / 4 = 6. Five standard deviations of the binomial distribution are 11.
+    # The mean number of files is 24 / 4 = 6. Five standard deviations (binomial) are 11.
     assert 0 < len(first) < 17
 
 

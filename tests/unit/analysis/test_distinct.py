@@ -1,4 +1,4 @@
-"""`distinct_head` of stacks with a planted head, of noise, and of short and long texts."""
+"""Tests of `distinct_head`, which returns the head with the clearest pattern, or None."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noise(layers: int, heads: int, tokens: int, *, causal: bool, seed: int) -> N
 
 
 def before(share: float, tokens: int = N) -> NDArray[np.float64]:
-    """Return causal weights: `share` on the previous token, the rest even over visible keys."""
+    """Return causal weights: `share` on the previous token, the rest even on all visible keys."""
     even = np.tri(tokens) / np.arange(1, tokens + 1)[:, None]
     planted = (1 - share) * even + share * np.eye(tokens, k=-1)
     planted[0, 0] = 1

@@ -63,7 +63,7 @@ def test_scores_equal_the_functions_of_arrays(
         distance <= (size if after is None else after)
     )
     with pytest.MonkeyPatch.context() as patch:
-        # A small limit splits the rows into blocks.
+        # With a small `_MAX_ENTRIES`, the rows are computed in several blocks.
         patch.setattr(heads, "_MAX_ENTRIES", entries)
         together = all_head_scores(stack)
         assert tuple(together) == patterns_of(stack)
@@ -84,7 +84,7 @@ def test_scores_equal_the_functions_of_arrays(
 
 
 def test_cross_attention_has_no_pattern_of_positions() -> None:
-    # Queries and keys are equal in number and text, as in a decoder that copies.
+    # The queries have the same texts as the keys, as in a decoder that copies its input.
     stack = AttentionRecord.from_weights(
         cross_attentions=[shares(2, 3, 3)], decoder_tokens=["a"] * 3, encoder_tokens=["a"] * 3
     ).stack()
@@ -105,7 +105,7 @@ def test_entropy_omits_rows_of_zeros_and_the_share_of_a_sink() -> None:
     assert_allclose(head_entropy(record), [[math.log(2) / 2, 0.0]], atol=1e-7)
     nothing = AttentionRecord.from_weights([np.zeros((1, 2, 2))], tokens)
     assert np.isnan(head_entropy(nothing)).all()
-    # Both keys have the same weight, and the sink has the most.
+    # Both keys have the same weight, and the sink has more than half of the total weight.
     zeros = torch.zeros(1, 2, 1)
     sink = AttentionRecord.from_qk([zeros], [zeros], tokens, sinks=[torch.tensor([3.0])])
     assert sink.stack().weights(layer=0).sum() < 0.5

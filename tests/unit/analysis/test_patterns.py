@@ -1,4 +1,4 @@
-"""Scores of head patterns for matrices that were computed by hand, and errors."""
+"""Scores of head patterns, computed by hand for small matrices, and refused arguments."""
 
 from __future__ import annotations
 
@@ -47,22 +47,22 @@ REPEATED[3, 1], REPEATED[4, 2], REPEATED[5, 3] = 0.9, 0.6, 0.3
         (patterns.same_token(CAUSAL, ["a", "b", "c", "d"]), np.nan),
         # "a" and "a\0" differ, although an array of strings would drop the zero byte.
         (patterns.same_token(FULL, ["a", "a\0", "b"]), np.nan),
-        # Query 2 ("a") attends to the token after the "a" at 0: key 1. Query 3 ("b"): key 2.
+        # Key 1 follows the "a" at 0, so key 1 counts for query 2 ("a"), and key 2 for query 3.
         (patterns.induction(CAUSAL, ABAB), (0.7 + 0.6) / 2),
-        # Query 1: key 1, which is the query itself (after the "a" at 0). Query 2: keys 1 and 2.
+        # All tokens are "a". Key 1 counts for query 1, and keys 1 and 2 count for query 2.
         (
             patterns.induction([[1.0, 0.0, 0.0], [0.2, 0.8, 0.0], [0.1, 0.3, 0.6]], ["a"] * 3),
             (0.8 + 0.9) / 2,
         ),
-        # Query q of the second half attends to key q - length + 1.
+        # For query q of the second half, key q - length + 1 counts.
         (patterns.repeated_induction(CAUSAL, 2), (0.7 + 0.6) / 2),
         (patterns.repeated_induction(REPEATED, 3), 0.6),
         (patterns.repeated_induction([[1.0, 0.0], [0.75, 0.25]], 1), 0.25),
         (patterns.mass_on(CAUSAL, MIDDLE), (0.6 + 0.9 + 0.9) / 4),
-        # Query 0 sees neither of the two keys, and does not count.
+        # Query 0 may not attend to keys 1 and 2, so the mean omits query 0.
         (patterns.mass_on(CAUSAL, MIDDLE, allowed=np.tri(4, dtype=bool)), (0.6 + 0.9 + 0.9) / 3),
         (patterns.next_token(CAUSAL, allowed=np.tri(4, dtype=bool)), np.nan),
-        # One result for each leading index, and a mask for each head.
+        # Weights of several heads give one score per head, and each head can have its own mask.
         (patterns.self_token(np.stack([CAUSAL, np.eye(4)])), [0.475, 1.0]),
         (
             patterns.mass_on(

@@ -1,4 +1,4 @@
-"""Kinds of tokens, derived from their texts."""
+"""Kinds of tokens, such as "word" or "number", derived from the texts of the tokens."""
 
 from __future__ import annotations
 

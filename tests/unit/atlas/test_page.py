@@ -1,4 +1,4 @@
-"""Exported pages of an atlas: their data, their size limit, and a table without scripts."""
+"""Data and size limit of exported pages of an atlas, and the table shown without scripts."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_page_of_32_by_32_heads_has_less_than_5_mb() -> None:
 
 
 def test_a_table_replaces_a_view_that_cannot_be_drawn() -> None:
-    """Heads are sorted by the difference of their score from the baseline, not by the score."""
+    """Heads are sorted by score minus baseline, and not by score."""
     previous = 0.9 * np.eye(6, k=-1) + 0.1 * np.eye(6)
     previous[0, 0] = 1
     # Half of the tokens are delimiters, so the score 1 exceeds the baseline by 0.5.

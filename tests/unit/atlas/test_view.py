@@ -1,4 +1,4 @@
-"""Arguments of an atlas view, its state and its errors."""
+"""Arguments and state of an atlas view, and values that it refuses."""
 
 from __future__ import annotations
 

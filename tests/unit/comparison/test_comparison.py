@@ -121,7 +121,7 @@ def random_record(seed: int, tokens: list[str], **options: object) -> av.Attenti
 
 
 def test_tokenizers_are_compared_by_sums_and_means() -> None:
-    """Compare with the sums and means of the complete matrix in float64."""
+    """Weights are summed over the tokens of a key word and averaged over those of a query word."""
     a = random_record(0, ["un", "do", " it", " now"])
     b = random_record(1, ["undo", " it", " n", "ow"])
     comparison = av.compare(a, b)

@@ -1,4 +1,4 @@
-"""Comparisons as stacks of one record, and comparisons of more than two records (members)."""
+"""Comparisons of two or more records (members), and a record with all members as stacks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_difference_of_three_tokens_and_four_by_hand() -> None:
     assert np.allclose(difference.weights(layer=0, head=0), expected, atol=1e-7)
     allowed = difference.allowed(layer=0, head=0)
     assert not allowed[2].any()
-    # Key 2 exists only in "after", whose query 3 may attend to it.
+    # Query 3 of "after" may attend to key 2, which "before" does not have.
     assert allowed[3].all()
     assert difference.maximum == 0.25
 
@@ -54,7 +54,7 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
     ):
         stack, source_stack = record.stack(name), source.stack()
         assert np.array_equal(stack.weights(layer=0, head=0), source_stack.weights(layer=0, head=0))
-    # Stacks of members have their own token texts. "+·very" is a token that only "after" has.
+    # The stack of a member has the member's token texts. "+·very": only "after" has this token.
     assert [stack.query_tokens.text for stack in record.stacks.values()] == [
         ("he", "·was", "+·very", "·tired"),
         ("she", "·was", "·very", "·tired"),
@@ -90,8 +90,8 @@ def test_the_difference_of_equal_records_is_zero_and_the_order_sets_the_sign() -
         )
         assert np.abs(positive).max() > 0.1
         assert np.array_equal(positive, -negative)
-        # Rows of differences sum to 0. The roundings are one per key and four of a quotient in
-        # each of the two records, and one per key in the sum of the differences.
+        # Each row of differences sums to 0, except for rounding: `keys` + 4 errors in the weights
+        # of each of the two records, and `keys` errors in the sum of the differences.
         keys = positive.shape[-1]
         assert np.abs(positive.sum(-1)).max() < (3 * keys + 8) * UNIT
 
@@ -210,7 +210,7 @@ def test_words_are_compared_with_tokens_that_are_merged_to_words() -> None:
     assert any("a has words and b has tokens" in note for note in merged.notes)
     for one, other in zip(merged.distance(), both.distance(), strict=True):
         assert np.allclose(one, other, atol=1e-7)
-    # Merging words further has the same result as merging their tokens in one step.
+    # Merging words into longer words equals merging the tokens into the longer words at once.
     merged_again = av.compare(a.merge_words(), random_record(2, ["undo", " it now"]))
     matrix = a.stack().weights(layer=0, head=0).astype(float)
     expected = [

@@ -1,4 +1,4 @@
-"""Records of a model with two heads whose roles are known, and statistics of these records."""
+"""Records in which two heads have known roles, and statistics of the records."""
 
 from __future__ import annotations
 

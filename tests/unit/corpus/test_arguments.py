@@ -44,7 +44,7 @@ def test_parts_contain_every_text_once() -> None:
             for number in range(count)
         ]
         assert sum(part.texts for part in parts) == len(TEXTS)
-        # The last part comes first, because the sum does not depend on the order.
+        # The sum starts with the last part, because the order must not change the sum.
         total = parts[-1]
         for part in parts[:-1]:
             total += part

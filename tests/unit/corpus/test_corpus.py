@@ -1,4 +1,4 @@
-"""Corpora: vectors, names and notes that they gather from records, and refused records."""
+"""Vectors, names and notes that a corpus gathers from records, and records that it refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unit.records import given_record, words
 
 
 def assert_vectors_are_the_records(example: Corpus, stack: str) -> None:
-    """Assert that the vectors of each head equal those of the records at the same positions."""
+    """Assert that the vector of each point and head equals the vector in the record of the text."""
     points = example.points(stack)
     for layer in example.stack(stack).layers:
         gathered_layer = example.vectors(stack, layer)

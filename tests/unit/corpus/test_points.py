@@ -47,7 +47,7 @@ def test_the_seed_sets_the_order() -> None:
         sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in (1, 1, 2)
     )
     assert first == again != other
-    # Each of 100 samples has 10 of the 50 texts, so the mean number of samples of a text is 20.
+    # Each of 100 samples has 10 of the 50 texts, so a text is in 20 samples on average.
     drawn = [sampled_points(counts, counts, max_points=80, seed=seed).texts for seed in range(100)]
     counts_of_texts = np.bincount(np.concatenate(drawn), minlength=50)
     assert counts_of_texts.sum() == 1000

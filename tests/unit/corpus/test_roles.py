@@ -1,4 +1,4 @@
-"""Roles of heads: significance tests compared with SciPy, and roles that heads have."""
+"""Roles of heads, such as "induction", and their significance tests, compared with SciPy."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_roles_follow_the_margin_and_the_texts() -> None:
 
 
 def test_the_baseline_with_the_larger_p_value_counts() -> None:
-    """Head 0 has a larger difference from the second baseline, but also a larger p-value."""
+    """Head 0 differs more from the second baseline, but this difference has a larger p-value."""
     differences = np.array([[0.30, 0.30, 0.30, np.nan], [0.35, 0.35, np.nan, np.nan]])
     errors = np.array([[0.01, 0.01, 0.01, np.nan], [0.20, 0.005, np.nan, np.nan]])
     scores = Evidence(
@@ -218,7 +218,7 @@ class TestParses:
 
 
 def test_a_relation_at_one_offset_is_not_syntactic() -> None:
-    """Each verb follows its subject, so a head on the next token also attends to verbs."""
+    """Each verb comes right after its subject, so a next-token head also attends to verbs."""
     statistics = HeadStatistics()
     for text in range(12):
         weights = 0.05 * shares(1, 6, 6, seed=text)

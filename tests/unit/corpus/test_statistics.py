@@ -1,4 +1,4 @@
-"""Statistics of heads: scores, baselines, offsets, classes and edges, and sums over texts."""
+"""Head statistics of a corpus: scores, mean weights by offset or class, and kept pairs (edges)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unit.records import HOSTILE, difference_record, shares, vectors
 
 
 def assert_allclose(actual: Any, expected: Any, **options: Any) -> None:
-    """Call NumPy's function with types that also allow lists of arrays and None."""
+    """Call NumPy's `assert_allclose`, with types that also allow lists of arrays and None."""
     numpy_allclose(np.asarray(actual), np.asarray(expected), **options)
 
 
@@ -86,7 +86,7 @@ class TestByHand:
         assert set(stack.score_names) == {*means, "entropy"}
         for name, value in means.items():
             assert_allclose(stack.mean(name)[0], [value], atol=FEW)
-            # The baseline of a key is its mean over all orders of a row: a quarter.
+            # The baseline is the mean over all orders of the four weights of a row: a quarter.
             assert_allclose(stack.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))
@@ -245,7 +245,7 @@ def test_offsets_of_a_long_text() -> None:
     remaining = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
     assert_allclose(offsets[labels.index("rest")], np.mean(remaining), atol=1e-6)
     assert_allclose(offsets[labels.index("first")], weights[:, 0].mean(), atol=1e-6)
-    # Each of the 90 queries has weight 1. A mean times its number of pairs is a sum of weights.
+    # Each of the 90 rows of weights sums to 1. Mean times number of pairs is a sum of weights.
     counts = [90 - 1 - offset for offset in range(65)]
     total = sum(offsets[labels.index(str(-offset))] * count for offset, count in enumerate(counts))
     total += np.sum(remaining) + weights[:, 0].sum()
@@ -337,7 +337,7 @@ def made_texts(count: int) -> list[AttentionRecord]:
 def test_any_order_of_additions_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A low limit makes parts select edges before they are added, as in a large corpus.
+    # With a low limit, each part drops edges before the parts are added, as in a large corpus.
     monkeypatch.setattr("attnviz.corpus.totals._MAX_CANDIDATES", 50)
     records = made_texts(60)
     generator = np.random.default_rng(0)

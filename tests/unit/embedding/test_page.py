@@ -1,4 +1,4 @@
-"""Exported pages of an embedding view: their data, their size and errors."""
+"""Data and size of exported pages of an embedding view, and refused arguments."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_the_error_of_a_large_page_says_what_would_fit(top_keys: int) -> None:
         view.to_html(max_mb=limit, top_keys=top_keys)
     words = str(caught.value)
     assert ("top_keys=0" in words) is (top_keys > 0)
-    # Both suggested limits work.
+    # The page fits with the suggested `max_points`, and with the suggested `max_mb`.
     [fewer] = re.findall(r"max_points=([\d_]+)", words)
     few = EmbeddingView(Corpus(example.records, max_points=int(fewer)))
     assert len(few.to_html(max_mb=limit, top_keys=top_keys).encode()) <= limit * 1e6

@@ -1,4 +1,4 @@
-"""Scaling, translation, lift and principal components of queries and keys."""
+"""Queries and keys in one plot: scaled, translated, lifted (one more coordinate) and projected."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from attnviz.embedding.projection import Frame, Method, ProjectionSettings, proj
 from attnviz.utils.threads import torch_threads
 from unit.clusters import clusters, purity
 
-# A limit for tests that hang.
+# Even on a busy machine, only a test that hangs reaches this limit.
 pytestmark = pytest.mark.timeout(900)
 
 POINTS, GROUPS = clusters(25)
@@ -149,7 +149,7 @@ def test_few_points_have_finite_layouts_and_a_note(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_points_lie_together(method: Method) -> None:
-    """Before positions are added to keys, the keys of equal tokens are equal."""
+    """Repeated tokens have equal keys before positions are added to the keys."""
     points = np.repeat(POINTS[:: len(POINTS) // 5], 20, axis=0)
     groups = np.repeat(np.arange(len(points) // 20), 20)
     coordinates = project(points, settings(method))

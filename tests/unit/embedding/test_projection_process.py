@@ -1,4 +1,4 @@
-"""Layouts in a separate process: results, frames, cancelling, crashes and cleanup."""
+"""Point layouts computed in a separate process, which can be cancelled, fail or be killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attnviz.embedding.projection import ProjectionSettings, project
 from attnviz.embedding.projection_process import Job
 from unit.clusters import clusters
 
-# A limit for tests that hang. Every test waits for its result, even on a busy machine.
+# Even on a busy machine, only a test that hangs reaches this limit.
 pytestmark = pytest.mark.timeout(900)
 
 MAX_SECONDS = 600
@@ -39,7 +39,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    # `Job.cancel` waits for the end of the process without a time limit.
+    # With None, `Job.cancel` waits for the end of the process without a time limit.
     monkeypatch.setattr(projection_process, "_PATIENCE_S", None)
     yield folder
     assert list(folder.iterdir()) == []

@@ -125,7 +125,7 @@ def test_other_masks_and_kinds_of_heads_equal_plain_loops() -> None:
 
 
 def test_ties_are_broken_at_random() -> None:
-    """Compare the recall with its mean over many random orders of equal numbers."""
+    """Compare the recall with a mean of recalls over many random orders of equal numbers."""
     random = np.random.default_rng(2)
     token_of_key = torch.from_numpy(random.integers(0, 9, 80))
     queries, keys = vectors(1, 9, 4), vectors(1, 9, 4, seed=1)

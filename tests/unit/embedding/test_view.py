@@ -1,4 +1,4 @@
-"""Arguments of an embedding view, its state and its errors."""
+"""Arguments and state of an embedding view, and values that it refuses."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_method_without_its_package_raises_import_error(monkeypatch: pytest.Mo
         EmbeddingView(example, method="tsne")
     view = EmbeddingView(example)
     assert view.method == "pca"
-    # A method that the browser sets is kept.
+    # A method that the browser sets is kept, although its package is missing.
     view.set_state({"method": "tsne"})
     assert view.method == "tsne"
 

@@ -98,7 +98,7 @@ def test_the_fewest_keys_that_cover_enough() -> None:
     view = HeadView(sharp(4, 6, 256))
     everything = view.to_html()
     assert data_of(everything)["embedded"]["form"] == "all"
-    # All weights exceed `room` slightly. The page then has the fewest keys that cover 95 %.
+    # All weights do not quite fit in `room`, so the page has the fewest keys with 95 % of weight.
     room = len(everything.encode()) / MB - 0.01
     page = view.to_html(max_mb=room)
     embedded = data_of(page)["embedded"]
@@ -117,8 +117,7 @@ def test_a_small_page_stores_as_many_keys_as_fit() -> None:
         shares.append(data["embedded"]["covered"])
         for block in data["blocks"]:
             rows = decode_sparse(block, unpacked(block["data"]))
-            # At least two keys of every query, even if their weights are small. The first query has
-            # only one key.
+            # Every query has at least two stored keys. The first query may attend to only one key.
             counts = rows.counts.reshape(6, 256)
             assert (counts[:, 0] == 1).all()
             assert (counts[:, 1:] >= 2).all()

@@ -27,7 +27,7 @@ from unit.records import vectors, words
 
 
 def record_of(weights: torch.Tensor) -> av.AttentionRecord:
-    """Normalize `weights` (layers, heads, tokens, tokens) and return a record of them."""
+    """Normalize `weights` (layers, heads, tokens, tokens) and return a record of the result."""
     weights = weights / weights.sum(dim=-1, keepdim=True)
     return av.AttentionRecord.from_weights(list(weights), words(weights.shape[-1]))
 
@@ -121,15 +121,15 @@ def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> 
     first = computed.weights
     # 6 heads compute all 1100 * 1101 / 2 pairs that the causal mask allows, and some masked pairs.
     assert 6 * 1100 * 1101 / 2 <= first < 6 * 1100 * 1100
-    # Three further pages need no weights: the same page, another view's, and a smaller one.
+    # Three more pages compute no weights: the same page, one of another view, and a smaller page.
     assert HeadView(record).to_html(max_mb=0.8) == page
     assert data_of(MatrixView(record).to_html(max_mb=0.8))["embedded"]["form"] == "strongest"
     assert data_of(HeadView(record).to_html(max_mb=0.6)) == data_of(smaller)
     assert computed.weights == first
-    # A larger page needs keys that were dropped.
+    # A larger page needs keys that were dropped, so all weights are computed again.
     HeadView(record).to_html(max_mb=1.2)
     assert computed.weights == 2 * first
-    # Keys that take more memory than the limit are not kept.
+    # Keys that take more memory than `MAX_CACHED_BYTES` are not kept.
     monkeypatch.setattr(encoding, "MAX_CACHED_BYTES", 1000)
     record = long()
     for _ in range(2):

@@ -45,7 +45,7 @@ def test_a_limit_below_the_size_of_the_code_is_refused() -> None:
     assert re.search(
         r"is too small for any page: the code of the view takes 0\.[01]\d+ MB", message
     )
-    # The error suggests only what helps.
+    # The error does not suggest fewer layers, because fewer layers would not help.
     assert message.endswith("Pass a larger max_mb.")
 
 
@@ -70,7 +70,7 @@ def test_a_limit_below_the_size_of_the_tokens_is_refused() -> None:
     assert bare is not None
     message = refused(view, max_mb=float(bare[1]) + 0.001)
     assert re.search(r"It takes [\d.]+ MB without weights\. Pass a larger max_mb, or use", message)
-    # The record has only one layer.
+    # The record has only one layer, so the error does not suggest fewer layers.
     assert "include_layers" not in message
 
 

@@ -1,4 +1,4 @@
-"""Options of pictures: lengths, fonts, colours, and error messages."""
+"""Options of saved pictures, such as lengths, fonts and colours, and refused options."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ TAGS += "body div p img p p span div script script script script p".split()
 def hostile_record() -> AttentionRecord:
     count = len(HOSTILE)
     layer = {0: StoredWeights(torch.from_numpy(shares(2, count, count)))}
-    # Bypass Tokens.of, which would make these characters visible.
+    # Bypass `Tokens.of`, which would make the invisible characters of `HOSTILE` visible.
     texts = tuple("a" if text == "\ud800" else text for text in HOSTILE)
     tokens = Tokens(texts, (False,) * count, (0,) * count)
     stack = AttentionStack("</script><script>alert(2)</script>", layer, tokens)
@@ -96,7 +96,7 @@ def test_the_page_has_only_its_own_tags(make: Any) -> None:
         assert not [name for name in attributes if name.startswith("on")], tag
         assert not {"href", "action"} & set(attributes), tag
         assert (attributes.get("src") or "data:image/png;base64,").startswith("data:image/png;")
-    # The data has no "<", so no tag can start inside.
+    # The data has no "<", so no tag can start inside the data.
     assert "<" not in page.scripts[1]
     assert data_of(page.text)["description"] == describe(record)
     kinds = [attributes.get("type") for tag, attributes in page.tags if tag == "script"]
@@ -118,7 +118,7 @@ def test_only_three_scripts_may_run_and_nothing_may_be_fetched() -> None:
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    # The policy comes before everything that it restricts.
+    # The policy comes before the scripts and styles that it restricts.
     assert re.findall("Content-Security-Policy|<style>|<script", page.text)[0].startswith("Content")
 
 

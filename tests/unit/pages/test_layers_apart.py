@@ -1,4 +1,4 @@
-"""A page stores the layer that it shows first before its code, and other layers after it."""
+"""Data of the layer shown at first precedes the code of a page. Other layers follow the code."""
 
 from __future__ import annotations
 

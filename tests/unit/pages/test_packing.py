@@ -1,4 +1,4 @@
-"""`packed`: data compressed and encoded as base64, with the zlib strategy that suits the data."""
+"""`packed` compresses data with the better of two zlib strategies and encodes it as base64."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from unit.records import vectors, words
 def comparison(
     members: int, layers: int, heads: int, tokens: int, *, causal: bool = False
 ) -> av.Comparison:
-    """Compare `members` models whose queries and keys move from one random model to another."""
+    """Compare `members` models, whose vectors are mixtures of the vectors of two random models."""
     first, last = 1.5 * vectors(2, 2, layers, heads, tokens, 8)
     records = []
     for fraction in torch.linspace(0, 0.6, members):

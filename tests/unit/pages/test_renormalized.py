@@ -45,7 +45,7 @@ def test_the_fixture_of_typescript_is_what_pages_contain() -> None:
 
 @pytest.mark.parametrize("sink", [9.0, 12.0])
 def test_the_weight_beside_a_sink_is_summed_and_not_subtracted(sink: float) -> None:
-    # With a sink of logit 12, 1 minus the weight of the sink has at most three digits in float32.
+    # With a sink of logit 12, 1 - sink weight has at most three correct digits in float32.
     stack = record_of(9, [sink], seed=1).stack()
     strongest = run_steps(
         find_strongest_keys(stack, layer=0, heads=[0], rows=slice(0, 9), k=8, leave_out=["first"])
@@ -59,7 +59,7 @@ def test_the_error_of_a_sink_is_the_sum_of_the_other_errors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
-    # All keys are equal, so each has the same rounding error.
+    # All keys are equal, so their weights have the same rounding error.
     queries, keys = np.full((1, 1, 1), 1.0005, np.float32), np.full((1, 40, 1), 3.0009, np.float32)
     record = av.AttentionRecord.from_qk(
         [queries],

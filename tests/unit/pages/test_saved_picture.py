@@ -79,7 +79,7 @@ def test_signed_numbers_have_a_scale_to_both_sides() -> None:
     assert "Differences of layer 0, head 0" in still
     assert "Blue is above zero and orange below, up to 0.5." in still
     cells, scale = (levels_of(image) for image in svg_of(still).iter(f"{SVG}image"))
-    # Seven levels for each sign. Levels 8 to 14 are below zero.
+    # Levels 1 to 7 are for numbers above zero, and levels 8 to 14 for numbers below zero.
     assert cells.tolist() == [[7, 11], [0, 2]]
     assert scale.tolist() == [[14, 13, 12, 11, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7]]
 

@@ -91,7 +91,7 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
     lines = numbers.reshape(-1, numbers.shape[2])
     is_embedded = np.zeros(lines.shape, np.bool_)
     for row, keys in enumerate(np.split(stored.keys, np.cumsum(stored.counts)[:-1])):
-        # Stored are keys of at least the threshold, and the `MIN_KEYS` strongest (first if equal).
+        # A row stores keys that reach the threshold and its `MIN_KEYS` strongest (first if equal).
         sizes = np.abs(lines[row])
         order = sorted(range(len(sizes)), key=lambda key: (-sizes[key], key))
         expected = {key for key in order if sizes[key] >= np.float32(threshold * maximum)}
@@ -116,7 +116,7 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
     # Rows keep their sums, up to the rounding of weights and rest.
     error_of_sum = np.abs(dense.sum(axis=1) - lines.sum(axis=1, dtype=np.float64))
     assert error_of_sum.max() <= 0.0125 * maximum
-    # Weights before the first nonzero key and after the last are zero.
+    # Weights before the first nonzero key and after the last are decoded as 0.
     before = np.maximum.accumulate(lines > 0, axis=1)
     after = np.maximum.accumulate(lines[:, ::-1] > 0, axis=1)[:, ::-1]
     assert not dense[~(before & after)].any()

@@ -1,4 +1,4 @@
-"""Pages in steps: the work of a step, cancelled pages, and two pages at once."""
+"""Pages made in steps: each step does little work, and pages can be cancelled or take turns."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def all_weights(attention: QueryKeyAttention) -> NDArray[np.float32]:
 def weights_of_torch(
     queries: torch.Tensor, keys: torch.Tensor, **options: Any
 ) -> NDArray[np.float32]:
-    """Return the output of torch for values that are the identity matrix: the weights."""
+    """Return torch's attention weights: the output for values that are the identity matrix."""
     values = torch.eye(keys.shape[1]).expand(len(keys), -1, -1)
     output = scaled_dot_product_attention(queries[None], keys[None], values[None], **options)
     weights: NDArray[np.float32] = output[0].numpy()

@@ -1,4 +1,4 @@
-"""`DifferenceAttention`: masked rows, causality, merged words, bounds and errors."""
+"""Tests of `DifferenceAttention`, the weights of a layer `b` minus those of a layer `a`."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_blocks_of_any_mask_equal_the_formula(data: st.DataObject, queries: int,
     assert not flags[:, rows][:, :, hidden].any()
     if mask.causal and queries == keys and mask.offset <= 0:
         assert not flags.triu(1).any()
-    # A round trip through `to_parts`, and the form without windows, keep all entries.
+    # `to_parts` followed by `from_parts`, and `without_windows`, keep all entries.
     numbers, tensors = mask.to_parts()
     assert mask.equals(from_parts(numbers, tensors.__getitem__))
     plain = mask.without_windows(queries, keys)
@@ -132,7 +132,7 @@ def test_equal_masks_of_heads_take_one_bit_an_entry() -> None:
 
 
 def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Changed entries are in the middle, the last and the first of three blocks of 4 rows.
+    # `query` is in the middle (twice), the last and the first of three blocks of 4 rows.
     monkeypatch.setattr(attnviz.record.masks, "_ROWS_PER_BLOCK", 4)
     for query, key in [(5, 2), (5, 9), (11, 0), (0, 11)]:
         flags = torch.ones(1, 12, 12).tril().bool()

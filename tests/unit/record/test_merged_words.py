@@ -1,4 +1,4 @@
-"""Attention between words: text, causality, errors, and a matrix that was computed by hand."""
+"""Tests of attention between words, into which the tokens of a record are merged."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_causal_tokens_make_causal_words() -> None:
 
 
 def test_words_with_different_borders_are_not_causal() -> None:
-    # Word 1 of the queries has the tokens 1 to 5 and sees word 2 of the keys, from token 4.
+    # Word 1 of the queries has the tokens 1 to 5 and sees word 2 of the keys, tokens 4 to 6.
     merged = MergedWeights(causal_stack().attention(3), np.array([0, 1, 6]), np.array([0, 2, 4]))
     assert merged.weights(0, slice(1, 2), slice(2, 3)).item() > 0
     assert not merged.causal

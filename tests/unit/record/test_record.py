@@ -1,4 +1,4 @@
-"""`AttentionRecord` and its stacks: weights, queries, keys, tables, copies and errors."""
+"""Tests of what `AttentionRecord` and its stacks return, of copies, and of refused arguments."""
 
 from __future__ import annotations
 

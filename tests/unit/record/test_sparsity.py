@@ -1,4 +1,4 @@
-"""Counts of exact zeros: those of sparse attention (sparsemax), but not those of masks."""
+"""Counts of exact zeros of sparse attention (sparsemax). Zeros of masks are not counted."""
 
 from __future__ import annotations
 

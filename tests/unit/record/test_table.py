@@ -61,7 +61,7 @@ def test_rows_are_the_strongest_pairs_of_a_plain_loop(
         for layer, head in heads:
             allowed = stack.allowed(layer=layer, head=head)
             for query, row in enumerate(stack.weights(layer=layer, head=head)):
-                # Signed numbers are chosen by their absolute value.
+                # The strongest signed numbers are those with the largest absolute values.
                 sizes = np.abs(row)
                 order = sorted(range(len(row)), key=lambda key: -sizes[key])[:top_k]
                 strong = [key for key in order if sizes[key] >= (min_weight or 1e-30)]
@@ -164,7 +164,7 @@ def test_nan_weights_are_refused() -> None:
 
 
 def with_produced_tokens(record: AttentionRecord) -> AttentionRecord:
-    """Return the record with predictions of its last token and of a next token "end"."""
+    """Return the record with predictions of the last token and of a following token "end"."""
     stack = record.stack()
     last = len(stack.query_tokens) - 1
     token, end = Candidate(stack.query_tokens.text[last], 0, 0.5), Candidate("end", 0, 0.5)

@@ -1,4 +1,4 @@
-"""`Tokens`: display texts, attributes, and search for the positions of a token text."""
+"""Tests of `Tokens`: display texts, attributes, and positions of tokens with a given text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ZERO_WIDTH_JOINER = "\u200d"
         ("\u202ecat", "‹U+202E›cat"),
         ("\ud800", "‹U+D800›"),
         ("", "∅"),
-        # Joiners combine two glyphs. Without neighbours they would be invisible.
+        # Joiners combine two glyphs. Without neighbours, joiners would be invisible.
         ("👩‍🚀", "👩‍🚀"),
         ("می‌خواهم", "می‌خواهم"),
         (ZERO_WIDTH_JOINER, "‹U+200D›"),

@@ -145,6 +145,6 @@ def test_entries_of_a_vocabulary_are_decoded_unless_they_are_tokens(
 ) -> None:
     weights = torch.eye(len(entries))[None, None, None]
     assert AttentionRecord.from_weights(weights, entries).tokens.text == display
-    # Tokens.of keeps the raw entries.
+    # `Tokens.of` does not decode the entries.
     raw = AttentionRecord.from_weights(weights, Tokens.of(entries)).tokens
     assert raw.text == tuple(make_visible(entry) for entry in entries)

@@ -1,4 +1,4 @@
-"""`joined_windows`: attention within each window, joined to one attention of all tokens."""
+"""Tests of `joined_windows`, which joins attention within windows to attention of all tokens."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from attnviz.record.words import find_word_starts, find_words, merge_tokens
     [
         # GPT-2: a word begins with its space, and a line break (Ċ) is a separate word.
         (["un", "do", "Ġit", "Ċ", "Now", "Ġ", "5"], "bytes", "undo ·it ⏎ Now ·5"),
-        # sentencepiece.
+        # sentencepiece: a word begins with its space (▁).
         (["▁The", "▁un", "do", "ing", "."], "metaspace", "·The ·undoing."),
         # CLIP: a word ends with its space.
         (["un", "do</w>", "it</w>"], "bytes", "undo· it·"),
@@ -49,7 +49,7 @@ def test_special_tokens_and_another_text_end_a_word() -> None:
 def test_words_that_are_passed_override_the_text() -> None:
     tokens = Tokens.of(["did", "n", "'t", " a", " b"], words=[0, 0, 1, 2, 2])
     assert find_word_starts(tokens) == (0, 2, 3)
-    # Each token without a number is a separate word.
+    # Each token whose entry of `words` is None is a separate word.
     assert find_word_starts(replace(tokens, words=(None, None, 0, 0, 1))) == (0, 1, 2, 4)
 
 
@@ -61,7 +61,7 @@ def test_the_same_number_in_both_texts_of_a_pair_is_two_words() -> None:
         list("<ab>cd>"), special=[n is None for n in sequence], sequence=sequence, words=given_ids
     )
     assert tokens.words == (None, 0, 0, None, 1, 2, None)
-    # Also without a token between the texts.
+    # Without a token between the two texts, words of different texts are also separate.
     assert number_words([0, 0], [False, False], [0, 1]) == (0, 1)
 
 

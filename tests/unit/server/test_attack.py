@@ -32,7 +32,7 @@ from unit.random_corpora import corpus
 from unit.records import vectors, words
 
 LARGEST_REPLY = 1_100_000
-# Maximum number of weights that a reply computes. Steps of about `STEP` weights are completed.
+# Maximum number of weights that a reply computes. One step computes about `STEP`.
 MAX_WEIGHTS = 4 * STEP
 # Maximum number of bytes that numpy and Python allocate, without the tensors of torch.
 MAX_BYTES = 100_000_000
@@ -70,7 +70,7 @@ POOLS: dict[str, list[Any]] = {
     "combine": ["separate", "mean", "max"],
     "pair": ["all", "a-b", "x"],
     "leave_out": [[], ["special"] * 1000, [*range(TOKENS)], ["x"], [10**30], [1.5]],
-    # Other projections run in a separate process.
+    # Other methods run in a separate process, and are not tested here.
     "method": ["pca", "x"],
     "placing": [PLACING, {}, PLACING | {"scaling": "x"}],
     "dimensions": [2, 3, 10**9],
@@ -80,7 +80,7 @@ POOLS: dict[str, list[Any]] = {
 
 
 def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
-    """Return random arguments of a request. Most of them are valid."""
+    """Return random arguments of a request. Most of the arguments are valid."""
     values = {}
     for name in request.__dataclass_fields__:  # type: ignore[attr-defined]
         pool = POOLS.get(name, NUMBERS)
@@ -98,7 +98,7 @@ def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
 
 @pytest.fixture
 def counted(logit_blocks: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Set the time limit of replies to zero and count the weights that they compute."""
+    """Set the time limit of replies to zero, and return the sizes of computed blocks of weights."""
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
     tracemalloc.start()
     yield logit_blocks
@@ -247,7 +247,7 @@ def test_replies_that_nobody_awaits_are_dropped() -> None:
     # A cancelled request makes room for the last one.
     server.cancel("block", requests[0])
     assert server.reply("block", requests[-1]).header["pending"]["progress"] > 0
-    # Without `cancel`, as from a closed browser, the last request is answered, too.
+    # The last request is also answered if no request is cancelled, as after a closed browser.
     server = RecordServer(record)
     for request in requests[:-1]:
         server.reply("block", request)

@@ -50,7 +50,7 @@ def test_maps_show_the_largest_number_of_each_cell(
         # If the largest and smallest number are nearly opposite, rounding may decide the sign.
         is_clear = np.abs(expected + equal_cells(-numbers[head, rows, columns], size)) < 1e-9
         assert_allclose(cells[is_clear], expected[is_clear], atol=error)
-        # `largest` is not rounded to a code, and `cell` is the index of a cell that has it.
+        # `largest` is not rounded to a code. `cell` is the index of a cell that has `largest`.
         exact = error_of(stack.attention(LAYER))
         assert abs(largest) == pytest.approx(np.abs(expected).max(), abs=exact)
         assert abs(expected.flat[cell]) == pytest.approx(abs(largest), abs=exact)

@@ -70,10 +70,10 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
         block = server.reply("block", request | {"rows": last, "columns": last})
         strongest = {"rows": last, "k": 2, "combine": "mean", "leave_out": [], "pair": "all"}
         server.reply("strongest", request | strongest)
-    # The interval would be 256 for one attention. A difference needs the weights of two.
+    # For one attention the interval would be 256. A difference needs weights of two attentions.
     assert estimate.header["sampling_interval"] == 512
     assert tensors.largest < 40_000_000
-    # The last query, computed by hand.
+    # The differences of the last query, computed by hand.
     a, b = (
         torch.softmax(side.queries[0, -1].double() @ keys[0].double().T * 0.5, dim=0)
         for side in sides

@@ -41,7 +41,7 @@ def assert_strongest(strongest: Strongest, included: Floats, k: int, error: floa
     assert_allclose(np.abs(strongest.weights), sizes, atol=error)
     present = strongest.keys >= 0
     assert_array_equal(present, strongest.weights != 0)
-    # Each key has the number of its entry, with the sign. Keys of equal size may be in any order.
+    # `weights` has the signed number at each key. Keys of equal numbers may be in any order.
     keys = np.maximum(strongest.keys, 0).astype(np.int64)
     numbers_at_keys = np.take_along_axis(included, keys, axis=2)
     assert_allclose(strongest.weights, np.where(present, numbers_at_keys, 0), atol=error)

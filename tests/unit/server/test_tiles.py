@@ -1,4 +1,4 @@
-"""Tiles of a matrix, from all and from sampled queries, compared with cells of dense matrices."""
+"""Tiles (blocks of pooled weights) of a matrix, computed from all or from sampled queries."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_attributions_in_steps_equal_the_formulas(kind: str) -> None:
 
 @pytest.mark.parametrize(("number", "sign"), [(-0.3, 1), (-0.30000001, 1), (-0.301, -1)])
 def test_equal_positive_and_negative_sums_count_as_positive(number: float, sign: int) -> None:
-    # In a difference of causal attentions the first 2 x 2 cell is 0, 0, d and -d with rounding.
+    # In a difference of causal attentions the first 2 x 2 numbers are 0, 0, d and about -d.
     stack = stack_of(StoredWeights(torch.tensor([[[0.0, 0.0], [0.3, number]]])), signed=True)
     assert np.sign(tile(stack, level=1, pooled="mean")) == sign
 

@@ -28,7 +28,7 @@ class Clock:
 
 
 class Bar:
-    """A progress bar that adds up its updates."""
+    """A progress bar that adds the numbers passed to `update`."""
 
     instances: list[Bar]
 

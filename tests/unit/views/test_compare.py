@@ -1,4 +1,4 @@
-"""`CompareView`: the first shown head, missing tokens, included layers, errors and names."""
+"""Tests of `CompareView`: the head that it opens at, missing tokens, included layers and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The description of the record is part of a view's opening message only."""
+"""A description of the record is sent to the browser only in the opening message of a view."""
 
 from __future__ import annotations
 

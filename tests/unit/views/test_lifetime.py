@@ -34,7 +34,7 @@ SECONDS = 60
 
 
 class Kernel:
-    """A Jupyter kernel that runs cells with ids, as a notebook sends them."""
+    """A Jupyter kernel that runs code cells with cell ids, as for a notebook."""
 
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(kernel_name="python3")
@@ -63,7 +63,7 @@ class Kernel:
         """Close the comm of view `number`, as a browser does."""
         identifier = self.evaluate(f"noted.made[{number}][0]().model_id")
         self._send("comm_close", {"comm_id": identifier, "data": {}}, {})
-        # The kernel answers this request after it has closed the comm.
+        # The kernel answers this request only after it has closed the comm.
         self.evaluate("0")
 
     def alive(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Tokens, heads and layers that users pass to a view, defaults, and predicted tokens."""
+"""Tests of tokens, heads and layers that views select by argument, by default or by prediction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def spoken_record() -> AttentionRecord:
 def test_positions_become_numbers() -> None:
     view = HeadView(spoken_record(), token="it", key="animal", layer=-1, heads=1)
     assert (view.token, view.key, view.layer, view.heads) == (7, 2, 2, [1])
-    # The state that the browser receives.
+    # `get_state` returns the state that the browser receives.
     assert json.loads(json.dumps(view.get_state()))["token"] == 7
     view.token, view.key, view.layer = "street", -1, -2
     assert (view.token, view.key, view.layer) == (5, 9, 1)
@@ -102,7 +102,7 @@ NUMBERED = words(N, "w")
 
 
 def record_with_one_pattern() -> AttentionRecord:
-    """Return 3 layers of 5 even heads, but layer 2, head 3 attends to the previous token."""
+    """Return 3 layers of 5 equal heads, but layer 2, head 3 attends to the previous token."""
     weights = np.full((3, 5, N, N), 1 / N, np.float32)
     weights[2, 3] = np.eye(N, k=-1)
     weights[2, 3, 0, 0] = 1
@@ -151,7 +151,7 @@ def test_another_layer_without_the_distinct_head_shows_its_default() -> None:
     weights = [np.asarray(RECORD.stack().weights(layer=2)), np.full((2, N, N), 1 / N, np.float32)]
     view = HeadView(AttentionRecord.from_weights(weights, NUMBERED))
     assert (view.layer, view.heads) == (0, [3])
-    # A warning would fail this test. The user did not choose this head, so dropping it causes none.
+    # The user did not choose head 3, so dropping it causes no warning, which would fail the test.
     view.layer = 1
     assert view.heads == [0, 1]
 

@@ -36,7 +36,7 @@ WITH_SCORES = partial(view_of(av.HeadView, partial(given_record, (2,))), scores=
 MODEL = view_of(av.ModelView, given_record)
 OTHER_MODEL = view_of(av.ModelView, partial(given_record, (1, 3)))
 
-# View, trait, value and error.
+# Each entry is a view, a trait, a value and a pattern of the error message.
 VALUES: list[tuple[MakeView, str, Any, str]] = [
     (HEAD, "stack", "self", "stack='self': this record has 'encoder', 'decoder', 'cross'"),
     (HEAD, "heads", [0, -4], r"heads=\[0, -4\]: layer 0 of stack 'encoder' has heads 0 to 2"),
@@ -101,7 +101,7 @@ def signed_record() -> AttentionRecord:
     return AttentionRecord.from_weights(numbers, ["a", "b"], signed=True, measure="difference")
 
 
-# Function, its arguments, error type and error.
+# Each entry is a function, its arguments, the error type and a pattern of the error message.
 CALLS: list[tuple[Callable[..., Any], list[Any], type[Exception], str]] = [
     (partial(SMALL_HEAD, head=1), [], TypeError, r"no argument 'head'; did you mean 'heads'\?; it"),
     (partial(compare_view, scores={}), [], TypeError, "CompareView has no argument 'scores'"),

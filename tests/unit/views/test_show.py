@@ -1,4 +1,4 @@
-"""`show_head_view`: errors, pages of scripts, views of notebook cells, and help."""
+"""Tests of `show_head_view`: refused arguments, pages that scripts write, views in notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views that several threads use, in a forked process, and while a view is closed."""
+"""Views that several threads use, that a forked process uses, or that are closed while in use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ViewWithBrowser:
                 return message
 
     def check(self, times: int) -> None:
-        """Request weights `times` times, and compare them with the softmax of the record."""
+        """Request weights `times` times, and compare each reply with the softmax of the record."""
         pairs = {"rows": [0, TOKENS], "columns": [0, TOKENS]}
         for number in range(times):
             layer, head = number % 2, number % HEADS

@@ -1,4 +1,4 @@
-"""Projections that one thread waits for while another thread requests others."""
+"""Projections that one thread waits for while another thread requests other projections."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_projection_continues_while_another_is_requested(
     assert waiter.found is not None
     coordinates, work = waiter.found
     assert work.state == "done"
-    # The result belongs to this thread's points, not to those of the other request.
+    # The result is the projection of the points of `waiter`, not of the other request.
     assert_array_equal(coordinates, project(head(1)(), SETTINGS))
 
 

@@ -154,7 +154,7 @@ def test_lines_are_the_weights_of_the_text() -> None:
     query = 70 + 75
     header = server.reply("lines", HEAD | {"point": query}).header
     assert len(header["points"]) == 64
-    # The keys that a causal query may attend to.
+    # The causal query at position 75 may attend to 76 keys.
     assert header["num_total"] == 76
     tolerance = relative_error(attention(80), 64)
     assert_allclose(header["weights"], np.sort(row)[::-1][:64], rtol=tolerance)
@@ -242,8 +242,8 @@ def test_a_cancelled_projection_restarts_only_on_request() -> None:
         assert server.reply("projection", arguments).header["work"]["state"] == "cancelled"
     restarted = server.reply("projection", arguments | {"restart": True})
     assert restarted.header["work"]["state"] == "running"
-    # The request of head 0 ends the projection of `arguments`. Unlike a cancelled projection, it
-    # starts again without `restart`.
+    # The request for head 0 ends the projection of `arguments`, which starts again without
+    # `restart`, unlike a cancelled projection.
     other = arguments | {"head": 0}
     assert server.reply("projection", other).header["work"]["state"] == "running"
     assert server.reply("projection", arguments).header["work"]["state"] == "running"
@@ -276,9 +276,9 @@ def test_the_description_says_why_texts_have_no_points() -> None:
         (Corpus(records, total_texts=5, num_skipped=3), 3, False),
         # Reading stopped before the last two texts.
         (Corpus(records, total_texts=5, num_skipped=1), 1, True),
-        # The second text does not fit.
+        # The second text does not fit in `max_points`.
         (corpus([4, 6], max_points=12), 0, True),
-        # A part of the only text.
+        # Only a part of the text fits in `max_points`.
         (corpus([40], max_points=12), 0, True),
     ):
         description = describe_points(example, "self")

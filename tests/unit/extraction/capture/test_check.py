@@ -51,7 +51,7 @@ def call(
 
 
 def with_weights(original: AttentionCall) -> AttentionCall:
-    """Return the call with its softmax weights instead of values and output."""
+    """Return the call with the weights of its queries and keys, and without values and output."""
     assert original.query is not None
     assert original.key is not None
     logits = original.query.double() @ original.key.double().mT * WIDTH**-0.5
@@ -86,7 +86,7 @@ def changed(tensor: torch.Tensor | None, index: Any, by: float) -> torch.Tensor:
 
 
 def with_output(original: AttentionCall, index: Any, by: float) -> AttentionCall:
-    """Return the call with `by` added to its output at (example, query, head, dimension)."""
+    """Return the call with `by` added to the output at (example, query, head, dimension)."""
     return replace(original, output=changed(original.output, index, by))
 
 
@@ -115,7 +115,7 @@ def test_the_size_of_parts_does_not_change_what_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     correct = call(examples=3, key_heads=2)
-    # Limits for the weights of 4 rows, 1 head, 3 heads, 1 example (4 heads) and 2 examples.
+    # The limits fit the weights of 4 rows, 1 head, 3 heads, 1 example (4 heads) or 2 examples.
     for entries in (4 * LENGTH, LENGTH**2, 3 * LENGTH**2, 4 * LENGTH**2, 8 * LENGTH**2):
         monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
         assert not is_refused(correct)

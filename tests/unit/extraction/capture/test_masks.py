@@ -1,4 +1,4 @@
-"""Masks read from the arguments of attention functions equal those that transformers makes."""
+"""Masks read from the arguments of attention functions equal the masks of transformers."""
 
 from __future__ import annotations
 

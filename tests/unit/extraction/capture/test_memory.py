@@ -1,4 +1,4 @@
-"""Free memory, the memory that a capture needs, and the error if it does not fit."""
+"""Free memory and disk space, and errors if a capture needs more."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SYSTEM = {"proc/meminfo": "MemTotal: 64000 kB\nMemFree: 10 kB\nMemAvailable:   8
     ("group", "expected"),
     [
         pytest.param({}, 8000 * 1024, id="no group"),
-        # Inside a container its own cgroup is the root.
+        # Inside a container, the container's own cgroup is the root.
         pytest.param(
             {
                 "proc/self/cgroup": "0::/\n",

@@ -1,4 +1,4 @@
-"""Display texts of the projected keys of a Linformer (Wang et al. 2020)."""
+"""Display texts of keys that a Linformer (Wang et al. 2020) projects from several tokens."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def convolved(keys: torch.Tensor, kernel: int, stride: int, padding: int) -> tor
 
 
 def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> list[list[int]]:
-    """Return the tokens that change each output of a convolution over `count` tokens."""
+    """Return for each output of a convolution over `count` tokens the tokens that change it."""
     tokens = torch.eye(count)[:, :, None]
     # In head n only token n is 1, so an output that is not 0 depends on token n.
     read = convolved(tokens, kernel, stride, padding)[:, :, 0] != 0

@@ -1,4 +1,4 @@
-"""`AttentionRecord.from_weights`: accepted shapes and types, and errors of all others."""
+"""Tests of `AttentionRecord.from_weights`: accepted arguments, and errors for refused arguments."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ AT = r"query 2, key 3 is"
         (with_value(np.nan), {}, rf"attentions\[1\], head 1: the weight at {AT} NaN"),
         (with_value(-0.25), {}, rf"{AT} negative, .*before the softmax"),
         (with_value(7.0), {}, r"query 2 sum to 7\.\d+, not to 1; .* normalized=False"),
-        # A deviation of 0.01 is no rounding error.
+        # A sum of 0.99 differs from 1 by more than rounding.
         ([LAYERS[0] * np.float32(0.99)], {}, r"sum to 0\.99, not to 1"),
         (with_value(np.nan), {"normalized": False}, rf"{AT} NaN"),
         (with_value(-1.0), {"normalized": False}, rf"{AT} negative, .* signed=True"),

@@ -98,7 +98,7 @@ def test_any_record_comes_back_the_same_from_a_file_and_a_folder(record: Attenti
 
 
 def change_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the header of a saved file, with correct checksums."""
+    """Change the header of a saved file, and store checksums that match the changed file."""
     header, arrays = read_arrays(path)
     change(header)
     write_arrays(path, header, arrays)
@@ -457,7 +457,7 @@ for source in itertools.cycle(sys.argv[2:]):
 def test_replacing_a_file_while_it_is_read_never_mixes_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # With a limit of 0, `load` does not compare the arrays with their checksum.
+    # With a limit of 0, `load` does not compare arrays with the stored checksum.
     monkeypatch.setattr("attnviz.record.storage.safetensors_file.MAX_ALWAYS_CHECKED", 0)
     path, sources = tmp_path / "x.safetensors", []
     for number in range(3):

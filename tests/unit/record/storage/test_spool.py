@@ -1,4 +1,4 @@
-"""`Spool`: folders to which layers are written one by one, and which load as a record."""
+"""Tests of `Spool`, which writes layers one by one to a folder that loads as a record."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder of three layers, two in separate files and one in the index."""
+    """Return a folder of three layers, two in separate files and one in the file `INDEX`."""
     layers, spool = long_layers(), Spool(tmp_path / "x")
     spool.begin()
     spool.finish(record_of(layers | {n: write(spool, n, layers[n]) for n in (0, 1)}))
@@ -127,7 +127,7 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
                 load(folder)
         path.write_bytes(data)
     load(folder)
-    # Large arrays are only compared with their checksum if `verify` is True.
+    # Large arrays are compared with the stored checksum only if `verify` is True.
     monkeypatch.setattr("attnviz.record.storage.spool.MAX_ALWAYS_CHECKED", 1000)
     path = folder / LAYER
     damaged = bytearray(path.read_bytes())
