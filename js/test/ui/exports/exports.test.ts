@@ -2,7 +2,6 @@
 
 import { expect, it } from "vitest";
 import { KernelChannel } from "../../../src/client/kernel";
-import type { ReplyProgress } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Requests } from "../../../src/client/transport";
 import { laterInWords } from "../../../src/ui/text/captions";
@@ -10,12 +9,11 @@ import { WidgetModel } from "../../fakes";
 
 const LATER = { doing: "strongest keys", progress: 0.349, seconds_left: 37.2 };
 
-it.each([
-  [{ ...LATER, seconds_left: 6.1 }, "strongest keys, 34%, about 7 s left"],
-  [{ ...LATER, seconds_left: 400 }, "strongest keys, 34%, about 7 min left"],
-  [{ ...LATER, seconds_left: null }, "strongest keys, 34%"],
-] as [ReplyProgress, string][])("describes the progress %j of a reply", (later, words) => {
-  expect(laterInWords(later)).toBe(words);
+it("describes the progress of a reply, with the seconds or minutes that are left", () => {
+  const seconds = { ...LATER, seconds_left: 6.1 };
+  expect(laterInWords(seconds)).toBe("strongest keys, 34%, about 7 s left");
+  const minutes = { ...LATER, seconds_left: 400 };
+  expect(laterInWords(minutes)).toBe("strongest keys, 34%, about 7 min left");
 });
 
 /**

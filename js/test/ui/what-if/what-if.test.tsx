@@ -186,18 +186,15 @@ it("cancels a request when the changes differ, and retries on demand", async () 
   await expectAnswer("Answer to 2 changes.");
 });
 
-describe("a page", () => {
+it("a page shows the stored numbers of a pinned edge", async () => {
   const kernel = new Kernel();
   kernel.live = false;
-
-  it("shows the stored numbers of a pinned edge", async () => {
-    const edge = { stack: "self", layer: 2, head: 1, query: 1, key: 0 };
-    const { state } = draw({ known_edges: [{ ...edge, ...READY, share: 0.125 }] }, kernel);
-    await until(() => expect(line()).toContain("share of the value norm 0.13"));
-    assign(state, { token: 0 });
-    const words = "share of the value norm and effect of cutting it: not in this page.";
-    await until(() => expect(line()).toContain(words));
-  });
+  const edge = { stack: "self", layer: 2, head: 1, query: 1, key: 0 };
+  const { state } = draw({ known_edges: [{ ...edge, ...READY, share: 0.125 }] }, kernel);
+  await until(() => expect(line()).toContain("share of the value norm 0.13"));
+  assign(state, { token: 0 });
+  const words = "share of the value norm and effect of cutting it: not in this page.";
+  await until(() => expect(line()).toContain(words));
 });
 
 it("writes changes to a URL fragment and parses them", () => {

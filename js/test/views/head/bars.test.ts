@@ -85,15 +85,4 @@ describe("the bars of signed numbers", () => {
       expect(shares).toEqual(expected);
     },
   );
-
-  it("are hollow below zero if there is no room for both sides", () => {
-    const plot = plotOf({ heads: [changed], quantity, width: 420 });
-    const reach = Math.abs(plot.layout.key.barReach);
-    const narrow = { ...plot.layout, key: { ...plot.layout.key, barReach: Math.min(reach, 90) } };
-    const drawn = bars({ ...plot, layout: narrow });
-    expect(drawn.filter((bar) => bar.stroke && !bar.fill)).toHaveLength(2);
-    expect(drawn.filter((bar) => bar.fill)).toHaveLength(3);
-    // All bars begin at the same axis.
-    expect(new Set(drawn.map((bar) => bar.x)).size).toBe(1);
-  });
 });

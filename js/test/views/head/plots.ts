@@ -45,7 +45,7 @@ export function linesOf(weights: Weights, options: LineOptions, noneChosen = fal
 }
 
 /** Return the layout of a plot whose queries and keys are the same text. */
-export function layoutOf(texts: readonly string[], more: Partial<LayoutInput> = {}): Layout {
+function layoutOf(texts: readonly string[], more: Partial<LayoutInput> = {}): Layout {
   const window: Range = [0, texts.length];
   return layOut({
     ...{ orientation: "vertical", width: 900, queryTexts: texts, keyTexts: texts },
@@ -61,13 +61,12 @@ interface PlotInput {
   window?: Range;
   quantity?: Quantity;
   orientation?: LayoutInput["orientation"];
-  width?: number;
 }
 
 /** Return a plot with the lines of all weights. */
 export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot {
   const { heads, quantity = { name: "weight", signed: false, maximum: 1 } } = input;
-  const { window = [0, heads[0]?.length ?? 0], orientation = "vertical", width = 1000 } = input;
+  const { window = [0, heads[0]?.length ?? 0], orientation = "vertical" } = input;
   const tokens = tokensOf((heads[0] ?? []).map((_, i) => `t${i}`));
   const { signed, maximum } = quantity;
   const weights = weightsOf(heads, { normalized: !signed, maximum });
@@ -75,7 +74,7 @@ export function plotOf(input: PlotInput, more: Partial<LinePlot> = {}): LinePlot
   const options = optionsOf(tokens.text.length, windows);
   const { leftOut, pairQueries, pairKeys } = options;
   return {
-    layout: layoutOf(tokens.text, { ...windows, orientation, width, signed }),
+    layout: layoutOf(tokens.text, { ...windows, orientation, width: 1000, signed }),
     ...{ palette: PALETTES.light, queries: tokens, keys: tokens, images: [], weights, quantity },
     ...{ lines: linesOf(weights, options), scale: maximum, token: null, key: null },
     ...{ hovered: null, hoveredLine: null, hoveredHeads: [], cursor: null, renormalized: false },

@@ -143,7 +143,6 @@ describe("an exported page", () => {
     const requests: [Promise<unknown>, string][] = [
       [corpusOf(source, "cross"), "no points of “cross”"],
       [normsOf(source, { ...HEAD, layer: 0 }), "layer 0 of “self”"],
-      [normsOf(source, { ...HEAD, head: 2 }), "no head 2 of layer 5"],
       [
         overviewOf(source, { stack: "self", layers: [5], placing }),
         "one placing: scaling “norms”, keys moved, not lifted.",

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { acrossLines, shadeOf, windowOf } from "../../../../src/ui/text/running-text";
+import { acrossLines, windowOf } from "../../../../src/ui/text/running-text";
 import { runningTokens } from "../../../../src/views/embedding/text/flow";
 import { corpusWith } from "../kernel";
 
@@ -53,13 +53,6 @@ it("the visible part of a long text is the part around a token", () => {
   expect(windowOf(5000, 0, 600)).toEqual([0, 600]);
   expect(windowOf(5000, 2500, 600)).toEqual([2200, 2800]);
   expect(windowOf(5000, 4999, 600)).toEqual([4400, 5000]);
-});
-
-it("tokens are shaded by weight, and stay readable", () => {
-  expect(shadeOf(0.5, 0)).toBe(0);
-  expect(shadeOf(Number.NaN, 1)).toBe(0);
-  expect(shadeOf(0.3, 0.6)).toBeCloseTo(0.2);
-  expect(shadeOf(2, 1)).toBe(0.4);
 });
 
 it("the line above and the line below are entered at the nearest token", () => {

@@ -4,13 +4,13 @@ import type { BlockRequest, Description } from "../../../../src/client/protocol"
 import type { Reply } from "../../../../src/client/transport";
 import { selectionOf } from "../../../../src/ui/view/record";
 import { assign, makeSignals } from "../../../../src/ui/view/state";
-import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../../src/views/embedding/state";
+import type { EmbeddingState } from "../../../../src/views/embedding/state";
 import { linked, revealChosen } from "../../../../src/views/embedding/text/head";
-import { chosenText, TextPane } from "../../../../src/views/embedding/text/panel";
+import { TextPane } from "../../../../src/views/embedding/text/panel";
 import { HEAD_DEFAULTS } from "../../../../src/views/head/state";
 import { tokensOf } from "../../../builders";
 import { buttonOf, fieldOf, mount, pass, textsOf, until, useFakeClock } from "../../../dom";
-import { corpusWith, Kernel, type Setup, setUp, stackOf } from "../kernel";
+import { Kernel, type Setup, setUp, stackOf } from "../kernel";
 
 const TEXTS = [["left"], ["the", " cat", ",", "the"], ["The", " dog", "</s>"]];
 
@@ -67,33 +67,22 @@ const headView = (box: HTMLElement): string =>
 
 useFakeClock();
 
-describe("the text of the chosen point", () => {
-  it("has the keys shaded by weight", async () => {
-    const { box, store } = await open({ text: 1, token: 3 });
-    await until(() => expect(store.lines.value).not.toBeNull());
-    await pass(40);
-    expect(textsOf(box, ".av-running [data-at]")).toEqual(["the", " cat", ",", "the"]);
-    expect(token(box, 3).getAttribute("aria-pressed")).toBe("true");
-    // The lines end at points 6 and 7, keys 0 and 1, and have the weights 0.75 and 0.25.
-    const shade = (at: number): number => {
-      // The opacity is the last number of the background, in "rgb(... / 0.3)" or "rgba(..., 0.3)".
-      const style = token(box, at).getAttribute("style") ?? "";
-      return Number(/[/,] *([\d.]+)\);?$/.exec(style)?.[1] ?? 0);
-    };
-    expect(shade(0)).toBeGreaterThan(0);
-    expect(shade(0)).toBeCloseTo(3 * shade(1), 2);
-    expect([shade(2), shade(3)]).toEqual([0, 0]);
-    expect(token(box, 0).getAttribute("aria-label")).toBe("the 0, 0.75");
-  });
-
-  it("belongs to a point that a linked view chose without a text", () => {
-    const state = makeSignals(EMBEDDING_DEFAULTS);
-    const textOf = (chosen: number | null) =>
-      chosenText({ state }, { chosen: signal(chosen) }, corpusWith());
-    expect([textOf(null), textOf(4), textOf(6)]).toEqual([null, 2, 1]);
-    assign(state, { text: 0 });
-    expect(textOf(4)).toBe(0);
-  });
+it("the text of the chosen point has the keys shaded by weight", async () => {
+  const { box, store } = await open({ text: 1, token: 3 });
+  await until(() => expect(store.lines.value).not.toBeNull());
+  await pass(40);
+  expect(textsOf(box, ".av-running [data-at]")).toEqual(["the", " cat", ",", "the"]);
+  expect(token(box, 3).getAttribute("aria-pressed")).toBe("true");
+  // The lines end at points 6 and 7, keys 0 and 1, and have the weights 0.75 and 0.25.
+  const shade = (at: number): number => {
+    // The opacity is the last number of the background, in "rgb(... / 0.3)" or "rgba(..., 0.3)".
+    const style = token(box, at).getAttribute("style") ?? "";
+    return Number(/[/,] *([\d.]+)\);?$/.exec(style)?.[1] ?? 0);
+  };
+  expect(shade(0)).toBeGreaterThan(0);
+  expect(shade(0)).toBeCloseTo(3 * shade(1), 2);
+  expect([shade(2), shade(3)]).toEqual([0, 0]);
+  expect(token(box, 0).getAttribute("aria-label")).toBe("the 0, 0.75");
 });
 
 describe("the head view of the text", () => {
