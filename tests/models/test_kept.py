@@ -1,4 +1,4 @@
-"""Options `layers`, `dtype` and `device` of `extract`, and its check of free memory."""
+"""Options `layers`, `dtype` and `device` of `extract`, and the check of free memory."""
 
 from __future__ import annotations
 

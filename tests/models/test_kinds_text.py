@@ -1,4 +1,4 @@
-"""Records of T5 store its relative position bias by the distance of query and key."""
+"""Records of T5 store the relative position bias by the distance of query and key."""
 
 from __future__ import annotations
 

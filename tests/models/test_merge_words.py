@@ -1,4 +1,4 @@
-"""Words that `merge_words` makes of the tokens of real tokenizers, and their weights."""
+"""Words that `merge_words` makes of the tokens of real tokenizers, and the weights of the words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`AttentionCallback` in trainings with the Trainer of transformers, and its arguments."""
+"""`AttentionCallback`: its arguments, and trainings with the Trainer of transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terms in `vectors` replies of a record's server add up to the model's own weights."""
+"""The terms in replies to `vectors` add up to logits that give the model's own weights."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, head)
     winner = before.argmax()
     first, second = after.topk(2).indices
-    # The other token is the best after the change, or the second best if the best stays.
+    # `other` is the best token after the change, or the second best if the best is still `winner`.
     other = second if first == winner else first
     answer = ask(view, {"kind": "ablate", "layer": head[0], "head": head[1]})
     one, two = (decoder[1].decode([int(token_id)]) for token_id in (winner, other))
@@ -276,7 +276,7 @@ def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
 
 
 def data_of_pair(view: WhatIf, **more: Any) -> dict[str, Any]:
-    """Return the reply to `edge` for query 13 and key 6 of head 1.0, or for other arguments."""
+    """Return the reply to `edge` for query 13 and key 6 of head 1.0. `more` replaces arguments."""
     pair = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
     return dict(reply_of(view, "edge", pair).header)
 
