@@ -91,7 +91,7 @@ def test_gradients_are_those_of_autograd(
 
 @pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
 def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) -> None:
-    """The weight of key 2 is about 1 - exp(-sharp), which float32 rounds to 1 for large `sharp`."""
+    """Weights of key 2 are so close to 1 that float32 rounds some of them to 1."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 6, generator=generator).double()
     logits[:, 2] += sharp

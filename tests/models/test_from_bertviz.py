@@ -235,7 +235,7 @@ def parameters_of(html: str) -> dict[str, Any]:
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view has the entry "all". For a pair of texts it also has entries such as "ab".
+        # The neuron view has the entry "all". For a pair of texts, there are also "ab" and others.
         parameters["attention"] = [{"name": "All", **parameters["attention"]["all"]}]
     return dict(parameters)
 
@@ -290,7 +290,7 @@ def test_cells_of_neuron_notebooks_draw_the_same(
     row: Row, models_for_neurons: dict[str, dict[str, Any]]
 ) -> None:
     show = functools.partial(function_of_bertviz("neuron_view.show"), html_action="return")
-    # The BERT checkpoint replaces GPT-2 and RoBERTa of two notebooks.
+    # The BERT checkpoint replaces GPT-2 and RoBERTa, which two of the notebooks load.
     bertviz = re.sub('"(gpt2|roberta)"', '"bert"', row.bertviz)
     drawn = parameters_of(run(bertviz, TEXTS | models_for_neurons["bertviz"] | {"show": show}).data)
     ours = TEXTS | models_for_neurons["attnviz"] | {"show_neuron_view": show_neuron_view}

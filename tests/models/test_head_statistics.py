@@ -213,7 +213,7 @@ def test_statistics_of_records_equal_those_of_texts(byte_tokenizer: Any) -> None
         assert len(result.stack(name).layers) == 1
         for score in ("first token", "entropy"):
             one, other = (item.stack(name).mean(score)[0] for item in (result, expected))
-            # The texts were read in different batches, so float32 sums have another order.
+            # The texts were read in different batches, so float32 sums round differently.
             assert_allclose(one, other, atol=1e-5)
     with pytest.raises(
         ValueError, match=r"layer 7 does not exist\. The records have layers 'encoder' 0"
