@@ -154,7 +154,7 @@ def merge_by_words(
 
 
 def cell(numbers: NDArray[np.floating], pooled: str) -> float:
-    """Pool the numbers of each sign, and return the result with the larger absolute value."""
+    """Pool positive and negative numbers, and return the result with the larger absolute value."""
     positive, negative = np.maximum(numbers, 0), np.maximum(-numbers, 0)
     pool = np.max if pooled == "max" else np.mean
     high, low = float(pool(positive)), float(pool(negative))

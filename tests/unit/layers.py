@@ -42,7 +42,7 @@ def random_numbers(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 @st.composite
 def some_positions(draw: st.DrawFn, count: int) -> torch.Tensor:
-    """Return ascending positions below `count`, at least one."""
+    """Return one or more ascending positions below `count`."""
     positions = draw(st.sets(st.integers(0, count - 1), min_size=1))
     return torch.tensor(sorted(positions))
 
@@ -118,7 +118,7 @@ def words_of(draw: st.DrawFn, base: LayerAttention) -> MergedWeights:
 
 @st.composite
 def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
-    """Return a stack of one layer of one of `kinds`, by default of any kind."""
+    """Return a stack of one layer. The kind of the layer is one of `kinds`, or any if empty."""
     queries, keys = draw(counts), draw(counts)
     every_kind = ["softmax", "weights", "signed numbers", "words", "difference"]
     kind = draw(st.sampled_from(kinds or every_kind))
@@ -175,6 +175,6 @@ heads_lists = st.lists(st.integers(0, HEADS - 1), min_size=1, unique=True)
 
 @st.composite
 def ranges(draw: st.DrawFn, count: int) -> slice:
-    """Return a range, not empty, within `count` rows or keys."""
+    """Return a non-empty slice within `count` rows or keys."""
     start = draw(st.integers(0, count - 1))
     return slice(start, draw(st.integers(start + 1, count)))

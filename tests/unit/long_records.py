@@ -12,7 +12,7 @@ from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
-#: Positions of a query and of the key that gets nearly all its weight, in units of text length.
+#: Positions of a query, and of the key that it attends to most, as shares of the text length.
 NEEDLE = (0.75, 0.2)
 
 

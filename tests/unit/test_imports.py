@@ -175,7 +175,7 @@ def imports_of(path: Path, *, at_load: bool = False) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import"
-            # An imported name may be a module.
+            # The imported name may be a module, so yield the full name, too.
             yield node.module or ""
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
         waiting += ast.iter_child_nodes(node)

@@ -39,7 +39,7 @@ def stack_of(weights: NDArray[np.float64], tokens: list[str] | None = None) -> A
 
 
 def directions(heads: int, tokens: int, dims: int) -> torch.Tensor:
-    """Return random vectors (heads, tokens, dims) of length 1: each is most similar to itself."""
+    """Return random vectors (heads, tokens, dims) of length 1."""
     vectors = torch.randn(heads, tokens, dims, generator=torch.Generator().manual_seed(0))
     return torch.nn.functional.normalize(vectors, dim=-1)
 

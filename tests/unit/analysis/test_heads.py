@@ -1,4 +1,4 @@
-"""Scores of all heads of a stack, compared with `analysis.patterns` and with formulas.
+"""Scores of all heads of a stack, compared with functions of `analysis.patterns` and with formulas.
 
 The functions of `analysis.patterns` compute scores of single weight matrices.
 """

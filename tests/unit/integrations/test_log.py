@@ -1,4 +1,4 @@
-"""Views logged to folders, and errors for other targets of `log`."""
+"""Tests of `log`, which writes views to folders, and refuses modules without an active run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encodings of weights on a page: the chosen form, the size, and the reported error."""
+"""Encodings of weights on a page: all weights, the strongest keys, or queries and keys."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
         row = np.repeat(np.arange(len(rows.counts)), rows.counts)
         stored = np.zeros((len(rows.counts), weights.shape[-1]), np.bool_)
         stored[row, rows.keys] = True
-        # Apart from the two strongest keys of each row, stored weights exceed all omitted ones.
+        # Apart from the two strongest keys of each row, stored weights exceed all omitted weights.
         flat = weights.reshape(stored.shape)
         second = np.sort(flat, axis=1)[:, -2]
         weakest = min(flat[stored & (flat < second[:, None])], default=np.inf)
@@ -96,7 +96,7 @@ def long() -> av.AttentionRecord:
 
 
 class Counted:
-    """Counter of computed weights, which raises KeyboardInterrupt after `fail_after` weights."""
+    """Counter of computed weights. More than `fail_after` weights raise KeyboardInterrupt."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.weights, self.fail_after = 0, math.inf

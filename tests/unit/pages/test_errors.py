@@ -91,7 +91,7 @@ def test_pages_that_take_minutes_are_refused_at_once_with_what_fits(
     record = make()
     actual = refused(HeadView(record), precision=precision)
     assert re.search(message, actual), actual
-    # A record of one layer has no layers to choose from.
+    # A record of one layer cannot have fewer layers, so the error does not suggest them.
     assert ("include_layers" in actual) == (len(record.stack().layers) > 1)
 
 

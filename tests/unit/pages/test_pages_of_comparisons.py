@@ -1,4 +1,4 @@
-"""Exported pages of comparisons: quantized weights and differences, and small maps of heads."""
+"""Quantized weights and differences, and small maps of heads, on exported pages of comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that are small because a sink has most of the weight: sums, errors and pages."""
+"""Tests of rows in which a sink has most of the weight, and all keys have small weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture that a notebook stores with a live view: content, size and cost."""
+"""Tests of the picture that a notebook stores with a live view."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_notebook_stores_what_the_option_says() -> None:
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
     expected = [["attnviz-saved"], ["attnviz-saved", "attnviz-snapshot"], []]
     for number, (cell, texts) in enumerate(zip(notebook.cells[1:], expected, strict=True), start=1):
-        # The picture is stored once, although the view is also the result of the cell.
+        # The cell shows the view once and returns the view, but the picture is stored only once.
         widget, *saved = [output["data"] for output in cell["outputs"] if "data" in output]
         assert "application/vnd.jupyter.widget-view+json" in widget
         for data, text in zip(saved, texts, strict=True):

@@ -65,14 +65,14 @@ def test_zeros_of_sparse_attention_are_counted(
     if any(not np.array_equal(head != 0, weights[0] != 0) for head in weights):
         assert counts == tuple(ZeroCount(zero_count, pairs) for zero_count in zeros)
     else:
-        # Zeros at the same pairs in all heads may come from a mask, and then do not count.
+        # Zeros at the same pairs in all heads may be those of a mask, which are not counted.
         assert all(count.zeros in (0, zeros[0]) for count in counts)
 
 
 def test_a_single_sparse_head_is_counted() -> None:
     weights = np.array([[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]])
     assert counts_of(weights) == [(ZeroCount(4, 9),)]
-    # One key per query is sparse attention, not a mask, also if all heads agree.
+    # One key per query counts as sparse attention and not as a mask, even if all heads agree.
     assert counts_of(np.eye(3)[None]) == [(ZeroCount(3, 6),)]
     assert counts_of(np.stack([np.eye(3)[::-1]] * 2)) == [(ZeroCount(6, 9), ZeroCount(6, 9))]
 

@@ -27,7 +27,7 @@ def test_the_fixture_of_typescript_is_what_replies_contain() -> None:
 
 
 def blocks(minimum: float) -> st.SearchStrategy[Any]:
-    """Draw numbers from `minimum` to 1 of shape (heads, rows, columns)."""
+    """Return a strategy for arrays (heads, rows, columns) of numbers from `minimum` to 1."""
     shapes = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
     numbers = st.floats(minimum, 1, width=32)
     return shapes.flatmap(lambda shape: arrays.arrays(np.float32, shape, elements=numbers))

@@ -47,7 +47,7 @@ def test_maps_show_the_largest_number_of_each_cell(
     for head, cells, (cell, largest) in zip(heads, decode(maps.encoded), maps.largest, strict=True):
         expected = equal_cells(numbers[head, rows, columns], size)
         assert_allclose(np.abs(cells), np.abs(expected), atol=error, rtol=2e-3)
-        # If the largest and smallest number are nearly opposite, rounding may decide the sign.
+        # If maximum and minimum have nearly equal absolute values, rounding may decide the sign.
         is_clear = np.abs(expected + equal_cells(-numbers[head, rows, columns], size)) < 1e-9
         assert_allclose(cells[is_clear], expected[is_clear], atol=error)
         # `largest` is not rounded to a code. `cell` is the index of a cell that has `largest`.

@@ -125,7 +125,7 @@ def test_arrays_that_layers_share_are_embedded_once() -> None:
     }
     stack = AttentionStack("self", layers, Tokens.of(words(40)))
     data = run_steps(encode_vectors_in_steps([stack]))
-    # Each layer has its queries, and all layers have the same keys and the same bias.
+    # Each layer has its own queries, and all layers have the same keys and the same bias.
     assert len(data["arrays"]) == 3 + 1 + 1
 
 

@@ -177,7 +177,7 @@ def test_other_traits_follow_the_changed_one(case: dict[str, Any]) -> None:
     before, now, after = (Cursor(*case[name]) for name in ("before", "now", "after"))
     cursor = settled(PREDICTIONS, before, now)
     assert cursor == after
-    # A consistent cursor does not change.
+    # A cursor that was already settled does not change.
     assert settled(PREDICTIONS, cursor, cursor) == cursor
     assert settled(PREDICTIONS, before, cursor) == cursor
 

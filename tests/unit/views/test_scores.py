@@ -102,7 +102,7 @@ def test_statistics_name_the_heads_of_a_view(kind: Any) -> None:
     view = kind(looking_back(0), roles=statistics_of_looking_back(), order="role")
     roles = view.roles["self"]
     assert roles["names"] == [[None, "first token", None], ["previous token", None, None]]
-    # The head has the score 1 in all texts.
+    # Head 0 of layer 1 has the score 1 in all texts.
     assert roles["labels"][1][0] == "previous token 1.00 ± 0.00"
     ranks = roles["ranks"]
     assert ranks[1][0] > ranks[0][1] > 0

@@ -134,7 +134,7 @@ def test_scores_can_be_arrays_and_order_the_heads() -> None:
         (1, [1]),
         ({-1: -1}, {"1": [2]}),
         ({np.int64(1): [2, 0], 0: (1,)}, {"0": [1], "1": [0, 2]}),
-        # The state that the browser returns.
+        # The browser returns the state in this form.
         ({"1": [2]}, {"1": [2]}),
         ("all", None),
     ],

@@ -51,7 +51,7 @@ def coordinates_of(reply: Reply) -> Floats:
 
 
 def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Compare two headers, with numbers in float32 precision."""
+    """Compare two headers, whose numbers may differ by rounding to float32."""
     assert set(header) == set(expected)
     for name, value in expected.items():
         if isinstance(value, float) or (isinstance(value, list) and name != "heads"):
@@ -225,7 +225,7 @@ def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPa
     server = CorpusServer(corpus([10, 12]))
     reply = server.reply("projection", PLOT | {"method": "tsne"})
     assert reply.header["work"] == {"state": "failed", "done": 0, "num_total": 0, "words": words}
-    # The points of the principal components are returned instead.
+    # The reply contains the points by principal components instead.
     assert_allclose(coordinates_of(reply), coordinates_of(server.reply("projection", PLOT)))
     assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
 

@@ -308,7 +308,7 @@ def test_numbers_of_large_files_are_verified_on_request(
         load(path)
         with pytest.raises(ValueError, match="is damaged: its content does not match its checksum"):
             load(path, verify=True)
-    # Damage of the header is always found, except in the eight digits of `crc32`, the checksum of
+    # Damage of the header is always noticed, except in the eight digits of `crc32`, the checksum of
     # the numbers.
     digits = data.index(b'"crc32":"') + 9
     for position in sorted({*range(8, start, 13)} - {*range(digits, digits + 8)}):
@@ -429,7 +429,7 @@ def test_missing_files_and_files_of_other_formats_are_refused(tmp_path: Path) ->
 def test_invalid_paths_are_refused(
     name: Any, error: type[Exception], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # An empty name does not mean the record in the working directory.
+    # The working directory is a saved record, which an empty name must not load.
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
     for call in (load, given_record().save):

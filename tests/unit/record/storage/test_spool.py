@@ -56,7 +56,7 @@ def test_written_layers_are_not_written_again(tmp_path: Path) -> None:
     expected = record_of(layers)
     assert_same(expected, spool.finish(expected))
     # Layer 0 stays in the file to which it was written. The reordered layer 1 is stored in the
-    # file of the index, `INDEX`.
+    # file `INDEX`.
     assert names_in(tmp_path / "x") == ["0000-layers.0.safetensors", INDEX]
 
 
@@ -164,6 +164,6 @@ def test_a_changed_index_with_a_correct_checksum_is_compared_with_the_files(
 def test_the_path_of_an_index_means_its_folder(folder: Path) -> None:
     record = record_of(long_layers())
     assert_same(record, load(folder / INDEX))
-    # A file with the name of the index may also be a saved record.
+    # A file with the name `INDEX` may also be a saved record.
     folder.with_name("y").mkdir()
     assert_same(record, load(record.save(folder.with_name("y") / INDEX)))
