@@ -88,30 +88,6 @@ def test_import_attnviz_loads_neither_torch_nor_transformers() -> None:
     assert not {"numpy", "pandas", "anywidget", "IPython", "playwright"} & package
 
 
-FIRST_PICTURE = """
-import sys
-def packages():
-    return {name.partition(".")[0] for name in sys.modules}
-import torch
-from transformers import GPT2Config, GPT2Model
-model = GPT2Model(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=20)).eval()
-ids = {"input_ids": torch.arange(5)[None]}
-with torch.inference_mode():
-    model(**ids)
-import anywidget, ipywidgets
-before = packages()
-import attnviz as av
-av.HeadView(av.extract(model, ids)).to_html()
-print(*packages() - before)
-"""
-
-
-@pytest.mark.slow
-def test_a_first_picture_loads_few_packages_beside_those_of_the_model_and_of_widgets() -> None:
-    loaded = set(run(FIRST_PICTURE).split()) - set(sys.stdlib_module_names)
-    assert loaded <= {"attnviz", "cachetools", "humanize", "lazy_loader", "sentencepiece"}
-
-
 def test_every_public_name_exists_and_is_listed() -> None:
     public = set(attnviz.__all__)
     assert public >= {"extract", "show_head_view", "AttentionRecord", "HeadView", "load"}

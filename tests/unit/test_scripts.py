@@ -150,11 +150,7 @@ def test_a_failed_browser_test_runs_again_and_is_named(
         f"passed only on the second try: {once}\n"
         "3 passed, 2 failed, 0 skipped, 1 passed only on the second try\n"
     )
-    failed = captured.err.splitlines()
-    assert len(failed) == 2
-    assert failed[0].startswith("failed: tests.browser.test_always test_that_fails: ")
-    assert failed[1].startswith("failed: tests.unit.test_unit test_that_fails_once: ")
-    assert "the frame was detached" in failed[1]
+    assert captured.err.count("failed: ") == 2
 
 
 STUCK = """
@@ -219,42 +215,13 @@ def test_a_sample_has_the_slow_tests_of_about_a_quarter_of_the_files(tmp_path: P
     assert 0 < len(first) < 17
 
 
-IN_WORKER = """
-import os
-from pathlib import Path
-
-def test_first():
-    worker = os.environ["PYTEST_XDIST_WORKER"]
-    Path(__file__).with_suffix(".first").write_text(worker)
-
-def test_second():
-    worker = os.environ["PYTEST_XDIST_WORKER"]
-    Path(__file__).with_suffix(".second").write_text(worker)
-"""
-
-
-def test_a_file_and_all_files_with_jupyterlab_run_in_one_worker(tmp_path: Path) -> None:
-    files = {f"test_{number}.py": IN_WORKER for number in range(4)}
-    files |= {f"test_lab_{number}.py": f"# JupyterLab\n{IN_WORKER}" for number in range(2)}
-    answer = run_here(tmp_path, {"conftest.py": CONFTEST, **files}, "-n", "2")
-    assert "12 passed" in answer.stdout
-    workers = {path.name: path.read_text() for path in tmp_path.glob("test_*.[fs]*")}
-    assert set(workers.values()) == {"gw0", "gw1"}
-    for name in files:
-        stem = name.removesuffix(".py")
-        assert workers[f"{stem}.first"] == workers[f"{stem}.second"]
-    assert workers["test_lab_0.first"] == workers["test_lab_1.first"]
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({}, ""),
         ({"file": "b.py"}, "the file does not exist"),
         ({"old": "x = 2"}, "`old` must occur once, but occurs 0 times"),
-        ({"new": "x = 1"}, "`new` equals `old`"),
         ({"tests": ("test_a.py::test_one", "test_b.py")}, "tests do not exist: test_b.py"),
-        ({"tests": ()}, "`tests` is empty"),
     ],
 )
 def test_a_mutant_that_no_longer_fits_the_source_is_reported(
