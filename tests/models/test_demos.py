@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from attnviz import demos, extract
+from attnviz import Knockout, demos, extract, intervene
 from attnviz.analysis import patterns
 from train_demos.dates import FORMS, draw_date
 from train_demos.scenes import draw_scene
@@ -108,6 +108,37 @@ def test_the_decoder_finds_the_antecedent_and_attends_to_it() -> None:
     # The demo decoder also completes sentences about the recipient of an object.
     recipients = [recipient_sentence(generator, held_out=True) for _ in range(100)]
     assert np.mean(completions(recipients)[0]) > 0.97
+
+
+def prediction_after(model: Any, text: str, change: Knockout, **options: Any) -> str:
+    """Return the most likely next token after a change of attention."""
+    return str(intervene(model, text, change, **options).effect.candidates_after[0].text)
+
+
+def test_the_edge_to_the_antecedent_decides_the_noun() -> None:
+    model, tokenizer = demos.load("decoder")
+    generator = np.random.default_rng(SEED)
+    flipped = unchanged = neither = 0
+    for _ in range(10):
+        sentence = antecedent_sentence(generator, held_out=True)
+        right, wrong = sentence.words[sentence.answer], sentence.words[sentence.distractor]
+        stack = extract(model, sentence.prompt, tokenizer=tokenizer).stack()
+        head = int(stack.weights(layer=1)[:, -1, sentence.source].argmax())
+
+        source, distractor, source_after_softmax = (
+            prediction_after(model, sentence.prompt, change, tokenizer=tokenizer)
+            for change in (
+                Knockout(-1, sentence.source, layers=1, heads=head),
+                Knockout(-1, sentence.distractor, layers=1, heads=head),
+                Knockout(-1, sentence.source, layers=1, heads=head, renormalize=False),
+            )
+        )
+        flipped += source == wrong
+        unchanged += distractor == right
+        neither += source_after_softmax not in (right, wrong)
+    assert flipped >= 9
+    assert unchanged >= 9
+    assert neither >= 7
 
 
 def test_the_encoder_decoder_writes_dates_and_aligns_month_and_day() -> None:
@@ -220,8 +251,3 @@ def test_the_files_are_small_and_readable_and_store_float16() -> None:
             assert {stored.get_tensor(key).dtype for key in stored.keys()} == {  # noqa: SIM118
                 np.dtype(np.float16)
             }
-
-
-def test_the_error_for_an_unknown_name_lists_the_names() -> None:
-    with pytest.raises(ValueError, match="'vision', 'vision-language', not 'bert'"):
-        demos.load("bert")
