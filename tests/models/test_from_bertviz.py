@@ -270,21 +270,6 @@ def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
-def test_the_record_has_the_vectors_of_the_neuron_view(
-    names: Callable[[str], dict[str, dict[str, Any]]],
-) -> None:
-    available = names("neuron_view.show")
-    document = " ".join(DOCUMENT.read_text(encoding="utf-8").split())
-    code = re.search(r"`(extract\(.+?\)\.stack\(\)\.queries\(.+?\))`", document)
-    assert code is not None
-    queries = eval(code[1], available["attnviz"])  # noqa: S307 - the document's
-    keys = eval(code[1].replace("queries", "keys"), available["attnviz"])  # noqa: S307
-    html = eval('show(model, "bert", tokenizer, sentence_a)', available["bertviz"])  # noqa: S307
-    (entry,) = parameters_of(html.data)["attention"]
-    np.testing.assert_allclose(queries, entry["queries"][2][5], atol=1e-4)
-    np.testing.assert_allclose(keys, entry["keys"][2][5], atol=1e-4)
-
-
 @pytest.mark.parametrize("row", rows_of_notebooks(neuron=True))
 def test_cells_of_neuron_notebooks_draw_the_same(
     row: Row, models_for_neurons: dict[str, dict[str, Any]]

@@ -14,9 +14,6 @@ import transformers
 
 import attnviz as av
 from attnviz import AttentionRecord
-from model_types.build import tiny_model
-from model_types.cases import Case, override_of
-from model_types.inputs import find_inputs
 from models.make_models import largest_error, reference
 from models.test_docs import parsed, run
 from models.tiny import assert_own, own_modules
@@ -59,34 +56,6 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
     strongest, others = printed.strip().splitlines()[-2:]
     assert "the prediction becomes" in strongest
     assert "the prediction stays “triangle”" in others
-
-
-# Model types by their names in the table of the page.
-VISION_LANGUAGE = {
-    "Qwen2.5-VL": "qwen2_5_vl",
-    "Qwen3-VL": "qwen3_vl",
-    "LLaVA 1.5": "llava",
-    "InternVL 3": "internvl",
-}
-
-
-@pytest.mark.parametrize("name", VISION_LANGUAGE)
-def test_a_row_of_the_table_of_vision_language_models(name: str) -> None:
-    override = override_of(Case(VISION_LANGUAGE[name]))
-    model: Any = tiny_model(VISION_LANGUAGE[name], override["class"], override["config"])
-    inputs = find_inputs(model, lambda candidate: model(**candidate), override["inputs"])
-    page = parsed("docs/recipes/vision-language.md").text
-    (line,) = (line for line in page.splitlines() if line.startswith(f"| {name} |"))
-    assert f"`{type(model).__name__.removesuffix('Model')}ForConditionalGeneration`" in line
-    assert all(f"`{name}`" in line for name in inputs if name != "attention_mask")
-
-    record = av.extract(model, inputs)
-    grids = {
-        stack: [(grid.rows, grid.columns) for grid in record.stacks[stack].query_tokens.grids]
-        for stack in ("self", "vision")
-    }
-    num_tokens = 4 if name.startswith("LLaVA") else 2
-    assert grids == {"self": [(num_tokens, num_tokens)], "vision": [(4, 4)]}
 
 
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:

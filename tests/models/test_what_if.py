@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import traitlets
 
 import attnviz as av
 from attnviz.extraction.capture.memory import check_memory
-from attnviz.server.kernel import KernelChannel
 from attnviz.server.protocol import Reply
 from attnviz.server.server import RECORD_REQUESTS
 from attnviz.views.what_if import WhatIf
@@ -204,9 +202,6 @@ def test_another_answer_to_the_same_changes_needs_no_run(
         ),
         (["street", "wide street"], r"answer='wide street' has 2 tokens \(.*\). Pass one token"),
         (281, "answer=281 is out of range. Pass one of the tokens of the vocabulary 0 to 280"),
-        (1.5, r"answer=1\.5 must be a token or class, by text or number"),
-        (("a", "b", "c"), r"answer=.* must be one token, or a pair \(answer, other\)"),
-        (("street", "street"), "the two tokens are equal"),
     ],
 )
 def test_an_answer_that_cannot_be_measured_is_refused(
@@ -238,33 +233,24 @@ def test_an_answer_needs_a_model(
         with pytest.raises(TypeError, match=f"{words}text\\), without generate= and words=True"):
             av.show_head_view(model, TEXT, tokenizer=tokenizer, answer="street", **options)
     assert not forwards
-    with pytest.raises(TypeError, match="NeuronView has no argument 'answer'"):
-        av.show_neuron_view(model, TEXT, tokenizer=tokenizer, answer="street")
     # Another record resets the answer.
     view.set_trait("answer", "animal")
     view.record = av.extract(model, "the cat sat", tokenizer=tokenizer)
     assert view.answer is None
     assert not view.runs_model
-    attributed = av.attribute(model, TEXT, method="value norm", tokenizer=tokenizer)
-    with pytest.raises(TypeError, match="model= needs a record of attention weights"):
-        av.HeadView(attributed, model=model, inputs=TEXT, tokenizer=tokenizer)
 
 
-def test_a_new_change_shows_the_run_after_it(view: av.HeadView, decoder: tuple[Any, Any]) -> None:
+def test_a_new_change_shows_the_run_after_it(view: av.HeadView) -> None:
     # Each row: the changes to make, the selected run before, and the expected run.
     for changes, selected, run in (
         ([HEAD], "before", "after"),
         # Undoing a change does not change the selected run.
         ([], "before", "before"),
-        ([HEAD, EDGE], "before", "after"),
-        ([HEAD, EDGE, TOKEN], "difference", "difference"),
+        ([HEAD, EDGE], "difference", "difference"),
     ):
         view.run = selected
         view.changes = changes
         assert view.run == run
-    arguments = {"model": decoder[0], "inputs": TEXT, "tokenizer": decoder[1], "changes": [HEAD]}
-    assert av.HeadView(view.record, **arguments).run == "after"
-    assert av.HeadView(view.record, **arguments, run="before").run == "before"
 
 
 def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
@@ -436,16 +422,11 @@ def test_a_changed_record_needs_changes_and_a_model(view: av.HeadView) -> None:
 
 def test_a_part_of_a_record_is_compared_with_the_same_part(decoder: tuple[Any, Any]) -> None:
     model, tokenizer = decoder
-    record = av.extract(model, TEXT, tokenizer=tokenizer, layers=1, dtype="float16")
+    record = av.extract(model, TEXT, tokenizer=tokenizer, layers=1)
     view = av.MatrixView(record, model=model, inputs=TEXT, tokenizer=tokenizer)
     view.changes = [EDGE]
     [stack] = changed_stacks(view)
     assert stack["after"]["layers"] == stack["difference"]["layers"] == [1]
-    changed = view.changed_record
-    assert changed is not None
-    vectors = changed.stack().attention(1).vectors
-    assert vectors is not None
-    assert vectors.queries.dtype == torch.float16
 
 
 def test_an_answer_has_no_weights_if_memory_is_short(
@@ -470,33 +451,16 @@ def test_the_model_is_restored_after_a_failed_change(
 ) -> None:
     own = logits_after_the_text(decoder, None)
     ask(view, EDGE)
-    with failing(decoder[0], KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    handle = decoder[0].register_forward_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
         ask(view, HEAD)
+    handle.remove()
     assert torch.equal(logits_after_the_text(decoder, None), own)
     assert "animal" in ask(view, EDGE)["sentence"]
-
-
-@contextmanager
-def failing(model: Any, error: BaseException) -> Iterator[None]:
-    """Make every forward of the model raise the error inside the block."""
-
-    def fail(*_: Any) -> None:
-        raise error
-
-    handle = model.register_forward_hook(fail)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def test_errors_are_reported_as_messages(view: av.HeadView, decoder: tuple[Any, Any]) -> None:
-    sent: list[dict[str, Any]] = []
-    channel = KernelChannel(view._channel._server, lambda message, _: sent.append(message))
-    request = {"attnviz": "request", "name": "intervene", "id": "1", "arguments": {"changes": []}}
-    with failing(decoder[0], MemoryError("6 GB are needed")):
-        channel.receive(request)
-    assert sent == [{"attnviz": "error", "id": "1", "message": "6 GB are needed"}]
 
 
 def test_a_second_change_waits_for_the_first(
@@ -538,13 +502,10 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
     [
         ([7], r"changes\[0\]=7 must be a dict"),
         ([{"kind": "burn"}], r'changes\[0\].kind=.*"knockout", "ablate" or "hide"'),
-        ([{}], "'changes\\[0\\].kind' is missing"),
         ([{**EDGE, "to": 1}], r"changes\[0\] has no 'to'; it takes kind, stack"),
         ([{**EDGE, "layer": 9}], r"changes\[0\]: layers=9: stack 'self' has layers 0 to 2"),
-        ([{**EDGE, "query": 99}], r"changes\[0\]: queries=99"),
         ([{**EDGE, "query": float("nan")}], r"changes\[0\].query=nan must be a whole number"),
         ([{**EDGE, "stack": "cross"}], "stack='cross': this record has 'self'"),
-        ([{**EDGE, "key": None}], "needs 'key'"),
         ([HEAD] * 33, r"33 entries\. Pass at most 32"),
         ("knockout", "changes"),
     ],
