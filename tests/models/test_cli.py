@@ -217,10 +217,8 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     [
         ([], "inputs is missing"),
         (["@none.txt"], "none.txt"),
-        (["x", "--heads", "0-3"], "heads='0-3'"),
         (["the cat", "--token", "dog"], "token='dog': no token has this text"),
         (["x", "-o", "x.pdf", "--width", "wide"], "width='wide' must be a length such as"),
-        (["x", "-o", "x.html", "--no-legend"], "legend= applies only to pictures"),
         (["x", "-o", "no/such/folder/x.html"], "'no/such/folder' does not exist"),
     ],
 )

@@ -80,22 +80,6 @@ def test_a_copy_in_half_precision_differs_by_less_than_rounding(
         assert 0.03 < share.min() < share.max() < 1
 
 
-def test_a_changed_head_differs_by_more_than_rounding(minilm: tuple[Any, Any]) -> None:
-    model, tokenizer = minilm
-    other = copy.deepcopy(model)
-    with torch.no_grad():
-        # The queries of layer 3, head 5.
-        other.encoder.layer[3].attention.self.query.weight[5 * 32 : 6 * 32] *= 1.3
-        other.encoder.layer[3].attention.self.query.bias[5 * 32 : 6 * 32] *= 1.3
-    comparison = av.compare((model, other), HE, tokenizer=tokenizer, names=("before", "after"))
-    distances, rounding = np.stack(comparison.distance()), np.stack(comparison.rounding())
-    assert distances.argmax() == 3 * 12 + 5
-    changed = distances > rounding
-    assert not changed[:3].any()
-    assert changed[3].sum() == 1
-    assert changed[4:].any()
-
-
 def test_only_one_model_at_a_time_is_in_memory() -> None:
     model, tokenizer = av.demos.load("decoder")
     alive: list[int] = []

@@ -226,9 +226,7 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
     ("kind", "options", "error", "words"),
     [
         ("llama", {"generate": 0}, ValueError, "generate must be at least 1 token; got 0"),
-        ("llama", {"generate": True}, TypeError, "generate: .* cannot be read. .*generate=40"),
         ("gpt2", {"generate": 57}, ValueError, "57 .* too many.*64 positions, 8 .*at most 56"),
-        ("bart", {"generate": 65}, ValueError, "65 tokens are too many.*at most 64"),
         ("llama", {"generate": {"do_sample": True}}, ValueError, "number of tokens is missing"),
         (
             "bart",

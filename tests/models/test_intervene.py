@@ -244,16 +244,11 @@ def test_a_language_head_computes_only_the_requested_logits(position: int) -> No
         (lambda: av.Ablate(layers=9), IndexError, "layers=9: stack 'self' has layers 0 to 2"),
         (lambda: av.Ablate(heads=[0, 7]), IndexError, "layer 0 has heads 0 to 3, but not 7"),
         (lambda: av.Ablate(stack="cross"), KeyError, "cross"),
-        (lambda: av.Ablate(0, mean_of=[]), ValueError, "the list is empty"),
         (lambda: av.Ablate(factor=0.5, mean_of=["a"]), ValueError, "cannot be combined with mean"),
         (lambda: av.Ablate(factor=float("nan")), ValueError, "factor"),
         (lambda: av.Knockout(queries=9), IndexError, "queries=9"),
-        (lambda: av.Knockout(keys="nothing"), ValueError, "keys='nothing'"),
-        (lambda: av.HideTokens([]), ValueError, "tokens=.* is empty"),
         (lambda: av.SetWeights(0, 0, np.ones((9, 9))), ValueError, "row 0 sums to 9"),
-        (lambda: av.SetWeights(0, 0, np.eye(3)), ValueError, "shape"),
         (lambda: av.SetWeights(0, 0, -np.eye(9)), ValueError, "negative"),
-        (lambda: av.SetWeights(0, 0, "even"), ValueError, "weights="),
     ],
 )
 def test_invalid_changes_are_refused(

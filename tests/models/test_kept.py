@@ -260,15 +260,11 @@ def test_the_estimate_equals_the_memory_of_the_record(
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": []}, ValueError, r"layers=\[\] is empty. Pass layers"),
     ({"layers": "01"}, TypeError, r"layers='01' must be a list of whole numbers, such as \[0, 5\]"),
-    ({"layers": [True]}, TypeError, r"layers=\[True\] must be .*; True is not one"),
     ({"layers": [-4]}, ValueError, "layer -4 does not exist; stack 'self' has layers 0 to 2"),
-    ({"layers": 3}, ValueError, "layer 3 does not exist; stack 'self' has layers 0 to 2"),
     ({"layers": [0, 0]}, ValueError, "contains 0 twice"),
     ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys. Pass 'float16'"),
-    ({"dtype": 16}, TypeError, r"dtype must be .*; got 16"),
     ({"device": "nowhere"}, ValueError, "device='nowhere' .* does not know this kind of device"),
     ({"device": "meta"}, ValueError, "device='meta' .* stores no numbers"),
-    ({"device": 1.5}, TypeError, "device must be a device such as 'cpu' or 'cuda'"),
 ]
 
 

@@ -173,13 +173,3 @@ class TestSoundAndText:
                 weights = other.stacks[name].weights(layer=1)
                 assert np.array_equal(weights, stack.weights(layer=1))
         assert "0.04s" in record.stacks["self"].query_tokens.text
-
-    def test_two_sounds_in_one_prompt_are_numbered(self, model: Any, processor: Any) -> None:
-        sounds = [sound(1.2), sound(0.6, seed=1)]
-        content = [{"type": "audio", "audio": clip} for clip in sounds]
-        record = extract(model, [{"role": "user", "content": content}], processor=processor)
-        times = [text for text in record.stacks["self"].query_tokens.text if ": " in text]
-        assert times == [
-            *(f"1: {index / 25:.2f}s" for index in range(30)),
-            *(f"2: {index / 25:.2f}s" for index in range(15)),
-        ]

@@ -56,12 +56,8 @@ def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
 UNREADABLE: list[tuple[str, Any, str]] = [
     ("texts", Image.fromarray(IMAGE), "got an image. Pass a text"),
     ("texts", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass a text"),
-    ("texts", {"array": SOUND, "sampling_rate": 16_000}, "got a sound .* Pass a text"),
     ("images", TEXT, "got a text. Pass an image"),
-    ("images", (IMAGE, TEXT), "got an image with a text. Pass an image"),
-    ("images", 3.5, "got a float. Pass an image"),
     ("sounds", TEXT, "got a text. Pass a sound"),
-    ("sounds", (SOUND, TEXT), "got a sound with a text. Pass a sound"),
     ("texts and images", IMAGE, r"got an image without a text. Pass \(image, text\)"),
     ("texts and images", (SOUND, TEXT), "got a sound with a text. Pass a text or an image"),
 ]
@@ -109,9 +105,7 @@ def test_a_processor_without_a_chat_template_is_refused(byte_tokenizer: Any) -> 
         (np.zeros((0, 32, 3), np.uint8), ValueError, r"the image is empty, \(0, 32, 3\)"),
         (np.full((32, 32, 3), np.nan), ValueError, "the image contains NaN"),
         (IMAGE.astype(float), ValueError, r"float64 must have values from 0 to 1; got 0 to 255"),
-        (-IMAGE.astype(int), ValueError, "int64 must have values from 0 to 255; got -255 to 0"),
         (np.zeros((32, 32, 5), np.uint8), ValueError, r"1, 3 or 4 colours; got \(32, 32, 5\)"),
-        (np.zeros((2, 32, 32, 3), np.uint8), ValueError, r"an image .*; got \(2, 32, 32, 3\)"),
         (np.zeros((32, 32, 3), bool), TypeError, "an image must contain numbers .* got bool"),
     ],
 )

@@ -54,12 +54,6 @@ def test_windows_are_stored_as_band_masks(model_type: str, windowed: tuple[int, 
 # Each row: model type, settings, layers with attention, notes about the other layers.
 HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
     (
-        "minimax",
-        {"num_hidden_layers": 4, "layer_types": [*["linear_attention"] * 3, "full_attention"]},
-        (3,),
-        ["Layers 0 to 2 are linear attention (MiniMaxLightningAttention) and are not shown."],
-    ),
-    (
         "nemotron_h",
         {},
         (2,),
@@ -77,12 +71,6 @@ HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
             "Layers 0, 1 each hold a state-space layer beside attention (FalconH1Mixer), which "
             "is not shown."
         ],
-    ),
-    (
-        "lfm2",
-        {"num_hidden_layers": 4, "layer_types": ["conv", "conv", "full_attention", "conv"]},
-        (2,),
-        ["Layers 0, 1, 3 are convolutions (Lfm2ShortConv) and are not shown."],
     ),
     # Llama 3.2 Vision reads an image in some layers, which do not run for text alone.
     (

@@ -85,19 +85,6 @@ def test_a_decoder_has_words_of_texts_answers_and_chats(byte_tokenizer: Any) -> 
     assert chat.text == ("<s>", "<|user|>", "hello", "·undone", "·dogs", "</s>")
 
 
-def test_the_stacks_of_an_encoder_decoder_have_words(piece_tokenizer: Any) -> None:
-    model = make_model("bart")
-    record = attnviz.extract(
-        model, "The cat undone.", target="user sat", tokenizer=piece_tokenizer
-    ).merge_words()
-    source = ("·The", "·cat", "·undone.", "</s>")
-    # The decoder's text begins with a start token and has no end token.
-    encoder, decoder, cross = record.stacks.values()
-    assert encoder.query_tokens.text == encoder.key_tokens.text == source
-    assert decoder.query_tokens.text[1:] == ("·user", "·sat")
-    assert (cross.query_tokens, cross.key_tokens) == (decoder.query_tokens, encoder.key_tokens)
-
-
 @pytest.fixture(scope="module")
 def unsplit_tokenizer() -> Any:
     """Tokenizer like that of Llama 2, which replaces spaces by "▁" and splits at no space."""

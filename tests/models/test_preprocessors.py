@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -74,20 +73,6 @@ def test_a_tokenizer_is_read_once_per_model(saved: Path, reads: Counter[str]) ->
     assert reads == {"here": 3}
 
 
-def test_a_processor_is_read_once_per_model(tmp_path: Path, reads: Counter[str]) -> None:
-    model, processor = av.demos.load("vision")
-    model.save_pretrained(tmp_path)
-    processor.save_pretrained(tmp_path)
-    model = transformers.AutoModelForImageClassification.from_pretrained(tmp_path)
-    image = np.zeros((32, 32, 3), np.uint8)
-    reads.clear()
-    av.extract(model, image)
-    # One read of the processor, and one unsuccessful search for a tokenizer.
-    assert reads == {"here": 2}
-    av.extract(model, image)
-    assert reads == {"here": 2}
-
-
 def test_a_model_is_not_kept(saved: Path) -> None:
     model = loaded(saved)
     av.extract(model, TEXT)
@@ -108,20 +93,6 @@ def test_files_that_changed_are_read_again(saved: Path, reads: Counter[str]) -> 
     assert after[0] == after[1]
     assert len(after[0]) < len(before)
     assert reads == {"here": 1}
-
-
-def test_files_may_appear_and_disappear(
-    saved: Path, byte_tokenizer: Any, reads: Counter[str]
-) -> None:
-    model = loaded(saved)
-    shutil.rmtree(saved)
-    assert [tokens(model, IDS)[0] for _ in range(2)] == ["#7", "#7"]
-    assert reads == {"here": 1}
-    byte_tokenizer.save_pretrained(saved)
-    texts = tokens(model, TEXT)
-    shutil.rmtree(saved)
-    assert tokens(model, TEXT) == texts
-    assert reads == {"here": 2}
 
 
 def test_the_hub_is_requested_once_per_hour(
