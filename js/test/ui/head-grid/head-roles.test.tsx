@@ -1,13 +1,7 @@
 /** Roles of heads in views of one text. */
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
-import { PALETTES } from "../../../src/ui/colors/palette";
-import {
-  type NamedHeads,
-  roleOf,
-  rolesInWords,
-  signsOfHeads,
-} from "../../../src/ui/head-grid/head-roles";
+import { type NamedHeads, roleOf, rolesInWords } from "../../../src/ui/head-grid/head-roles";
 
 const stack = { layers: [2, 5], heads_per_layer: [3, 3] } as StackDescription;
 const roles: NamedHeads = {
@@ -39,13 +33,5 @@ describe("roles of heads", () => {
       "3 of 6 heads have a role, found over a corpus, not in this text (layer.head): " +
         "previous token 2.1; induction 5.0, 5.2.",
     );
-  });
-
-  it("have letters, starting with the rarest role", () => {
-    const signs = signsOfHeads(roles, PALETTES.light);
-    expect(signs.map(({ name, sign }) => [name, sign])).toEqual([
-      ["previous token", "P"],
-      ["induction", "I"],
-    ]);
   });
 });

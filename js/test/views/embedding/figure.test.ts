@@ -1,12 +1,10 @@
 import { expect, it, vi } from "vitest";
 import type { Scene } from "../../../src/draw/marks";
 import { toSvg } from "../../../src/draw/svg";
-import { PALETTES } from "../../../src/ui/colors/palette";
-import { coloring } from "../../../src/views/embedding/colors";
-import { embeddingExports, legendBox } from "../../../src/views/embedding/figure";
+import { embeddingExports } from "../../../src/views/embedding/figure";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { until, useFakeClock } from "../../dom";
-import { corpusWith, Kernel, setUp } from "./kernel";
+import { Kernel, setUp } from "./kernel";
 
 const SCENE: Scene = {
   ...{ width: 300, height: 200, background: null, back: [], backOpacity: 1 },
@@ -51,17 +49,6 @@ it("the figure of the mean weights has cells, axes and a scale, but no points", 
     '"self",0,0,2,4,0,2,0.25,0',
     '"self",0,0,2,4,2,4,0.125,0',
   ]);
-});
-
-it("the legend explains shapes and colours, and fits the width", () => {
-  const colors = coloring(corpusWith(), "tag", {
-    ...{ palette: PALETTES.light, theme: "light", norms: null, head: "" },
-  });
-  const { marks } = legendBox(colors, "keys", PALETTES.light, 120);
-  const texts = marks.flatMap((mark) => (mark.kind === "text" ? [mark.text] : []));
-  expect(texts).toEqual(["keys", "other", "8", "noun", "2", "unknown", "2"]);
-  const swatches = marks.filter((mark) => mark.kind === "rect");
-  expect(swatches.every((mark) => mark.x + mark.width <= 120)).toBe(true);
 });
 
 it("the table contains a third coordinate, and norms if points are coloured by them", async () => {

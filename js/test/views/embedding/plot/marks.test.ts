@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { LineMark, Mark, TextMark } from "../../../../src/draw/marks";
+import type { LineMark, Mark } from "../../../../src/draw/marks";
 import { PALETTES } from "../../../../src/ui/colors/palette";
 import type { Lines } from "../../../../src/views/embedding/client/requests";
 import {
@@ -51,8 +51,6 @@ function linesTo(point: number, ends: [number, number][]): Lines {
 const nothing = { points: null, chosen: null, lines: null };
 const lines = (marks: Mark[]): LineMark[] =>
   marks.filter((mark): mark is LineMark => mark.kind === "line");
-const words = (marks: Mark[]): TextMark[] =>
-  marks.filter((mark): mark is TextMark => mark.kind === "text");
 
 describe("a chosen query", () => {
   const shown = shownOf();
@@ -80,14 +78,4 @@ it("each point has its own colour in any drawing order", () => {
   const { cloud, look } = shownOf();
   const queries = cloud.points.map((point) => Number(point < 6));
   expect([...look.color]).toEqual([...queries].map((isQuery) => 1 - isQuery));
-});
-
-it("points in a search have no labels if all have the same token", () => {
-  const labelsOf = (...found: number[]): string[] => {
-    const points = Uint8Array.from({ length: COUNT }, (_, point) => Number(found.includes(point)));
-    return words(standingMarks(shownOf(), { ...nothing, points })).map((mark) => mark.text);
-  };
-  // Points 0 and 3 have the token "the", and point 1 has the token "cat".
-  expect(labelsOf(0, 3)).toEqual([]);
-  expect(labelsOf(0, 1, 3)).toContain("cat");
 });
