@@ -1,4 +1,4 @@
-"""Versions, formats and extras agree in all files of a release."""
+"""Version numbers, format numbers and package extras agree in all files of a release."""
 
 from __future__ import annotations
 

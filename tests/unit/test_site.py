@@ -1,4 +1,4 @@
-"""Documentation site: its navigation, gallery, reference, links and published versions."""
+"""Navigation, gallery, reference, links and versions of the documentation site."""
 
 from __future__ import annotations
 

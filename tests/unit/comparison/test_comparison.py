@@ -1,4 +1,4 @@
-"""Comparisons of two records: distances, rounding errors, tables and aligned weights."""
+"""Distances of aligned weights of two records, rounding errors of distances, and tables."""
 
 from __future__ import annotations
 

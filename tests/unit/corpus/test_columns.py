@@ -1,4 +1,4 @@
-"""Columns of a corpus, which have a value for each text or each token."""
+"""A column of a corpus has a value for each text or for each token."""
 
 from __future__ import annotations
 

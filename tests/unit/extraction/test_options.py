@@ -1,4 +1,4 @@
-"""All functions that extract take the same options, with the same types and defaults."""
+"""All functions that extract attention take the same options, with the same types and defaults."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def long() -> av.AttentionRecord:
 
 
 class Counted:
-    """Counter of computed weights. More than `fail_after` weights raise KeyboardInterrupt."""
+    """Counter of computed weights. Computing raises an error after `fail_after` weights."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.weights, self.fail_after = 0, math.inf

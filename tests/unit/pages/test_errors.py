@@ -1,4 +1,4 @@
-"""Errors of pages that are too large: raised before computing, with advice that works."""
+"""Errors for pages that are too large, raised before computing, with advice that works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words: which tokens belong to a word, and the text of the merged word."""
+"""Tests of which tokens form a word, and of the text of a word that merges tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`KernelChannel`: answers of the kernel to requests of the browser."""
+"""Tests of `KernelChannel`, which answers requests of the browser in the kernel."""
 
 from __future__ import annotations
 

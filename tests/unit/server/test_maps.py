@@ -1,4 +1,4 @@
-"""Small maps of heads, compared with the largest numbers of their cells."""
+"""Small maps of heads. A cell of a map shows the largest number of a block of the matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks of signed numbers: their description, refused requests, and memory for long texts."""
+"""Tests of stacks of signed numbers: description, refused requests, and memory for long texts."""
 
 from __future__ import annotations
 

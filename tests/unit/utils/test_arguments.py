@@ -1,4 +1,4 @@
-"""Numbers, slices and paths that callers pass: accepted values and errors."""
+"""Tests of functions that check numbers, slices and paths that callers pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic writing of files: replaced paths, errors, and the state after a failure."""
+"""Atomic writing of files, which keeps links and modes, and the old file if writing fails."""
 
 from __future__ import annotations
 

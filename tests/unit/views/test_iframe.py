@@ -1,4 +1,4 @@
-"""`to_iframe`: one element that contains the page, with a fixed or an automatic height."""
+"""`to_iframe` returns one element that contains the page, with a fixed or automatic height."""
 
 from __future__ import annotations
 

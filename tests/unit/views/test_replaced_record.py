@@ -1,4 +1,4 @@
-"""A view whose record is replaced: the kept state and the messages to the browser."""
+"""A view whose record is replaced: the state that is kept, and the messages to the browser."""
 
 from __future__ import annotations
 
