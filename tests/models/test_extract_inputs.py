@@ -55,19 +55,6 @@ def test_a_pipeline_brings_its_tokenizer(gpt2: Any, byte_tokenizer: Any) -> None
     assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
 
 
-def test_the_texts_of_a_pair_have_numbers_and_types(word_tokenizer: Any) -> None:
-    model = make_model("bert")
-    record = extract(model, ("The cat", "the dog"), tokenizer=word_tokenizer)
-    assert set(record.tokens.sequence) == {None, 0, 1}
-    encoded = word_tokenizer("The cat", "the dog", return_tensors="pt")
-    assert record.tokens.ids == tuple(encoded["input_ids"][0].tolist())
-    # Without the token types of the two texts, the weights differ.
-    untyped = extract(model, {"input_ids": encoded["input_ids"]})
-    assert not np.array_equal(
-        record.stacks["self"].weights(layer=0), untyped.stacks["self"].weights(layer=0)
-    )
-
-
 def test_lists_give_the_records_of_single_texts(
     gpt2: Any, byte_tokenizer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
