@@ -194,6 +194,19 @@ def test_value_norms_are_those_of_the_projected_values() -> None:
         assert close(stack.weights(layer=1, head=head), weights[head] * norms)
 
 
+def test_an_answer_may_be_a_function() -> None:
+    model, inputs = make_model("gpt2"), {"input_ids": IDS}
+
+    def logit_difference(outputs: Any) -> torch.Tensor:
+        difference: torch.Tensor = outputs.logits[0, -1, PAIR[0]] - outputs.logits[0, -1, PAIR[1]]
+        return difference
+
+    expected = av.attribute(model, inputs, answer=PAIR).stack().weights(layer=1)
+    record = av.attribute(model, inputs, answer=logit_difference)
+    assert close(record.stack().weights(layer=1), expected)
+    assert "Attributed number: the value of logit_difference." in record.notes
+
+
 def test_stacks_of_windows_are_left_out_and_named() -> None:
     config = transformers.SwinConfig(
         image_size=32, patch_size=2, embed_dim=24, depths=[1, 1], num_heads=[2, 4], window_size=8
