@@ -46,6 +46,9 @@ def marimo(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
         Cell("bare = av.show_head_view(record, layer=1)\nbare", ("av", "record")),
     ]
     marimo = Marimo.start(chromium, tmp_path_factory.mktemp("marimo"), cells, theme="dark")
+    # Until the last view is drawn, marimo runs cells and sends the state of earlier views again.
+    drawn = marimo.page.locator(".attnviz[data-attnviz-drawn]")
+    expect(drawn).to_have_count(len(VIEWS) + 1, timeout=FIRST_PICTURE)
     yield marimo
     marimo.close()
 
