@@ -146,7 +146,10 @@ def test_each_step_equals_an_intervention_on_the_text_so_far(
 
 
 def changes_before(changes: Sequence[Change], count: int) -> list[Change]:
-    """Remove queries at or after `count`, and changes of tokens at or after `count`."""
+    """Return the changes that a text of `count` tokens can have.
+
+    Later queries of a `Knockout` are left out, and so are changes of a later token.
+    """
     reduced: list[Change] = []
     for change in changes:
         if isinstance(change, av.Knockout) and change.queries is not None:

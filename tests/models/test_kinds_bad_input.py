@@ -1,4 +1,4 @@
-"""Errors of `extract` for unreadable images and sounds, and all readable forms of an image."""
+"""`extract` refuses invalid images, sounds and processors, and accepts all valid images."""
 
 from __future__ import annotations
 

@@ -30,9 +30,11 @@ SAMPLE = """
     hubert wav2vec2 esm perceiver patchtst time_series_transformer
 """.split()
 
-# For each stack: `StackChange.gate`, the result of ablating a head, and whether the output
-# projection is found. It is not found in qwen3_next and squeezebert, where a gate or a convolution
-# follows attention, and in bloom, which does not use transformers' `AttentionInterface`.
+# Two results for each stack. The first is that of ablating a head: the model's output changed as
+# computed ("exact"), it changed but is not compared ("changed"), or the ablation was refused. The
+# second is whether the output projection was found. It is not found in refused stacks, in
+# qwen3_next and squeezebert, where a gate or a convolution follows attention, and in bloom, which
+# does not use transformers' `AttentionInterface`.
 CHANGED = {
     "gpt2": {"self": ("exact", True)},
     "albert": {"self": ("exact", True)},

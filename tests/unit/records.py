@@ -114,7 +114,10 @@ def captured_record() -> AttentionRecord:
 def difference_record(
     tokens: int = 6, *, layers: int = 2, heads: int = 4, with_side: bool = False
 ) -> AttentionRecord:
-    """Return a record of differences b - a of causal layers. `with_side` adds a stack of `a`."""
+    """Return a record of the weights of random causal layers, minus those of other such layers.
+
+    `with_side` adds a stack with the subtracted weights.
+    """
     text = Tokens.of(words(tokens))
     sides = [
         [

@@ -170,7 +170,7 @@ def test_that_is_stuck():
     [
         # The test passes, but the process then waits for the thread that the test started.
         ("threading.Thread(target=threading.Event().wait).start()", "2 passed"),
-        # The test catches the exception of a timeout, like a pool that waits for its threads.
+        # The test catches the exception that its timeout raises, and waits again.
         (
             "while True:\n        try: threading.Event().wait()\n        except BaseException: ...",
             "",

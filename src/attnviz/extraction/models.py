@@ -1,4 +1,4 @@
-"""Loading of the model, tokenizer and processor that a caller passes."""
+"""Loading of models, tokenizers and processors, and the evaluation mode and hooks of a model."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_page_has_the_codes_of_every_weight_and_of_every_difference(causal: bo
         weights = stack.weights(layer=block["layer"])
         whole = encode(weights, "uint8", stack.maximum, signed=stack.signed)
         assert codes.tobytes() == whole.data, f"{block['stack']}, layer {block['layer']}"
-    # A page of a comparison does not show scores.
+    # A page of a comparison has no scores by which heads could be ordered.
     assert data["scores"] == []
     assert all(stack["patterns"] == [] for stack in data["description"]["stacks"])
 

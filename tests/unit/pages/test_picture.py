@@ -107,7 +107,7 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
         return compute(attention, head, indices)
 
     monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
-    # Computing a tile of weights would fail.
+    # The picture must not call `weights`, which computes blocks of the matrix: the call would fail.
     monkeypatch.setattr(QueryKeyAttention, "weights", None)
     still = run_steps(draw_heads(long, "head", {}))
     assert num_rows == [16] * 6

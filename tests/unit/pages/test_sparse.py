@@ -70,7 +70,7 @@ def attention(draw: st.DrawFn) -> NDArray[np.float32]:
 
 
 def rows_of(numbers: NDArray[np.float32], threshold: float) -> StrongestRows:
-    """Return the strongest keys of all heads, with signs if a number is below 0."""
+    """Return the strongest keys of each row of each head, with signs if any number is below 0."""
     signed = bool((numbers < 0).any())
     return concatenate_rows([strongest_rows(head, threshold, signed=signed) for head in numbers])
 

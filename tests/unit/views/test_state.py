@@ -63,7 +63,7 @@ def test_a_layer_with_fewer_heads_drops_some_with_a_warning() -> None:
     ):
         view.layer = 1
     assert view.heads == [1]
-    # This change drops no head, so it causes no warning, which would fail the test.
+    # The next line drops no head. A warning here would fail the test.
     view.layer = 0
     assert view.heads == [1]
 

@@ -16,7 +16,7 @@ function prediction(query: number, row: number | null): Prediction {
 }
 
 // Predictions after a prompt of two tokens. The model generated tokens 2 and 3, and a last token
-// that was not an input. Tests in Python read the same file.
+// that was not an input. Python tests also read `generated_token.json`.
 const { predictions, cases } = readFixture<{
   predictions: [number, number | null][];
   cases: Case[];

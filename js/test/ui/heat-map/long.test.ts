@@ -80,7 +80,8 @@ describe("tiles of a long matrix", () => {
     expect(words(false)).toContain("Estimate from 1 query in 128. ");
     const part = long({ query_window: [0, 64_000], key_window: [0, 64_000] });
     expect(sumInSight(part, grid)).toBeNull();
-    // The tiles have the `maximum` 0.01, so weights below 0.01 (0.5 / 255)^2 are rounded to 0.
+    // A reply encodes a weight as round(255 * sqrt(weight / maximum)). The tiles have the `maximum`
+    // 0.01, so weights below 0.01 * (0.5 / 255)^2 are encoded as 0.
     expect(nothingInWords(grid)).toBe("less than 0.00000004");
     await load(tiles, tilesOf(whole));
     expect(kernel.asked).toHaveLength(4);

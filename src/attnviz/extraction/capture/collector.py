@@ -70,7 +70,8 @@ class Run:
     num_calls : int
         Number of captured attention calls. A call with several windows counts once.
     total_shape : tuple of int
-        Total number of queries and total number of keys of all calls and windows, with padding.
+        Number of queries and number of keys of one example, summed over all calls and windows, with
+        padding.
     dtype : dtype or None
         Dtype of the queries and keys, or None if they are not known.
     has_all_logits : bool

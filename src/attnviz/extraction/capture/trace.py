@@ -536,10 +536,10 @@ class Product:
 
 
 def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Product | None:
-    """Return the product of queries and keys that a torch function computes, or None.
+    """Return the operands of a torch function as queries and keys, or None if they cannot be these.
 
-    `name`, `args` and `kwargs` are the name and the arguments of the function. The product must
-    have at least three axes: (..., queries, keys).
+    `name` is the name of the function, such as ``"matmul"``, and `args` and `kwargs` are its
+    arguments. The product must have at least three axes: (..., queries, keys).
 
     Examples
     --------

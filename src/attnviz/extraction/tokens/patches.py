@@ -162,8 +162,9 @@ def grid_tokens(
     """Return tokens for the patches of images, row by row, one image after the other.
 
     `grids` has the number of rows and columns of patches of each image. `before` and `after` are
-    the names of special tokens before and after all patches. `images` has the index of each image's
-    picture in the record, or None if the record does not have the picture. A patch is named
+    the names of special tokens before and after all patches. `images` has, for each image, the
+    index of its picture in the record, or None if the record does not have it. Only images with a
+    picture get a `PatchGrid`. By default, no image has a picture. A patch is named
     ``row,column``, counted from 0. If there are several images, the name starts with the number of
     the image, counted from 1: ``1: row,column``.
 

@@ -24,7 +24,7 @@ def call(implementation: str, mask: torch.Tensor | None = None, **options: Any) 
 
 
 def flags_of(mask: Mask | None, length: int = LENGTH) -> torch.Tensor:
-    """Return the mask of head 0 as booleans of shape (queries, keys)."""
+    """Return whether each query of head 0 may attend to each key. Without a mask, it may."""
     if mask is None:
         return torch.ones(length, length, dtype=torch.bool)
     return mask.allowed(0, slice(0, length), slice(0, length)).cpu()
