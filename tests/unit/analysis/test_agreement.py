@@ -1,4 +1,4 @@
-"""Tests of `kendall_tau`, and of `movable_weight`, which finds weights with the same output."""
+"""Tests of `kendall_tau`, and of `movable_weight`, which moves weight but keeps the output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_moved_weight_gives_the_same_output(keys: int) -> None:
     assert moved.weights.sum() == pytest.approx(1)
     assert moved.weights.min() > -1e-9
     assert moved.share == pytest.approx(np.abs(moved.weights - weights).sum() / 2, abs=1e-9)
-    # The values of 4 keys are independent in 8 dimensions, so no other weights give this output.
+    # 4 value vectors are independent in 8 dimensions, so no other weights give the output.
     assert (moved.share > 0.2) == (keys == 40)
 
 

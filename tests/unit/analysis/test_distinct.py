@@ -1,4 +1,4 @@
-"""Tests of `distinct_head`, which returns the head with the clearest pattern, or None."""
+"""Tests of `distinct_head`, the head with the clearest pattern, or None if none is clear."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noise(layers: int, heads: int, tokens: int, *, causal: bool, seed: int) -> N
 
 
 def before(share: float, tokens: int = N) -> NDArray[np.float64]:
-    """Return causal weights: `share` on the previous token, the rest even on all visible keys."""
+    """Return causal weights: `share` on the previous token, the rest evenly on all visible keys."""
     even = np.tri(tokens) / np.arange(1, tokens + 1)[:, None]
     planted = (1 - share) * even + share * np.eye(tokens, k=-1)
     planted[0, 0] = 1
@@ -65,7 +65,7 @@ def test_a_planted_head_is_the_distinct_head() -> None:
 def test_layers_are_compared_with_even_attention_under_their_own_mask() -> None:
     keys = 3 * directions(1, N, 8)
     queries = keys.roll(1, dims=1)
-    # In layer 1 each query sees two keys, so even attention gives 1 / 2 to the previous token.
+    # The window of 2 in layer 1 gives the previous token 1 / 2 of even attention.
     record = AttentionRecord.from_qk(
         [queries] * 3,
         [keys] * 3,

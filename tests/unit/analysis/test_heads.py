@@ -1,6 +1,6 @@
-"""Scores of all heads of a stack, compared with functions of `analysis.patterns` and with formulas.
+"""Tests of scores of all heads of a stack, against functions of `analysis.patterns` and formulas.
 
-The functions of `analysis.patterns` compute scores of single weight matrices.
+The functions of `analysis.patterns` compute scores of arrays of weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scores of head patterns, computed by hand for small matrices, and refused arguments."""
+"""Tests of the functions of `patterns` against scores computed by hand, and of their errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REPEATED[3, 1], REPEATED[4, 2], REPEATED[5, 3] = 0.9, 0.6, 0.3
         (patterns.first_token([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]), 0.75),
         # float16 numbers are not summed in float16.
         (patterns.first_token(np.full((3000, 8), 0.125, np.float16)), 0.125),
-        # The tokens of queries 2 and 3 occurred before, at 0 and at 1.
+        # The tokens of queries 2 and 3 occurred before, at positions 0 and 1.
         (patterns.same_token(CAUSAL, ABAB), (0.1 + 0.3) / 2),
         (patterns.same_token(CAUSAL, [7, 9, 7, 9]), (0.1 + 0.3) / 2),
         (patterns.same_token(CAUSAL, ["a", "b", "c", "d"]), np.nan),
@@ -54,7 +54,7 @@ REPEATED[3, 1], REPEATED[4, 2], REPEATED[5, 3] = 0.9, 0.6, 0.3
             patterns.induction([[1.0, 0.0, 0.0], [0.2, 0.8, 0.0], [0.1, 0.3, 0.6]], ["a"] * 3),
             (0.8 + 0.9) / 2,
         ),
-        # For query q of the second half, key q - length + 1 counts.
+        # For each query q from `length` on, key q - `length` + 1 counts.
         (patterns.repeated_induction(CAUSAL, 2), (0.7 + 0.6) / 2),
         (patterns.repeated_induction(REPEATED, 3), 0.6),
         (patterns.repeated_induction([[1.0, 0.0], [0.75, 0.25]], 1), 0.25),

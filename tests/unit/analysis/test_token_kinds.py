@@ -1,4 +1,4 @@
-"""Kinds of tokens, such as "word" or "number", derived from the texts of the tokens."""
+"""Tests of `kinds_of`, which gives each token a kind, such as "word" or "number"."""
 
 from __future__ import annotations
 

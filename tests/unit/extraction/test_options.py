@@ -1,4 +1,4 @@
-"""All functions that extract attention take the same options, with the same types and defaults."""
+"""Tests that `extract` takes the options in `ExtractOptions`, and that views have its defaults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import attnviz as av
 from attnviz.extraction.options import ExtractOptions, RecordOptions
 from attnviz.views.show import ShowFunction
 
-# Parameters of `extract` and of views that are not in `ExtractOptions`.
+# First parameters of `extract` and of views, which are not in `ExtractOptions`.
 OWN = {"model", "inputs", "target"}
 SHOW: list[Callable[..., Any]] = [
     av.show_head_view,

@@ -1,4 +1,4 @@
-"""Masks and biases, also in compact forms, compared with dense arrays of all entries."""
+"""Tests of masks and biases, also in compact forms, against dense arrays of all entries."""
 
 from __future__ import annotations
 

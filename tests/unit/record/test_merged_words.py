@@ -19,7 +19,7 @@ from attnviz.server.server import RecordServer
 from unit.records import shares, vectors
 
 WEIGHTS = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.4, 0.4]]
-# Tokens, and the index of the first token of each of the words the, undoing, of, itall.
+# Tokens, and the positions at which the words "the", "undoing", "of" and "itall" start.
 TEXT = ["the", " un", "do", "ing", " of", " it", "all"]
 STARTS = np.array([0, 1, 4, 5])
 

@@ -1,4 +1,4 @@
-"""Tests of what `AttentionRecord` and its stacks return, of copies, and of refused arguments."""
+"""Tests of the methods of `AttentionRecord` and `AttentionStack`, and of copies of records."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_records_can_be_copied_and_pickled(
     for original in (record, load(record.save(tmp_path / "x.safetensors"))):
         copy_of_record = copied(original)
         assert_same(original, copy_of_record)
-        # Queries and keys share one `Tokens` in the copy if and only if they do in the original.
+        # Queries and keys of a copy share one `Tokens` exactly if those of the original do.
         for name, stack in copy_of_record.stacks.items():
             shared = record.stacks[name].key_tokens is record.stacks[name].query_tokens
             assert (stack.key_tokens is stack.query_tokens) == shared

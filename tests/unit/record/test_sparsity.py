@@ -1,4 +1,4 @@
-"""Counts of exact zeros of sparse attention (sparsemax). Zeros of masks are not counted."""
+"""Tests of the counts of weights that are exactly 0 in sparse attention, such as sparsemax."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Weights = NDArray[np.float64]
 
 
 def sparsemax(logits: Weights) -> Weights:
-    """Compute sparsemax with algorithm 1 of Martins and Astudillo (2016)."""
+    """Compute sparsemax over the last axis (Martins and Astudillo 2016, algorithm 1)."""
     result = np.zeros_like(logits)
     for row in np.ndindex(logits.shape[:-1]):
         z = np.sort(logits[row])[::-1]
@@ -55,7 +55,7 @@ def test_zeros_of_sparse_attention_are_counted(
 ) -> None:
     weights = sparsemax(logits(heads, queries, keys, seed=seed))
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-9)
-    # The float32 copy has zeros at the same entries as the float64 weights.
+    # `counts_of` converts the weights to float32, which makes no other entry 0.
     (counts,) = counts_of(weights)
     offset = keys - queries
     ahead = ~np.tri(queries, keys, offset, dtype=bool)

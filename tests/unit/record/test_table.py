@@ -1,4 +1,4 @@
-"""`to_pandas` and `sources` of a record, compared with plain loops."""
+"""Tests of `to_pandas` and `sources` of a record, mostly against plain loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def causal(tokens: int = 12, heads: int = 3, window: int | None = None) -> Atten
 
 
 def column_of(frame: pd.DataFrame, name: str) -> dict[tuple[Any, ...], float]:
-    """Return the values of a column by (stack, layer, head, query, key)."""
+    """Return the column `name` as {(stack, layer, head, query, key): value}."""
     names = ["stack", "layer", "head", "query", "key", name]
     values = {tuple(line[:5]): float(line[5]) for line in frame[names].itertuples(index=False)}
     assert len(values) == len(frame)
@@ -194,7 +194,7 @@ def test_sources_are_the_mean_and_largest_weights_of_the_predicting_query(
     np.testing.assert_allclose(sources.most, flat.max(axis=0), atol=tolerance)
     visible = flat.max(axis=0) > 0
     np.testing.assert_array_equal(sources.strongest_heads[visible], flat.argmax(axis=0)[visible])
-    # Query 10 may attend to keys 0 to 10, or with a window of 3 to keys 8 to 10.
+    # Query 10 may attend to keys 0 to 10. With a window of 3, it may attend to keys 8 to 10.
     first = 0 if window is None else 8
     expected = [1 / (11 - first) if first <= key <= 10 else 0 for key in range(12)]
     np.testing.assert_allclose(sources.baseline, expected)

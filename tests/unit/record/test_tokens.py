@@ -1,4 +1,4 @@
-"""Tests of `Tokens`: display texts, attributes, and positions of tokens with a given text."""
+"""Tests of `Tokens`, and of `make_visible`, which replaces invisible characters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ZERO_WIDTH_JOINER = "\u200d"
         ("\u202ecat", "‹U+202E›cat"),
         ("\ud800", "‹U+D800›"),
         ("", "∅"),
-        # Joiners combine two glyphs. Without neighbours, joiners would be invisible.
+        # A joiner between two characters stays. Other joiners are shown by their codes.
         ("👩‍🚀", "👩‍🚀"),
         ("می‌خواهم", "می‌خواهم"),
         (ZERO_WIDTH_JOINER, "‹U+200D›"),
@@ -46,7 +46,7 @@ def test_no_character_without_a_glyph_stays(category: str) -> None:
     characters = [
         chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) == category
     ]
-    # About 2000 characters of a large category, or all characters of a small one.
+    # All characters of a small category, and 2000 to 4000 characters of a large category.
     for character in characters[:: max(1, len(characters) // 2000)]:
         shown = make_visible(character)
         assert character not in shown

@@ -1,4 +1,4 @@
-"""Display texts of vocabulary entries."""
+"""Tests of the display texts that token ids and vocabulary entries get."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_encoding_of_another_length_is_refused(checkpoint: Any) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_text_survives_any_split_into_bytes(text: str) -> None:
-    """Compare the display texts of one token per byte with the characters of the text."""
+    """Split the text into one token per byte, and find each character in the display texts."""
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     data = text.encode()
     parts_of_glyphs = display_texts([letter_of[byte] for byte in data], alphabet="bytes")

@@ -1,4 +1,4 @@
-"""Tests of `joined_windows`, which joins attention within windows to attention of all tokens."""
+"""Tests of `joined_windows`, which joins the attention of several windows into one layer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def windows(*, causal: bool = False) -> list[QueryKeyAttention]:
 
 
 def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
-    """Return the block-diagonal matrix of the softmax weights of all windows."""
+    """Return the softmax weights of a head in all windows as a block-diagonal matrix."""
     blocks = []
     for part in parts:
         logits = part.queries[head].double() @ part.keys[head].double().T * 0.5

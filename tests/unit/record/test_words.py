@@ -1,4 +1,4 @@
-"""Tests of which tokens form a word, and of the text of a word that merges tokens."""
+"""Tests of which tokens form a word, and of the words that `merge_tokens` makes of tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors for endless iterables and for values of unexpected types as arguments."""
+"""Tests that arguments that are endless or of unexpected types are read, or refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Cleanup` and `SharedChange` undo temporary changes completely, also after interrupts."""
+"""Tests of `Cleanup` and `SharedChange`, which undo changes, and of `fork_safe_lock`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
 
 
 def restored(*steps: Callable[[], object], error: BaseException | None = None) -> None:
-    """Run a block that adds the cleanup steps `steps`, and then raises `error` if it is given."""
+    """Run a `Cleanup` block that adds `steps`, and then raises `error` unless it is None."""
     with Cleanup() as undo, undo:
         for step in steps:
             undo.add(step)
@@ -58,14 +58,14 @@ def test_steps_run_if_an_interrupt_stops_the_exit_before_its_first_line() -> Non
                 raise interrupts.pop()
             super().__exit__(*raised)
 
-    # The second exit of the same block runs the steps that the first exit left.
+    # The block enters `undo` twice. The second exit runs the steps that the first exit left.
     with pytest.raises(KeyboardInterrupt), Stopped() as undo, undo:
         undo.add(partial(calls.append, "done"))
     assert set(calls) == {"done"}
 
 
 class Switch:
-    """A flag with a `SharedChange`. The first `interrupts` turns raise KeyboardInterrupt."""
+    """A flag that a `SharedChange` turns on and off. The first `interrupts` turns fail."""
 
     def __init__(self, interrupts: int = 0) -> None:
         self.on = False

@@ -1,4 +1,4 @@
-"""Atomic writing of files, which keeps links and modes, and the old file if writing fails."""
+"""Tests that atomic writing keeps links and modes, and the old file if writing fails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_mode_of_a_replaced_file_is_kept(mode: int, tmp_path: Path) -> None:
     path.write_bytes(b"before")
     path.chmod(mode)
     with umask(0o022), open_atomic(path) as (file, _):
-        # The temporary file has the mode of `path` before its contents are written.
+        # The temporary file has the mode of `path` already before contents are written.
         (temporary,) = set(tmp_path.iterdir()) - {path}
         assert stat.S_IMODE(temporary.stat().st_mode) == mode
         file.write(b"after")

@@ -1,4 +1,4 @@
-"""Work in steps: progress bars and the estimated remaining time."""
+"""Tests of the progress bars and of the estimated remaining time of work in steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Bar:
-    """A progress bar that adds the numbers passed to `update`."""
+    """A fake progress bar that adds the numbers passed to `update`."""
 
     instances: list[Bar]
 

@@ -32,13 +32,13 @@ def test_items_are_computed_in_one_thread_each_and_in_order() -> None:
 
     def make(number: int) -> tuple[int, int]:
         if number < 2:
-            # Passes only if two threads run at the same time.
+            # The barrier opens only if two threads run at the same time.
             together.wait()
         return number, torch.get_num_threads()
 
     assert map_threads(make, 7) == [(number, 1) for number in range(7)]
     assert torch.get_num_threads() == 3
-    # A new thread starts with the number of torch threads that any other thread has set last.
+    # A new thread starts with the number of torch threads that was last set in any thread.
     assert number_of_a_new_thread() == 3
 
 
@@ -49,7 +49,7 @@ def test_other_threads_keep_the_usual_number_of_threads() -> None:
         second = torch_threads(2)
         with torch_threads(1):
             pool.submit(second.__enter__).result()
-        # `second` began last and ends last, which restores 3, the number before both blocks.
+        # `second` begins and ends last. Its end restores 3, the number before both blocks.
         pool.submit(second.__exit__, None, None, None).result()
         assert pool.submit(torch.get_num_threads).result() == 3
     assert (torch.get_num_threads(), number_of_a_new_thread()) == (3, 3)

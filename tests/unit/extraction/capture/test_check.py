@@ -1,4 +1,4 @@
-"""Captured queries and keys are refused if they do not give the model's output or weights."""
+"""Tests of the check that captured queries and keys give the model's output or weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def call(
     length: int = LENGTH,
     key_heads: int | None = None,
 ) -> AttentionCall:
-    """Return the random inputs and the output of a call of `scaled_dot_product_attention`."""
+    """Return a call of `scaled_dot_product_attention` with random inputs and its output."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(examples, count, length, WIDTH, generator=generator).to(dtype)
@@ -51,7 +51,7 @@ def call(
 
 
 def with_weights(original: AttentionCall) -> AttentionCall:
-    """Return the call with the weights of its queries and keys, and without values and output."""
+    """Return the call as eager attention: with softmax weights, without values and output."""
     assert original.query is not None
     assert original.key is not None
     logits = original.query.double() @ original.key.double().mT * WIDTH**-0.5
@@ -86,7 +86,7 @@ def changed(tensor: torch.Tensor | None, index: Any, by: float) -> torch.Tensor:
 
 
 def with_output(original: AttentionCall, index: Any, by: float) -> AttentionCall:
-    """Return the call with `by` added to the output at (example, query, head, dimension)."""
+    """Return the call with `by` added to its output at `index` (example, query, head, dim)."""
     return replace(original, output=changed(original.output, index, by))
 
 

@@ -24,7 +24,7 @@ def call(implementation: str, mask: torch.Tensor | None = None, **options: Any) 
 
 
 def flags_of(mask: Mask | None, length: int = LENGTH) -> torch.Tensor:
-    """Return whether each query of head 0 may attend to each key. Without a mask, it may."""
+    """Return which pairs (queries, keys) head 0 may use. A mask of None allows all pairs."""
     if mask is None:
         return torch.ones(length, length, dtype=torch.bool)
     return mask.allowed(0, slice(0, length), slice(0, length)).cpu()
@@ -54,7 +54,7 @@ def test_the_causal_flag_distinguishes_layers_with_the_same_mask(order: tuple[bo
 def test_a_window_of_flash_attention_is_the_one_that_transformers_masks(
     implementation: str,
 ) -> None:
-    # One reader reads calls with all windows, and returns the correct mask for each.
+    # One reader reads calls with different windows, and must return the mask of each.
     reader, positions = MaskReader(), [Positions(None, None)]
     for window in (1, 2, LENGTH - 1, LENGTH, LENGTH + 1, None, 2):
         arguments = call(implementation, is_causal=True, sliding_window=window)

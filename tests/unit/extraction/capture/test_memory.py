@@ -1,4 +1,4 @@
-"""Free memory and disk space, and errors if a capture needs more."""
+"""Tests of the free memory and disk space, and of the errors if a capture needs more."""
 
 from __future__ import annotations
 

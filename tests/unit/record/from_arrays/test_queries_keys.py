@@ -1,4 +1,4 @@
-"""`AttentionRecord.from_qk`: weights equal a softmax, and errors name the wrong argument."""
+"""Tests that `AttentionRecord.from_qk` gives softmax weights, and that errors name arguments."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_131072_tokens_allocate_nothing_for_every_pair() -> None:
     _, python_peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert tensors.largest <= q.nbytes
-    # Memory outside of torch stays below 12 rows of float32 weights.
+    # Python and numpy take less memory than 12 rows of float32 weights.
     assert python_peak < 12 * 4 * length
     assert len(description["stacks"][0]["query_tokens"]["text"]) == length
     for row, first in zip(rows, (0, length - window), strict=True):

@@ -1,4 +1,4 @@
-"""Display texts of keys that a Linformer (Wang et al. 2020) projects from several tokens."""
+"""Tests of `ProjectedKeys`, which names keys that are projections of several tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXT = ["the", " cat", " sat", " on", " the", " mat", "."]
 
 
 def convolved(keys: torch.Tensor, kernel: int, stride: int, padding: int) -> torch.Tensor:
-    """Convolve keys (heads, tokens, dims) over the tokens, with one kernel for all dims."""
+    """Convolve keys (heads, tokens, dims) over the tokens, with equal weights for all dims."""
     layer = nn.Conv1d(1, 1, kernel, stride=stride, padding=padding, bias=False)
     heads, tokens, dims = keys.shape
     columns = keys.permute(0, 2, 1).reshape(heads * dims, 1, tokens)
@@ -33,7 +33,7 @@ def convolved(keys: torch.Tensor, kernel: int, stride: int, padding: int) -> tor
 
 
 def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> list[list[int]]:
-    """Return for each output of a convolution over `count` tokens the tokens that change it."""
+    """Return the tokens that change each output of a convolution over `count` tokens."""
     tokens = torch.eye(count)[:, :, None]
     # In head n only token n is 1, so an output that is not 0 depends on token n.
     read = convolved(tokens, kernel, stride, padding)[:, :, 0] != 0
@@ -45,7 +45,7 @@ def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> li
 def test_a_group_is_named_by_the_tokens_that_change_its_key(
     kernel: int, stride: int, padding: int, count: int
 ) -> None:
-    # Padding is at most half of the kernel, as torch requires for pooling.
+    # torch pools only if padding is at most half of the kernel and the kernel fits the tokens.
     assume(2 * padding <= kernel <= count + 2 * padding)
     groups = tokens_that_matter(kernel, stride, padding, count)
     assume(all(groups))

@@ -1,4 +1,4 @@
-"""Tests of `AttentionRecord.from_weights`: accepted arguments, and errors for refused arguments."""
+"""Tests of which arguments `AttentionRecord.from_weights` accepts, and of errors for others."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_signed_numbers_of_any_size_are_accepted() -> None:
 
 
 def with_value(value: float) -> list[NDArray[np.float64]]:
-    """Return three layers with `value` in layer 1, head 1, query 2, key 3."""
+    """Return the weights of three layers, with `value` at layer 1, head 1, query 2, key 3."""
     layers = [layer.astype(np.float64) for layer in LAYERS]
     layers[1][1, 2, 3] = value
     return layers
@@ -158,7 +158,7 @@ def test_invalid_numbers_are_refused(
             [layer[0] for layer in LAYERS],
             r"If each layer has one, pass \[layer\[None\] for .* one layer, pass \[numpy.stack",
         ),
-        # The `attentions` of model.generate(...) are a tuple of layers for every step.
+        # The `attentions` of model.generate(...) contain a tuple of layers for every step.
         ([tuple(a[None] for a in LAYERS)] * 2, r"Five axes .* generate\(\) .*attentions\[step\]"),
         ([a.swapaxes(1, 2) for a in LAYERS], r"axis -2 does, .*: .*swapaxes\(-2, -1\); if .* pass"),
         ([a.swapaxes(0, 2) for a in LAYERS], r"axis -3 does, .* keys: .*swapaxes\(-3, -1\)"),
@@ -195,7 +195,7 @@ def test_other_shapes_are_refused_with_a_remedy(attentions: Any, message: str) -
         ({"measure": "\u202eeffect"}, ValueError, r"measure=.* must be a short name of the values"),
         ({"signed": "yes"}, TypeError, "signed='yes' must be True or False"),
         ({"signed": True, "normalized": True}, ValueError, "cannot be combined"),
-        # An argument that would have no effect is refused.
+        # Arguments without an effect are refused.
         ({"encoder_tokens": TOKENS}, TypeError, "encoder_tokens"),
         ({"cross_attentions": LAYERS}, TypeError, "attentions= is for one kind of attention"),
     ],

@@ -1,4 +1,4 @@
-"""Records on disk: loading returns the same record or a clear error."""
+"""Tests that a saved record loads unchanged, and that damaged files raise clear errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
 
 @st.composite
 def records(draw: st.DrawFn) -> AttentionRecord:
-    """Draw a record of one to three stacks of any kind, with any texts."""
+    """Draw a record of one to three stacks, each with one layer of any kind and any texts."""
     text = st.text(st.characters(), max_size=5)
     stacks_by_name = {}
     for name in draw(st.lists(text, min_size=1, max_size=3, unique=True)):
@@ -98,14 +98,14 @@ def test_any_record_comes_back_the_same_from_a_file_and_a_folder(record: Attenti
 
 
 def change_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the header of a saved file, and store checksums that match the changed file."""
+    """Apply `change` to the header of a saved record, and store checksums that match."""
     header, arrays = read_arrays(path)
     change(header)
     write_arrays(path, header, arrays)
 
 
 def flip(data: bytes, position: int, bit: int = 0) -> bytes:
-    """Return the data with one inverted bit."""
+    """Return the data with one inverted bit in the byte at `position`."""
     damaged = bytearray(data)
     damaged[position] ^= 1 << bit
     return bytes(damaged)
@@ -117,7 +117,7 @@ def test_a_file_cannot_hide_characters_from_the_reader(tmp_path: Path) -> None:
     assert set(load(path).tokens) == {"‹U+202E›"}
 
 
-# Keys whose names contain a space. In other display texts a space is shown as "·".
+# The names of these keys contain spaces, which other display texts show as "·".
 @pytest.mark.parametrize(
     "keys",
     [ProjectedKeys(), ProjectedKeys(kernel=2), ["Ġcaf", "Ã", "©", "ð", "ŁĲ", "¶x"]],
@@ -325,7 +325,7 @@ def test_a_file_without_a_checksum_is_refused(
     path = captured_record().save(tmp_path / "x.safetensors")
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    # Save the same arrays with unchanged metadata, and then with metadata without `checksum`.
+    # The file loads with the unchanged metadata, but not without the entry `checksum`.
     arrays = safetensors.torch.load_file(path)
     safetensors.torch.save_file(arrays, path, metadata)
     load(path)
@@ -473,7 +473,7 @@ def test_replacing_a_file_while_it_is_read_never_mixes_records(
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
             models: list[str] = []
-            # Read at least 300 times, and up to 9999 times until all three records were loaded.
+            # Load 300 times or more, until all three records were loaded, but at most 9999 times.
             while len(models) < 300 or (len(set(models)) < 3 and len(models) < 9999):
                 reloaded = load(path)
                 models.append(reloaded.model)

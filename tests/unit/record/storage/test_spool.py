@@ -49,13 +49,13 @@ def test_written_layers_are_not_written_again(tmp_path: Path) -> None:
     spool.begin()
     layers = {number: write(spool, number, layer) for number, layer in long_layers().items()}
     assert INDEX not in names_in(tmp_path / "x")
-    # Layer 1 was reordered after it was written, and layer 5 is not part of the record.
+    # After writing, the tokens of layer 1 are reversed, and layer 5 is removed.
     second = layers[1]
     layers[1] = QueryKeyAttention(second.queries.flip(1), second.keys.flip(1), second.scale)
     del layers[5]
     expected = record_of(layers)
     assert_same(expected, spool.finish(expected))
-    # Layer 0 stays in the file to which it was written. The reordered layer 1 is stored in the
+    # Layer 0 stays in the file to which it was written. The reversed layer 1 is stored in the
     # file `INDEX`.
     assert names_in(tmp_path / "x") == ["0000-layers.0.safetensors", INDEX]
 
@@ -155,7 +155,7 @@ def test_a_changed_index_with_a_correct_checksum_is_compared_with_the_files(
 ) -> None:
     header, arrays = read_arrays(folder / INDEX)
     change(header)
-    # Copy the arrays, which are mapped from the file that is replaced.
+    # The arrays are mapped from the file that is replaced, so they are copied first.
     write_arrays(folder / INDEX, header, {name: array.clone() for name, array in arrays.items()})
     with pytest.raises(ValueError, match=rf"path='.*x' is damaged.*({message})"):
         load(folder)
