@@ -1,4 +1,4 @@
-"""Random points in clusters, and a measure of how well a plot separates the clusters."""
+"""Functions that make random clusters of points and measure how well a plot separates them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["clusters", "purity"]
 def clusters(
     per_cluster: int, *, count: int = 4, dimensions: int = 16, seed: int = 0
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return ``count * per_cluster`` points around distant centres, and the cluster numbers."""
+    """Return ``count * per_cluster`` points around distant centres, and each point's cluster."""
     generator = np.random.default_rng(seed)
-    # Orthogonal centres, so that clusters are separated by angle and by distance.
+    # The centres are orthogonal, so that clusters are separated by angle and by distance.
     centres = np.linalg.qr(generator.normal(size=(dimensions, count)))[0].T * 20
     groups = np.repeat(np.arange(count), per_cluster)
     points = centres[groups] + generator.normal(size=(len(groups), dimensions))

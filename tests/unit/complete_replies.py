@@ -1,4 +1,4 @@
-"""Functions that repeat a request to a server until the reply is complete, like a browser."""
+"""Functions that, like a browser, send requests to a server until the reply is complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["joined_reply", "replies", "whole_reply"]
 
 
 def replies(server: Server, name: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
-    """Send a request until the reply is complete. Yield each reply."""
+    """Repeat a request until the reply is complete, and yield each reply."""
     while True:
         reply = server.reply(name, arguments)
         yield reply

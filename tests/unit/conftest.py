@@ -19,7 +19,7 @@ def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logit_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each computed block of logits appends the number of its logits."""
+    """Return a list that gets the number of logits of each block that `shared_logits` computes."""
     sizes: list[int] = []
     compute = QueryKeyAttention.shared_logits
 

@@ -1,4 +1,4 @@
-"""Corpus of `tests/fixtures/embedding.json`, and fields of requests for its plots."""
+"""This module has the corpus of `tests/fixtures/embedding.json` and fields of plot requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fixture() -> dict[str, Any]:
 
 
 def fixture_vectors(number: int, side: str) -> list[Any]:
-    """Return queries or keys of a text, [layer][head][token][dimension], exact in float32."""
+    """Return "queries" or "keys" of a text as [layer][head][token][dimension], exact in float32."""
     generator = random.Random(f"{side} of text {number}")  # noqa: S311 - the same every time
 
     def vector() -> list[float]:

@@ -1,7 +1,7 @@
-"""Masks, weights and cells of pooled weights, computed by formulas from the fields of a layer.
+"""Functions that compute masks, weights and pooled weights by formulas from fields of a layer.
 
-Tests compare `record` and `server` with these functions, which compute in float64 and call no
-method of attnviz that computes a block.
+Tests compare the packages `record` and `server` with these functions, which compute in float64
+and call no method of attnviz that computes a block.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Flags = NDArray[np.bool_]
 
 
 def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
-    """Return whether each query may attend to each key, (heads, queries, keys)."""
+    """Return booleans (heads, queries, keys): True if the query may attend to the key."""
     flags: Flags = np.ones((heads, queries, keys), np.bool_)
     query, key = np.ogrid[:queries, :keys]
     match mask:
@@ -56,7 +56,7 @@ def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
 
 
 def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
-    """Return the number that a bias adds to each logit, (heads, queries, keys)."""
+    """Return the numbers (heads, queries, keys) that `bias` adds to logits: 0 if it is None."""
     added = np.zeros((heads, queries, keys))
     query, key = np.ogrid[:queries, :keys]
     match bias:
@@ -79,10 +79,11 @@ def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
 
 
 def allowed_pairs(attention: LayerAttention) -> Flags:
-    """Return whether each query may attend to each key, (heads, queries, keys).
+    """Return booleans (heads, queries, keys): True if the query may attend to the key.
 
-    A word may attend to another if any of their tokens may. A difference allows a pair if `a` or
-    `b` allows it, except in rows in which `a` or `b` allows no key.
+    A query word may attend to a key word if any of its tokens may attend to any token of the key
+    word. A difference allows a pair if `a` or `b` allows it, except in rows in which `a` or `b`
+    allows no key. Stored weights allow all pairs.
     """
     match attention:
         case QueryKeyAttention():
@@ -154,7 +155,7 @@ def merge_by_words(
 
 
 def cell(numbers: NDArray[np.floating], pooled: str) -> float:
-    """Pool positive and negative numbers, and return the result with the larger absolute value."""
+    """Pool positive and negative numbers separately. Return the result that is larger in size."""
     positive, negative = np.maximum(numbers, 0), np.maximum(-numbers, 0)
     pool = np.max if pooled == "max" else np.mean
     high, low = float(pool(positive)), float(pool(negative))

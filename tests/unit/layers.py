@@ -1,4 +1,4 @@
-"""Hypothesis strategies for attention layers, weights of a layer by formulas, and error bounds."""
+"""This module has Hypothesis strategies for layers, and computes weights and error bounds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ seeds = st.integers(0, 999)
 
 
 def random_numbers(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return numbers of both signs, about a third of them 0."""
+    """Return random numbers of both signs, of which about a third are 0."""
     generator = np.random.default_rng(seed)
     numbers = generator.normal(size=shape) * (generator.random(shape) > 1 / 3)
     return numbers.astype(np.float32)
@@ -49,7 +49,7 @@ def some_positions(draw: st.DrawFn, count: int) -> torch.Tensor:
 
 @st.composite
 def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Mask | None:
-    """Return a band, packed, window or inserted mask, or None. A query may have no allowed key."""
+    """Return a band, packed or window mask, or None, or if `inserted` also an inserted mask."""
     kinds = ["none", "band", "packed", "windows"]
     kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
     if kind == "band":
@@ -71,7 +71,7 @@ def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) ->
 
 @st.composite
 def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Bias | None:
-    """Return a distance, dense, window or inserted bias, or None."""
+    """Return a distance, dense or window bias, or None, or if `inserted` also an inserted bias."""
     kinds = ["none", "distance", "dense", "windows"]
     kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
     heads, seed = draw(st.sampled_from([1, HEADS])), draw(seeds)
@@ -93,7 +93,7 @@ def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -
 
 @st.composite
 def softmaxes(draw: st.DrawFn, queries: int, keys: int) -> QueryKeyAttention:
-    """Return attention of four query heads and two key heads, with random options."""
+    """Return a layer of four query heads and two key heads, with random options."""
     seed = draw(seeds)
     return QueryKeyAttention(
         vectors(HEADS, queries, 8, seed=seed),
@@ -118,7 +118,7 @@ def words_of(draw: st.DrawFn, base: LayerAttention) -> MergedWeights:
 
 @st.composite
 def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
-    """Return a stack of one layer. The kind of the layer is one of `kinds`, or any if empty."""
+    """Return a stack of one layer, which has one of `kinds`, or any kind if `kinds` is empty."""
     queries, keys = draw(counts), draw(counts)
     every_kind = ["softmax", "weights", "signed numbers", "words", "difference"]
     kind = draw(st.sampled_from(kinds or every_kind))

@@ -1,4 +1,4 @@
-"""Records of long texts, with attention as in a language model or with vectors of zeros."""
+"""Functions that make long records, with attention as in a language model or zero vectors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def long_record(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> av.AttentionRecord:
-    """Return a record whose queries attend to near tokens, to tokens of a topic and to token 0.
+    """Return a record whose queries attend to near tokens, to tokens of their topic and to token 0.
 
     As in Llama, query heads share key heads. Query ``int(0.75 * tokens)`` gives nearly all of its
     weight to key ``int(0.2 * tokens)``: one bright cell that an overview must show. If `varied`,
@@ -51,7 +51,7 @@ def long_record(
         local = torch.linspace(0.2, 1.6, heads)[:, None, None]
         q[:, :, :8], k[:, :, :8] = local * root * waves, waves
         q[:, :, 8:14], k[:, :, 8:14] = root * topic * (1.8 - local) / 2, topic
-        # Dimension 14 gives weight to token 0, and dimension 15 to the distant key.
+        # Dimension 14 gives weight to token 0, and dimension 15 lets `query_at` attend to `key_at`.
         q[:, :, 14], k[:, :, 14] = root, 0.0
         k[:, 0, 14] = math.log(tokens) + 1
         q[:, :, 15], k[:, :, 15] = 0.0, 0.0

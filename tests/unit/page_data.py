@@ -26,7 +26,7 @@ def bare_data_of(page: str) -> Any:
 
 
 def data_of(page: str) -> Any:
-    """Return the JSON data. In blocks, maps and vectors, the element text replaces ``#ID``."""
+    """Return the JSON data. In blocks, maps and vectors, replace ``#ID`` by the element's text."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:

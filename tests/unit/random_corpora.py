@@ -1,4 +1,4 @@
-"""Records and corpora of random queries and keys."""
+"""Functions that make records and corpora of random queries and keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def attention(
     seed: int = 0,
     **options: Any,
 ) -> QueryKeyAttention:
-    """Return random attention. Queries have the mean 1, and keys the mean -1."""
+    """Return a layer of random queries with the mean 1 and random keys with the mean -1."""
     keys = num_tokens if num_keys is None else num_keys
     return QueryKeyAttention(
         vectors(heads, num_tokens, size, seed=seed) + 1.0,
@@ -55,7 +55,7 @@ def corpus(
     order: int = 0,
     **options: Any,
 ) -> Corpus:
-    """Return a corpus of one random text for each number of tokens in `lengths`."""
+    """Return a corpus with a random record of each number of tokens in `lengths`."""
     records = [record(length, seed=number, **options) for number, length in enumerate(lengths)]
     return Corpus(records, max_points=max_points, seed=order, columns=columns)
 

@@ -1,4 +1,4 @@
-"""Small records for several test files, made from random numbers without a model."""
+"""Functions that make small records from random numbers or constants, without a model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOSTILE = (
 
 
 def shares(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Return random weights whose rows sum to 1."""
+    """Return random weights of the given shape, whose rows sum to 1."""
     return softmax(np.random.default_rng(seed).normal(size=shape, scale=2))
 
 
@@ -45,7 +45,7 @@ def softmax(logits: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def vectors(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Return random float32 vectors."""
+    """Return a tensor of the given shape with random float32 numbers."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator)
 
@@ -175,7 +175,7 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
 
 
 def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
-    """Return weights. Head h prefers patches near the patch h columns right of the query."""
+    """Return weights of heads, of which head h prefers keys near h columns right of the query."""
     [grid] = tokens.grids
     cells = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
     logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))

@@ -1,4 +1,4 @@
-"""Benchmarks: processes with limits of time and memory, and the published tables."""
+"""Test the limits of time and memory of benchmark processes, and the published tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from benchmarks.report import (
 
 
 def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
-    """Run a statement with timeit in a limited process. Return the figures and fault of the run."""
+    """Time a statement in a process with `limits`. Return its figures, and its fault or None."""
     outcome = guarded("timeit", "-n1", "-r1", statement, limits=limits)
     return outcome.figures, outcome.fault
 

@@ -1,4 +1,4 @@
-"""Modules that ``import attnviz`` loads, and imports that each package of attnviz may contain."""
+"""Test what ``import attnviz`` loads, and what each package of attnviz may import."""
 
 from __future__ import annotations
 
@@ -199,5 +199,5 @@ def test_imports_have_no_cycles() -> None:
     uses = {
         name: set(imports_of(path, at_load=True)) & set(modules) for name, path in modules.items()
     }
-    # `prepare` raises an error that contains the modules of a cycle.
+    # If there is a cycle, `prepare` raises an error that names its modules.
     TopologicalSorter(uses).prepare()

@@ -1,4 +1,4 @@
-"""Scripts that `make` calls, and the options and hooks of pytest in tests/conftest.py."""
+"""Test scripts that `make` calls, and the options and hooks of pytest in tests/conftest.py."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_sample_has_the_slow_tests_of_about_a_quarter_of_the_files(tmp_path: P
         re.findall(rf"(\S+)::{name}", output) for name in ("test_first", "test_second")
     )
     assert first == second
-    # The mean number of files is 24 / 4 = 6. Five standard deviations (binomial) are 11.
+    # The mean number of chosen files is 24 / 4 = 6. Five standard deviations (binomial) are 11.
     assert 0 < len(first) < 17
 
 

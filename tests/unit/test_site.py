@@ -1,4 +1,4 @@
-"""Navigation, gallery, reference, links and versions of the documentation site."""
+"""Test navigation, gallery, reference, links and versions of the documentation site."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of heads, made from records and from `tests/fixtures/atlas.json`."""
+"""Functions that make statistics of heads from records and from `tests/fixtures/atlas.json`."""
 
 from __future__ import annotations
 
@@ -136,14 +136,14 @@ def fixture_statistics(data: dict[str, Any]) -> HeadStatistics:
 
 
 def causal_record(number: int, length: int = 9, layers: int = 2, heads: int = 3) -> AttentionRecord:
-    """Return a causal record of random queries and keys."""
+    """Return a causal record of random queries and keys, with the seed `number`."""
     queries, keys = 3 * vectors(2, layers, heads, length, 4, seed=number)
     tokens = Tokens.of([f"·w{(number * 7 + position) % 5}" for position in range(length)])
     return AttentionRecord.from_qk(queries, keys, tokens, causal=True, model="made")
 
 
 def made_statistics(texts: int = 8, **shape: int) -> HeadStatistics:
-    """Return statistics of `texts` records from `causal_record`."""
+    """Return statistics of `texts` records, made by `causal_record` with the options `shape`."""
     statistics = HeadStatistics(edges=20)
     for number in range(texts):
         statistics.add(causal_record(number, **shape))

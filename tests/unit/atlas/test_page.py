@@ -1,4 +1,4 @@
-"""Data and size limit of exported pages of an atlas, and the table shown without scripts."""
+"""Test data and size limit of exported pages of an atlas, and the table shown without scripts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_page_equals_the_fixture_of_both_languages() -> None:
 
 
 def many_heads(layers: int, heads: int, texts: int = 40, length: int = 40) -> HeadStatistics:
-    """Return statistics of random weights, which compress poorly, and of many different words."""
+    """Return statistics of random weights, which compress poorly, and many different words."""
     generator = np.random.default_rng(0)
     statistics = HeadStatistics("large")
     for _ in range(texts):
@@ -92,10 +92,10 @@ def test_a_page_of_32_by_32_heads_has_less_than_5_mb() -> None:
 
 
 def test_a_table_replaces_a_view_that_cannot_be_drawn() -> None:
-    """Heads are sorted by score minus baseline, and not by score."""
+    """The table sorts heads by score minus baseline, and not by score."""
     previous = 0.9 * np.eye(6, k=-1) + 0.1 * np.eye(6)
     previous[0, 0] = 1
-    # Half of the tokens are delimiters, so the score 1 exceeds the baseline by 0.5.
+    # Half of the tokens are delimiters, so the baseline is 0.5. The score is 1.
     delimiters = np.tile([0, 0, 0, 1, 1, 1], (6, 1)) / 3
     statistics = HeadStatistics("<m>")
     for _ in range(6):

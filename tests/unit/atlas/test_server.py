@@ -1,4 +1,4 @@
-"""Replies of an atlas server, compared with statistics and ``tests/fixtures/atlas.json``."""
+"""Compare replies of an atlas server with statistics and with ``tests/fixtures/atlas.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alignment of two texts. A unit is a group of corresponding tokens of the two texts."""
+"""Test the alignment of two texts by units, groups of corresponding tokens of the two texts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_pair_of_texts_keeps_its_separators() -> None:
     twice = [True, False, True, True, False, True]
     b = Tokens.of(["<s>", "undo", "</s>", "</s>", " it", "</s>"], special=twice)
     alignment = align_tokens(a, b)
-    # b has two separators in the middle, and a has one. One of the two is aligned with no token.
+    # b has two separators in the middle, and a has one, so one of b's is aligned with no token.
     assert alignment.a_lengths.tolist() in ([1, 2, 1, 0, 1, 1], [1, 2, 0, 1, 1, 1])
     assert alignment.b_lengths.tolist() == [1, 1, 1, 1, 1, 1]
 

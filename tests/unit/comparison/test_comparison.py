@@ -1,4 +1,4 @@
-"""Distances of aligned weights of two records, rounding errors of distances, and tables."""
+"""Test distances of two records with aligned tokens, their rounding errors, and tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_three_tokens_are_compared_with_four_by_hand() -> None:
     assert np.allclose(b.weights(layer=0, head=0), FOUR, atol=1e-7)
     assert not a.allowed(layer=0, head=0)[2].any()
     assert not a.allowed(layer=0, head=0)[:, 2].any()
-    # Common queries have the distances 0, (0.25 + 0.25) / 2, (0.125 + 0.25 + 0.125 + 0.25) / 2.
+    # The three common queries have the distances 0, 0.5 / 2 and (0.125 + 0.25 + 0.125 + 0.25) / 2.
     assert comparison.distance()[0] == pytest.approx([(0 + 0.25 + 0.375) / 3])
     table = comparison.to_pandas(top_k=2)
     # Four differences have the largest size, 0.25. The table has the first two by position.
@@ -121,7 +121,7 @@ def random_record(seed: int, tokens: list[str], **options: object) -> av.Attenti
 
 
 def test_tokenizers_are_compared_by_sums_and_means() -> None:
-    """Weights are summed over the tokens of a key word and averaged over those of a query word."""
+    """Weights are summed over tokens of a key word, and averaged over tokens of a query word."""
     a = random_record(0, ["un", "do", " it", " now"])
     b = random_record(1, ["undo", " it", " n", "ow"])
     comparison = av.compare(a, b)

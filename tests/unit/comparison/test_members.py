@@ -1,4 +1,4 @@
-"""Comparisons of two or more records (members), and a record with all members as stacks."""
+"""Test comparisons of two or more records (members), and the record with all members as stacks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_members_and_differences_are_stacks_of_one_record() -> None:
     ):
         stack, source_stack = record.stack(name), source.stack()
         assert np.array_equal(stack.weights(layer=0, head=0), source_stack.weights(layer=0, head=0))
-    # The stack of a member has the member's token texts. "+·very": only "after" has this token.
+    # The stack of a member has the member's token texts. Only "after" has the token "+·very".
     assert [stack.query_tokens.text for stack in record.stacks.values()] == [
         ("he", "·was", "+·very", "·tired"),
         ("she", "·was", "·very", "·tired"),
@@ -108,7 +108,7 @@ def test_long_texts_are_sampled_and_described_so() -> None:
 
 def test_checkpoints_are_compared_with_the_first() -> None:
     words = [f" w{number}" for number in range(6)]
-    # In text n, f" new{n}" replaces word n.
+    # Word n of text n is replaced by " new" and the digit n.
     texts = [[*words[:seed], f" new{seed}", *words[seed + 1 :]] for seed in range(4)]
     members = [random_record(seed, text) for seed, text in enumerate(texts)]
     comparison = av.compare(members)

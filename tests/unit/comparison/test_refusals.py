@@ -1,4 +1,4 @@
-"""Errors for records and arguments that a comparison refuses."""
+"""Test the errors for records and arguments that a comparison refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records in which two heads have known roles, and statistics of the records."""
+"""Functions that make records in which two heads have known roles, and statistics of records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unit.records import words
 
 
 def looking_back(text: int) -> AttentionRecord:
-    """Return a record of two layers of three heads, with 6 to 8 tokens.
+    """Return a record of ``6 + text % 3`` tokens, with two layers of three heads.
 
     Head 0 of layer 1 attends to the previous token and head 1 of layer 0 to the first token. All
     other heads attend to all tokens equally.

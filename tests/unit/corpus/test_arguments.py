@@ -1,4 +1,4 @@
-"""Arguments `engine` and `part` of `head_statistics`. tests/models/test_ray.py runs Ray."""
+"""Test arguments `engine` and `part` of `head_statistics`. tests/models/test_ray.py runs Ray."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ LENGTHS = (3, 1, 2)
 
 
 def queries(values: Any) -> Any:
-    """Return the numbers of a column for the six queries of a corpus of three texts."""
+    """Return what a column of `values` contains for the six queries of a corpus of three texts."""
     return corpus(LENGTHS, columns={"it": values}).column("self", "it").queries
 
 

@@ -1,4 +1,4 @@
-"""Vectors, names and notes that a corpus gathers from records, and records that it refuses."""
+"""Test what a corpus gathers from records (vectors, names, notes) and which records it refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unit.records import given_record, words
 
 
 def assert_vectors_are_the_records(example: Corpus, stack: str) -> None:
-    """Assert that the vector of each point and head equals the vector in the record of the text."""
+    """Assert that the vectors of all points and heads equal those in the records of their texts."""
     points = example.points(stack)
     for layer in example.stack(stack).layers:
         gathered_layer = example.vectors(stack, layer)

@@ -1,4 +1,4 @@
-"""Points of a corpus: its queries and keys, or a sample of them."""
+"""The points of a corpus are its queries and keys, or a sample of the queries and keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles of heads, such as "induction", and their significance tests, compared with SciPy."""
+"""Test the roles of heads, such as "induction", and compare significance tests with SciPy."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_roles_follow_the_margin_and_the_texts() -> None:
 
 
 def test_the_baseline_with_the_larger_p_value_counts() -> None:
-    """Head 0 differs more from the second baseline, but this difference has a larger p-value."""
+    """Head 0 differs more from the second baseline, but with a larger p-value."""
     differences = np.array([[0.30, 0.30, 0.30, np.nan], [0.35, 0.35, np.nan, np.nan]])
     errors = np.array([[0.01, 0.01, 0.01, np.nan], [0.20, 0.005, np.nan, np.nan]])
     scores = Evidence(

@@ -1,4 +1,4 @@
-"""Head statistics of a corpus: scores, mean weights by offset or class, and kept pairs (edges)."""
+"""Test `HeadStatistics`: scores, mean weights by offset or class, and kept pairs (edges)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from unit.records import HOSTILE, difference_record, shares, vectors
 
 
 def assert_allclose(actual: Any, expected: Any, **options: Any) -> None:
-    """Call NumPy's `assert_allclose`, with types that also allow lists of arrays and None."""
+    """Call NumPy's `assert_allclose`, but accept any type, such as a list of arrays or None."""
     numpy_allclose(np.asarray(actual), np.asarray(expected), **options)
 
 
-# Tolerance of a mean of a few weights of at most 1: six roundings to float32.
+# Tolerance for a mean of a few weights, none above 1: six roundings to float32.
 FEW = 6 * UNIT
 
 TOKENS = Tokens.of(
@@ -40,7 +40,7 @@ TOKENS = Tokens.of(
 def record_of(
     weights: NDArray[np.float32], tokens: Tokens | Sequence[str] = TOKENS, model: str = "made"
 ) -> AttentionRecord:
-    """Return a record of one layer with weights (heads, queries, keys)."""
+    """Return a record of one layer, whose `weights` have the shape (heads, queries, keys)."""
     return AttentionRecord.from_weights([weights], tokens, model=model)
 
 
@@ -59,7 +59,7 @@ def causal_record(num_tokens: int, seed: int = 0, *, heads: int = 2) -> Attentio
 
 
 class TestByHand:
-    """Statistics of small records, compared with results by hand."""
+    """Statistics of small records equal results computed by hand."""
 
     WEIGHTS = np.array([[[0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 1.0, 0.0]]])
 
@@ -86,7 +86,7 @@ class TestByHand:
         assert set(stack.score_names) == {*means, "entropy"}
         for name, value in means.items():
             assert_allclose(stack.mean(name)[0], [value], atol=FEW)
-            # The baseline is the mean over all orders of the four weights of a row: a quarter.
+            # The baseline is the mean over all orders of a row's four weights, which sum to 1.
             assert_allclose(stack.baseline(name), [[0.25]], atol=FEW)
         entropy = -(0.5 * np.log(0.5) + 2 * 0.25 * np.log(0.25))
         entropy -= sum(p * np.log(p) for p in (0.1, 0.2, 0.3, 0.4))
@@ -95,7 +95,7 @@ class TestByHand:
 
     def test_entropy_is_of_normalized_weights_of_queries_that_attend(self) -> None:
         zeros = torch.zeros(1, 1, 2, 4)
-        # Each key has a quarter of the weight, and the sink has the rest.
+        # Each of the two keys has a quarter of the weight, and the sink has half.
         with_sink = AttentionRecord.from_qk(zeros, zeros, ["a", "b"], sinks=[[np.log(2)]])
         second_sees_nothing = record_of(np.array([[[0.5, 0.5], [0, 0]]], np.float32), ["a", "b"])
         for record in (with_sink, second_sees_nothing):
@@ -143,7 +143,7 @@ class TestByHand:
 
 
 def epsilon_squared(weights: NDArray[Any], *, causal: bool = True) -> float:
-    """Return Kelley's epsilon squared of weights grouped by offset, from scipy's F.
+    """Compute Kelley's epsilon squared of weights grouped by offset, from SciPy's F statistic f.
 
     For k groups and N values, eta squared is f (k - 1) / (f (k - 1) + N - k), and epsilon squared
     is 1 - (1 - eta squared) (N - 1) / (N - k).
@@ -245,7 +245,7 @@ def test_offsets_of_a_long_text() -> None:
     remaining = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
     assert_allclose(offsets[labels.index("rest")], np.mean(remaining), atol=1e-6)
     assert_allclose(offsets[labels.index("first")], weights[:, 0].mean(), atol=1e-6)
-    # Each of the 90 rows of weights sums to 1. Mean times number of pairs is a sum of weights.
+    # Each of the 90 rows sums to 1, so the means times their numbers of pairs add up to 90.
     counts = [90 - 1 - offset for offset in range(65)]
     total = sum(offsets[labels.index(str(-offset))] * count for offset, count in enumerate(counts))
     total += np.sum(remaining) + weights[:, 0].sum()
@@ -337,7 +337,7 @@ def made_texts(count: int) -> list[AttentionRecord]:
 def test_any_order_of_additions_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # With a low limit, each part drops edges before the parts are added, as in a large corpus.
+    # The low limit makes each part drop edges before parts are added, as in a large corpus.
     monkeypatch.setattr("attnviz.corpus.totals._MAX_CANDIDATES", 50)
     records = made_texts(60)
     generator = np.random.default_rng(0)

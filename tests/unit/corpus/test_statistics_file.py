@@ -1,4 +1,4 @@
-"""Files of statistics: reading returns what was written or raises an error."""
+"""Reading a file of statistics returns what was written or raises an error."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ HOSTILE_HEADERS: dict[str, Any] = {
     "frequencies": [["a", "b"]],
     "stacks": {},
 }
-# Arrays, each with a first number that does not fit the rest of the file.
+# Arrays of the file, each with a first number that does not fit the rest of the file.
 HOSTILE_NUMBERS = {
     "self/strongest/head": 99,
     "self/sampled/text": 77,

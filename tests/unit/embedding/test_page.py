@@ -1,4 +1,4 @@
-"""Data and size of exported pages of an embedding view, and refused arguments."""
+"""Test the data and size of exported pages of an embedding view, and refused arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bytes_of(packed: str) -> NDArray[np.uint8]:
 
 
 def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
-    """Return the coordinates as 16-bit codes, (heads, points, axes)."""
+    """Return the coordinates of a layer's `count` points as 16-bit codes, (heads, points, axes)."""
     planes = bytes_of(layer["points"]).reshape(4, -1, count).astype(np.int64)
     return np.stack([256 * planes[0] + planes[2], 256 * planes[1] + planes[3]], axis=-1)
 

@@ -1,4 +1,4 @@
-"""Queries and keys in one plot: scaled, translated, lifted (one more coordinate) and projected."""
+"""Test how queries and keys are scaled, translated, lifted (one more coordinate) and projected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts of points by principal components, t-SNE and UMAP."""
+"""Test layouts of points by principal components, t-SNE and UMAP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
     assert coordinates.shape == (100, dimensions)
     assert coordinates.dtype == np.float32
     assert np.isfinite(coordinates).all()
-    # Four clusters differ in three directions, of which two principal components lose one.
+    # Four clusters differ in three directions, but two principal components show only two.
     assert purity(coordinates, GROUPS) > (0.95 if method == "pca" else 0.99)
     # By chance, a quarter of the points have their nearest point in the same cluster.
     shuffled = np.random.default_rng(0).permutation(GROUPS)
@@ -149,7 +149,7 @@ def test_few_points_have_finite_layouts_and_a_note(
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_points_lie_together(method: Method) -> None:
-    """Repeated tokens have equal keys before positions are added to the keys."""
+    """Points can be equal: a repeated token has equal keys before positions are added to keys."""
     points = np.repeat(POINTS[:: len(POINTS) // 5], 20, axis=0)
     groups = np.repeat(np.arange(len(points) // 20), 20)
     coordinates = project(points, settings(method))

@@ -1,4 +1,4 @@
-"""Point layouts computed in a separate process, which can be cancelled, fail or be killed."""
+"""A separate process computes a layout of points, and can be cancelled, fail or be killed."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def test_an_error_in_the_process_is_reported(
     assert re.search(problem, job.problem or "")
 
 
-# Code of a process that starts a layout, prints "running" and waits for a signal. It sets a handler
-# of SIGINT, because background processes ignore this signal.
+# Code of a process that starts a layout, prints "running" and waits for a signal. The code
+# sets a handler of SIGINT, because a process in the background ignores SIGINT by default.
 PARENT = """
 import signal, sys, tempfile, time
 import numpy as np

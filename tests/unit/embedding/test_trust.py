@@ -1,4 +1,4 @@
-"""Figures that measure how far an embedding plot can be trusted, compared with plain loops."""
+"""Compare the figures that measure how far an embedding plot can be trusted with plain loops."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def mean(values: list[float]) -> float | None:
 def looped(
     example: Corpus, place_in: tuple[str, int, int], placed: Placed, plot: torch.Tensor
 ) -> list[float | None]:
-    """Compute `FIGURES` of head `placed.heads[index]`. `place_in` is (stack, layer, index)."""
+    """Compute `FIGURES` of head `placed.heads[index]`, with (stack, layer, index) in `place_in`."""
     stack, layer, index = place_in
     points = example.points(stack)
     head = placed.heads[index]

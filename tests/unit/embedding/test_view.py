@@ -1,4 +1,4 @@
-"""Arguments and state of an embedding view, and values that it refuses."""
+"""Test arguments and state of an embedding view, and values that the view refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `log`, which writes views to folders, and refuses modules without an active run."""
+"""Tests of `log`, which writes views to folders and refuses trackers without an active run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projections that one thread waits for while another thread requests other projections."""
+"""Test projections that threads request, wait for or cancel, and one that cannot start."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_projection_continues_while_another_is_requested(
     assert waiter.found is not None
     coordinates, work = waiter.found
     assert work.state == "done"
-    # The result is the projection of the points of `waiter`, not of the other request.
+    # The result is the projection of the points of "saved", not of the points of "shown".
     assert_array_equal(coordinates, project(head(1)(), SETTINGS))
 
 

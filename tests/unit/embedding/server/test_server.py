@@ -1,4 +1,4 @@
-"""Requests of an embedding view and the replies of the server."""
+"""Test the requests of an embedding view and the replies of `CorpusServer`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def coordinates_of(reply: Reply) -> Floats:
 
 
 def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Compare two headers, whose numbers may differ by rounding to float32."""
+    """Assert that two headers are equal, except that floats may differ by rounding to float32."""
     assert set(header) == set(expected)
     for name, value in expected.items():
         if isinstance(value, float) or (isinstance(value, list) and name != "heads"):
@@ -143,7 +143,7 @@ def test_large_plots_are_sent_in_parts() -> None:
     assert reply.data is not None
     assert len(reply.data) == 6 * 180_000
     assert joined_reply(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
-    # The reply contains positions, texts and tokens of all points.
+    # The reply to "corpus" contains positions, texts and tokens of all points.
     assert len(points_of(server)["queries"]["text"]) == 90_000
 
 
@@ -225,7 +225,7 @@ def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPa
     server = CorpusServer(corpus([10, 12]))
     reply = server.reply("projection", PLOT | {"method": "tsne"})
     assert reply.header["work"] == {"state": "failed", "done": 0, "num_total": 0, "words": words}
-    # The reply contains the points by principal components instead.
+    # The coordinates in the reply are those of principal components.
     assert_allclose(coordinates_of(reply), coordinates_of(server.reply("projection", PLOT)))
     assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
 
