@@ -1,4 +1,4 @@
-"""Functions of BertViz, and checkpoints in the model classes that BertViz contains."""
+"""This module returns functions of BertViz, and models and tokenizers in BertViz's classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["bundled_classes", "function_of_bertviz", "in_classes_of_bertviz", "t
 
 
 def _without_downloads() -> None:
-    """Insert empty modules for the download libraries that BertViz imports."""
+    """Insert empty modules in `sys.modules` for download libraries that BertViz imports."""
     # Import accelerate first, because it fails if it finds an empty module boto3.
     importlib.import_module("accelerate")
     for name in ("boto3", "botocore", "botocore.exceptions"):
@@ -53,7 +53,7 @@ def in_classes_of_bertviz(name: str, model: Any, configuration: Path) -> Any:
 
 
 def trained_bert(folder: Path) -> tuple[Any, Any]:
-    """Return a BERT checkpoint and its tokenizer in BertViz's own classes."""
+    """Return the BERT model and the tokenizer saved in `folder`, in BertViz's own classes."""
     model = transformers.AutoModel.from_pretrained(folder)
     tokenizer = bundled_classes().BertTokenizer(str(folder / "vocab.txt"))
     return in_classes_of_bertviz("Bert", model, folder / "config.json"), tokenizer

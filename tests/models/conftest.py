@@ -1,4 +1,4 @@
-"""Fixtures of trained models, of tokenizers trained on a few sentences, and of timm."""
+"""Tests here share these fixtures of models, tokenizers, timm and functions for other tools."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def timm() -> Any:
 @pytest.fixture
 def timm_wrapper(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let transformers wrap models of timm without torchvision."""
-    # Older versions of this module import timm.
+    # Import this module after the fixture `timm`, because older versions import timm.
     from transformers.models.timm_wrapper import modeling_timm_wrapper
 
     monkeypatch.setitem(import_utils.BACKENDS_MAPPING, "timm", (lambda: True, ""))

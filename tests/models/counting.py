@@ -19,7 +19,7 @@ class LiveTensors(TorchDispatchMode):
     Attributes
     ----------
     peak : int
-        Maximum number of bytes of these tensors that exist at the same time.
+        Largest sum of the bytes of these tensors at any time.
     largest : int
         Bytes of the largest of these tensors.
     """

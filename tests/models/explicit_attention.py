@@ -1,4 +1,4 @@
-"""Attention functions for transformers, with a softmax that a test can replace."""
+"""`attention_function` makes attention functions for transformers with weights of a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def attention_function(
     """Return an attention function for transformers. `weights_of` computes the weights.
 
     `weights_of` gets a module and its logits (batch, heads, queries, keys). Logits of masked keys
-    are -inf. A `sliding_window` that transformers passes replaces `window`.
+    are -inf. If `causal`, a query sees at most `window` keys (None: all keys up to its own). A
+    `sliding_window` that transformers passes replaces `window`.
     """
 
     def attend(  # noqa: PLR0917 - as transformers calls it

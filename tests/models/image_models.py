@@ -1,4 +1,4 @@
-"""Tiny models of images and text, with processors that are built without a download."""
+"""This module makes tiny vision-language models and processors offline, and tests vision."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def chat(*parts: Any) -> list[dict[str, Any]]:
 
 
 def _with(tokenizer: Any, *tokens: str) -> Any:
-    """Return a copy of the tokenizer with additional special tokens."""
+    """Return a copy of the tokenizer with `tokens` added as special tokens."""
     extended = copy.deepcopy(tokenizer)
     extended.add_tokens([AddedToken(token, special=True) for token in tokens], special_tokens=True)
     return extended
@@ -139,7 +139,7 @@ _QWEN_TOKENS = {
 
 def _qwen2_5(tokenizer: Any) -> Made:
     tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
-    # Layer 1 attends to the whole image, layers 0 and 2 in windows of four by four patches.
+    # Vision layer 1 attends to the whole image, layers 0 and 2 in windows of four by four patches.
     vision = {"patch_size": 14, "depth": 3, "window_size": 56, "fullatt_block_indexes": [1]}
     settings = {**_ids(tokenizer, **_QWEN_TOKENS), "vision_config": vision}
     model = _model("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", settings)
@@ -182,7 +182,7 @@ MODELS: dict[str, Callable[[Any], Made]] = {
 
 
 def mixing_nothing(model: Any) -> Any:
-    """Return a copy of the model whose vision tower does not mix patches."""
+    """Return a copy of the model whose vision attention gives 0, so that no patches are mixed."""
     alone = copy.deepcopy(model)
     for name, module in alone.named_modules():
         in_tower = "vision" in name or "visual" in name

@@ -1,4 +1,4 @@
-"""Interrupts at any line of an extraction, and checks of what the extraction restored."""
+"""This module interrupts extractions at any line, and checks what they restore."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def subjects() -> dict[str, Subject]:
 class Tracer:
     """Context manager that raises a KeyboardInterrupt at line or call number `at` of attnviz.
 
-    `at` counts executed lines and calls from 1. `seen` lists file and line number of each of them,
-    and `raised` contains file and line number of the interrupt.
+    `at` counts executed lines and calls from 1 (None: no interrupt). `seen` lists file and line
+    number of each line and call, and `raised` contains file and line number of the interrupt.
     """
 
     def __init__(self, at: int | None = None) -> None:
@@ -140,7 +140,10 @@ class Tracer:
 
 
 def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> list[int]:
-    """Return `at` (see `Tracer`) of each line's first and last execution, in all or in `files`."""
+    """Return the numbers `at` (see `Tracer`) of the first and last execution of each line.
+
+    If `files` is not empty, only lines of files with these ends of paths count.
+    """
     with Tracer() as tracer:
         subject.run(folder)
     of_line: dict[tuple[str, int], list[int]] = {}

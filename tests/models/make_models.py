@@ -1,4 +1,4 @@
-"""Tiny text and image models by kind, and comparisons of records with the models' own weights."""
+"""This module makes tiny models, and compares records with the models' own weights."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-# Factors of queries and keys that make the largest weight of a row about one half in the mean. T5
+# By kind: factor of queries and keys that makes the largest weight of a row 0.5 on average. T5
 # does not divide its logits by the square root of the head size, so it needs a smaller factor.
 _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2.5, "vit": 13.0}
 
@@ -126,8 +126,8 @@ def largest_error(
 ) -> float:
     """Return the largest difference of the weights of a record from `own` (see `reference`).
 
-    `keep` has the positions of the example that are not padding, under "decoder" for the decoder's
-    text of an encoder-decoder, and under "input" for every other text.
+    `keep` (None: all positions) has the positions of the example that are not padding, under
+    "decoder" for the decoder's text of an encoder-decoder, and under "input" for other texts.
     """
     assert record is not None
     assert list(record.stacks) == list(own)

@@ -1,6 +1,6 @@
 """Script that torchrun starts in two processes for `test_parallel.py`.
 
-For each case, each process writes the weights of the record, or the error of `extract`.
+Each process writes, for each of its cases, the weights of the record or the error of `extract`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Generation by a model's own `generate`, to compare records of generated texts with."""
+"""This module runs a model's own `generate`, and compares records with the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
 
 
 def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **options: Any) -> Any:
-    """Return the output of `model.generate` with weights and logits of every forward."""
+    """Return the output of `model.generate` with weights and logits of every forward.
+
+    The default is `count` greedy tokens. If `ids` is None, `options` must contain the inputs.
+    """
     inputs = {} if ids is None else {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     eager = copy.deepcopy(model).eval()
     eager.set_attn_implementation("eager")

@@ -1,4 +1,4 @@
-"""`extract` with PEFT adapters: weights of virtual tokens, and errors for unsupported adapters."""
+"""attnviz reads models with PEFT's virtual tokens, and refuses unsupported adapters."""
 
 from __future__ import annotations
 

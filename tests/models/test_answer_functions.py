@@ -1,4 +1,4 @@
-"""Effects measured by a function of the model's output, compared with plain forwards."""
+"""Effects on a function of the model's output (`answer`) equal those in plain forwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def widest(output: Any) -> float:
 
 
 def early_logit(output: Any) -> torch.Tensor:
-    """Return a logit at the third token instead of the last one."""
+    """Return the logit of id 7 at the third token, not at the last token."""
     logit: torch.Tensor = output.logits[0, 2, 7]
     return logit
 
@@ -41,7 +41,7 @@ BERT = "bert.encoder.layer.{}.attention.output.dense"
 def by_hand(
     model: Any, function: Any, projection: str = "", head: int = 0, **options: Any
 ) -> float:
-    """Return the function's value for the model, without `head` if `projection` is given."""
+    """Return the function of the model's output, without `head` if `projection` is not empty."""
 
     def ablate(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         del module

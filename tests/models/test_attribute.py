@@ -1,4 +1,4 @@
-"""Attributions by each method of `attribute`, compared with autograd and explicit formulas."""
+"""Attributions by each method of `attribute` equal those by autograd or explicit formulas."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_the_largest_attribution_is_bounded_without_computing_all(at: Any) -> No
         assert attention.bound is not None
         assert attention.bound >= most * (1 - 2 * 8 * UNIT)
         if few:
-            # Equal up to the rounding of an attribution: a weight times a sum of eight products.
+            # `off` bounds the rounding of an attribution, a weight times a sum of eight products.
             off = relative_error(attention.base) + 2 * 8 * UNIT
             assert attention.bound == pytest.approx(most, rel=off)
 

@@ -1,4 +1,4 @@
-"""The command line with a real checkpoint and with the demo models."""
+"""The command line works with models, saved records and files, and refuses wrong usage."""
 
 from __future__ import annotations
 

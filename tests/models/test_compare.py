@@ -1,4 +1,4 @@
-"""`compare` with real models: two texts of one model, or several models with one text."""
+"""`compare` reads two texts with one model, or one text with several models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHE = HE.replace(" he ", " she ")
 
 
 def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
-    """Return the weights of each layer from the model's output, each (heads, queries, keys)."""
+    """Return the model's own weights as one array (heads, queries, keys) for each layer."""
     own = reference(model, tokenizer(text, return_tensors="pt"))["self"]
     return [layer[0] for layer in own]
 
@@ -90,7 +90,7 @@ def test_only_one_model_at_a_time_is_in_memory() -> None:
         alive.append(sum(reference() is not None for reference in references))
         copied = copy.deepcopy(model)
         with torch.no_grad():
-            # The queries of layer 2, head 0, in the joint projection.
+            # Scale the queries of layer 2, head 0, in the projection to queries, keys and values.
             size = model.config.n_embd // model.config.n_head
             copied.transformer.h[2].attn.c_attn.weight[:, :size] *= factor
         references.append(weakref.ref(copied))

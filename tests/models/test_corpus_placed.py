@@ -57,7 +57,7 @@ def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing
 
 @pytest.fixture
 def make_corpus(byte_tokenizer: Any, word_tokenizer: Any) -> Make:
-    """Return a function that makes a model, and returns its corpus and weights for `TEXTS`."""
+    """Return a function that makes a model and returns its `Corpus` and own weights for `TEXTS`."""
 
     def make(kind: str) -> tuple[Corpus, list[list[NDArray[np.float32]]]]:
         tokenizer = word_tokenizer if kind == "bert" else byte_tokenizer

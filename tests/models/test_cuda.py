@@ -1,4 +1,4 @@
-"""Weights, copies and memory of extractions from models on a CUDA device."""
+"""Extractions on a CUDA device give correct weights with few copies and little memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | Non
 
 
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
-    """Extraction to the CPU adds device memory for one layer, a sixteenth of the record."""
+    """Extraction to the CPU adds device memory for about one of the 16 layers."""
     model = make_model("llama", num_hidden_layers=16).cuda()
     ids = torch.randint(3, 400, (1, 2048), device="cuda")
 

@@ -1,4 +1,4 @@
-"""The shipped checkpoints of the demo models, and the script that trains and saves them."""
+"""Shipped checkpoints of demo models load, and the script that trains them saves all steps."""
 
 from __future__ import annotations
 

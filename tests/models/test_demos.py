@@ -28,7 +28,7 @@ from train_demos.vocabulary import WORDS
 
 HOME = Path(demos.__file__).parent
 
-# For each demo model, the output fields with the attention weights of its stacks.
+# By demo model and stack: the field of the model's output with the attention weights.
 STACKS = {
     "decoder": {"self": "attentions"},
     "encoder-decoder": {name: f"{name}_attentions" for name in ("encoder", "decoder", "cross")},
@@ -80,8 +80,8 @@ def completions(
 ) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
     """Return whether the decoder completes each sentence correctly, and weights on two words.
 
-    The words are the right answer, where it occurs earlier, and a wrong alternative. Weights are
-    those of the last query, (layers, sentences, heads).
+    The words are an earlier occurrence of the right answer, and a wrong alternative. The weights
+    on each word are those of the last query, (layers, sentences, heads).
     """
     model, tokenizer = loaded("decoder")
     right, on_source, on_distractor = [], [], []
@@ -111,7 +111,7 @@ def test_the_decoder_finds_the_antecedent_and_attends_to_it() -> None:
 
 
 def prediction_after(model: Any, text: str, change: Knockout, **options: Any) -> str:
-    """Return the most likely next token after a change of attention."""
+    """Return the model's most likely next token after `text`, with `change` applied."""
     return str(intervene(model, text, change, **options).effect.candidates_after[0].text)
 
 
@@ -226,7 +226,7 @@ def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: 
     if name == "vision":
         assert model.config.id2label[int(outputs.logits.argmax())] == "triangle"
     elif name != "decoder":
-        # The model predicts every token of the target.
+        # Every token of the target is the most likely token.
         assert tokens.predictions
         assert all(item.token == item.candidates[0] for item in tokens.predictions)
     if name == "vision-language":

@@ -42,9 +42,9 @@ RUN_ELSEWHERE = {
 } | {
     path.relative_to(ROOT).as_posix(): "test_recipes.py" for path in ROOT.glob("docs/recipes/*.md")
 }
-# Pages that take more than two seconds.
+# Pages whose blocks run for more than two seconds.
 SLOW = {"docs/atlas.md", "docs/figures.md"}
-# Allowed languages of blocks. A block with a misspelt language would not be tested.
+# Allowed languages of blocks. If a language were misspelt, its block would not run.
 LANGUAGES = {*"python js console html latex json markdown text toml yaml".split(), ""}
 
 
@@ -54,7 +54,7 @@ def extras() -> set[str]:
 
 
 def check_command(line: str) -> None:
-    """Fail unless the programs, options, make targets and extras of a command line exist."""
+    """Fail if an option, make target, extra or module of attnviz in a command does not exist."""
     for part in re.split(r" && | \| ", line):
         # Replace shell variables by a number.
         program, *arguments = shlex.split(re.sub(r"\$[A-Z_]+", "3", part), comments=True)
@@ -181,7 +181,7 @@ def neuron(names: Mapping[str, Any], printed: str) -> None:
     assert_allclose(shares / shares.sum(), stack.weights(layer=1, head=0)[-1], atol=1e-5)
 
 
-# Texts that the blocks of a page must print.
+# By page: texts that its blocks must print.
 PRINTED = {
     "docs/compare.md": ["1 token is replaced by another", "layer 0: partners ["],
     "docs/does-it-matter.md": [
@@ -248,7 +248,7 @@ def test_every_command_exists(page: str) -> None:
 
 
 def public(dotted: str) -> Any:
-    """Return the object named like `av.analysis.head_scores`, or None for an unknown bare name."""
+    """Return the object of attnviz with a dotted name, or None for an unknown name without dots."""
     value: Any = av
     names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
     if dotted == names[0] and names[0] not in av.__all__:

@@ -1,4 +1,4 @@
-"""Erasure curves, sufficient tokens and permuted weights, compared with explicit forwards."""
+"""Erasure curves, sufficient tokens and permutation effects equal those of plain forwards."""
 
 from __future__ import annotations
 

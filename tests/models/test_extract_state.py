@@ -28,7 +28,7 @@ def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool
     before, numbers = state_of([model]), torch.get_rng_state()
     record = extract(model, arguments_of(kind))
     assert state_of([model]) == before
-    # Random numbers drawn by an extraction would change later sampling.
+    # If an extraction drew random numbers, later sampling would change.
     assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
     assert any("training mode" in note for note in record.notes) == any(before["mode"])

@@ -44,7 +44,7 @@ def in_threads(*work: Callable[[], None]) -> None:
 
 @pytest.fixture
 def dropping() -> Any:
-    """A Llama with attention dropout in training mode, except layer 1 in evaluation mode."""
+    """A Llama with attention dropout, in training mode except for layer 1."""
     model = make_model("llama", attention_dropout=0.4).train()
     model.model.layers[1].eval()
     return model
@@ -95,7 +95,7 @@ def test_gradients_in_another_thread_are_not_affected(dropping: Any) -> None:
 
 
 def _send(queue: Any, model: Any) -> None:
-    # A forked process lacks torch's threads, so DataLoader workers also compute in one thread.
+    # A forked process lacks torch's threads, so it must compute in one thread.
     torch.set_num_threads(1)
     queue.put(weights(model, 0))
 

@@ -38,7 +38,7 @@ VIEWS: dict[str, type[RecordView]] = {
 }
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
-# For each notebook of BertViz: the kind of model, and the fixture of the tokenizer.
+# For each notebook of BertViz: the kind of the tiny model, and the fixture of its tokenizer.
 NOTEBOOKS = {
     "gpt2": ("gpt2", "byte_tokenizer"),
     "bert": ("bert", "word_tokenizer"),
@@ -101,10 +101,10 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
-    """Variables of the code for `head_view` and `model_view`: attention weights and tokens."""
+    """Variables that the document's code for `head_view` and `model_view` uses, by name."""
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
-        # Other implementations return no weights for BertViz.
+        # Only eager attention returns weights, which BertViz needs.
         model.set_attn_implementation("eager")
     inputs = byte_tokenizer(TEXTS["text"], return_tensors="pt")
     target = byte_tokenizer("the dog", return_tensors="pt").input_ids
@@ -125,7 +125,7 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
-    """Variables for `neuron_view`: a checkpoint in BertViz's own class and in transformers'."""
+    """Variables for `neuron_view.show` by library. The model is in the classes of the library."""
     model, tokenizer = trained_bert(checkpoint_folder)
     ours = {
         "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
@@ -264,9 +264,9 @@ def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
         for number, theirs in zip(stack.layers, entry["attn"], strict=True):
             ours = stack.weights(layer=number)
             if len(theirs) < len(ours):
-                # BertViz removes the heads that it does not show.
+                # BertViz's page lacks the heads that it does not show.
                 ours = ours[getattr(view, "include_heads", None)]
-            # Rounding in float32 depends on the size of the logits, which T5 does not scale.
+            # T5 does not scale its logits down, so their rounding errors in float32 are large.
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 

@@ -32,7 +32,7 @@ def blocks_of(section: str) -> list[str]:
 
 
 def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
-    """Run the blocks of a section. Return the records that the blocks made, and all variables."""
+    """Run the page's first blocks and those of a section. Return their records and variables."""
     namespace = dict(names)
     records = []
     for code in [*blocks_of(FIRST), *blocks_of(section)]:
@@ -75,7 +75,7 @@ def test_the_code_for_weights_and_signed_numbers_returns_them(
 
 
 def rows_of_axes() -> list[tuple[str, str]]:
-    """Return the text of the axes and the code of each row in the page's table of axes."""
+    """Return the two cells of each row of the page's table of axes: the axes, and the code."""
     text = DOCUMENT.read_text(encoding="utf-8")
     return re.findall(r"^\| (\(.+?\).*?) \| `(.+?)` \|$", text, re.MULTILINE)
 
@@ -168,7 +168,7 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
     encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
     with torch.no_grad():
         for module in (attention, *(block.self_attn for block in encoder.layers)):
-            # Weights that are not uniform and differ between layers show a wrong formula.
+            # If weights were uniform or equal in all layers, the test could miss a wrong formula.
             module.in_proj_weight.normal_(std=0.5)
             module.in_proj_bias.normal_()
     x = torch.randn(1, 6, 16)
@@ -195,7 +195,7 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
     [
         ("vit_tiny_patch16_224", {"qk_norm": True}, True),
         ("vit_base_patch16_siglip_224", {"embed_dim": 192, "num_heads": 3}, True),
-        # The model rotates queries and keys, so only its weights can be read.
+        # The model rotates queries and keys, so only the weights that it stores are right.
         ("eva02_tiny_patch14_224", {"patch_size": 16}, False),
     ],
 )

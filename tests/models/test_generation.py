@@ -122,7 +122,7 @@ def test_a_target_after_a_prompt_has_the_models_probabilities(
         logits = llama(torch.tensor([ids[0] + ids[1]])).logits[0].double()
     assert [prediction.token.id for prediction in record.tokens.predictions] == ids[1]
     for position, prediction in enumerate(record.tokens.predictions, start=len(ids[0])):
-        # The token before a position predicts the token at this position.
+        # The query at `position - 1` predicts the token at `position`.
         assert prediction.query == position - 1
         expected = torch.softmax(logits[position - 1], dim=-1)[prediction.token.id]
         assert prediction.token.probability == pytest.approx(float(expected), abs=1e-5)

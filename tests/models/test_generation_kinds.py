@@ -1,4 +1,4 @@
-"""Generated text of models for images and sound, compared with the models' own generation."""
+"""Generated text of models for images and sound has the weights of the models' own steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPECIAL = {"vocab_size": 200, "pad_token_id": 0, "bos_token_id": 1, "eos_token_i
 
 
 def sharpened(model: Any) -> Any:
-    """Make attention less uniform, and generate no end token and few repeated tokens."""
+    """Make a model's attention less uniform and its text varied, and return the model."""
     sharpen(model, 8.0)
     model.generation_config.update(eos_token_id=None, repetition_penalty=5.0)
     return model.eval()

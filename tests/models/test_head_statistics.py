@@ -1,4 +1,4 @@
-"""Scores and roles of heads from `head_statistics`, its checkpoints, and its errors."""
+"""`head_statistics` computes scores and roles of heads, and resumes from a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from train_demos.sentences import antecedent_sentence, repeated_halves
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:
-    """Return `count` texts that repeat 15 random words, and `count` held-out sentences."""
+    """Return `count` texts of 15 random words twice, and `count` held-out sentences."""
     generator = np.random.default_rng(5)
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
     rows = repeated_halves(generator, words, rows=count, length=15)
@@ -70,7 +70,7 @@ def test_scores_are_those_of_the_models_own_weights(
 
 
 def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
-    """By chance, at most 5 % of the heads get a role: the significance level of roles."""
+    """Roles have the significance level 5 %, so at most 5 % of random heads may get a role."""
     _, tokenizer = decoder
     texts = decoder_texts(tokenizer, 8)
     with_role = heads = 0
@@ -78,7 +78,7 @@ def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
         torch.manual_seed(seed)
         model = transformers.GPT2LMHeadModel(decoder[0].config).eval()
         if seed % 2:
-            # Larger queries and keys make weights less uniform, like those of trained models.
+            # Multiply queries and keys by 4, so that weights are as uneven as in trained models.
             with torch.no_grad():
                 for block in model.transformer.h:
                     block.attn.c_attn.weight[:, :192] *= 4
@@ -89,7 +89,7 @@ def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
 
 
 def test_the_known_heads_of_a_trained_checkpoint_have_roles(checkpoint_folder: Path) -> None:
-    """The expected numbers were measured with other code on other texts."""
+    """The expected scores were measured without attnviz on other texts."""
     sentences = attnviz.demos.sentences()
     result = head_statistics(checkpoint_folder, sentences, layers=[0, 1], progress=False)
     stack = result.stack()

@@ -70,7 +70,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
     previous = signal.signal(signal.SIGALRM, stop)
     rng = np.random.default_rng(3)
     for kind, subject in extractions.items():
-        # The first run takes longer: it compiles, imports and fills caches.
+        # Do not time the first run, which also compiles, imports and fills caches.
         subject.run(make_folder())
         start = time.perf_counter()
         subject.run(make_folder())
@@ -96,7 +96,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
 def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Garbage collection of torch's interrupted `_pop_mode_temporarily` would push a mode again."""
+    """If torch's `_pop_mode_temporarily` is interrupted, garbage collection pushes its mode again."""
     subject, caught = extractions["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:
@@ -129,7 +129,7 @@ class StoppedError(Exception):
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Outside of the main thread, which alone gets signals, time limits raise errors like this."""
+    """Only the main thread gets signals, so time limits of other threads raise such exceptions."""
     subject = extractions["spooled"]
     results: list[object] = []
 
@@ -140,7 +140,7 @@ def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     def work() -> None:
         linear = (module for module in subject.models[0].modules() if isinstance(module, nn.Linear))
         for module in linear:
-            # Part of the state is per thread, so the thread that extracts must read it.
+            # Each thread has part of the state, so read the state in the thread that extracts.
             before = state_of(subject.models)
             handle = module.register_forward_hook(send)
             try:

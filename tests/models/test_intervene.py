@@ -1,4 +1,4 @@
-"""Effects of changed attention, compared with the same changes made without attnviz."""
+"""Effects of changed attention equal those of the same changes made without attnviz."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
 #: Models whose attention function transformers cannot replace.
 TRACED = ("bloom", "deberta-v2", "openai-gpt")
-#: Path of the output projection of layer 1, and the stack to change (None: the only one).
+#: By kind: path of the output projection of layer 1, and the stack to change (None: the only one).
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
     "bloom": ("transformer.h.1.self_attention.dense", None),
     "deberta-v2": ("deberta.encoder.layer.1.attention.output.dense", None),
@@ -126,7 +126,7 @@ def test_hiding_a_token_equals_masking_it(kind: str) -> None:
 
 #: Random weights, (queries, keys), that are not causal.
 OTHER = torch.rand(9, 9, generator=torch.Generator().manual_seed(1)).softmax(dim=-1)
-#: Each change, and a function from the head's own weights to the expected changed weights.
+#: By name: a change, and a function that makes the same change to the head's own weights.
 EDITS: dict[str, tuple[Change, Callable[[torch.Tensor], torch.Tensor]]] = {
     "cut": (
         av.Knockout(8, [5, 6, 7, 8], layers=0, heads=HEAD, renormalize=False),
@@ -180,7 +180,7 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
     assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < off
     assert cut.effect.change != 0
     if kind in TRACED:
-        # Without a sink, a caller that sets the same weights gets the same effect.
+        # Models in `TRACED` have no sink, so setting the same weights has the same effect.
         same = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
         effect = av.intervene(model, inputs, same, answer=(7, 8)).effect
         assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
@@ -197,7 +197,7 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
 )
 def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | None) -> None:
     model = make_model(kind)
-    # The answer of a base model without logits is measured on its hidden states.
+    # Albert has no logits here, so effects are measured on its hidden states.
     pair = None if kind == "albert" else (7, 8)
     effects = av.head_effects(model, inputs_of(kind), answer=pair, stack=stack)
     # An effect is a difference between two differences of logits, so it has the errors of four
@@ -217,7 +217,7 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
 
 @pytest.mark.parametrize("position", [8, 3])
 def test_a_language_head_computes_only_the_requested_logits(position: int) -> None:
-    """BERT computes the logits of all positions, but effects need those from `position` on."""
+    """BERT itself computes the logits of all positions. Effects need those from `position` on."""
     model = make_model("bert")
     shapes: list[tuple[int, ...]] = []
     decoder = model.get_output_embeddings()
@@ -260,7 +260,7 @@ def test_invalid_changes_are_refused(
 
 
 def test_effects_of_heads_run_no_earlier_layer_again() -> None:
-    """All heads of a layer are ablated in one batch, which runs only this and later layers."""
+    """A batch with every head of a layer ablated runs only this layer and later layers."""
     model = make_model("bloom")
     runs: Counter[int] = Counter()
     for number, block in enumerate(model.transformer.h):

@@ -1,4 +1,4 @@
-"""Bad input of `intervene`, `attribute` and the other functions that measure an answer."""
+"""`intervene`, `attribute` and all other functions that measure an answer refuse bad input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def attributed(model: Any, inputs: Any, method: Any = "gradient", **options: Any
 
 
 def predicted(model: Any, way: str) -> dict[str, Any]:
-    """Return the option answer=(most likely token, 8), or {} if `way` accepts only functions."""
+    """Return the option answer=(id of the most likely token, 8), or {} if `way` takes no tokens."""
     if way not in WITH_TOKENS:
         return {}
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_a_model_without_logits_needs_a_function_that_returns_one_number(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_gradients_of_quantised_modules_are_refused() -> None:
-    """Gradients of the other modules alone would be incomplete but look valid."""
+    """If quantised modules were left out, gradients would be incomplete but look valid."""
     model = make_model("llama")
     quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
     answer = (7, 8)
@@ -136,7 +136,7 @@ def test_gradients_of_quantised_modules_are_refused() -> None:
 
 
 def test_an_answer_without_any_attention_is_a_number() -> None:
-    """A query without keys has the output 0."""
+    """The attention output of a query without keys is 0, as if the head were ablated."""
     model = make_model("llama")
     record = av.intervene(model, {"input_ids": IDS}, av.Knockout(), answer=(7, 8))
     assert not record.stack().weights(layer=1).any()

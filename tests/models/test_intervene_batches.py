@@ -1,4 +1,4 @@
-"""`intervene` with several examples: each result equals that of the example alone."""
+"""`intervene` gives each of several or padded examples the result of the example alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = [
 
 
 def assert_same(record: Any, alone: Any) -> None:
-    """Compare the record of one of several texts with that of the text alone."""
+    """Compare the record `record` of one of several texts with that of the text alone."""
     assert record.effect.measure == alone.effect.measure
     assert record.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
     assert record.effect.change == pytest.approx(alone.effect.change, abs=1e-6)
@@ -54,7 +54,7 @@ def test_each_text_of_a_batch_is_changed_at_its_own_tokens(
     together = av.intervene(model, TEXTS, changes, **options)
     encoded = byte_tokenizer(TEXTS, padding=True, padding_side=side, return_tensors="pt")
     if side == "left":
-        # By default, padding on the left would shift the positions of the tokens.
+        # Without `position_ids`, padding on the left would shift the positions of the tokens.
         counted = encoded["attention_mask"].cumsum(dim=-1) - 1
         encoded["position_ids"] = counted.clamp_min(0)
     padded = av.intervene(model, encoded, changes, **options)
@@ -99,7 +99,7 @@ def test_each_text_of_a_list_has_its_target(kind: str, byte_tokenizer: Any) -> N
 
 
 def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
-    """The answer is a difference of the logits of two classes."""
+    """The answer is the logit of class 1 minus that of class 4."""
     size = {**SIZE, "image_size": 32, "patch_size": 8, "num_labels": 5}
     model = built("ViTForImageClassification", size)
     pixels = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -141,7 +141,7 @@ def test_several_changes_keep_their_order() -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("kind", ["gpt2", "bert"])
 def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
-    """By default, BERT and GPT-2 also count padding tokens as positions."""
+    """BERT and GPT-2 count positions from the first token, even if this token is padding."""
     model = make_model(kind)
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
     before, behind = (3, 0) if side == "left" else (0, 3)

@@ -1,4 +1,4 @@
-"""Text generated with changed attention, compared with forwards over the whole text."""
+"""Text generated with changed attention equals that of changed forwards without a cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHANGES = [
 def produced(
     model: Any, inputs: Any, changes: Sequence[Change] | Change, **settings: Any
 ) -> tuple[Any, list[torch.Tensor]]:
-    """Generate text with changes. Return the record, and the scores of each generated token."""
+    """Generate text with changes. Return its record, and the scores of all tokens at each step."""
     rows: list[torch.Tensor] = []
 
     def store(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -61,7 +61,7 @@ def changed_weights(module: Any, logits: torch.Tensor) -> torch.Tensor:
     if module.layer_idx == 2:
         weights[:, 1, 1:] = torch.eye(len(number))[:-1]
     if module.layer_idx == 1:
-        # A head without weights has the output 0.
+        # Set the weights of the ablated head to 0, so that its output is 0.
         weights[:, 2] = 0
     return weights
 
@@ -146,9 +146,9 @@ def test_each_step_equals_an_intervention_on_the_text_so_far(
 
 
 def changes_before(changes: Sequence[Change], count: int) -> list[Change]:
-    """Return the changes that a text of `count` tokens can have.
+    """Return a list of the changes without queries and tokens from position `count` on.
 
-    Later queries of a `Knockout` are left out, and so are changes of a later token.
+    A `Knockout` keeps its earlier queries. A change of a single later token is left out.
     """
     reduced: list[Change] = []
     for change in changes:

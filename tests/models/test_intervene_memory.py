@@ -15,7 +15,7 @@ from models.make_models import make_model
 
 IDS = torch.randint(5, 300, (1, 60), generator=torch.Generator().manual_seed(0))
 RUNS: dict[str, Callable[[Any, Any], Any]] = {
-    # The memory must suffice for the longest of several texts.
+    # The longest of the texts, here the second, decides whether memory suffices.
     "ablating every head": lambda model, inputs: av.head_effects(
         model, [IDS[:, :2], inputs["input_ids"]], progress=False
     ),

@@ -1,4 +1,4 @@
-"""Options `layers`, `dtype` and `device` of `extract`, and the check of free memory."""
+"""`extract` obeys `layers`, `dtype` and `device`, and checks the free memory before it runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
 
 
 def record_bytes(record: AttentionRecord) -> int:
-    """Return the bytes of `tensors_of(record)`. A view counts with its whole storage."""
+    """Return the bytes of `tensors_of(record)`. A tensor that is a view counts with its storage."""
     storages = {
         tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(record)
     }
@@ -195,7 +195,7 @@ def test_weights_without_queries_and_keys_are_rounded_within_the_stated_error(dt
         own, weights = (stack.weights(layer=layer) for stack in (exact, record.stack()))
         sums = np.abs(weights.sum(axis=-1) - own.sum(axis=-1)).max()
         worst = max(worst, float(np.abs(weights - own).max()), float(sums))
-        # A small weight must not become 0: 0 means that a query cannot attend to a key.
+        # Rounding must not make a small weight 0, because 0 means that the key is masked.
         np.testing.assert_array_equal(weights > 0, own > 0)
     assert worst * 0.999 <= stated <= worst * 1.11
     assert stated < 0.01
@@ -251,7 +251,7 @@ def test_the_estimate_equals_the_memory_of_the_record(
     with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of"):
         extract(model, arguments, **options)
     assert not runs
-    # None means that the free memory is unknown.
+    # With enough or unknown (None) free memory, `extract` runs.
     for free in (needed, None):
         monkeypatch.setattr(memory, "free_memory", lambda _, free=free: free)
         extract(model, arguments, **options)

@@ -1,4 +1,4 @@
-"""Records of audio models, whose tokens are named by the times of audio frames."""
+"""Records of audio models have the models' own weights, and frames named by their times."""
 
 from __future__ import annotations
 

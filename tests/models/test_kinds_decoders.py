@@ -1,4 +1,4 @@
-"""Records of decoders with sliding windows, or with layers that have no attention."""
+"""Records of decoders have the masks of windows, and notes about layers without attention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT = IDS.shape[1]
 
 
 def record_of(model_type: str, settings: dict[str, Any], **options: Any) -> Any:
-    """Return the record of `IDS` from a tiny model whose configuration has these settings."""
+    """Return the record of `IDS` from a tiny model with `settings` in its configuration."""
     return extract(tiny_model(model_type, None, settings), IDS, **options)
 
 

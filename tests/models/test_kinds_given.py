@@ -1,4 +1,4 @@
-"""Arguments of a forward besides `input_ids`: masks, positions, packed texts and caches."""
+"""`extract` obeys masks and positions of a forward, and refuses caches and encoder outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of images that a model tiles, pads, concatenates, or reads with a few queries."""
+"""Tokens are named after patches even if a model tiles, pads or concatenates its images."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     for stored, image in zip(record.images, images, strict=True):
         assert stored.shape == image.shape
         assert np.abs(stored.astype(int) - image).max() <= 1
-    # A grid needs consecutive tokens. Token 10 stands between the rows of an image in the text.
+    # The text has no grid, because token 10 separates the rows of an image.
     assert text.text[:6] == ("1: 0,0", "1: 0,1", "1: 0,2", "1: 0,3", "#10", "1: 1,0")
     assert not text.grids
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})

@@ -1,4 +1,4 @@
-"""Records of vision models: names and positions of tokens, and the stored images."""
+"""Records of vision models have the right names and positions of patches, and images."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_patches_are_named_by_their_positions(kind: str) -> None:
 
 
 def test_the_stored_image_equals_the_input() -> None:
-    """The record undoes the normalization of the processor, and stores the original colours."""
+    """A record stores the image's colours before the normalization by the processor."""
     model, image = built("ViTModel", _WIDE), picture(32, 48)
     for settings in (
         {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27]},

@@ -1,4 +1,4 @@
-"""Records of models that read images with a text, which has tokens for image patches."""
+"""Records of models for images and text have named patches and the models' own weights."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """A patch affects its window of four by four patches in layer 0, and so queries of layer 1."""
+    """Layer 0 mixes a patch into its window of 4 x 4, so the window's queries change in layer 1."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)

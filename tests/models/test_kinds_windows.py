@@ -1,4 +1,4 @@
-"""Records of Swin, Swin 2 and SAM, which attend in windows of an image."""
+"""Records of Swin, Swin 2 and SAM have the weights of attention in windows of an image."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> ND
 
 
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
-    """Return weights by window, `own`, as weights of all patches (heads, `count`, `count`)."""
+    """Combine `own`, the weights of each window, in one array (heads, `count`, `count`)."""
     heads = own.shape[1]
     whole = np.zeros((heads, count, count), np.float32)
     for weights, tokens in zip(own, windows, strict=True):
@@ -109,7 +109,7 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
             assert expected.max(-1).mean() > 0.25
             # The record also has the weights of padding, so rows sum to 1.
             assert np.abs(computed[:, :count].sum(-1) - 1).max() < 1e-5
-        # Each stage merges four patches into one.
+        # The next stage merges two by two patches into one.
         rows, columns = -(-rows // 2), -(-columns // 2)
 
 
@@ -119,13 +119,13 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
 def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, width: int) -> None:
     """A changed patch affects one query in layer 0, and the queries of its window in layer 1.
 
-    The second stage depends on all windows of layer 1 that overlap this window.
+    In the second stage, it affects all windows of layer 1 that overlap its window in layer 0.
     """
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2
 
     def changed_patches(stage: int, layer: int) -> set[tuple[int, int]]:
-        """Return row and column of the changed tokens, without padding."""
+        """Return row and column of each patch whose query changes."""
         tokens = changed_queries(model, processor(), pair, f"vision stage {stage}", layer)
         # Each stage merges two by two patches into one.
         height, width = (-(-length // stage) for length in (rows, columns))

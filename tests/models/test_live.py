@@ -1,4 +1,4 @@
-"""Live generation, which repeatedly extracts the text so far and shows it in a view."""
+"""Live generation repeatedly extracts the text so far, and shows its record in a view."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """Extraction that shows each record but the first only after a release of `turns`."""
+    """Extraction for `LiveGeneration` that shows one more record at each release of `turns`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")

@@ -1,4 +1,4 @@
-"""Words that `merge_words` makes of the tokens of real tokenizers, and the weights of the words."""
+"""`merge_words` makes words of the tokens of real tokenizers, with the right weights."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     second = texts.index("[SEP]") + 1
     assert merged.tokens.sequence[second:-1] == (1,) * (len(texts) - second - 1)
 
-    # 1 where the token of the column belongs to the word of the row.
+    # An array (words, tokens) with 1 where the token belongs to the word.
     belongs = (np.unique(numbers)[:, None] == np.array(numbers)).astype(np.float64)
     own = reference(model, tokenizer(TEXT, SECOND, return_tensors="pt"))["self"]
     for layer, weights in enumerate(own):

@@ -1,4 +1,4 @@
-"""Weights and ablations in a sample of model types. `make coverage` checks all types."""
+"""Records and ablations of some model types are correct. `make coverage` checks all types."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
     for change in changes.values():
         assert change.identity is (None if change.gate == "refused" else True)
         assert change.gate != "refused" or change.reason.startswith("changes: ")
-        # Half precision would have a noise of about 1e-3.
+        # If effects were computed in half precision, the noise would be about 1e-3.
         assert change.noise is None or change.noise < TOLERANCE
 
 

@@ -1,4 +1,4 @@
-"""Attention functions of users: records contain weights only if these are softmax(logits)."""
+"""`extract` reads attention functions of users only if they use softmax(logits) as weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Change = Callable[[torch.Tensor], None]
 
 
 class Own:
-    """Softmax that stores its results, and applies `change` to the logits of call `call`."""
+    """Softmax that stores its results. `change` (None: nothing) edits the logits of call `call`."""
 
     def __init__(self) -> None:
         self.change: Change | None = None

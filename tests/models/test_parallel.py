@@ -1,4 +1,4 @@
-"""Extraction from models that are split across two real processes on a CPU."""
+"""`extract` in two processes refuses models with split heads, tokens or layers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def own(model_folder: Path) -> NDArray[np.float32]:
     )
     with torch.no_grad():
         weights = torch.cat(model(IDS, output_attentions=True).attentions).numpy()
-    # Rows must have clear maxima, otherwise any formula looks right.
+    # If rows were almost uniform, a wrong formula could look right.
     assert weights.max(-1).mean() > 0.6
     assert np.abs(np.stack(extract(model, IDS).to_numpy()) - weights).max() < 1e-5
     return weights

@@ -1,4 +1,4 @@
-"""Tokenizers and processors that attnviz loads for a model once, and again if files change."""
+"""attnviz loads the tokenizer of a model once, and again if its files change."""
 
 from __future__ import annotations
 

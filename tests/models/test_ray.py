@@ -58,7 +58,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def statistics(decoder: tuple[Any, Any], texts: Any, **options: Any) -> av.HeadStatistics:
-    # A fixed batch size, because rounding depends on the batch.
+    # Fix the batch size, because rounding depends on the batch.
     return av.head_statistics(
         decoder[0], texts, tokenizer=decoder[1], batch_size=1, progress=False, **options
     )
@@ -126,7 +126,7 @@ def test_a_lost_actor_changes_nothing(
 
 
 def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
-    """Parquet and JSONL files of a table give the same statistics as the table itself."""
+    """A Parquet file keeps a table's texts, and a JSONL file gives the table's statistics."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})

@@ -81,7 +81,7 @@ def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     base, _ = av.demos.load("decoder")
     assert largest_error(names["before"], reference(base, inputs)) < 1e-4
     assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
-    # The page warns of this mistake: peft changes `model` itself, so it equals `adapted`.
+    # The page warns of this mistake: peft changes `model` itself, so `model` equals `adapted`.
     trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)
     assert max(distances.max() for distances in trapped.distance()) == 0
     assert "disable_adapter" in trapped.notes[0]
@@ -174,7 +174,7 @@ def test_diffusion(
         return calls[-1][1]
 
     with torch.no_grad():
-        # Scale queries and keys up: a wrong formula would hardly change almost uniform rows.
+        # Scale queries and keys up. If rows were almost uniform, a wrong formula could look right.
         for name, weight in model.named_parameters():
             if "norm_q" in name or "norm_k" in name or "norm_added" in name:
                 weight.mul_(3)

@@ -1,4 +1,4 @@
-"""`show_embedding_view` and the command `embedding-view`."""
+"""`show_embedding_view` and the command `embedding-view` show texts and refuse bad arguments."""
 
 from __future__ import annotations
 

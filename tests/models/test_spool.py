@@ -134,7 +134,7 @@ def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
 
 
 def fail_with(error: BaseException) -> Any:
-    """Return a forward hook that raises this error."""
+    """Return a hook for forwards that raises `error`."""
 
     def fail(*_: Any) -> None:
         raise error

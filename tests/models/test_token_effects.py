@@ -1,4 +1,4 @@
-"""Effects of removed tokens, compared with plain forwards without the tokens."""
+"""Effects of removed tokens equal those in plain forwards without the tokens."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_encoder_is_read_without_a_token() -> None:
 
 
 def test_positions_that_start_after_the_padding_id() -> None:
-    """RoBERTa numbers positions from 2 over ids that are not padding, even if masked."""
+    """RoBERTa numbers all tokens but padding ids from 2, and also counts masked tokens."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
     for removal in ("mask", "delete"):
         effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
@@ -109,7 +109,7 @@ def test_positions_that_start_after_the_padding_id() -> None:
 
 @pytest.mark.parametrize("removal", ["mask", "mean embedding", "delete"])
 def test_the_noise_is_measured(removal: Any) -> None:
-    """The noise is the effect of the batch size. The model adds 1e-5 per example to one logit."""
+    """The noise is the effect of the batch size: a hook adds 1e-5 per example to one logit."""
     model = make_model("gpt2")
     step = torch.zeros(model.config.vocab_size)
     step[PAIR[0]] = 1e-5

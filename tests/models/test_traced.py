@@ -1,4 +1,4 @@
-"""Records and errors of models that do not use transformers' `AttentionInterface`."""
+"""Models that do not use transformers' `AttentionInterface` are read correctly or refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLASSES = {
 
 
 def model_of(model_type: str) -> Any:
-    """Return a tiny model of a type in `CLASSES`, with equal weights in every call."""
+    """Return a tiny model of a type in `CLASSES`. Its parameters are equal in every call."""
     relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
     settings = relative if model_type.startswith("deberta") else {}
     return tiny_model(model_type, CLASSES[model_type], settings)
@@ -73,7 +73,7 @@ def test_modules_that_the_forward_replaces(*, again: bool) -> None:
 
 
 class _Times(torch.nn.Module):
-    """Module that replaces the dropout of weights, and multiplies them by a factor."""
+    """Module that replaces the dropout of attention weights and multiplies them by `factor`."""
 
     def __init__(self, factor: torch.Tensor, *, in_place: bool) -> None:
         super().__init__()

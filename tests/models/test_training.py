@@ -1,4 +1,4 @@
-"""`AttentionCallback`: its arguments, and trainings with the Trainer of transformers."""
+"""`AttentionCallback` records attention in trainings without changing the losses."""
 
 from __future__ import annotations
 

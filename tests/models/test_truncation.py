@@ -1,4 +1,4 @@
-"""Truncation of texts that are too long, and the note about truncation in the record."""
+"""`truncation` shortens texts that are too long, and adds a note to the record."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
     settings = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 96}
     model = built("LlamaModel", {**SIZE, **settings})
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=100).tokens) == 100
-    # Llama has no table of positions. The tokenizer's limit applies, or else the configuration's.
+    # The limit is that of the tokenizer or, if the tokenizer has none, of the configuration.
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=True).tokens) == 512
     without: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer)
     assert len(extract(model, LONG, tokenizer=without, truncation=True).tokens) == 96

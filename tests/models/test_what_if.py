@@ -1,4 +1,4 @@
-"""Changes of attention in a view with a model: effects equal those of `intervene`."""
+"""Changes of attention in a view with a model have the same effects as in `intervene`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def reply_of(view: WhatIf, name: str, arguments: Mapping[str, Any]) -> Reply:
 
 
 def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
-    """Set `view.changes`, and return the header of the reply to `intervene`, as JSON."""
+    """Set `view.changes`, and return the header of the reply to `intervene`, read from JSON."""
     view.changes = list(changes)
     answers = () if view.answer is None else view.answer
     measured = answers if isinstance(answers, list | tuple) else [answers]
@@ -54,7 +54,7 @@ def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
-    """Length of the text in each forward of the model."""
+    """Number of tokens of the text in each forward of the model."""
     lengths: list[int] = []
 
     def note(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -241,7 +241,7 @@ def test_an_answer_needs_a_model(
 
 
 def test_a_new_change_shows_the_run_after_it(view: av.HeadView) -> None:
-    # Each row: the changes to make, the selected run before, and the expected run.
+    # Each row: the new changes, the run selected before them, and the run expected after them.
     for changes, selected, run in (
         ([HEAD], "before", "after"),
         # Undoing a change does not change the selected run.
@@ -302,7 +302,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
         "measure": "logit of “street” minus logit of “animal” after “the”",
     }
     assert data_of_pair(view)["cuts"] == [cut]
-    # The reply has the noise with two significant digits, so rounding changes it by at most 1 / 20.
+    # The reply has the noise with two significant digits, so the rounding error is at most 1 / 20.
     written = float(data_of_pair(view)["noise"].replace("−", "-"))
     assert written == pytest.approx(before["noise"], rel=1 / 20)
     ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
@@ -315,7 +315,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
 
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
-    """Return the stacks in the reply to `changed` with the changes of the view."""
+    """Return the stacks in the reply to a request `changed` with `view.changes`."""
     header = reply_of(view, "changed", {"changes": view.changes}).header
     stacks: list[dict[str, Any]] = json.loads(json.dumps(header))["stacks"]
     return stacks

@@ -1,4 +1,4 @@
-"""Records of models in half precision, int8, compiled, on several devices, or with hooks."""
+"""Models in half precision, int8, compiled, offloaded or with hooks give correct records."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def softmax_of(call: dict[str, Any]) -> NDArray[np.float32]:
-    """Return a call's float32 weights (heads, queries, keys). A call without a mask is causal."""
+    """Compute the weights (heads, queries, keys) of a call from `received` (no mask: causal)."""
     query, key = call["query"][0].float(), call["key"][0].float()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     logits = query @ key.transpose(1, 2) * call["scaling"]
@@ -77,13 +77,13 @@ def test_flex_attention(kind: str) -> None:
     model = make_model(kind)
     own = reference(model, {"input_ids": IDS})
     model.set_attn_implementation("flex_attention")
-    # Do not compile, which takes most of a minute on a CPU.
+    # Do not compile, because compilation takes most of a minute on a CPU.
     with torch.compiler.set_stance("force_eager"):
         assert largest_error(extract(model, IDS), own) < 1e-5
 
 
 def counting_backend(counts: list[int]) -> Callable[..., Any]:
-    """Return a compiler backend that counts the runs of its graphs."""
+    """Return a compiler backend that appends 1 to `counts` whenever a compiled graph runs."""
 
     def backend(graph: Any, inputs: Any) -> Any:
         del inputs

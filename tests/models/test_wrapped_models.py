@@ -1,4 +1,4 @@
-"""Extraction from objects that contain one transformers model, and from models of timm."""
+"""`extract` reads models of timm, and objects that contain one model of transformers."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_model_of_timm(timm: Any, timm_wrapper: None) -> None:
 
 @pytest.fixture
 def wrapped(timm_wrapper: None) -> Callable[..., Any]:
-    """Function that makes a timm model with clear maxima of attention in transformers' wrapper."""
+    """Function that makes a timm model in transformers' wrapper, with attention not uniform."""
 
     def make(architecture: str, **options: Any) -> Any:
         torch.manual_seed(0)

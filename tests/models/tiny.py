@@ -1,7 +1,7 @@
-"""Tiny models of transformers, and the attention weights that they compute themselves.
+"""This module makes tiny models, and returns the attention weights that they compute.
 
-A random model attends almost uniformly, so any formula looks right. Models are therefore
-sharpened: their queries and keys are scaled until rows have clear maxima.
+A random model attends almost uniformly, so a wrong formula could look right. Models are therefore
+sharpened: their queries and keys are scaled, so that rows have clear maxima.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
 
 
 def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> NDArray[np.uint8]:
-    """Return the image with inverted colours in a square with upper left corner (row, column)."""
+    """Return the image with inverted colours in a square with the upper left corner `corner`."""
     other = image.copy()
     square = (slice(corner[0], corner[0] + size), slice(corner[1], corner[1] + size))
     other[square] = 255 - other[square]
@@ -186,7 +186,7 @@ def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> 
 def changed_queries(
     model: Any, processor: Any, pictures: tuple[Any, Any], stack: str, layer: int
 ) -> set[int]:
-    """Return the positions of tokens with different query vectors in the two `pictures`."""
+    """Return the positions of tokens whose queries in `layer` differ between two inputs."""
     queries = []
     for inputs in pictures:
         changed_stack = extract(model, inputs, processor=processor, progress=False).stacks[stack]
