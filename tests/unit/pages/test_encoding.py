@@ -1,4 +1,4 @@
-"""Encodings of weights on a page: all weights, the strongest keys, or queries and keys."""
+"""Tests of whether a page stores all weights, the strongest keys, or queries and keys."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_fewest_keys_that_cover_enough() -> None:
     view = HeadView(sharp(4, 6, 256))
     everything = view.to_html()
     assert data_of(everything)["embedded"]["form"] == "all"
-    # All weights do not quite fit in `room`, so the page has the fewest keys with 95 % of weight.
+    # Not all weights fit in `room`, so the page has the fewest keys with 95 % of the weight.
     room = len(everything.encode()) / MB - 0.01
     page = view.to_html(max_mb=room)
     embedded = data_of(page)["embedded"]

@@ -1,4 +1,4 @@
-"""Computations for a page: how many weights are computed and how many keys are kept."""
+"""Tests of how many weights are computed and how many keys are kept for a page."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def long() -> av.AttentionRecord:
 
 
 class Counted:
-    """Counter of computed weights. Computing raises an error after `fail_after` weights."""
+    """Counter of computed weights. After `fail_after` weights, KeyboardInterrupt is raised."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.weights, self.fail_after = 0, math.inf
@@ -121,7 +121,7 @@ def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> 
     first = computed.weights
     # 6 heads compute all 1100 * 1101 / 2 pairs that the causal mask allows, and some masked pairs.
     assert 6 * 1100 * 1101 / 2 <= first < 6 * 1100 * 1100
-    # Three more pages compute no weights: the same page, one of another view, and a smaller page.
+    # Three more pages compute no weights: the same page, another view's page, and a smaller page.
     assert HeadView(record).to_html(max_mb=0.8) == page
     assert data_of(MatrixView(record).to_html(max_mb=0.8))["embedded"]["form"] == "strongest"
     assert data_of(HeadView(record).to_html(max_mb=0.6)) == data_of(smaller)

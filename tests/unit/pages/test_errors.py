@@ -1,4 +1,4 @@
-"""Errors for pages that are too large, raised before computing, with advice that works."""
+"""Tests that pages that are too large raise errors, and that the advice of the errors works."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_pages_that_take_minutes_are_refused_at_once_with_what_fits(
     record = make()
     actual = refused(HeadView(record), precision=precision)
     assert re.search(message, actual), actual
-    # A record of one layer cannot have fewer layers, so the error does not suggest them.
+    # If a record has only one layer, the error does not suggest fewer layers.
     assert ("include_layers" in actual) == (len(record.stack().layers) > 1)
 
 

@@ -1,4 +1,4 @@
-"""Options of saved pictures, such as lengths, fonts and colours, and refused options."""
+"""Tests of the options of saved pictures, such as lengths, fonts and colours."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def record() -> av.AttentionRecord:
 
 
 def are_before_the_code(page: str, entries: list[dict[str, Any]]) -> list[bool]:
-    """Return for each entry, a layer or map, whether its data comes before the code of the page."""
+    """Return whether the data of each entry (a layer or a map) precedes the code of the page."""
     code = page.index('"use strict";\n  const page = globalThis.attnvizPage')
     return [page.index(f'<template id="{entry["data"][1:]}">') < code for entry in entries]
 

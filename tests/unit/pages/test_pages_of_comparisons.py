@@ -1,4 +1,4 @@
-"""Quantized weights and differences, and small maps of heads, on exported pages of comparisons."""
+"""Tests of the weights, differences and maps of heads on exported pages of comparisons."""
 
 from __future__ import annotations
 

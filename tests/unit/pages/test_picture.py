@@ -1,4 +1,4 @@
-"""Pictures of all heads without a browser, for experiment trackers and pages without scripts."""
+"""Tests of the pictures of all heads that are drawn without a browser."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
         return compute(attention, head, indices)
 
     monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
-    # The picture must not call `weights`, which computes blocks of the matrix: the call would fail.
+    # Drawing must not call `weights`, which computes blocks. None makes such a call fail.
     monkeypatch.setattr(QueryKeyAttention, "weights", None)
     still = run_steps(draw_heads(long, "head", {}))
     assert num_rows == [16] * 6
@@ -116,7 +116,7 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
         "A map of 3,000 queries and 3,000 keys shows the largest weights of 16 of its queries, in "
         "16 by 16 cells." in still
     )
-    # A second page of the record computes nothing.
+    # A second page of the record computes no weights.
     run_steps(draw_heads(long, "model", {}))
     assert num_rows == [16] * 6
 

@@ -33,7 +33,7 @@ def svg_of(still: str) -> ET.Element:
 
 
 def levels_of(image: ET.Element) -> NDArray[np.uint8]:
-    """Decode the colour numbers of a picture with 4 bits per pixel."""
+    """Decode the colour numbers (rows, columns) of a PNG image with 4 bits per pixel."""
     png = base64.b64decode(image.attrib["href"].partition(",")[2])
     width, height = struct.unpack(">II", png[16:24])
     start = png.index(b"IDAT")
@@ -55,7 +55,7 @@ def test_cells_are_the_weights_and_labels_the_tokens() -> None:
     weights = stack.weights(layer=1)[[2, 0]]
     assert np.array_equal(maps, to_color_levels(weights, float(weights.max()), signed=False))
     labels = [element.text for element in svg.iter(f"{SVG}text")]
-    # Keys have labels on both maps, and queries only on the first: three labels per token.
+    # Keys have labels on both maps, and queries only on the first map: three labels per token.
     assert [labels.count(token) for token in words(5)] == [3] * 5
     bold = [element.text for element in svg.iter(f"{SVG}text") if "font-weight" in element.attrib]
     assert bold == ["head 2", "head 0", "t3"]

@@ -1,4 +1,4 @@
-"""Strongest keys of rows on pages, compared with a fixture and with plain loops."""
+"""Tests of the strongest keys of rows on pages, against a fixture and plain loops."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
     lines = numbers.reshape(-1, numbers.shape[2])
     is_embedded = np.zeros(lines.shape, np.bool_)
     for row, keys in enumerate(np.split(stored.keys, np.cumsum(stored.counts)[:-1])):
-        # A row stores keys that reach the threshold and its `MIN_KEYS` strongest (first if equal).
+        # A row stores the keys that reach the threshold, and always the `MIN_KEYS` strongest.
         sizes = np.abs(lines[row])
         order = sorted(range(len(sizes)), key=lambda key: (-sizes[key], key))
         expected = {key for key in order if sizes[key] >= np.float32(threshold * maximum)}

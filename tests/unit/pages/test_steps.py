@@ -1,4 +1,4 @@
-"""Pages made in steps: each step does little work, and pages can be cancelled or take turns."""
+"""Tests that pages are made in small steps, and that they can be cancelled or take turns."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_no_step_computes_much(
         total += sum(logit_blocks)
         logit_blocks.clear()
         compressed.clear()
-    # All steps together compute far more than `MOMENT`. One step may exceed `MOMENT` a little,
+    # All steps together compute far more than `MOMENT` logits. One step may exceed it a little,
     # for example because logits are computed twice, for weights and for sums of rows.
     assert total > 40 * MOMENT
     assert num_logits <= 10 * MOMENT

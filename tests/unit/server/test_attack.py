@@ -1,4 +1,4 @@
-"""Invalid and very large requests: the cost of each reply is bounded.
+"""Tests that the cost of each reply is bounded, also for invalid and very large requests.
 
 Costs are counted and not timed: computed weights, sent bytes and allocated memory. With a time
 limit of zero a reply runs one step, so each step is measured.
@@ -160,7 +160,7 @@ def test_the_cost_of_a_reply_is_bounded(
     if isinstance(server, RecordServer):
         assert len(server.pending_replies) <= pending_replies.MAX_PENDING
         assert server.row_normalizers.num_bytes <= row_normalizers.CACHE_BYTES
-    # At least one request gets a reply, except requests that need an image or a model.
+    # At least one try gets a reply, unless the request needs an image or a model.
     assert name in ("changed", "edge", "image", "intervene") or "reply" in kinds
 
 
@@ -244,7 +244,7 @@ def test_replies_that_nobody_awaits_are_dropped() -> None:
     # The last request has to wait, because the number of pending replies is limited.
     assert (pending["progress"], pending["doing"]) == (0.0, "waiting for other replies")
     assert len(server.pending_replies) == pending_replies.MAX_PENDING
-    # A cancelled request makes room for the last one.
+    # A cancelled request makes room for the last request.
     server.cancel("block", requests[0])
     assert server.reply("block", requests[-1]).header["pending"]["progress"] > 0
     # The last request is also answered if no request is cancelled, as after a closed browser.

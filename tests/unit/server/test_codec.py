@@ -1,4 +1,4 @@
-"""`encode`, `decode` and `pool_max`, compared with the formulas of the encodings."""
+"""Tests of `encode`, `decode` and `pool_max` against the formulas of the encodings."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_exact_numbers_with_many_zeros_are_compressed_without_loss(
     numbers = np.random.default_rng(0).random((3, tokens, tokens), np.float32) - np.float32(0.5)
     numbers = np.tril(numbers) if causal else numbers
     encoded = encode(numbers, "float32", signed=True)
-    # Compression makes noise and short data no smaller.
+    # Noise and short data are not compressed, because they would not become smaller.
     deflated = causal and tokens > 8
     assert encoded.encoding == ("float32-deflated" if deflated else "float32")
     assert (len(encoded.data) < 0.6 * numbers.nbytes) == deflated

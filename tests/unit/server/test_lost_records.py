@@ -1,4 +1,4 @@
-"""Records whose file is deleted, replaced or truncated after the record was loaded."""
+"""Tests of records whose file is deleted, replaced or truncated after loading."""
 
 from __future__ import annotations
 
@@ -58,6 +58,6 @@ def test_a_truncated_file_is_an_error(tmp_path: Path, kind: str) -> None:
     for value in (record, view):
         with pytest.raises(OSError, match=message):
             value.save(tmp_path / "saved.html")
-    # A new view opens, and shows the error when it requests weights.
+    # A new view can still be created, although the weights cannot be read.
     assert av.HeadView(record).opening is None
     assert list(tmp_path.iterdir()) == [path]

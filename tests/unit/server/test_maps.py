@@ -1,4 +1,4 @@
-"""Small maps of heads. A cell of a map shows the largest number of a block of the matrix."""
+"""Tests of small maps of heads, whose cells show the largest number of a block of weights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_maps_show_the_largest_number_of_each_cell(
         # If maximum and minimum have nearly equal absolute values, rounding may decide the sign.
         is_clear = np.abs(expected + equal_cells(-numbers[head, rows, columns], size)) < 1e-9
         assert_allclose(cells[is_clear], expected[is_clear], atol=error)
-        # `largest` is not rounded to a code. `cell` is the index of a cell that has `largest`.
+        # `largest` is not rounded to a code. `cell` is the index of the cell with this number.
         exact = error_of(stack.attention(LAYER))
         assert abs(largest) == pytest.approx(np.abs(expected).max(), abs=exact)
         assert abs(expected.flat[cell]) == pytest.approx(abs(largest), abs=exact)
@@ -60,7 +60,7 @@ def test_maps_show_the_largest_number_of_each_cell(
 
 @given(st.data(), st.integers(1, 30), st.integers(0, HEADS - 1))
 def test_a_device_pools_the_same_cells(data: st.DataObject, size: int, head: int) -> None:
-    # Call the function for accelerators directly, so that it also runs on a CPU.
+    # This test calls the function for accelerators directly, which also runs on a CPU.
     attention = data.draw(softmaxes(data.draw(counts), data.draw(counts)))
     rows, columns = data.draw(ranges(attention.num_queries)), data.draw(ranges(attention.num_keys))
     pooled = pool_on_device(attention, head, rows, columns, size)

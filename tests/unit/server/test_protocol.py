@@ -1,4 +1,4 @@
-"""Validation of requests, and the declared types of requests and replies."""
+"""Tests that requests are validated, and that replies have the declared types."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def record() -> AttentionRecord:
 
 
 def assert_declared(kinds: Sequence[Any], header: Mapping[str, Any]) -> None:
-    """Check that the header of a reply has one of the declared types and no other field."""
+    """Check that a reply's header has one of the types `kinds`, or is empty without `kinds`."""
     sent = json.loads(json.dumps(dict(header)))
     assert set(sent) <= {field for kind in kinds for field in typing.get_type_hints(kind)}
     faults = []

@@ -1,4 +1,4 @@
-"""Requests about a record and the replies of the server."""
+"""Tests of the replies of `RecordServer` to requests about a record."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_page_that_takes_long_is_made_in_steps(
 
 def test_an_image_that_is_too_large_is_averaged() -> None:
     image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    # The image has 5 x 7 x 3 = 105 bytes. At half size, pixels at the ends average fewer than four.
+    # The image has 5 x 7 x 3 = 105 bytes. At half size, edge pixels average fewer than 4 pixels.
     small = run_steps(average_image(image, 104))
     assert small.shape == (3, 4, 3)
     assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())

@@ -1,4 +1,4 @@
-"""Tests of stacks of signed numbers: description, refused requests, and memory for long texts."""
+"""Tests of the server and of analyses for stacks of signed numbers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
         block = server.reply("block", request | {"rows": last, "columns": last})
         strongest = {"rows": last, "k": 2, "combine": "mean", "leave_out": [], "pair": "all"}
         server.reply("strongest", request | strongest)
-    # For one attention the interval would be 256. A difference needs weights of two attentions.
+    # The sampling interval is 256 for one attention, and 512 for a difference of two.
     assert estimate.header["sampling_interval"] == 512
     assert tensors.largest < 40_000_000
     # The differences of the last query, computed by hand.
@@ -80,5 +80,5 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
     )
     actual = np.frombuffer(block.data or b"", "<f4").reshape(4, 4)[3]
     assert_allclose(actual, (b - a)[-4:].numpy(), atol=1e-9)
-    # Two attentions have one normalizer of 4 bytes for each query.
+    # Each of the two attentions has one normalizer of 4 bytes per query.
     assert server.row_normalizers.num_bytes == 2 * 4 * count

@@ -1,4 +1,4 @@
-"""The strongest keys of queries, compared with complete rows of weights in float64."""
+"""Tests of the strongest keys of queries, against complete rows of weights in float64."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def strongest_keys(stack: AttentionStack, **options: Any) -> Strongest:
 
 
 def combined(numbers: Floats, combine: str) -> Floats:
-    """Combine matrices (heads, queries, keys) entry by entry as the option `combine` does."""
+    """Combine the heads of numbers (heads, queries, keys) as the option `combine` says."""
     if combine == "separate":
         return numbers
     if combine == "mean":
@@ -36,7 +36,7 @@ def combined(numbers: Floats, combine: str) -> Floats:
 
 
 def assert_strongest(strongest: Strongest, included: Floats, k: int, error: float) -> None:
-    """Compare the strongest keys with the largest absolute numbers of complete rows."""
+    """Compare the strongest keys with the `k` largest absolute numbers of each row."""
     sizes = -np.sort(-np.abs(included), axis=2)[:, :, :k]
     assert_allclose(np.abs(strongest.weights), sizes, atol=error)
     present = strongest.keys >= 0

@@ -1,4 +1,4 @@
-"""Tiles (blocks of pooled weights) of a matrix, computed from all or from sampled queries."""
+"""Tests of tiles, blocks of pooled weights that are computed from all or sampled queries."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tile(stack: AttentionStack, **request: Any) -> NDArray[np.float32]:
 def all_tiles(
     stack: AttentionStack, level: int, **request: Any
 ) -> tuple[NDArray[np.float32], int | None]:
-    """Return all tiles of a level as one matrix, and their sampling interval (None if exact)."""
+    """Return all cells of a level as one matrix, and the sampling interval (None if exact)."""
     normalizers, span, intervals = RowNormalizers(), TILE << level, set()
     lines: list[list[NDArray[np.float32]]] = []
     for row in range(-(-len(stack.query_tokens) // span)):
@@ -70,7 +70,7 @@ def all_tiles(
 
 @contextmanager
 def small_sizes(*, sample: bool = False) -> Iterator[pytest.MonkeyPatch]:
-    """Lower limits, so that small matrices are computed like large ones (sampled if `sample`)."""
+    """Compute small matrices like large ones in the block. Sample queries only if `sample`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attnviz.server.tiles, "TILE", TILE)
         patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)
@@ -156,7 +156,7 @@ def test_cells_pool_sampled_queries_over_all_keys(
 
 
 def attributions(kind: str) -> tuple[LayerAttention, Floats]:
-    """Return a layer of norm or gradient attributions, and its numbers in float64."""
+    """Return a layer of norm or gradient attributions, and the attributions by a formula."""
     flags = torch.from_numpy(np.random.default_rng(5).random((1, 53, 101)) < 0.3)
     queries, keys = vectors(HEADS, 53, 8), vectors(2, 101, 8, seed=1)
     attention = QueryKeyAttention(3 * queries, keys, 0.5, mask=PackedMask.pack(flags))

@@ -1,4 +1,4 @@
-"""Queries, keys and logits of a head in replies to the request "vectors" and on pages."""
+"""Tests of queries, keys and logits of a head in replies to "vectors" and on pages."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_a_number_that_is_set_between_two_results_stays(monkeypatch: pytest.Monk
     set_for_a_thread = threads._set_own_threads
 
     def set_late(count: int) -> None:
-        # Threads start one after another, so the first result exists before the last thread starts.
+        # If threads started on demand, the last thread would start after the first result.
         time.sleep(0.02)
         set_for_a_thread(count)
 

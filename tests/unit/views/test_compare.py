@@ -1,4 +1,4 @@
-"""Tests of `CompareView`: the head that it opens at, missing tokens, included layers and names."""
+"""Tests of `CompareView` and `show_compare_view`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_view_opens_at_the_head_with_the_largest_distance(comparison: av.Com
     view = av.CompareView(comparison)
     assert (view.layer, view.heads) == (1, [2])
     assert (view.opening["layer"], view.opening["head"]) == MOVED
-    # In the last of N rows, all weight that was not on key 0 moved to key 0.
+    # The distance is the mean over N rows of the moved weight. Only the last row differs.
     moved = (1 - WEIGHTS[MOVED][-1, 0]) / N
     assert view.opening["distance"] == pytest.approx(moved, abs=1e-6)
     chosen_layer = av.CompareView(comparison, layer=0)

@@ -1,4 +1,4 @@
-"""A description of the record is sent to the browser only in the opening message of a view."""
+"""Tests of the description of the record, which is in the opening message of a view."""
 
 from __future__ import annotations
 

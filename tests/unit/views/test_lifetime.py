@@ -1,4 +1,4 @@
-"""Lifetime of views in a real kernel whose cells run as in a notebook."""
+"""Tests of when views are freed in a real kernel, whose cells run as in a notebook."""
 
 from __future__ import annotations
 

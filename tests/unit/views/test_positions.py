@@ -102,7 +102,7 @@ NUMBERED = words(N, "w")
 
 
 def record_with_one_pattern() -> AttentionRecord:
-    """Return 3 layers of 5 equal heads, but layer 2, head 3 attends to the previous token."""
+    """Return a record of 3 layers of 5 heads. Only head 3 of layer 2 does not attend evenly."""
     weights = np.full((3, 5, N, N), 1 / N, np.float32)
     weights[2, 3] = np.eye(N, k=-1)
     weights[2, 3, 0, 0] = 1
@@ -151,7 +151,7 @@ def test_another_layer_without_the_distinct_head_shows_its_default() -> None:
     weights = [np.asarray(RECORD.stack().weights(layer=2)), np.full((2, N, N), 1 / N, np.float32)]
     view = HeadView(AttentionRecord.from_weights(weights, NUMBERED))
     assert (view.layer, view.heads) == (0, [3])
-    # The user did not choose head 3, so dropping it causes no warning, which would fail the test.
+    # The user did not choose head 3, so no warning follows. A warning would fail the test.
     view.layer = 1
     assert view.heads == [0, 1]
 
@@ -161,7 +161,7 @@ def prediction(query: int, row: int | None) -> Prediction:
     return Prediction(query, token, (token,), row)
 
 
-# Two tokens of the prompt, two produced tokens, and a last prediction that was not read as a token.
+# Two tokens of the prompt, two generated tokens, and a last prediction that was not read.
 # js/test/ui/generated-token/cursor.test.ts tests the same cases.
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "generated_token.json").read_text())
 PREDICTIONS = tuple(prediction(query, row) for query, row in FIXTURE["predictions"])

@@ -1,4 +1,4 @@
-"""Arguments and values of traits that views refuse, and what the errors say."""
+"""Tests of arguments and trait values that views refuse, and of what the errors say."""
 
 from __future__ import annotations
 

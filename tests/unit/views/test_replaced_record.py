@@ -1,4 +1,4 @@
-"""A view whose record is replaced: the state that is kept, and the messages to the browser."""
+"""Tests of views whose record is replaced: which state is kept, and what is sent."""
 
 from __future__ import annotations
 

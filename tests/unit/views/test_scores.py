@@ -1,4 +1,4 @@
-"""Scores, effects and roles of heads and tokens that users pass to a view."""
+"""Tests of scores, effects and roles of heads and tokens that users pass to a view."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_browser_opens_only_for_interactive_users(
     assert addresses == ["file:///some/a%20page.html"] * opens
 
 
-# Number of views that each cell shows.
+# Cells of a notebook, and the number of views that each cell shows.
 CELLS = {
     "import attnviz as av\n"
     "record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ['a', 'b'])": 0,

@@ -1,4 +1,4 @@
-"""State of views: defaults, accepted values, and traits that depend on each other."""
+"""Tests of the state of views, and of traits that depend on each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_default_state() -> None:
     view = HeadView(given_record((2, 3)))
     # `state` has the traits that the browser receives, except those of ipywidgets.
     assert set(view.state_names()) == set(view.state) < set(view.get_state())
-    # All other traits are None, empty or False.
+    # All other traits are None, 0, False or empty.
     assert {name: value for name, value in view.state.items() if value} == {
         "stack": "self",
         "heads": [0, 1],
@@ -93,7 +93,7 @@ def test_the_browser_sets_several_traits_at_once() -> None:
     view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1, 0])
     changes: list[str] = []
     view.observe(lambda change: changes.append(change["name"]), ["stack", "layer", "heads"])
-    # Set all values at once, as ipywidgets does. None of the values fits the old stack.
+    # Set all values at once, as ipywidgets does. The heads and keys do not fit the old stack.
     view.set_state({"stack": "cross", "layer": 1, "heads": [4, 2], "key": 5, "key_window": [4, 6]})
     assert (view.stack, view.layer, view.heads, view.key) == ("cross", 1, [4, 2], 5)
     assert sorted(changes) == ["heads", "layer", "stack"]

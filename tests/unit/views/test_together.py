@@ -1,4 +1,4 @@
-"""Views that several threads use, that a forked process uses, or that are closed while in use."""
+"""Tests of views that threads or a forked process use, or that are closed while in use."""
 
 from __future__ import annotations
 
