@@ -1,4 +1,4 @@
-"""Extraction of attention: a model and its inputs become a record.
+"""Extraction of attention: `extract` runs a model and returns a record of its attention.
 
 Only this package, `attnviz.demos` and the callback for transformers' Trainer import transformers.
 """
@@ -54,7 +54,8 @@ def extract(
 ) -> list[AttentionRecord]: ...
 
 
-# Other inputs, such as an encoded batch, may be one example or several.
+# Other inputs, such as an encoded batch, may be one example or several. The result is a record or
+# a list of records.
 @overload
 def extract(
     model: Any,
@@ -206,7 +207,7 @@ def extract(
         if settings is not None:
             batches = split_examples(batch)
             for single in batches:
-                # Check the memory for the record before the generation, which may take long.
+                # Before the generation, which may take long, check whether the record fits.
                 check_capture(
                     loaded,
                     single,
@@ -232,7 +233,7 @@ def extract(
     decoder_ids = values_per_example("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
-    # Run each text separately, which needs no padding. The memory for the longest text is enough.
+    # Run one example at a time: it needs no padding, and the forward takes less memory.
     for example, one_target, ids in zip(bar, targets, decoder_ids, strict=True):
         records += record_one(example, one_target, ids)
     return records

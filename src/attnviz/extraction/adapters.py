@@ -1,4 +1,7 @@
-"""Virtual tokens: learned vectors that adapters of PEFT and the model CPM-Ant put before a text."""
+"""Functions that find the virtual tokens of a model, and that reject unsupported adapters of PEFT.
+
+Virtual tokens are learned vectors that some adapters and the model CPM-Ant put before a text.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kinds of input that a model takes, its arguments, and its maximum number of tokens."""
+"""Functions that state which inputs a model takes, and that check ids and the number of tokens."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Capabilities:
     name : str
         Name of the model's class.
     takes_text, takes_images, takes_sounds : bool
-        Whether the model takes token ids of a text, images, and sounds.
+        Whether the model takes texts (as token ids), whether it takes images, and whether it takes
+        sounds.
     """
 
     name: str
@@ -51,7 +52,7 @@ class Capabilities:
         """Return the error for inputs that the model does not take.
 
         `kind` describes the passed inputs, and `valid` the inputs to pass instead. By default,
-        these are all kinds of input that the model takes.
+        the error names all kinds of input that the model takes.
         """
         if valid is None:
             kinds = {

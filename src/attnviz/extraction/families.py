@@ -1,7 +1,7 @@
-"""Names in transformers' models, and properties of individual model families.
+"""Names that `attnviz.extraction` looks for in models, and functions that use these names.
 
-The names of arguments, configuration attributes, parameters, modules and model types that
-`attnviz.extraction` looks for are collected here.
+The names are those of arguments, configuration attributes, parameters, modules and model types.
+Most functions read a property of a model from its configuration or from its modules.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ SOUNDS = ("input_values", "input_features", "audio_values")
 IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
 #: Arguments with the merge size n of each image: n x n patches become one token of the text.
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
-#: Arguments with a mask of a sound's frames, which is False for padding.
+#: Arguments with a mask of a sound's frames. The mask is 0 or False for padding.
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
 #: Arguments that contain a cache of earlier tokens.
 CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
@@ -92,7 +92,7 @@ TOKENIZER_EXTRAS = {
 IMAGE_TOKEN_IDS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 #: Attributes with the id of tokens whose embeddings are replaced by frames of a sound.
 SOUND_TOKEN_IDS = ("audio_token_id", "audio_token_index")
-# Attributes of models with stages. The patches become larger in each stage.
+# Attributes of models whose layers form stages. The patches become larger from stage to stage.
 _STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
 _BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
 _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
@@ -104,7 +104,7 @@ _MERGE_SIZE = "spatial_merge_size"
 
 # Names of modules and of their classes, and names in their code.
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
-#: Names in the code of modules that compute a softmax. Linear attention contains none of them.
+#: Names in the code of modules that compute a softmax. Linear attention uses none of them.
 SOFTMAX_CODE = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
@@ -152,11 +152,11 @@ class Family:
     colours_last : bool
         Whether the colours are the last axis of the pixels in a flattened patch.
     image_first : bool or None
-        Whether the tokens of the image come before the text in layers that attend over both. None
-        if the model has no such layers, or if the order is not known.
+        Whether the tokens of the image come before the text in layers that attend over image and
+        text. None if the model has no such layers, or if the order is not known.
     unmasked_with_cache : bool
-        Whether a forward with a cache masks nothing in the decoder. The model then expects a single
-        new token.
+        Whether a forward with a cache masks nothing in the decoder. With a cache, the model expects
+        a single new token.
     pools_queries : bool
         Whether layers pool tokens, so that they have fewer queries than the text has tokens.
     """
@@ -228,7 +228,7 @@ def has_stages(config: Any) -> bool:
 
 
 def patch_sizes(config: Any) -> list[tuple[int, int]]:
-    """Return the possible (height, width) of a patch in pixels, from all nested configurations."""
+    """Return every (height, width) of a patch, in pixels, in `config` and nested configurations."""
     sizes = []
     for settings in _configs_in(config):
         size = getattr(settings, "patch_size", None)
@@ -243,7 +243,7 @@ def patch_sizes(config: Any) -> list[tuple[int, int]]:
 
 
 def frames_per_patch(config: Any) -> int:
-    """Return the number of consecutive frames of a film that form one patch."""
+    """Return the number of consecutive frames of a film that one patch covers (default 1)."""
     for settings in _configs_in(config):
         size = getattr(settings, "tubelet_size", None)
         if size is not None:
@@ -344,7 +344,7 @@ def tower_of(model: nn.Module, name: str) -> Any:
 
 @dataclass(frozen=True)
 class ShiftedWindows:
-    """Size of the windows of a layer, and their shift by (rows, columns).
+    """Size of the attention windows of a layer, and their shift (rows, columns), in patches.
 
     `size` is a number for square windows, a pair (rows, columns), or None if it is unknown.
     """
@@ -365,7 +365,7 @@ def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
 
 
 def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """Return the indices of the blocks of patches in an encoder, in the order of its windows.
+    """Return the indices of an image encoder's blocks of patches, window by window.
 
     `grid` has the numbers of frames, rows and columns of patches in each image. A block has `size`
     x `size` patches. Return None if the encoder has no windows, or if their order is not known.

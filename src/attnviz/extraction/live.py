@@ -24,7 +24,8 @@ __all__ = ["extract_live"]
 
 # Minimum number of seconds between two extractions.
 _MIN_PAUSE = 1.0
-# Maximum ratio of the time of all extractions (including the final one) to that of the generation.
+# Maximum ratio of the time of all extractions, including the final one, to the time of the
+# generation.
 _MAX_SHARE = 0.4
 
 
@@ -46,9 +47,9 @@ def extract_live(
     """Generate and record a text as `attnviz.extract` does, and show records of the text so far.
 
     `show` is called at most once per second. Its arguments are a record of the text so far and the
-    maximum number of new tokens (None if only the total length is limited). It is not called if the
-    generation takes less than a second, or if extractions would take too long compared with the
-    generation. With beam search it is never called, because the text is known only at the end.
+    maximum number of new tokens (None if only the total length is limited). `show` is not called if
+    the generation takes less than a second, or if extractions would take too long compared with the
+    generation. With beam search `show` is never called, because the text is known only at the end.
 
     The generation ends after the token at which `is_stopped` returns True. The other arguments are
     those of `attnviz.extract`. Return the record of the complete text.

@@ -1,4 +1,4 @@
-"""Loading of models, tokenizers and processors, and the evaluation mode and hooks of a model."""
+"""Functions that load a model with its tokenizer and processor, and prepare it for a forward."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _tokenizer_inside(wrapper: Any) -> PreTrainedTokenizerBase | None:
 
 
 def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
-    """Put a timm model into transformers' wrapper. Both share their parameters."""
+    """Put a timm model into transformers' wrapper. The wrapper uses the model's own parameters."""
     architecture = getattr(model, "pretrained_cfg", {}).get("architecture")
     if architecture is None:
         raise TypeError(
@@ -334,11 +334,14 @@ def in_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hook(handles: Iterable[RemovableHandle], undo: Cleanup) -> None:
-    """Register hooks by iterating over `handles`, until the ``with`` block of `undo` ends."""
+    """Register hooks by iterating over `handles`.
+
+    The hooks are removed when the ``with`` block of `undo` ends.
+    """
     registered: list[RemovableHandle] = []
     undo.add(partial(_remove, registered))
-    # `extend` adds each handle immediately, so an interrupt cannot come between registration and
-    # addition, and no hook is left.
+    # `extend` adds each handle right after its hook is registered. No interrupt can come in
+    # between, so every registered hook is removed later.
     registered.extend(handles)
 
 

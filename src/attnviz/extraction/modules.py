@@ -1,9 +1,9 @@
-"""Search for the attention modules of a model, and the stack and layer number of each.
+"""Functions that find the attention modules of a model, and the stack and layer of each module.
 
 A stack is a sequence of attention layers with the same task, such as the encoder, the decoder or
 cross-attention.
-transformers has no list of attention modules. They are recognised by their code and class name, and
-their stack and layer number are read from their path in the model.
+transformers has no list of attention modules. They are recognised by their code and class name. The
+stack and layer number of a module are read from its path in the model.
 """
 
 from __future__ import annotations
@@ -98,8 +98,9 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
     These modules are attention modules:
 
     - all modules whose code calls the attention dispatcher of transformers;
-    - outside of them, ``nn.MultiheadAttention`` of torch, and modules with parameters and with
-      "attention" or "attn" in the name of their class, unless they contain other attention modules.
+    - outside of these modules, ``nn.MultiheadAttention`` of torch, and modules with parameters and
+      with "attention" or "attn" in the name of their class. A module of this second group does not
+      count if it contains another attention module.
 
     The result is cached until modules or their code are replaced.
     """
@@ -251,8 +252,8 @@ def _first_number(parts: Sequence[str]) -> int:
 def layer_numbers(names: Iterable[str]) -> list[int] | None:
     """Return the layer number of each module of a stack, from the paths of the modules.
 
-    The layer number is the first number in the paths that differs between all modules. Return None
-    if no number does.
+    The layer number is the first number in a path that is different for every module. Return None
+    if there is no such number.
 
     Examples
     --------

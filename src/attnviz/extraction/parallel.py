@@ -1,4 +1,4 @@
-"""Check for models whose heads, layers or tokens are split across processes.
+"""Functions that reject models whose heads, layers or tokens are split across processes.
 
 Data parallel models (DDP, FSDP) are not affected: every process has all heads and tokens.
 """
@@ -61,7 +61,7 @@ def _is_ring(function: Any) -> bool:
 
 
 def _processes_of_heads(model: nn.Module) -> int:
-    """Return the number of processes across which the heads are split, or 1 if they are not."""
+    """Return the number of processes across which the heads are split, or 1 if they are whole."""
     from torch.distributed.tensor import DTensor
 
     by_fsdp = _parameters_of_fsdp(model)

@@ -1,4 +1,7 @@
-"""Predictions of the tokens of a produced text, from the logits of the model."""
+"""Functions that compute a model's predictions for the tokens of a produced text.
+
+A produced text is a text that the model generated, or that it was forced to produce.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ __all__ = ["add_predictions", "num_logits"]
 
 _NUM_CANDIDATES = 5
 
-# Number of rows of logits converted to float32 at once: 16 MiB for a vocabulary of 256,000.
+# Number of rows of logits converted to float32 at once: about 16 MiB for a vocabulary of 256,000.
 _ROWS = 16
 
 _NOT_FINITE = "The model's logits contain NaN: its predictions are not known."
@@ -142,7 +145,7 @@ def _predictions(
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
         # A token may be only a part of a character, so its text depends on its neighbours. Use the
-        # text in `tokens` if the produced token is there.
+        # text in `tokens` if `tokens` contains the produced token.
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)

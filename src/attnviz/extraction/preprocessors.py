@@ -1,4 +1,4 @@
-"""Cache of tokenizers and processors, and calls of them in one thread at a time."""
+"""Functions that find, cache and call the tokenizers and processors of models."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["call_reader", "find_processor", "find_tokenizer"]
 # Minimum number of seconds between two queries of the hub for a missing tokenizer or processor.
 _HUB_PAUSE = 10.0
 
-# Path, size, modification time in nanoseconds and inode of each file.
+# Path, size, modification time in nanoseconds and inode of each file in a folder.
 _Files = frozenset[tuple[str, int, int, int]]
 
 
@@ -138,7 +138,7 @@ def _from_pretrained(kind: str, source: str, **options: Any) -> Any:
 def _files_of(source: str) -> _Files:
     """Return path, size, modification time and inode of the files of a folder or cached hub id.
 
-    The set is empty if neither exists on this machine.
+    The set is empty if `source` has no files on this machine.
     """
     folder = Path(source)
     if not folder.is_dir():

@@ -29,7 +29,7 @@ from attnviz.utils.host import warn_caller
 
 __all__ = ["records_of_forward"]
 
-# Stacks over a text, with the name of the token sequence whose tokens are the queries.
+# For each stack of layers over a text, the name of the token sequence with its queries.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
 
 
@@ -176,7 +176,7 @@ class _RecordMaker:
         )
 
     def _pictures(self, index: int) -> list[NDArray[np.uint8]]:
-        """Return the pictures of an example, without padding."""
+        """Return the pictures of an example as RGB arrays, without padding."""
         images = self._images[index * self._num_pictures : (index + 1) * self._num_pictures]
         sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
         if sizes is None:

@@ -24,9 +24,9 @@ def with_four_axes(
 ) -> AttentionCall:
     """Reshape the tensors of a call to four axes: (batch, heads, queries or keys, ...).
 
-    Tensors that were observed in a module's own code may have other axes than batch and heads: one
-    axis for both, or (batch, groups, heads of a group), or (batch, heads, image windows) in Hiera.
-    Each window becomes an example.
+    Tensors that were observed in a module's own code may have other axes than batch and heads:
+    one axis of size batch * heads, or (batch, groups, heads of a group), or (batch, heads, image
+    windows) in Hiera. Each window becomes an example.
 
     `num_tokens` are the possible numbers of tokens of an example. The third of five axes is the
     axis of windows if its size times the number of keys is one of these numbers. A call without

@@ -1,4 +1,4 @@
-"""Changes of attention while a model runs.
+"""Functions that change attention while a model runs.
 
 The model's attention function computes as usual. Then its output is overwritten for the changed
 heads and queries. If a module computes attention in its own code, its weights are overwritten right
@@ -301,8 +301,8 @@ def _edit_example(
 def replace_outputs(call: AttentionCall, change: LayerChange, name: str, examples: int) -> None:
     """Write ``change.outputs`` into the output of a module that computes attention in its own code.
 
-    The output of all other heads is already changed, because the module computed it from the
-    weights that `edit_weights` wrote.
+    Each vector is multiplied by the factor of its head. Other heads need no change here, because
+    the module computed their outputs from the weights that `edit_weights` wrote.
     """
     if change.outputs:
         output = output_by_head(call, name, examples)

@@ -112,7 +112,7 @@ class _Sample:
     positions: torch.Tensor
 
     def parts(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Divide the sample into parts of at most `_MAX_ENTRIES_AT_ONCE` weights, or of one row.
+        """Divide the sample into parts of up to `_MAX_ENTRIES_AT_ONCE` weights, or of one row.
 
         Yield each part as slices of `examples`, of `heads` and of the second axis of `rows`.
         """
@@ -195,10 +195,10 @@ class CheckedCalls:
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own attention.
 
-    If `checked` is passed, outputs are compared only for the examples that it selects. `foreign`
-    has an entry for each attention function that transformers does not ship: the number of compared
-    rows per head and the number of all rows, for the smallest share of compared rows. The entry is
-    None if a call had no output to compare with.
+    If `checked` is passed, outputs are compared only for the examples that `checked` selects.
+    `foreign` has an entry for each attention function that transformers does not ship: the number
+    of compared rows per head and the number of all rows. If calls differ, the entry is that of the
+    smallest share of compared rows. It is None if a call had no output to compare with.
     """
 
     def __init__(self, checked: CheckedCalls | None = None) -> None:
@@ -262,7 +262,7 @@ class SelfCheck:
     ) -> bool:
         """Whether weights computed from the call's queries and keys agree with `call.weights`.
 
-        Only sampled rows of `heads` are compared.
+        Only sampled rows of `heads` are compared. False if the call has no weights.
         """
         model_weights = call.weights
         if model_weights is None:

@@ -1,4 +1,4 @@
-"""Collector of the attention that a model computes in one forward."""
+"""Classes and functions that collect the attention of one forward and join attention windows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
 
 @dataclass
 class Run:
-    """Run of one attention module.
+    """One run of an attention module during a forward.
 
     Attributes
     ----------
@@ -79,7 +79,8 @@ class Run:
     dispatched : bool
         Whether all calls used transformers' dispatcher or torch's `scaled_dot_product_attention`.
     is_copied : bool
-        Whether the attention is kept. If not, the attentions in `calls` have shapes but no heads.
+        Whether the attention is kept. If False, the attentions in `calls` have the numbers of
+        queries and keys, but no heads.
     num_heads : int
         Number of heads.
     error : float or None
@@ -350,7 +351,7 @@ class Collector:
         heads, masks, check = change.heads, self._masks, self.check
         if heads:
             if call.weights is None and run.is_copied:
-                # `capture` has compared the weights with the output already: compare no heads.
+                # `capture` has compared all heads with the output, so compare no heads again.
                 heads = ()
             [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
             if attention.vectors is None:
@@ -382,9 +383,9 @@ class Collector:
         return True
 
     def _is_requested(self, run: Run, shape: tuple[int, int]) -> bool:
-        """Whether to keep the attention of a run that makes its first call.
+        """Whether to keep the attention of a run. This is decided at its first call.
 
-        `shape` is the number of queries and number of keys of this call, without padding.
+        `shape` is the number of queries and number of keys of the first call, without padding.
         """
         before = [
             earlier.name
@@ -397,7 +398,7 @@ class Collector:
         name = self._names.get(id(module), type(module).__name__)
         if self._open and self._open[-1].name == name:
             return self._open[-1]
-        # The module has no run yet, because it replaced another one during the forward.
+        # The module has no run yet, because it replaced another module.
         return self._new_run(name)
 
     def missing(self) -> list[AttentionModule]:
@@ -415,7 +416,7 @@ class Collector:
     def has_untraced_attention(self) -> bool:
         """Whether an attention module ran that was neither captured nor traced.
 
-        Tracing the module may capture its attention.
+        In another forward that traces this module, its attention may be captured.
         """
         return any(
             id(entry.module) not in self._names or not self._running.is_traced(entry)

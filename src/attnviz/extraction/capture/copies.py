@@ -68,7 +68,7 @@ class Copier:
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
 
     def error(self, attention: QueryKeyAttention | StoredWeights) -> float | None:
-        """Return the largest change of a weight if copies are rounded, or None if they are not.
+        """Return the largest change of a weight by rounding, or None if the copies are not rounded.
 
         If queries and keys are rounded, the weights of a few queries of each head are compared. If
         weights are rounded, all weights and the sums of all rows are compared.
@@ -140,7 +140,7 @@ def sampled_rows(num_queries: int) -> list[int]:
 
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
-    """Return the largest change of a weight in `sampled_rows` for queries and keys in `dtype`."""
+    """Return the largest change of a weight in `sampled_rows` if vectors are rounded to `dtype`."""
     exact = attention.only_head(head)
     # Convert the keys to float32 once, not for each row.
     exact = replace(exact, keys=exact.keys.float())

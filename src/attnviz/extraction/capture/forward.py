@@ -1,4 +1,4 @@
-"""Forward of a model during which its attention is captured."""
+"""Functions that run a model to capture its attention, and that check the memory before the run."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def run_forward(
 
     For each example, `spools` has a spool (a folder on disk), which is cleared before the copies
     are written. If `spools` is empty, copies stay in memory. `change` changes attention. `logits`
-    is the minimum number of final positions for which the model computes logits. `checked` has the
-    kinds of calls that were compared with the model's output in earlier forwards.
+    is the minimum number of final positions for which the model computes logits (None means 1).
+    `checked` has the kinds of calls that were compared with the model's output in earlier forwards.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space.
     """
@@ -221,8 +221,8 @@ _uncompiled = SharedChange(_stance.force_eager, _stance.restore)
 def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
     """Return a note on an attention function that transformers does not ship.
 
-    `rows` is the number of compared queries per head and the number of all queries, or None if the
-    function's output could not be compared.
+    `rows` has the number of compared queries per head and the number of all queries. It is None if
+    the function's output could not be compared.
     """
     if rows is None:
         compared = "which could not be compared with its output"
@@ -308,8 +308,8 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
-    they stay in memory. `max_tokens` is None unless a text will be generated: then it returns the
-    maximum number of tokens after the generation, given the number of tokens before.
+    they stay in memory. If a text will be generated, `max_tokens` is a function that takes the
+    number of tokens before the generation and returns the maximum number after it, else None.
     """
     sequences = dict(_sequences(loaded, batch))
     if max_tokens is not None:
@@ -322,9 +322,9 @@ def check_capture(
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
-    """Return the size of each layer that a capture of `batch` would keep, without a forward.
+    """Return the size of the attention that a capture of `batch` would keep of each layer.
 
-    Only layers that attend to the tokens of a text are counted.
+    The model does not run. The list has only the layers that attend to the tokens of a text.
     """
     watch = _Watch(CaptureOptions())
     collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
@@ -345,9 +345,10 @@ def _check_free_space(
 
 
 def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:
-    """Raise ValueError from `error` if the model would add a mask of flags to the logits.
+    """Raise ValueError from `error` if the model adds the flags of `attention_mask` to the logits.
 
-    Some implementations do so if `attention_mask` has four axes and an integer or boolean dtype.
+    Some implementations of attention do so if the mask has four axes and an integer or boolean
+    dtype.
     """
     mask = arguments.get("attention_mask")
     implementation = getattr(model.config, "_attn_implementation", None)
@@ -365,7 +366,7 @@ def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: E
 
 
 def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a list with a note if the model uses different masks with and without a cache."""
+    """Return a note if the model masks differently with and without a cache, else an empty list."""
     if not family_of(model.config).unmasked_with_cache:
         return []
     if arguments.get("use_cache"):
@@ -380,7 +381,7 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
 
 
 def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a list with a note if eager attention and sdpa use different masks on this input."""
+    """Return a note if eager attention and sdpa mask this input differently, else an empty list."""
     looks_both_ways = family_of(model.config).bidirectional_prompt or True in config_values(
         model.config, "use_bidirectional_attention"
     )
@@ -395,7 +396,7 @@ def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[st
 
 
 def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:
-    """Return a note if the model computes in half precision or under autocast."""
+    """Return a note if the model computes in half precision or under autocast, else None."""
     note = _half_precision_note(
         [(run.dtype, run.calls[0][0]) for run in collector.runs if run.calls]
     )

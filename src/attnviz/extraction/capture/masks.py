@@ -29,7 +29,7 @@ _MAX_BLOCKING = -8e3
 
 @dataclass(frozen=True)
 class Positions:
-    """Indices of queries and keys that are not padding: int64, ascending, or None for all."""
+    """Indices of queries and keys that are not padding: int64, ascending. None means no padding."""
 
     queries: torch.Tensor | None
     keys: torch.Tensor | None
@@ -165,7 +165,7 @@ def _is_causal(call: AttentionCall) -> bool:
 
 
 def _flags_of_block_mask(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
-    """Return the mask of flex attention, a function of positions, as flags of all pairs."""
+    """Evaluate a mask of flex attention: (batch, heads, queries, keys), True for allowed pairs."""
     examples, heads = mask.shape[:2]
     device = call.query.device if call.query is not None else torch.device("cpu")
     return create_mask(

@@ -1,8 +1,8 @@
-"""Check, before a model runs, that the captured attention fits into memory or on a disk.
+"""Functions that check, before a model runs, whether memory or disk has enough free space.
 
-The check counts the queries and keys of every attention over the tokens of a text. For torch's
-``nn.MultiheadAttention``, whose queries and keys cannot be captured, it counts the weights. It does
-not count:
+The check of the captured attention counts the queries and keys of every attention over the tokens
+of a text. For torch's ``nn.MultiheadAttention``, whose queries and keys cannot be captured, the
+check counts the weights. It does not count:
 
 - attention over patches and frames, because only the model knows their number;
 - masks and position biases, because nearly all of them are stored as a few numbers;

@@ -78,7 +78,8 @@ class _Logits:
     """Product of queries and keys, and the operations that were applied to it so far.
 
     `is_bounded` is True between the `tanh` of a soft cap and the multiplication by the soft cap.
-    `blocked` are masks that are True if a query may not attend to a key.
+    `blocked` are masks that are True if a query may not attend to a key. `has_all_logits` is as in
+    `AttentionCall`.
     """
 
     product: Product
@@ -298,8 +299,8 @@ def _follow(
         return None
     position = positions[0]
     if len(positions) == 2:
-        # If both arguments are products, the earlier product is that of queries and keys. A later
-        # product involves positions and becomes an added term.
+        # If both arguments come from products, the product that was computed first is that of
+        # queries and keys. The second product involves positions and becomes an added term.
         first, second = (list(traced).index(id(args[index])) for index in positions)
         position = positions[0] if first <= second else positions[1]
     logits = traced[id(args[position])]
@@ -457,7 +458,7 @@ def _call_of_softmax(
 ) -> AttentionCall:
     """Return traced attention as a call.
 
-    The call has only weights if the operations before the softmax could not be followed.
+    If the operations before the softmax could not be followed, the call has only weights.
     """
     if logits is None or logits.is_bounded:
         return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
@@ -536,7 +537,7 @@ class Product:
 
 
 def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Product | None:
-    """Return the operands of a torch function as queries and keys, or None if they cannot be these.
+    """Return the operands of a torch function as queries and keys, or None if they do not fit.
 
     `name` is the name of the function, such as ``"matmul"``, and `args` and `kwargs` are its
     arguments. The product must have at least three axes: (..., queries, keys).

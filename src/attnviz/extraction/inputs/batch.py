@@ -1,4 +1,4 @@
-"""Inputs of one forward: the model's arguments, and token sequences with their padding."""
+"""Classes for the inputs of one forward, and functions that split, join and convert them."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
     """Join batches of one example, all of the same kind (see `kind_of_example`), into one batch.
 
     Texts are padded at the end with the id `padding`. Padding at the end does not change the
-    positions of a text. In a causal model, the text does not attend to it either.
+    positions of a text. In a causal model, the text does not attend to the padding.
     """
     first = batches[0]
     arguments: dict[str, Any] = {}
@@ -299,7 +299,7 @@ def unpadded_positions(
 def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
     """Return the ``token_type_ids`` of the example at `index`, or None if there are none.
 
-    They are 0 for tokens of the first text, and 1 for tokens of the second text.
+    The numbers are 0 for tokens of the first text, and 1 for tokens of the second text.
     """
     types = arguments.get("token_type_ids")
     return None if types is None else [int(number) for number in types[index]]

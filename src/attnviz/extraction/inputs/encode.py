@@ -117,7 +117,7 @@ class Encoder:
         return batch
 
     def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
-        """Encode an example according to its type. `target` and `decoder_input_ids` are not added.
+        """Encode an example according to its type. The text to produce is not added here.
 
         `expects_answer` is whether a chat ends with the generation prompt of its template.
         """
@@ -245,7 +245,10 @@ class Encoder:
         return batch
 
     def _batch_of_tokenized(self, encoded: Any) -> Batch:
-        """Convert a tokenizer's output into a batch. Drop unknown entries except ids and mask."""
+        """Convert a tokenizer's output into a batch.
+
+        Except for ids and attention mask, entries that the model does not take are dropped.
+        """
         for name in list(encoded):
             if name not in ("input_ids", "attention_mask") and name not in self.accepted:
                 del encoded[name]
@@ -423,7 +426,7 @@ class Encoder:
         )
 
     def _decoder_reads_input(self, batch: Batch) -> bool:
-        """Whether the model is to make the decoder's ids of `batch` (see `default_decoder_ids`).
+        """Whether the model must compute the decoder's ids of `batch` (see `default_decoder_ids`).
 
         True for a batch with encoder ids only, if the model takes decoder ids but cannot generate.
         """

@@ -267,8 +267,8 @@ def generate_text(
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     """Observer of the tokens and the logits of a generation.
 
-    `before` is the number of initial tokens. If it is None, the initial tokens are all tokens in
-    the first call of `__call__` except the last one.
+    `before` is the number of initial tokens. If `before` is None, the initial tokens are all tokens
+    in the first call of `__call__` except the last token.
     """
 
     def __init__(

@@ -251,7 +251,7 @@ def checked_image(model: PreTrainedModel, image: Any) -> Any:
     integers from 0 to 255, or floats from 0 to 1.
 
     The result is an image of PIL, or a uint8 array (height, width, colours) from 0 to 255. It has
-    three colours. If the model takes images with one colour, the number of colours is not changed.
+    three colours, or its original number of colours if the model takes images with one colour.
     Raise TypeError or ValueError if the image is empty or invalid.
     """
     one_colour = 1 in config_values(model.config, "num_channels")

@@ -1,4 +1,4 @@
-"""Text that a model is forced to produce, in its decoder or after the prompt."""
+"""Functions that add a text that a model is forced to produce to the inputs of a forward."""
 
 from __future__ import annotations
 
@@ -218,7 +218,10 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Join tokens and their grids, but no predictions. Keep ids and words if both have them."""
+    """Join two sequences of tokens and their grids. Predictions are dropped.
+
+    Ids and words are kept if `first` and `second` have them.
+    """
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
     special, sequence = first.special + second.special, first.sequence + second.sequence
     words = None

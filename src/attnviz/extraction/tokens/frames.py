@@ -1,4 +1,4 @@
-"""Tokens of a sound: its frames, which are named by their time."""
+"""Functions that return the tokens of a sound, named by their start time, and a note on its end."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _times(count: int, step: float) -> list[str]:
 def with_sound_runs(
     tokens: Tokens, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> Tokens:
-    """Rename tokens that stand for parts of a sound. A name is the start of a part: ``0.04s``.
+    """Rename tokens that stand for parts of a sound. A name is the start time: ``0.04s``.
 
     Consecutive renamed tokens are one sound. If there are several sounds, a name starts with the
     number of the sound: ``2: 0.04s``. If `arguments` have another number of sounds than the text,

@@ -1,4 +1,4 @@
-"""Tokens of stacks of attention layers: text, image patches, sound frames, or placeholders."""
+"""Class that finds the tokens of stacks of attention layers: text, patches, frames or numbers."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class TokenNames:
         return _numbered_tokens(count) if fitting is None else fitting
 
     def _named_tokens(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
-        """Rename text tokens that stand for patches to row and column, or for sound to time."""
+        """Name tokens of a text that stand for patches by row and column, and for sounds by time."""
         config = self._model.config
         runs = image_positions(tokens, config)
         if runs:

@@ -144,7 +144,8 @@ def _coarser(
 ) -> Iterator[tuple[int, int]]:
     """Yield the numbers of rows and columns of patches that stages of a model may have.
 
-    `sizes` has possible (height, width) of a patch in the first stage. Both double in each stage.
+    `sizes` has possible (height, width) of a patch in the first stage. In every later stage,
+    the height and the width are twice as large.
     """
     for height, width in sizes or [(1, 1)]:
         for doubled in range(_MAX_DOUBLINGS):
