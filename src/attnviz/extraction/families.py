@@ -228,7 +228,7 @@ def has_stages(config: Any) -> bool:
 
 
 def patch_sizes(config: Any) -> list[tuple[int, int]]:
-    """Return every (height, width) of a patch, in pixels, in `config` and nested configurations."""
+    """Return the patch sizes, (height, width) in pixels, in `config` and its nested configurations."""
     sizes = []
     for settings in _configs_in(config):
         size = getattr(settings, "patch_size", None)

@@ -253,7 +253,7 @@ def layer_numbers(names: Iterable[str]) -> list[int] | None:
     """Return the layer number of each module of a stack, from the paths of the modules.
 
     The layer number is the first number in a path that is different for every module. Return None
-    if there is no such number.
+    if no such number exists.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Functions that run a model to capture its attention, and that check the memory before the run."""
+"""Functions that run a model to capture its attention, and check the free space before the run."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def check_capture(
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
-    """Return the size of the attention that a capture of `batch` would keep of each layer.
+    """Return the size of the attention that a capture of `batch` would keep for each layer.
 
     The model does not run. The list has only the layers that attend to the tokens of a text.
     """
@@ -366,7 +366,7 @@ def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: E
 
 
 def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a note if the model masks differently with and without a cache, else an empty list."""
+    """Return a list with one note if masks differ with and without a cache, else an empty list."""
     if not family_of(model.config).unmasked_with_cache:
         return []
     if arguments.get("use_cache"):
@@ -381,7 +381,7 @@ def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[s
 
 
 def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a note if eager attention and sdpa mask this input differently, else an empty list."""
+    """Return a list with one note if masks differ between eager attention and sdpa, else []."""
     looks_both_ways = family_of(model.config).bidirectional_prompt or True in config_values(
         model.config, "use_bidirectional_attention"
     )

@@ -161,7 +161,10 @@ class TokenNames:
         return _numbered_tokens(count) if fitting is None else fitting
 
     def _named_tokens(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
-        """Name tokens of a text that stand for patches by row and column, and for sounds by time."""
+        """Rename the tokens of a text that stand for image patches or for parts of a sound.
+
+        Patches are named by row and column, and parts of a sound by time.
+        """
         config = self._model.config
         runs = image_positions(tokens, config)
         if runs:
