@@ -207,7 +207,7 @@ def extract(
         if settings is not None:
             batches = split_examples(batch)
             for single in batches:
-                # Before the generation, which may take long, check whether the record fits.
+                # The generation may take long, so check first whether the record will fit.
                 check_capture(
                     loaded,
                     single,
@@ -233,7 +233,7 @@ def extract(
     decoder_ids = values_per_example("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
-    # Run one example at a time: it needs no padding, and the forward takes less memory.
+    # Run one example at a time, which needs no padding and less memory than a batch.
     for example, one_target, ids in zip(bar, targets, decoder_ids, strict=True):
         records += record_one(example, one_target, ids)
     return records

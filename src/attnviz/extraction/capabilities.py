@@ -135,8 +135,8 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
 def check_length(model: PreTrainedModel, length: int, argument: str, bound: int | None) -> None:
     """Raise TooManyTokensError if `length` (with padding) is larger than `bound`.
 
-    `bound` is the result of `num_positions`. It is None for rotary and relative positions, which
-    have no limit. `argument` is the name of the argument with the text, for the error.
+    `bound` is the result of `num_positions`. For rotary and relative positions, `bound` is None: no
+    length is too large. `argument` is the name of the argument with the text, for the error.
     """
     if bound is not None and length > bound:
         raise TooManyTokensError(

@@ -228,7 +228,7 @@ def has_stages(config: Any) -> bool:
 
 
 def patch_sizes(config: Any) -> list[tuple[int, int]]:
-    """Return the patch sizes, (height, width) in pixels, in `config` and its nested configurations."""
+    """Return the patch sizes, (height, width) in pixels, in `config` and nested configurations."""
     sizes = []
     for settings in _configs_in(config):
         size = getattr(settings, "patch_size", None)
@@ -273,7 +273,7 @@ def has_codebooks(config: Any) -> bool:
 def feature_widths(config: Any, extractor: Any) -> set[int]:
     """Return the possible sizes of a sound's feature vectors.
 
-    They are read from the configuration of a model and from its feature extractor.
+    The sizes are read from the configuration of a model and from its feature extractor.
     """
     stride = getattr(extractor, "stride", None) or 1
     parts = (extractor, config, getattr(config, "audio_config", None))
@@ -293,7 +293,7 @@ class AttentionSize:
 
 
 def attention_size(model: nn.Module, name: str) -> AttentionSize | None:
-    """Return the size of the attention module at path `name`, or None if it is not known."""
+    """Return the size of the attention module at path `name`, or None if unknown."""
     module, config = model.get_submodule(name), _config_of(model, name)
     num_heads = _first_size(module, _NUM_HEADS) or _first_size(config, _NUM_HEADS)
     head_dim, width = (

@@ -167,7 +167,7 @@ def _has_parameters(module: nn.Module) -> bool:
 
 
 def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
-    """Return the names that a class uses in its methods and in the functions that they call.
+    """Return the names that a class uses in its methods and in functions that the methods call.
 
     Base classes of torch are skipped, and so are functions of other files.
     """

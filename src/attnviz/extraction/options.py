@@ -1,4 +1,4 @@
-"""Arguments of `extract` that select the layers, dtype and device of the kept attention."""
+"""Types of the arguments of `extract`, and options that select the attention to keep."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ExtractOptions(RecordOptions, total=False):
     progress: bool
 
 
-# Valid dtypes. Integers and float8 are too coarse for meaningful weights.
+# Valid values of the argument `dtype`. Integers and float8 are too coarse for meaningful weights.
 _DTYPES = {
     "float16": torch.float16,
     "bfloat16": torch.bfloat16,

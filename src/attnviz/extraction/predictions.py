@@ -34,7 +34,7 @@ _TOLERANCE_HALF = 0.05
 
 
 def num_logits(batch: Batch) -> int:
-    """Return the number of final positions that need logits to predict all produced texts.
+    """Return for how many final positions logits are needed to predict all produced texts.
 
     The result is 1 if the model produces no text.
     """

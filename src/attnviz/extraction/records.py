@@ -108,7 +108,7 @@ def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
         num_queries, num_keys = run.shape
         length = len(batch.tokens[side][0])
         # If the inputs have images or sounds, and the number of keys is not the length of the text,
-        # the layer attends to the images or sounds. Then it may have fewer queries.
+        # the layer attends to the images or sounds. Such a layer may have fewer queries.
         if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
                 f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends "

@@ -81,7 +81,7 @@ def capture(
     """Copy the attention of each example of a call, and measure how rounding changes weights.
 
     `unpadded` has the positions without padding of each example, or of each window if `windows` is
-    True. `name` is the path of the module. `turn` is any number that differs between calls. It
+    True. `name` is the path of the module. `turn` is any number that differs between calls, and
     selects the single window in which the change of weights is measured.
 
     Return one copy per entry of `unpadded`, and the largest measured change of a weight (None if
@@ -118,10 +118,11 @@ def read_attention(
 ) -> Sequence[Captured]:
     """Return the attention of each example (or window) of a call, without copying it.
 
-    The result has queries and keys. They are checked for `heads`: against the weights of the call,
-    or against its output if the call has no weights. If queries and keys are unknown or do not give
-    the call's weights, or if the mask cannot be read, the result has the call's weights instead.
-    Raise NotImplementedError if a call without weights cannot be read or fails the check.
+    The result has queries and keys. For `heads`, the weights computed from the queries and keys are
+    compared with the weights of the call, or with its output if the call has no weights. If queries
+    and keys are unknown or do not give the call's weights, or if the mask cannot be read, the
+    result has the call's weights instead. Raise NotImplementedError if a call without weights
+    cannot be read or fails the comparison.
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]

@@ -243,7 +243,7 @@ def edit_weights(
 ) -> None:
     """Overwrite the weights of a module right after its softmax.
 
-    A module that computes attention in its own code then multiplies the changed weights by the
+    The module computes attention in its own code, and then multiplies the changed weights by the
     values. `weights` are (examples, heads, queries, keys) or (examples * heads, queries, keys). If
     `examples` is more than 1, the examples are continuations of one text, and all of them are
     changed. `name` is used in errors. `positions` and `block` are as for `apply_change`.

@@ -141,9 +141,9 @@ class _Sample:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return index tensors into `tensor` for the examples, heads and rows of a part.
 
-        The index tensors broadcast to (examples, heads, rows). `part` is one of `parts`. The first
-        axis of `tensor` is examples, or has size 1 if all examples share the tensor. `numbers` are
-        either the `rows` or the `positions` of this sample.
+        The index tensors broadcast to (examples, heads, rows). `part` is one of ``self.parts()``.
+        The first axis of `tensor` is examples, or has size 1 if all examples share the tensor.
+        `numbers` are either the `rows` or the `positions` of this sample.
         """
         examples, heads, rows = part
         example_indices = torch.tensor(self.examples[examples]) % tensor.shape[0]
@@ -409,8 +409,8 @@ def _is_decorated(function: Callable[..., Any]) -> bool:
 def uses_sink_as_gate(module: nn.Module) -> bool:
     """Whether an attention module multiplies its output by a gate that depends on the sink.
 
-    Such a gate and a sink in the softmax give the same output, but different weights. Therefore the
-    code of the model's eager attention is inspected: a gate calls `sigmoid`.
+    Such a gate and a sink in the softmax give the same output, but different weights. A module is
+    assumed to have such a gate if the code of the model's eager attention calls `sigmoid`.
     """
     eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
     return "sigmoid" in getattr(getattr(eager, "__code__", None), "co_names", ())
@@ -463,7 +463,7 @@ def _exponentials(
     examples, own_heads, rows = sample.index(part, call.query, sample.positions)
     queries = call.query.detach()[examples, own_heads, rows].float() * attention.scale
     key_heads = [attention.key_head(head) for head in heads]
-    # If each key head serves equally many of `heads`, in order, its keys are read only once.
+    # If each key head serves equally many consecutive `heads`, read its keys only once.
     distinct = sorted(set(key_heads))
     if key_heads == [head for head in distinct for _ in range(len(key_heads) // len(distinct))]:
         key_heads = distinct
@@ -497,8 +497,8 @@ def _heads_of_examples(
 ) -> torch.Tensor:
     """Return `heads` of `tensor` for the examples of a part of a sample.
 
-    `alone` is `tensor` for the sample's first example only, without padding, or None. It is used
-    instead of `tensor` if the sample has no other examples.
+    `alone` is `tensor` for the sample's first example only, without padding, or None. `alone` is
+    used instead of `tensor` if the sample has no other examples.
     """
     examples = sample.examples[part[0]]
     if tensor is None or (alone is not None and len(sample.examples) == 1):

@@ -383,7 +383,7 @@ class Collector:
         return True
 
     def _is_requested(self, run: Run, shape: tuple[int, int]) -> bool:
-        """Whether to keep the attention of a run. The decision is made at the first call of the run.
+        """Whether to keep the attention of a run. The decision is made at its first call.
 
         `shape` is the number of queries and number of keys of the first call, without padding.
         """

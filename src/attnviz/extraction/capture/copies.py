@@ -133,7 +133,7 @@ def _independent(copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def sampled_rows(num_queries: int) -> list[int]:
-    """Return indices of at most `SAMPLED_QUERIES` queries: evenly spread, including the last."""
+    """Return indices of at most `SAMPLED_QUERIES` queries: evenly spread, with the last query."""
     return sorted(
         {num_queries * part // SAMPLED_QUERIES - 1 for part in range(1, SAMPLED_QUERIES + 1)} - {-1}
     )

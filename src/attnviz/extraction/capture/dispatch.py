@@ -58,7 +58,7 @@ class AttentionCall:
         Whether the product of queries and keys is the only product in the logits. False for
         disentangled attention, which adds products with positions.
     function : callable or None
-        Function that computed the attention, if the dispatcher returned it.
+        Function that computed the attention, if the dispatcher returned it, else None.
     """
 
     module: nn.Module
@@ -76,7 +76,7 @@ class AttentionCall:
 
     @property
     def num_examples(self) -> int:
-        """Size of the batch axis. A tensor that all examples share may have size 1 there."""
+        """Size of the batch axis. A tensor that all examples share may have size 1 instead."""
         sizes = [
             tensor.shape[0] for tensor in (self.query, self.key, self.weights) if tensor is not None
         ]

@@ -2,8 +2,8 @@
 
 A step is one forward of the model. Its queries are the new tokens, and its cache has the keys of
 earlier tokens. The positions of queries and keys in the text follow from the length of the cache
-and from the number of keys: a dynamic cache returns all keys, a sliding window the last keys, and a
-static cache also keys that are not filled yet.
+and from the number of keys: a dynamic cache returns all keys, a cache with a sliding window returns
+only the last keys, and a static cache also returns keys that are not filled yet.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Generation of text by a model, after a prompt or in its decoder.
 
 The text is generated without capturing attention. Afterwards the model reads the text in one
-forward, whose attention is captured. Its rows equal the attention during the generation, because
-the attention of a token does not depend on tokens that are generated after it.
+forward, whose attention is captured. The captured rows equal the attention during the
+generation, because the attention of a token does not depend on later tokens.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GenerationSettings:
     quiet : bool
         Whether to suppress warnings about settings. True if `generate` was only a number.
     max_length : int or None
-        Maximum number of tokens with the initial ones, or None. `max_new_tokens` overrides it.
+        Maximum number of initial and new tokens, or None. `max_new_tokens` overrides it.
     """
 
     options: dict[str, Any]
@@ -241,7 +241,7 @@ def generate_text(
             options |= _min_length(model, batch, settings)
             _suppress_warnings(undo)
         if watch is not None:
-            # `watch` may observe attention through PyTorch's dispatcher. Compiled code bypasses it.
+            # `watch` may observe attention, and compiled code would not report its attention.
             options |= {"disable_compile": True}
             watch(undo)
         criteria.append(watcher)
@@ -340,7 +340,10 @@ def _check_positions(
 def _min_length(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings
 ) -> dict[str, int]:
-    """Return a `min_length` of the maximum length if that of the model is larger, else {}."""
+    """Return an option that lowers `min_length` to the maximum length of the text.
+
+    Return an empty dictionary if the `min_length` of the model is not larger.
+    """
     min_length = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
     before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
@@ -349,7 +352,7 @@ def _min_length(
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
-    """Suppress transformers' generation warnings in this thread until the block of `undo` ends."""
+    """Suppress transformers' generation warnings in this thread until `undo` undoes it."""
     current_thread = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:

@@ -65,7 +65,7 @@ class TokenNames:
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
         """Return the tokens that are the queries and keys of each stack, for one example.
 
-        If the keys of a stack are the same tokens as its queries, both are the same object.
+        If the keys of a stack are the same tokens as its queries, a pair has one object twice.
         """
         queries: dict[str, Tokens] = {}
         # Stacks over a text come last: image tokens in the text get the rows and columns of the
@@ -115,7 +115,7 @@ class TokenNames:
     def _with_image(self, name: str, index: int) -> Tokens | None:
         """Return the tokens of a stack whose queries are the tokens of an image and of the text.
 
-        Return None if the queries are others, or if the order of image and text is not known.
+        Return None if the queries are other tokens, or if the order of image and text is not known.
         """
         layers = self._stacks[name]
         text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")

@@ -205,7 +205,7 @@ def _encoded_again(
 ) -> Words | None:
     """Decode the ids, encode the text again, and return the word of each new token.
 
-    Return None if the new ids differ from `ids`.
+    The word of a special token is None. Return None if the new ids differ from `ids`.
     """
     words: list[int | None] = []
     runs = groupby(range(len(ids)), key=lambda position: (special[position], sequence[position]))
