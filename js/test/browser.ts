@@ -1,6 +1,6 @@
 /**
- * Parts of a browser that jsdom lacks. In these tests a canvas has no context, so views draw no
- * pixels.
+ * This file adds parts of a browser that jsdom lacks. A canvas has no context in these tests, so
+ * views draw no pixels.
  */
 
 import { setMaxListeners } from "node:events";

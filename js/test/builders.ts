@@ -1,6 +1,6 @@
 /**
- * Builders of records, pages and transports for tests. Fields that a test does not set have simple
- * defaults.
+ * Functions that read fixtures and build records, pages and transports for tests. Fields that a
+ * test does not set have simple defaults.
  */
 
 import { readFileSync } from "node:fs";

@@ -1,4 +1,4 @@
-/** Actions of a user on the elements of a view, and texts of these elements. */
+/** Functions that mount elements, act on them like a user, set a fake clock and read texts. */
 
 import { type ComponentChild, render } from "preact";
 import { afterEach, beforeEach, expect, onTestFinished, vi } from "vitest";
@@ -81,7 +81,7 @@ export function enter(field: Element | null | undefined, value: string, event = 
   input.dispatchEvent(new Event(event, { bubbles: true }));
 }
 
-/** Return the button whose label or text starts with `name`. */
+/** Return the first button whose label, or text without a label, starts with `name`, or null. */
 export function buttonOf(root: Element, name: string): HTMLButtonElement | null {
   const buttons = [...root.querySelectorAll("button")];
   const nameOf = (button: Element): string =>
@@ -89,7 +89,7 @@ export function buttonOf(root: Element, name: string): HTMLButtonElement | null 
   return buttons.find((button) => nameOf(button).startsWith(name)) ?? null;
 }
 
-/** Return the input or select element in the label whose text starts with `name`. */
+/** Return the input or select element in the label whose text starts with `name`, or null. */
 export function fieldOf<Field extends Element = HTMLInputElement>(
   root: Element,
   name: string,

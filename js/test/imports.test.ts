@@ -11,7 +11,7 @@ const files = (readdirSync(SRC, { recursive: true }) as string[])
   .filter((file) => /\.tsx?$/.test(file))
   .map((file) => file.replaceAll("\\", "/"));
 
-/** Return the path of an imported module, relative to `src`, or null if it is no TypeScript. */
+/** Return the path of an imported module, relative to `src`, or null if it is not TypeScript. */
 function moduleOf(file: string, specifier: string): string | null {
   const path = join(SRC, dirname(file), specifier);
   const candidates = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);

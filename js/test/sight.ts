@@ -1,4 +1,4 @@
-/** Perceived distance and contrast of two colours, for normal vision and colour blindness. */
+/** Functions for the contrast of two colours and their distance, also for colour blindness. */
 
 import { rgbOf } from "../src/ui/colors/palette";
 

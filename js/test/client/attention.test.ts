@@ -98,7 +98,7 @@ describe("16-bit numbers", () => {
   it("are read from bytes as float16 and bfloat16", () => {
     const bytes = Uint8Array.of(0x00, 0x3c, 0x00, 0xc0);
     expect([...readFloats(bytes, "float16")]).toEqual([1, -2]);
-    // A bfloat16 is the upper half of a float32: 0x3fc0 of 1.5, and 0xc080 of -4.
+    // A bfloat16 is the upper half of a float32, which is 0x3fc0 for 1.5 and 0xc080 for -4.
     const brain = Uint8Array.of(0xc0, 0x3f, 0x80, 0xc0);
     expect([...readFloats(brain, "bfloat16")]).toEqual([1.5, -4]);
   });

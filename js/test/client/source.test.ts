@@ -91,7 +91,7 @@ describe("large requests", () => {
     expect(sent).toHaveLength(expectedRequests);
     expect(block.matrices).toHaveLength(2);
     block.matrices.forEach((matrix, i) => {
-      // Only parts of matrices are copied. The reply of a page has complete matrices.
+      // Matrices that arrive in parts are copied. The reply of a page has complete matrices.
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
       expect([matrix[416 * 600 + 5], matrix[599 * 600]]).toEqual([416, 599]);
     });

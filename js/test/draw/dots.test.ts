@@ -115,8 +115,8 @@ describe("dots as an SVG", () => {
     expect(svg.match(/M/g)).toHaveLength(count);
     const root = new DOMParser().parseFromString(svg, "image/svg+xml");
     const paths = [...root.querySelectorAll("path")];
-    // Dots of equal colour and shape share a path, unless they overlap: two dots in one path are
-    // drawn once, so their overlap would not be more opaque than a single dot.
+    // Dots of equal colour and shape share a path unless they overlap. A path is drawn at once, so
+    // the overlap of two dots in one path would be as transparent as a single dot.
     expect(paths.length).toBeGreaterThan(20);
     expect(paths.length).toBeLessThan(60);
     const caps = new Set(paths.map((path) => path.getAttribute("stroke-linecap")));

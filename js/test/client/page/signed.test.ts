@@ -1,6 +1,6 @@
 /**
- * Replies of a page with signed numbers. The tests compute the expected values from the complete
- * matrices.
+ * Tests that compare replies of a page that has signed numbers with values computed from the
+ * complete matrices.
  */
 // @vitest-environment node
 

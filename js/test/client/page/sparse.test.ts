@@ -18,7 +18,7 @@ interface Case {
   cells: [number, number, number, number][];
 }
 
-/** Rows that a script encoded without the package's encoder (tests/fixtures/make_sparse.py). */
+/** Weights that a script encoded without the package's encoder (tests/fixtures/make_sparse.py). */
 const { cases } = readFixture<{ cases: Case[] }>("sparse.json");
 
 const STACK = stackOf({ layers: [3] });

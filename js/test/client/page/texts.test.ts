@@ -1,4 +1,4 @@
-/** Decompression of the text of an element, while the browser may still be parsing the page. */
+/** Tests that decompress an element's text while the browser may still be parsing the page. */
 
 import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";

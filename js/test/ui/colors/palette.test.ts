@@ -1,4 +1,4 @@
-/** Distance and contrast of colours. Axe-core cannot check the contrast of texts on canvases. */
+/** Tests of the distance and contrast of colours. Axe-core cannot check texts on canvases. */
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {
@@ -49,7 +49,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("the %s palette", (theme) =>
     const pairs = colors.flatMap((a, i) => colors.slice(i + 1).map((b) => [a, b] as const));
     expect(pairs.filter(([a, b]) => distance(a, b, sight) < 0.085)).toEqual([]);
     // The colours of signs must be distinguishable in cells of a few pixels, so they need more than
-    // twice the distance of head colours.
+    // twice the distance that head colours need.
     expect(distance(positive, negative, sight)).toBeGreaterThan(0.2);
     expect(distance(positive, background, sight)).toBeGreaterThan(0.2);
     expect(distance(negative, background, sight)).toBeGreaterThan(0.2);

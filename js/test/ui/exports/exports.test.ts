@@ -1,4 +1,4 @@
-/** Export of a page: its progress and its cancellation. */
+/** Tests of the export of a page, of its progress and of its cancellation. */
 
 import { expect, it } from "vitest";
 import { KernelChannel } from "../../../src/client/kernel";

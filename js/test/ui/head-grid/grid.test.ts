@@ -40,7 +40,7 @@ describe("the arrangement of heads", () => {
 });
 
 it("heads with at least the smallest score are ordered by their own scores", () => {
-  // Scores of layers 0, 2 and 7.
+  // Scores of the heads in layers 0, 2 and 7.
   const scores = [[0.1, 0.5, 0.2], [0.9], [null, 0.5]];
   const ranked = rankedCells(ragged, offeredHeads(ragged, null), scores, 0.5);
   expect(ranked.map(({ layer, head }) => `${layer}.${head}`)).toEqual(["2.0", "0.1", "7.1"]);

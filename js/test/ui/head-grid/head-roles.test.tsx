@@ -1,4 +1,4 @@
-/** Roles of heads in views of one text. */
+/** Tests of how views of one text show the roles of heads. */
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../../src/client/protocol";
 import { type NamedHeads, roleOf, rolesInWords } from "../../../src/ui/head-grid/head-roles";

@@ -60,7 +60,7 @@ function pool(matrix: number[][], queries: Range, keys: Range, pooled: "mean" | 
   return weights.reduce((sum, weight) => sum + weight, 0) / weights.length;
 }
 
-/** Return a source of a page with this matrix as head 1, and a spy of its requests. */
+/** Return a source of a page with `matrix` as head 1, and a spy of the requests to the page. */
 function served(matrix: number[][]) {
   const [numQueries, numKeys] = [matrix.length, matrix[0]?.length ?? 0];
   const weights = new Float32Array(2 * numQueries * numKeys);
@@ -79,7 +79,7 @@ function random(rows: number, columns: number): number[][] {
   );
 }
 
-/** Return the expected grid of a viewport, computed cell by cell from the matrix. */
+/** Return the expected values of a viewport's cells, row by row, computed from the matrix. */
 function expected({ rows, columns, pooled }: Viewport, matrix: number[][]): number[] {
   return Array.from({ length: rows.cells * columns.cells }, (_, i) => {
     const queries = tokensOf(rows, Math.floor(i / columns.cells));

@@ -1,4 +1,4 @@
-/** Tiles of the heat map of a long text. Coarse tiles are estimates from sampled queries. */
+/** Tests that load tiles of a long text. Coarse tiles are estimates from sampled queries. */
 
 import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
@@ -60,7 +60,7 @@ describe("tiles of a long matrix", () => {
     );
     expect(distances).toEqual([...distances].sort((a, b) => a - b));
     // For a short text, or for weights that are not computed from queries and keys, there is no
-    // tile of the complete matrix.
+    // additional tile of the complete matrix.
     for (const view of [viewport(300), long({}, { vectors: false })])
       expect(wantedTiles(view)).toEqual(tilesOf(view));
   });

@@ -1,4 +1,4 @@
-/** Token lists, selections and viewports of matrices of any size, for tests of the heat map. */
+/** Functions that make token lists, selections and viewports for tests of the heat map. */
 
 import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";

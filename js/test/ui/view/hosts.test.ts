@@ -1,4 +1,4 @@
-/** Widgets in notebook applications (hosts) that pass no abort signal, or show one widget twice. */
+/** Tests of widgets in hosts (notebook applications) without abort signal or with two views. */
 
 import { describe, expect, it, onTestFinished } from "vitest";
 import makeHeadWidget from "../../../src/views/head";

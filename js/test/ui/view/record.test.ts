@@ -45,7 +45,7 @@ it("a selection falls back to values that the record has", () => {
   expect(selection).toMatchObject({ layer: 2, chosen: [1], heads: [1], token: null, key: 1 });
 });
 
-/** Fake kernel. A reply with maps has the requested heads, or two if none are requested. */
+/** Fake kernel. A reply with maps has the requested heads, or two heads if a request names none. */
 class Kernel extends FakeKernel {
   override live = false;
   description: Description = described(STACK);

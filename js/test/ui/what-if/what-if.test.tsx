@@ -36,7 +36,7 @@ useFakeClock();
 
 const READY: EdgeHeader = { model: "ready", share: null, share_problem: "", cuts: [], noise: "" };
 
-/** Return the header of a reply to `intervene` that has this sentence. */
+/** Return the header of a reply to `intervene`, with the given sentence. */
 function outcomeOf(sentence: string): OutcomeHeader {
   const tokens = ["street", "animal"].map((text, id) => ({ text, id, probability: 0.5 }));
   return {

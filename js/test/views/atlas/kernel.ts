@@ -1,4 +1,4 @@
-/** The atlas of `tests/fixtures/atlas.json`, which a fake kernel or a page serves. */
+/** This file serves the atlas of `tests/fixtures/atlas.json` from a fake kernel or a page. */
 
 import { fromBase64 } from "../../../src/client/codec";
 import type {

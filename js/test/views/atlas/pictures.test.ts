@@ -110,7 +110,7 @@ it("bars of offsets are found at their position, and only offsets can be brushed
 
 describe("distant offsets", () => {
   const labels = [...Array.from({ length: 65 }, (_, i) => String(i - 64)), "first", "rest"];
-  /** Return weights by bin: `far` for "first" and for offsets beyond 9, and 0.5 for the others. */
+  /** Return 0.5 for "rest" and for offsets of at most 9 tokens, and `far` for the other bins. */
   const weightsOf = (far: number): Float32Array =>
     Float32Array.from(labels, (label) =>
       Math.abs(Number(label)) <= 9 || label === "rest" ? 0.5 : far,
@@ -136,7 +136,7 @@ describe("distant offsets", () => {
   it("are drawn if a bar would be visible", () => {
     const bins = labels.map((_, i) => i);
     expect(drawnBins(labels, weightsOf(0.0051), 0.5)).toEqual({ bins, beyond: null });
-    // Only the offsets from -16 to 0 have weights, so no offset is omitted.
+    // No offset below -16 has a weight, so no offset is omitted.
     expect(drawnBins(labels, weightsOf(0.5).fill(Number.NaN, 0, 48), 0.5).beyond).toBeNull();
   });
 });

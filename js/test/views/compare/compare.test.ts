@@ -146,8 +146,8 @@ describe("what moved", () => {
     const from = { key: 0, change: -0.25 };
     const to = { key: 2, change: 0.25 };
     expect(movedIn(Float32Array.of(-0.25, 0, 0.25))).toEqual({ total: 0.25, from, to });
-    // No key gained what key 0 lost: the sink logit of the head did, which is not a key. So the
-    // total includes the gain, and `to` is null.
+    // Key 0 lost 0.25 to the sink logit of the head. The total includes the 0.25, but `to` is null,
+    // because the sink logit is not a key.
     expect(movedIn(Float32Array.of(-0.25, 0))).toEqual({ total: 0.25, from, to: null });
   });
 

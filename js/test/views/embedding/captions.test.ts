@@ -28,7 +28,7 @@ describe("trust", () => {
     ...{ recall_baseline: 0.09, num_queries: 512, num_total: 5000 },
   };
   sentences({
-    // Zero has no minus sign.
+    // A number that is rounded to zero has no minus sign.
     "−0.61 0.30 0.00": [-0.6149, 0.3, -0.001].map(formatCorrelation).join(" "),
     "−1.25 0 −1.23e−4 12,300 0 unknown": [-1.25, 0, -0.0001234, 12345.6, -0, Number.NaN]
       .map(formatNumber)

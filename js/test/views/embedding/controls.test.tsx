@@ -39,7 +39,7 @@ describe("the controls", () => {
     expect(labels(box)).not.toContain("Neighbours");
     enter(fieldOf(box, "Perplexity"), "30");
     await pass(40);
-    // The kernel would reject the perplexity 1, so the state keeps 30.
+    // The perplexity 1 is too small, so the state keeps 30.
     enter(fieldOf(box, "Perplexity"), "1");
     expect([state.method.value, state.perplexity.value]).toEqual(["tsne", 30]);
     expect(fieldOf(box, "Perplexity")?.value).toBe("30");

@@ -1,4 +1,4 @@
-/** A small corpus, and a fake kernel that has it. */
+/** This file has a small corpus and a fake kernel that replies with its data. */
 
 import { deflateSync } from "node:zlib";
 import type { Description, StackDescription } from "../../../src/client/protocol";
@@ -68,7 +68,7 @@ export const DESCRIPTION: Description = {
   stacks: [stackOf(), stackOf({ name: "cross", layers: [1], heads_per_layer: [1] })],
 };
 
-/** Return trust figures, which rate how faithful a plot is. `plot` is -layer / 10. */
+/** Return trust figures, which rate how faithful a plot is. The figure `plot` is -layer / 10. */
 export function trustFor(layer: number, head: number) {
   return {
     head,

@@ -208,7 +208,7 @@ describe("the chosen point", () => {
     const traits = () => [state.text.value, state.token.value, state.key.value];
     store.choose(11);
     expect([store.chosen.value, ...traits()]).toEqual([11, 2, null, 2]);
-    // If Python sets the trait `token` or `key`, this query or key is chosen.
+    // If Python sets the trait `token` or `key`, the query or key that it names is chosen.
     assign(state, { token: 0 });
     expect(store.chosen.value).toBe(4);
     assign(state, { key: 0 });

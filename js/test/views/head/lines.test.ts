@@ -140,7 +140,7 @@ describe("of more than 20,000 lines, the strongest over all heads are drawn", ()
     ["the strongest keys of each query", { topK: 200 }],
     ["renormalised", { renormalize: true, leftOut: marked(SIZE, 0) }],
   ])("%s", (_, options) => {
-    // The smallest drawn weight is a share of `maximum`, so this `maximum` makes all lines visible.
+    // Weights below `maximum` / 500 are not drawn, so a tiny `maximum` makes all lines visible.
     expectLines({ ...causal(SIZE, 3), maximum: 1e-6 }, optionsOf(SIZE, options));
   });
 

@@ -1,4 +1,4 @@
-/** Weights, lines and plots of the head view, for texts of any size. */
+/** Functions that make weights, lines and plots of the head view for texts of any size. */
 
 import type { Range } from "../../../src/client/protocol";
 import { PALETTES } from "../../../src/ui/colors/palette";

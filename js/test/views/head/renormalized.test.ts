@@ -50,7 +50,7 @@ function options(numKeys: number, more: Partial<LineOptions> = {}): LineOptions 
 
 /**
  * Return a row of exact weights, renormalised without key 0. If `head` is null, the weights of all
- * heads are combined before.
+ * heads are combined first.
  */
 function exactRow(example: Case, combine: Combine, head: number | null, row: number): number[] {
   if (head !== null) return example.renormalized[head]?.[row] as number[];

@@ -1,4 +1,4 @@
-/** Data of a small corpus from a kernel and from a page, compared with the numbers of a fixture. */
+/** Tests that compare a small corpus from a kernel and from a page with numbers of a fixture. */
 // @vitest-environment node
 
 import { deflateSync } from "node:zlib";
@@ -24,7 +24,7 @@ const HEADS = Object.entries(FIXTURE.values).map(([key, values]) => {
   return { selection: { stack: "self", layer, head }, values };
 });
 
-/** Return whether the arguments of two requests are equal, in any order. */
+/** Return whether the arguments of two requests are equal, in any order of their names. */
 function alike(a: unknown, b: unknown): boolean {
   if (typeof a !== "object" || typeof b !== "object" || !a || !b) return a === b;
   const [left, right] = [a as Record<string, unknown>, b as Record<string, unknown>];
@@ -118,7 +118,7 @@ describe.each(TRANSPORTS)("the corpus of %s", (transportName, transportOf) => {
       expect([queries.length, keys.length]).toEqual([mean.rows + 1, mean.columns + 1]);
       for (let row = 0; row < mean.rows; row++) {
         for (let column = 0; column < mean.columns; column++) {
-          // Weights of the bin's pairs, in all texts, that the causal mask allows.
+          // Weights in all texts of the bin's pairs that the causal mask allows.
           const within = (edges: ArrayLike<number>, bin: number, position: number): boolean =>
             position >= (edges[bin] as number) && position < (edges[bin + 1] as number);
           const pairs = values.weights.flatMap((text) =>

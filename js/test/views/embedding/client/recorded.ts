@@ -1,4 +1,4 @@
-/** Corpus of `tests/fixtures/embedding.json`, as a page and with the expected numbers. */
+/** This file reads `tests/fixtures/embedding.json`, a corpus with expected numbers, as a page. */
 
 import {
   type EmbeddingPageData,

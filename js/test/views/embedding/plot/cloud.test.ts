@@ -116,7 +116,7 @@ describe("three dimensions", () => {
   });
 });
 
-/** Compare all points, and return the nearest within `reach` of a position, or -1. */
+/** Return the index of the nearest of all points within `reach` of a position, or -1. */
 function nearestOfAll({ x, y }: Projected, atX: number, atY: number, reach: number): number {
   let best = -1;
   let least = reach;
@@ -142,7 +142,7 @@ describe("the point under the pointer", () => {
     const grid = hitGrid(projected, ROOM);
     const next = randomNumbers(5);
     for (let i = 0; i < 300; i++) {
-      // The margin of 10 pixels exceeds the reach of 9, because points outside are never found.
+      // The margin of 10 exceeds the reach of 9, because points outside the room are never found.
       const [x, y] = [10 + next() * (ROOM.width - 20), 10 + next() * (ROOM.height - 20)];
       expect(nearestIndex(grid, projected, x, y, 9)).toBe(nearestOfAll(projected, x, y, 9));
     }

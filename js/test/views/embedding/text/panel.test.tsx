@@ -41,7 +41,7 @@ class TextKernel extends Kernel {
     return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
   }
 
-  /** Return the index of the text in each request for a text that has this name. */
+  /** Return the index of the text in each request named `name` about the record of a text. */
   ofTexts(name: string): number[] {
     return this.of(`text ${name}`).map((args) => args.text as number);
   }
