@@ -1,4 +1,4 @@
-"""Tests here share these fixtures of models, tokenizers, timm and functions for other tools."""
+"""Tests of this folder share fixtures of models, tokenizers, timm, and two functions."""
 
 from __future__ import annotations
 

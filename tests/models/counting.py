@@ -1,4 +1,4 @@
-"""Context manager that counts the bytes of the tensors that operations create."""
+"""`LiveTensors` counts the bytes of the tensors that operations create."""
 
 from __future__ import annotations
 

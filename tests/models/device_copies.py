@@ -1,4 +1,4 @@
-"""Context manager that counts copies of tensors between devices."""
+"""`Copies` counts the tensors that are copied between two kinds of devices."""
 
 from __future__ import annotations
 

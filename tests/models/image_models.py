@@ -1,4 +1,4 @@
-"""This module makes tiny vision-language models and processors offline, and tests vision."""
+"""This module makes tiny vision-language models without a download, and helps to check them."""
 
 from __future__ import annotations
 

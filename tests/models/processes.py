@@ -1,4 +1,4 @@
-"""Script that torchrun starts in two processes for `test_parallel.py`.
+"""torchrun starts this script in two processes for `test_parallel.py`.
 
 Each process writes, for each of its cases, the weights of the record or the error of `extract`.
 """

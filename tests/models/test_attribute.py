@@ -91,7 +91,7 @@ def test_gradients_are_those_of_autograd(
 
 @pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
 def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) -> None:
-    """Weights of key 2 are so close to 1 that float32 rounds some of them to 1."""
+    """If `sharp` is large, weights of key 2 are so close to 1 that float32 rounds them to 1."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 6, generator=generator).double()
     logits[:, 2] += sharp
@@ -289,7 +289,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
     unembedding = model.lm_head.weight.detach()
     towards = norm.weight.detach() * (unembedding[PAIR[0]] - unembedding[PAIR[1]])
     if kind == "gpt2":
-        # The norm subtracts the mean before it scales.
+        # GPT-2's norm, unlike Llama's, subtracts the mean before it scales.
         towards = towards - towards.mean()
         scale = (stream.var(unbiased=False) + norm.eps).sqrt()
     else:

@@ -1,4 +1,4 @@
-"""Shipped checkpoints of demo models load, and the script that trains them saves all steps."""
+"""Shipped checkpoints of demo models load, and their training script saves such checkpoints."""
 
 from __future__ import annotations
 

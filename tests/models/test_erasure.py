@@ -44,7 +44,7 @@ def test_a_curve_has_the_answer_without_each_number_of_tokens(decoder: Any) -> N
         expected = without(model, options, curve.order[:count])
         assert curve.values[count] == pytest.approx(expected, abs=1e-4)
     assert curve.flips_after == int(np.flatnonzero(curve.values <= 0)[0]) == 1
-    # Random orders erase the most important token later.
+    # Random orders erase the most important token later than the ranking does.
     assert curve.random_flips_after > 2
     assert curve.random_mean.shape == curve.random_standard_error.shape == curve.values.shape
 

@@ -34,7 +34,7 @@ def arguments_of(tokens: int) -> dict[str, torch.Tensor]:
 
 
 def forward(model: Any, tokens: int) -> LiveTensors:
-    # `extract` also passes these options to the model.
+    # `extract` also passes these options to models that accept them.
     options: dict[str, Any] = {"use_cache": False, "logits_to_keep": 1}
     if type(model).__name__ == "BertModel":
         options = {}

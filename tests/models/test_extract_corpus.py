@@ -180,7 +180,7 @@ def test_a_dataset_is_read_with_its_columns(decoder: tuple[Any, Any]) -> None:
 
 
 def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
-    """Iterating over a pandas table would give the names of its columns."""
+    """A pandas table needs `column`, unless it has a column "text", which is the default."""
     reviews = pd.DataFrame(
         {"review": TEXTS[:4], "label": ["a", "b", "a", "b"], "text": ["the dog"] * 4},
         index=list("wxyz"),

@@ -49,7 +49,7 @@ def test_a_folder_brings_class_and_tokenizer(tmp_path: Path, byte_tokenizer: Any
 
 
 def test_a_pipeline_brings_its_tokenizer(gpt2: Any, byte_tokenizer: Any) -> None:
-    # A pipeline sets its tokenizer to pad on the left, and all tests share `byte_tokenizer`.
+    # Copy the tokenizer, which tests share, because a pipeline makes it pad on the left.
     tokenizer = copy.deepcopy(byte_tokenizer)
     pipeline = transformers.pipeline("text-generation", model=gpt2, tokenizer=tokenizer)
     assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
@@ -79,7 +79,7 @@ def test_chat_messages_contain_the_first_token_once(gpt2: Any, byte_tokenizer: A
     assert record.tokens.special[:2] == (True, True)
     several = extract(gpt2, [messages, messages[:1]], tokenizer=byte_tokenizer, progress=False)
     assert same(several[0], record)
-    # A target is the answer of the assistant.
+    # After a chat, a target is the answer of the assistant.
     answer = extract(gpt2, messages[:1], tokenizer=byte_tokenizer, target="The dog")
     assert "".join(answer.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
 

@@ -24,7 +24,7 @@ Weights = NDArray[np.float32]
 
 
 def weights(model: Any, number: int) -> Weights:
-    """Return the weights of text `number` modulo 2, (layers, heads, queries, keys)."""
+    """Return the weights of `TEXTS[number % 2]` as an array (layers, heads, queries, keys)."""
     stack = extract(model, TEXTS[number % 2], progress=False).stack()
     return np.stack([stack.weights(layer=layer) for layer in stack.layers])
 

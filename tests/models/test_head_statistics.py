@@ -89,7 +89,7 @@ def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
 
 
 def test_the_known_heads_of_a_trained_checkpoint_have_roles(checkpoint_folder: Path) -> None:
-    """The expected scores were measured without attnviz on other texts."""
+    """The expected scores were measured with other code on other texts."""
     sentences = attnviz.demos.sentences()
     result = head_statistics(checkpoint_folder, sentences, layers=[0, 1], progress=False)
     stack = result.stack()

@@ -129,7 +129,7 @@ class StoppedError(Exception):
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Only the main thread gets signals, so time limits of other threads raise such exceptions."""
+    """Signals reach only the main thread, so time limits raise exceptions in other threads."""
     subject = extractions["spooled"]
     results: list[object] = []
 

@@ -197,7 +197,7 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
 )
 def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | None) -> None:
     model = make_model(kind)
-    # Albert has no logits here, so effects are measured on its hidden states.
+    # `AlbertModel` has no logits, so effects are measured on its hidden states.
     pair = None if kind == "albert" else (7, 8)
     effects = av.head_effects(model, inputs_of(kind), answer=pair, stack=stack)
     # An effect is a difference between two differences of logits, so it has the errors of four

@@ -136,7 +136,7 @@ def test_gradients_of_quantised_modules_are_refused() -> None:
 
 
 def test_an_answer_without_any_attention_is_a_number() -> None:
-    """The attention output of a query without keys is 0, as if the head were ablated."""
+    """If all keys are cut, the output of every head is 0, as if all heads were ablated."""
     model = make_model("llama")
     record = av.intervene(model, {"input_ids": IDS}, av.Knockout(), answer=(7, 8))
     assert not record.stack().weights(layer=1).any()

@@ -25,7 +25,7 @@ TEXTS = [
 
 
 def assert_same(record: Any, alone: Any) -> None:
-    """Compare the record `record` of one of several texts with that of the text alone."""
+    """Compare `record`, extracted with other texts, with `alone`, the record of the text alone."""
     assert record.effect.measure == alone.effect.measure
     assert record.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
     assert record.effect.change == pytest.approx(alone.effect.change, abs=1e-6)

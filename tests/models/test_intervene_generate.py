@@ -146,9 +146,9 @@ def test_each_step_equals_an_intervention_on_the_text_so_far(
 
 
 def changes_before(changes: Sequence[Change], count: int) -> list[Change]:
-    """Return a list of the changes without queries and tokens from position `count` on.
+    """Return the changes, restricted to a text of `count` tokens.
 
-    A `Knockout` keeps its earlier queries. A change of a single later token is left out.
+    Later queries of a `Knockout` and a `HideTokens` of a later token are left out.
     """
     reduced: list[Change] = []
     for change in changes:

@@ -280,5 +280,5 @@ def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
     model = make_model("gpt2")
     record = extract(model, IDS, device=None)
     assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
-    # Queries and keys are copies. Views of the output of `c_attn` would keep the values, too.
+    # If queries and keys were views of the output of `c_attn`, they would keep its values, too.
     assert record_bytes(record) == record_bytes(extract(model, IDS))

@@ -151,7 +151,7 @@ class TestSoundAndText:
         )
         record = extracted(model, inputs, processor=processor)
         assert list(record.stacks) == ["self", "audio"]
-        # The encoder pads the sound to 2 s (100 frames). Its 1.2 s are 60 frames, or 30 tokens.
+        # The encoder pads the sound of 1.2 s (60 frames, or 30 tokens) to 2 s (100 frames).
         frames = record.stacks["audio"].query_tokens
         assert frames.text == tuple(f"{index / 50:.2f}s" for index in range(100))
         tokens = record.stacks["self"].query_tokens

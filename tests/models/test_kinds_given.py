@@ -16,7 +16,7 @@ DECODERS = ["gpt2", "llama", "mistral"]
 IMPLEMENTATIONS = ["sdpa", "eager"]
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7], [7, 31, 12, 99, 5, 210, 44, 9]])
 ONES = torch.ones_like(IDS)
-# Positions of two texts of four tokens in one row, and whether two tokens are of the same text.
+# `PACKED`: positions of two texts in one row. `APART`: True for two tokens of the same text.
 PACKED = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
 APART = torch.zeros(8, 8, dtype=torch.bool)
 APART[:4, :4] = APART[4:, 4:] = True

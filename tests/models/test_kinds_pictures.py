@@ -1,4 +1,4 @@
-"""Tokens are named after patches even if a model tiles, pads or concatenates its images."""
+"""Records have the right patches if a model tiles, pads, concatenates or resamples images."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def make(byte_tokenizer: Any) -> Make:
 
 
 def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
-    """Return the encoding of a chat with one message of these texts and images."""
+    """Return the encoding of a chat with one message, which has the texts and images `parts`."""
     return dict(
         processor.apply_chat_template(
             chat(*parts), tokenize=True, return_dict=True, return_tensors="pt", **options

@@ -119,7 +119,7 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
 def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, width: int) -> None:
     """A changed patch affects one query in layer 0, and the queries of its window in layer 1.
 
-    In the second stage, it affects all windows of layer 1 that overlap its window in layer 0.
+    In stage 2, queries change in each window of layer 1 that overlaps the window of the patch.
     """
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2

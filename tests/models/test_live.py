@@ -107,7 +107,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """Extraction for `LiveGeneration` that shows one more record at each release of `turns`."""
+    """Extraction that shows its first record at once, and one more at each release of `turns`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")

@@ -1,4 +1,4 @@
-"""`extract` in two processes refuses models with split heads, tokens or layers."""
+"""`extract` refuses models that are split across two processes, but reads data-parallel models."""
 
 from __future__ import annotations
 

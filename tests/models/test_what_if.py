@@ -211,7 +211,7 @@ def test_an_answer_that_cannot_be_measured_is_refused(
     with pytest.raises(traitlets.TraitError, match=message):
         view.answer = answer
     assert view.answer == "animal"
-    # The browser can request an answer by its text.
+    # A request of the browser with the text of the answer is refused, too.
     if isinstance(answer, str):
         with pytest.raises(ValueError, match=message):
             reply_of(view, "intervene", {"changes": [], "measured": [answer]})
@@ -233,7 +233,7 @@ def test_an_answer_needs_a_model(
         with pytest.raises(TypeError, match=f"{words}text\\), without generate= and words=True"):
             av.show_head_view(model, TEXT, tokenizer=tokenizer, answer="street", **options)
     assert not forwards
-    # Another record resets the answer.
+    # If the view gets another record, its answer becomes None.
     view.set_trait("answer", "animal")
     view.record = av.extract(model, "the cat sat", tokenizer=tokenizer)
     assert view.answer is None

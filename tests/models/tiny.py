@@ -176,7 +176,7 @@ def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
 
 
 def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> NDArray[np.uint8]:
-    """Return the image with inverted colours in a square with the upper left corner `corner`."""
+    """Return a copy of the image with inverted colours in a square from `corner` (row, column)."""
     other = image.copy()
     square = (slice(corner[0], corner[0] + size), slice(corner[1], corner[1] + size))
     other[square] = 255 - other[square]

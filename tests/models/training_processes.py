@@ -1,4 +1,4 @@
-"""Script that torchrun starts in two processes for `test_training.py`."""
+"""torchrun starts this script in two processes for `test_training.py`."""
 
 from __future__ import annotations
 
