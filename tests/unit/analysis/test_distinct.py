@@ -65,7 +65,7 @@ def test_a_planted_head_is_the_distinct_head() -> None:
 def test_layers_are_compared_with_even_attention_under_their_own_mask() -> None:
     keys = 3 * directions(1, N, 8)
     queries = keys.roll(1, dims=1)
-    # The window of 2 in layer 1 gives the previous token 1 / 2 of even attention.
+    # In layer 1, the window has 2 keys, so even attention gives 1 / 2 to the previous token.
     record = AttentionRecord.from_qk(
         [queries] * 3,
         [keys] * 3,

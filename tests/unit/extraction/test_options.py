@@ -1,4 +1,4 @@
-"""Tests that `extract` takes the options in `ExtractOptions`, and that views have its defaults."""
+"""Tests that `extract` takes the options `ExtractOptions`, and views have the same defaults."""
 
 from __future__ import annotations
 

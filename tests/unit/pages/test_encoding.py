@@ -117,7 +117,7 @@ def test_a_small_page_stores_as_many_keys_as_fit() -> None:
         shares.append(data["embedded"]["covered"])
         for block in data["blocks"]:
             rows = decode_sparse(block, unpacked(block["data"]))
-            # Every query has at least two stored keys. The first query may attend to only one key.
+            # Each query has two or more stored keys, except the first, which may attend to one key.
             counts = rows.counts.reshape(6, 256)
             assert (counts[:, 0] == 1).all()
             assert (counts[:, 1:] >= 2).all()

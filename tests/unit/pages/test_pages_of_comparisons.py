@@ -16,7 +16,7 @@ from unit.records import vectors, words
 def comparison(
     members: int, layers: int, heads: int, tokens: int, *, causal: bool = False
 ) -> av.Comparison:
-    """Compare `members` models, whose vectors are mixtures of the vectors of two random models."""
+    """Compare `members` records, whose vectors are mixtures of two sets of random vectors."""
     first, last = 1.5 * vectors(2, 2, layers, heads, tokens, 8)
     records = []
     for fraction in torch.linspace(0, 0.6, members):

@@ -33,7 +33,7 @@ def record() -> av.AttentionRecord:
 
 def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
     picture = draw_heads_picture(record().stack(), cell=8)
-    # Two maps of 8 x 8 pixels, with frames of one pixel. Four pixels are around and between frames.
+    # Two maps of 8 x 8 pixels have frames of 1 pixel. 4 pixels are around and between the frames.
     assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
     first, second = picture[5:13, 5:13], picture[5:13, 19:27]
     assert [tuple(first[0, 0]), tuple(first[0, 7])] == [DARKEST, WHITE]

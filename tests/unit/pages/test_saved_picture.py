@@ -146,7 +146,7 @@ def test_a_notebook_stores_what_the_option_says() -> None:
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
     expected = [["attnviz-saved"], ["attnviz-saved", "attnviz-snapshot"], []]
     for number, (cell, texts) in enumerate(zip(notebook.cells[1:], expected, strict=True), start=1):
-        # The cell shows the view once and returns the view, but the picture is stored only once.
+        # The cell shows and also returns the view, but stores the view and its picture only once.
         widget, *saved = [output["data"] for output in cell["outputs"] if "data" in output]
         assert "application/vnd.jupyter.widget-view+json" in widget
         for data, text in zip(saved, texts, strict=True):

@@ -108,8 +108,8 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
         # Numbers that are not embedded are decoded as 0.
         assert not dense[~is_embedded].any()
         return
-    # The rest of a row is the sum of the weights that are not embedded, rounded to a byte, without
-    # the rounding errors of embedded weights.
+    # The rest of a row is the sum of the weights that are not embedded, rounded to a byte. Rounding
+    # errors of the embedded weights do not change this sum.
     decoded_rests = np.where(is_embedded, 0, dense).sum(axis=1)
     rests = np.where(is_embedded, 0, lines).sum(axis=1, dtype=np.float64)
     assert_allclose(decoded_rests, rests, atol=0.004 * reloaded.max_rest + 1e-6 * maximum)

@@ -33,7 +33,7 @@ def all_weights(attention: QueryKeyAttention) -> NDArray[np.float32]:
 def weights_of_torch(
     queries: torch.Tensor, keys: torch.Tensor, **options: Any
 ) -> NDArray[np.float32]:
-    """Return torch's weights (heads, queries, keys), its output if the values are the identity."""
+    """Return torch's weights: the attention output if the values are the identity matrix."""
     values = torch.eye(keys.shape[1]).expand(len(keys), -1, -1)
     output = scaled_dot_product_attention(queries[None], keys[None], values[None], **options)
     weights: NDArray[np.float32] = output[0].numpy()

@@ -145,7 +145,7 @@ def test_a_head_becomes_a_table_of_queries_and_keys() -> None:
 
 
 def test_a_table_without_pandas_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    # An import of a module whose entry in `sys.modules` is None fails.
+    # If a module's entry in `sys.modules` is None, an import of the module fails.
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
         given_record().to_pandas(layer=0, head=0)

@@ -98,7 +98,7 @@ def test_a_table_can_have_one_stack_layer_or_head() -> None:
     assert set(record.to_pandas(layer=1)["stack"]) == {"encoder"}
     assert set(record.to_pandas(layer=-1, stack="decoder")["layer"]) == {2}
     assert set(record.to_pandas(head=0, stack="cross")["head"]) == {0}
-    # A negative `head` counts from the end. The table contains the number counted from 0.
+    # `head=-1` means the last head, which has the number 4 in the table.
     last = record.to_pandas(layer=1, head=-1, stack="cross", top_k=1)
     assert set(last["head"]) == {4}
     np.testing.assert_allclose(last["weight"], shares(5, 4, 6, seed=5)[4].max(axis=1))
@@ -164,7 +164,7 @@ def test_nan_weights_are_refused() -> None:
 
 
 def with_produced_tokens(record: AttentionRecord) -> AttentionRecord:
-    """Return the record with predictions of the last token and of a following token "end"."""
+    """Return a copy with predictions of the last token and of a following token "end"."""
     stack = record.stack()
     last = len(stack.query_tokens) - 1
     token, end = Candidate(stack.query_tokens.text[last], 0, 0.5), Candidate("end", 0, 0.5)

@@ -98,7 +98,7 @@ def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
 
 @pytest.fixture
 def counted(logit_blocks: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Set the time limit of replies to zero, and return the sizes of computed blocks of weights."""
+    """Set the time limit of replies to zero, and yield the list of sizes of computed blocks."""
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
     tracemalloc.start()
     yield logit_blocks

@@ -117,8 +117,7 @@ def test_a_cancel_overtakes_waiting_requests() -> None:
         is_running.wait(10)
         threads.submit(browser.ask, "second", "describe", {})
         browser.channel.receive({"attnviz": "cancel", "id": "second"})
-        # The cancel message did not wait for the first request, and requests are answered one at a
-        # time.
+        # The first request still runs, and the second request waits for its end.
         assert browser.received == []
         may_end.set()
     assert [message["id"] for message, _ in browser.received] == ["first"]

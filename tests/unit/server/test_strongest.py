@@ -26,7 +26,7 @@ def strongest_keys(stack: AttentionStack, **options: Any) -> Strongest:
 
 
 def combined(numbers: Floats, combine: str) -> Floats:
-    """Combine the heads of numbers (heads, queries, keys) as the option `combine` says."""
+    """Combine the heads of an array (heads, queries, keys) as the option `combine` says."""
     if combine == "separate":
         return numbers
     if combine == "mean":

@@ -70,7 +70,7 @@ def all_tiles(
 
 @contextmanager
 def small_sizes(*, sample: bool = False) -> Iterator[pytest.MonkeyPatch]:
-    """Compute small matrices like large ones in the block. Sample queries only if `sample`."""
+    """Compute small matrices like large ones in the block, by sampling if `sample` is True."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attnviz.server.tiles, "TILE", TILE)
         patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)

@@ -65,7 +65,7 @@ def test_steps_run_if_an_interrupt_stops_the_exit_before_its_first_line() -> Non
 
 
 class Switch:
-    """A flag that a `SharedChange` turns on and off. The first `interrupts` turns fail."""
+    """A flag that a `SharedChange` turns on and off. The first `interrupts` calls fail."""
 
     def __init__(self, interrupts: int = 0) -> None:
         self.on = False

@@ -59,7 +59,7 @@ def test_a_number_that_is_set_between_two_results_stays(monkeypatch: pytest.Monk
     set_for_a_thread = threads._set_own_threads
 
     def set_late(count: int) -> None:
-        # If threads started on demand, the last thread would start after the first result.
+        # With this delay, a thread that starts on demand would start after the first result.
         time.sleep(0.02)
         set_for_a_thread(count)
 

@@ -1,4 +1,4 @@
-"""Tests of views whose record is replaced: which state is kept, and what is sent."""
+"""Tests of views whose record is replaced: which state is kept, and what the browser receives."""
 
 from __future__ import annotations
 

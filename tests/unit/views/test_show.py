@@ -1,4 +1,4 @@
-"""Tests of `show_head_view`: refused arguments, pages that scripts write, views in notebooks."""
+"""Tests of `show_head_view` with invalid arguments, in scripts and in notebooks."""
 
 from __future__ import annotations
 

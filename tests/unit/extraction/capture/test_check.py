@@ -38,7 +38,7 @@ def call(
     length: int = LENGTH,
     key_heads: int | None = None,
 ) -> AttentionCall:
-    """Return a call of `scaled_dot_product_attention` with random inputs and its output."""
+    """Return an `AttentionCall` with random inputs and the output that torch computes."""
     generator = torch.Generator().manual_seed(0)
     query, key, value = (
         torch.randn(examples, count, length, WIDTH, generator=generator).to(dtype)

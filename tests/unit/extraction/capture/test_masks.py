@@ -24,7 +24,7 @@ def call(implementation: str, mask: torch.Tensor | None = None, **options: Any) 
 
 
 def flags_of(mask: Mask | None, length: int = LENGTH) -> torch.Tensor:
-    """Return which pairs (queries, keys) head 0 may use. A mask of None allows all pairs."""
+    """Return a tensor (queries, keys), True for the allowed pairs of head 0. None allows all."""
     if mask is None:
         return torch.ones(length, length, dtype=torch.bool)
     return mask.allowed(0, slice(0, length), slice(0, length)).cpu()
@@ -41,7 +41,7 @@ def transformers_own(function: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("order", [(True, False), (False, True)])
 def test_the_causal_flag_distinguishes_layers_with_the_same_mask(order: tuple[bool, bool]) -> None:
-    # The reader caches masks by the arguments of calls, which differ only in `is_causal` here.
+    # The reader caches masks by the arguments of calls. The calls differ only in `is_causal`.
     reader, positions = MaskReader(), [Positions(None, None)]
     expected = {True: transformers_own(causal_mask_function), False: flags_of(None)}
     for causal in (*order, *order):

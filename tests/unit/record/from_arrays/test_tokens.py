@@ -33,7 +33,7 @@ def convolved(keys: torch.Tensor, kernel: int, stride: int, padding: int) -> tor
 
 
 def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> list[list[int]]:
-    """Return the tokens that change each output of a convolution over `count` tokens."""
+    """Return a list for each output of a convolution: the tokens that change the output."""
     tokens = torch.eye(count)[:, :, None]
     # In head n only token n is 1, so an output that is not 0 depends on token n.
     read = convolved(tokens, kernel, stride, padding)[:, :, 0] != 0
@@ -45,7 +45,7 @@ def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> li
 def test_a_group_is_named_by_the_tokens_that_change_its_key(
     kernel: int, stride: int, padding: int, count: int
 ) -> None:
-    # torch pools only if padding is at most half of the kernel and the kernel fits the tokens.
+    # In torch, pooling needs a padding of at most half the kernel, which fits the padded tokens.
     assume(2 * padding <= kernel <= count + 2 * padding)
     groups = tokens_that_matter(kernel, stride, padding, count)
     assume(all(groups))
