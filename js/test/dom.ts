@@ -20,7 +20,7 @@ export function mount(node: ComponentChild, root: HTMLElement = document.createE
   return root;
 }
 
-/** Use a fake clock in all tests of a file. `until` and `pass` advance it. */
+/** Use a fake clock, which `until` and `pass` advance, in all tests of a file. */
 export function useFakeClock(): void {
   beforeEach(() => {
     vi.useFakeTimers();

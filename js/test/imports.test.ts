@@ -20,7 +20,7 @@ function moduleOf(file: string, specifier: string): string | null {
   return /\.tsx?$/.test(module) ? relative(SRC, module).replaceAll("\\", "/") : null;
 }
 
-/** Importing file and imported file of each relative import in `src`, including those of types. */
+/** Importing and imported file of each relative import in `src`, including imports of types. */
 const imports = files.flatMap((file) => {
   const text = readFileSync(join(SRC, file), "utf8");
   const statements = text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"(\.[^"]+)"/g);

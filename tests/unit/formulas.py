@@ -33,7 +33,7 @@ Flags = NDArray[np.bool_]
 
 
 def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
-    """Return booleans (heads, queries, keys): True if the query may attend to the key."""
+    """Return booleans (heads, queries, keys): True if the mask, or None, allows the pair."""
     flags: Flags = np.ones((heads, queries, keys), np.bool_)
     query, key = np.ogrid[:queries, :keys]
     match mask:

@@ -67,12 +67,12 @@ def unpacked(text: str) -> bytes:
 
 
 def no_page_of_all(*_: object, **__: object) -> Steps[None]:
-    """Return None, as `pages.encoding._embed_all` does if all weights are too large for a page."""
+    """Return None, as `pages.encoding._embed_all` does if a page has no room for all weights."""
     yield from ()
 
 
 def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
-    """Decode the keys and codes of the largest weights of each row."""
+    """Decode a layer of which a page has only the largest weights of each row."""
     assert header["encoding"] == ENCODING
     assert sum(header["runs"]) == len(data)
     heads, num_rows, columns = header["shape"]

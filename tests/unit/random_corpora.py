@@ -80,7 +80,7 @@ def cross_record(
 
 
 def with_vectors(queries: torch.Tensor, keys: torch.Tensor, lengths: Sequence[int]) -> Corpus:
-    """Return a causal corpus of one layer, with vectors split into texts of `lengths` tokens."""
+    """Return a causal corpus of one layer: `queries` and `keys`, split into texts of `lengths`."""
     records = []
     for start, length in zip(np.cumsum([0, *lengths]).tolist(), lengths, strict=False):
         rows = slice(start, start + length)

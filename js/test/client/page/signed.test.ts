@@ -48,8 +48,8 @@ const combined = (combine: (a: number, b: number) => number): number[][] =>
   FIRST.map((row, r) => row.map((a, key) => combine(a, SECOND[r]?.[key] as number)));
 
 /**
- * Pool the positive and the negative numbers of a cell separately, with 0 in place of the others.
- * Return the result with the larger absolute value.
+ * Pool the positive and the negative numbers of a cell separately, counting numbers of the opposite
+ * sign as 0. Return the result with the larger absolute value.
  */
 function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
   const [above, below] = [1, -1].map((sign) => {

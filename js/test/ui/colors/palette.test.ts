@@ -23,7 +23,7 @@ const HOSTS: Record<ThemeName, string[]> = {
 
 /**
  * Return the colours that a CSS rule sets if the notebook application has none, by the name of the
- * `--av-` property. Each is the last `#rrggbb` of the property.
+ * `--av-` property. Each colour is the last `#rrggbb` of its property.
  */
 function cssColors(selector: string): Record<string, string> {
   const start = frameCss.indexOf(`${selector} {`);

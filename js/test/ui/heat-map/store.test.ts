@@ -85,6 +85,6 @@ it("uses exact weights for a pin, and states this", async () => {
   expect(input && coverage(input, { scale: "linear", end: 1, live: true })).toContain(
     "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
   );
-  // A pin does not change the cells, so they are not requested again.
+  // A pin does not change the cells, so no tile is requested again.
   expect(kernel.of("tile")).toHaveLength(1);
 });

@@ -130,7 +130,7 @@ it.each([
   [{ key: "z", metaKey: true, shiftKey: true }, "redo"],
   [{ key: "z" }, null],
   [{ key: "z", ctrlKey: true, altKey: true }, null],
-  // The letter of a key decides, or its position on a keyboard without Latin letters.
+  // The letter of a key counts, or the key's position on a keyboard without Latin letters.
   [{ key: "я", code: "KeyZ", ctrlKey: true }, "undo"],
   [{ key: "w", code: "KeyZ", ctrlKey: true }, null],
 ] as const)("the meaning of %j is %j", (init, meaning) => {

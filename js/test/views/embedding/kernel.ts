@@ -87,7 +87,7 @@ export class Kernel extends FakeKernel {
   points = ANSWER;
   /** Progress of the projection that the kernel reports. */
   work: ProjectionWork = { state: "done", done: 5, num_total: 5, words: "" };
-  /** Limits of position bins, and mean weights by query bin and key bin, -1 if all are masked. */
+  /** Limits of position bins, and mean weights by query bin and key bin, or -1 if masked. */
   means = { bins: [0, 1, 2], weights: [1, -1, 0.5, 0.125] };
 
   protected override reply(name: string, args: object): Reply {

@@ -254,7 +254,7 @@ describe("the table of numbers", () => {
     expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "0")).toEqual([0.002]);
     expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
-    // Here, `logit_error` was measured on 64 queries only, so other queries may exceed it.
+    // If `logit_error` was measured on 64 queries only, errors of other queries may exceed it.
     const sampled = rowsOf({ error: 0.0001, logit_error: 1e-9, measured: 64 });
     expect(errors(sampled, "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
   });

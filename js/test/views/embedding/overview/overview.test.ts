@@ -25,7 +25,7 @@ describe("the figures of a tile", () => {
     "no figure": figuresInShort(null, "words"),
     "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. Plots with r near or above 0 are faint.":
       keyInWords(both, "short"),
-    // The median of the chance levels of three heads.
+    // The percentage is the median of the chance levels of three heads.
     " (about 30% by chance)": chanceInWords(
       new Map([0.2, 0.3, 0.9].map((share, i) => [`0:${i}`, { ...trust, recall_baseline: share }])),
     ),
