@@ -40,7 +40,7 @@ def decoder() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
-    """A trained BERT of 6 layers with 12 heads, and its tokenizer."""
+    """A trained BERT of 6 layers with 12 heads each, and its tokenizer."""
     return (
         transformers.AutoModel.from_pretrained(checkpoint_folder, dtype=torch.float32).eval(),
         transformers.AutoTokenizer.from_pretrained(checkpoint_folder),
@@ -118,7 +118,7 @@ def byte_tokenizer() -> Any:
 
 @pytest.fixture(scope="session")
 def piece_tokenizer() -> Any:
-    """A unigram tokenizer with metaspace and byte fallback, like sentencepiece for T5."""
+    """A unigram tokenizer that writes spaces as "▁", like sentencepiece for T5."""
     special = ["<pad>", "</s>", "<unk>"]
 
     def setup(tokenizer: Tokenizer) -> None:
@@ -165,7 +165,7 @@ def word_tokenizer() -> Any:
 
 
 class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Importer of a mock of torchvision, which timm imports but its models do not use."""
+    """Importer of a mock of torchvision, because timm imports torchvision without need."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name.partition(".")[0] != "torchvision":

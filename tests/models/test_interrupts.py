@@ -96,7 +96,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
 def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """torch's interrupted `_pop_mode_temporarily` pushes the mode again in garbage collection."""
+    """If `_pop_mode_temporarily` of torch is interrupted, its later cleanup must push no mode."""
     subject, caught = extractions["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:

@@ -47,7 +47,7 @@ def row_of(
 def largest_differences(
     record: AttentionRecord, own: dict[str, list[Any]]
 ) -> tuple[float, float, set[str]]:
-    """Return the largest errors of weights and of sums of terms, and the features of all layers."""
+    """Compare sums of terms with `own` and with replies. Return both errors, and the features."""
     server = RecordServer(record)
     weight_error = sum_error = 0.0
     features: set[str] = set()
