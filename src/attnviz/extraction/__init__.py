@@ -103,9 +103,9 @@ def extract(
         was saved with the model's weights.
     target : str or list of str, optional
         Text that the model is forced to produce. An encoder-decoder model gets it as the input of
-        its decoder, shifted by one token. For a decoder-only model it is appended to the prompt.
-        If `inputs` is a list of texts, pass a list. An encoder-decoder model that classifies texts
-        needs no target, because its decoder gets the input text.
+        its decoder, shifted by one token. A decoder-only model gets it after the prompt. If
+        `inputs` is a list of texts, pass a list of targets. An encoder-decoder model that
+        classifies texts needs no target, because its decoder gets the input text.
     generate : int, mapping or GenerationConfig, optional
         Let the model generate a text, and record the attention over the prompt and this text. An
         int is the maximum number of new tokens, which are chosen greedily. A mapping has keyword
@@ -115,32 +115,32 @@ def extract(
         model reads the text in one forward, which gives the same weights as the steps of the
         generation.
     decoder_input_ids : Tensor or sequence of int, optional
-        Ids of the decoder's input tokens in an encoder-decoder model. Pass them instead of
+        Ids of the decoder's input tokens in an encoder-decoder model. Pass the ids instead of
         `target`. With `generate`, the decoder starts with these ids.
     truncation : bool or int, default False
-        Truncate a text that is too long instead of raising an error. True truncates it so that the
+        Truncate a text that is too long instead of raising an error. True truncates so that the
         text and the tokens of `target` or `generate` fit the model. An int is the maximum number of
         tokens of the text. A note in the record states the truncation.
     name : str, optional
         Title of the records. The default is derived from the model's hub id or folder.
     layers : int, iterable of int or "all", optional
         Layers to keep, by the model's own numbers. If there are several stacks (such as encoder and
-        decoder), each keeps its layers with these numbers. Negative numbers count from the end of
-        each stack: ``layers=-1`` keeps the last layer. Other layers are not copied. The default is
-        all layers.
+        decoder), each stack keeps its layers with these numbers. Negative numbers count from the
+        end of each stack: ``layers=-1`` keeps the last layer. Other layers are not copied. The
+        default is all layers.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
         Dtype of the kept queries and keys, or of the weights if queries and keys are not known. If
         this dtype rounds the queries and keys, a note of the record states how much weights change,
         measured for a few queries of each head. The default is the dtype of the model's attention.
     device : str, device or None, default "cpu"
         Device of the kept queries and keys. None keeps them on the device where the model computed
-        them. They take memory of this device as long as the record exists.
+        them. The queries and keys take memory of the device as long as the record exists.
     spool : path-like, optional
         Folder to which queries and keys are written while the model runs, one file per layer. Pass
-        it if they would not fit into memory. The folder is created if it does not exist, and must
-        be empty. The record maps the files into memory and reads only the parts that are used.
-        `attnviz.load` opens the folder again. Several examples are written to the folders ``0``,
-        ``1``, ... inside of it.
+        a folder if queries and keys would not fit into memory. The folder is created if it does not
+        exist, and must be empty. The record maps the files into memory and reads only the parts
+        that are used. `attnviz.load` opens the folder again. Several examples are written to the
+        folders ``0``, ``1``, ... inside of it.
     progress : bool, default True
         Whether to show a progress bar for a list of texts and for long generations.
 
@@ -163,8 +163,8 @@ def extract(
         available, or if the model has no attention.
     MemoryError
         If the queries and keys would exceed the free memory of their device. The error is raised
-        before the model runs. It names arguments that reduce the memory. The check counts only
-        attention over the tokens of a text, and counts a layer that runs several times once.
+        before the model runs. The message names arguments that reduce the memory. The check counts
+        only attention over the tokens of a text, and counts a layer that runs several times once.
     OSError
         If a hub id or folder cannot be read, or if `spool` is not empty, cannot be written or has
         too little space. If possible, the space is checked before the model runs. An incomplete

@@ -346,7 +346,7 @@ def tower_of(model: nn.Module, name: str) -> Any:
 class ShiftedWindows:
     """Size of the attention windows of a layer, and their shift (rows, columns), in patches.
 
-    `size` is a number for square windows, a pair (rows, columns), or None if it is unknown.
+    `size` is a number for square windows, a pair (rows, columns), or None if the size is unknown.
     """
 
     size: Any

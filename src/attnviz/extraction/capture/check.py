@@ -198,7 +198,7 @@ class SelfCheck:
     If `checked` is passed, outputs are compared only for the examples that `checked` selects.
     `foreign` has an entry for each attention function that transformers does not ship: the number
     of compared rows per head and the number of all rows. If calls differ, the entry is that of the
-    smallest share of compared rows. It is None if a call had no output to compare with.
+    smallest share of compared rows. The entry is None if a call had no output to compare with.
     """
 
     def __init__(self, checked: CheckedCalls | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Copies of the queries, keys and weights of a model's attention.
+"""Functions and a class that copy the queries, keys and weights of a model's attention.
 
 Copies are necessary because a model's tensor may be a view of a larger tensor, or a cache that the
 model overwrites later.
@@ -28,7 +28,7 @@ SAMPLED_QUERIES = 4
 
 
 class Copier:
-    """Copier of attention. It also measures how much weights change if copies are rounded.
+    """Copier of attention. A copier also measures how much weights change by rounding.
 
     `spools` has a spool (a folder on disk) for the copies of each example. If `spools` is empty,
     copies stay in memory.

@@ -87,7 +87,7 @@ class _Rerun:
     change: Callable[[_Watch], _Watch]
 
 
-# Reasons for a rerun, tested in this order after each forward. Each causes at most one rerun.
+# Reasons for a rerun, tested in this order after each forward. A reason causes at most one rerun.
 _RERUNS = (
     # Trace all modules if a module was not captured because it did not use transformers' dispatcher
     # (although its code can) or because it replaced another module during the forward.

@@ -2,7 +2,7 @@
 
 The check of the captured attention counts the queries and keys of every attention over the tokens
 of a text. For torch's ``nn.MultiheadAttention``, whose queries and keys cannot be captured, the
-check counts the weights. It does not count:
+check counts the weights. The check does not count:
 
 - attention over patches and frames, because only the model knows their number;
 - masks and position biases, because nearly all of them are stored as a few numbers;
@@ -165,7 +165,7 @@ class LayerSize:
     stack_numbers: tuple[int, ...] = ()
 
     def size(self, options: CaptureOptions) -> int:
-        """Return the number of bytes of the layer's copies: 0 if the options omit the layer."""
+        """Return the number of bytes of the layer's copies: 0 if the layer is not kept."""
         stack_options = options.of_stack(self.stack_numbers)
         # A layer without a known number counts only if all layers are kept.
         is_kept = (
@@ -263,7 +263,7 @@ def forward_memory(model: Any, count: int, length: int) -> int:
 
     The parameters of the model are not included. The estimate is the sum of the activations of one
     layer, the attention weights of one layer and their copy in float32 (which eager attention
-    makes), and twice the logits of all tokens unless the model can skip them.
+    makes), and, unless the model can skip logits, twice the logits of all tokens.
     """
     config = model.config.get_text_config()
     width = int(getattr(config, "hidden_size", 0) or getattr(config, "d_model", 0) or 1024)

@@ -1,4 +1,4 @@
-"""Notes on layers that a record of a model does not contain.
+"""Functions that write notes on layers that a record of a model does not contain.
 
 A record contains only softmax attention. In most layers of a hybrid model, softmax attention is
 replaced by linear attention, a state-space layer, a recurrence or a convolution. Attention and
@@ -115,7 +115,7 @@ def notes_on_layers(
 
 
 def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
-    """Return sentences on modules whose attention could not be read, one for each class and path.
+    """Return sentences on modules whose attention could not be read, one per class and path.
 
     Paths that differ only in their numbers count as the same path.
     """

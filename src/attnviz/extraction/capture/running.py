@@ -99,10 +99,10 @@ class RunningModules:
             yield entry.module.register_forward_hook(end, always_call=True)
 
     def _bypassing(self) -> tuple[nn.Module, int] | None:
-        """Return the innermost running module and the number of its run, if it is traced now.
+        """Return the innermost running module and the number of its run, if the module is traced.
 
-        Return None if no attention module runs, if the module is not traced, or if an attention
-        function of the dispatcher runs. The number counts the runs of all modules.
+        Return None if no attention module runs, if the module is not traced, or if an
+        attention function of the dispatcher runs. The number counts the runs of all modules.
         """
         if not self._running or dispatching():
             return None

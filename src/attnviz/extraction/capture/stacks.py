@@ -1,4 +1,4 @@
-"""Grouping of captured attention modules into stacks ("self", "cross", ...) of numbered layers."""
+"""Functions that group captured attention into stacks ("self", "cross", ...) of numbered layers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
         # If the numbers of queries and keys differ, the keys are other tokens than the queries (as
-        # in a resampler), so this is cross-attention. Virtual keys of an adapter do not count.
+        # in a resampler), so the layer is cross-attention. Virtual keys do not count.
         is_cross = kind == "self" and shape[1] - shape[0] not in (0, collector.virtual_keys)
         stack = "cross" if is_cross else kind
         name = f"{stack} {part}".strip()

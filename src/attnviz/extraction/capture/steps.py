@@ -1,6 +1,6 @@
-"""Changes of attention in every step of a generation.
+"""Classes that change attention in every step of a generation.
 
-A step is one forward of the model. Its queries are the new tokens, and its cache has the keys of
+A step is one forward of the model. The queries are the new tokens, and the cache has the keys of
 earlier tokens. The positions of queries and keys in the text follow from the length of the cache
 and from the number of keys: a dynamic cache returns all keys, a cache with a sliding window returns
 only the last keys, and a static cache also returns keys that are not filled yet.

@@ -59,8 +59,8 @@ def _end_interrupted(error: BaseException | None) -> None:
 
     Torch removes a function mode from the stack of modes while the mode's own code runs. The
     generator of a context manager puts the mode back afterwards. An interrupt can leave this
-    generator open. If it is not closed here, Python closes it when the traceback is freed, after
-    the end of the capture. Then the mode would be active again.
+    generator open. If the generator is not closed here, Python closes it when the traceback is
+    freed, after the end of the capture. Then the mode would be active again.
     """
     while error is not None:
         trace = error.__traceback__
@@ -93,7 +93,7 @@ class _Logits:
 
 @dataclass
 class _ModuleTrace:
-    """Tensors that one run of a module computed, by `id`.
+    """Tensors that one run of a module computed. Each tensor is identified by its `id`.
 
     The tensors are kept alive, because Python may reuse the id of a freed object.
     """

@@ -63,8 +63,8 @@ _IDS = ("input_ids", "decoder_input_ids")
 class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.
 
-    `truncation` is a result of `read_truncation`: whether, or to how many tokens, texts are
-    truncated.
+    `truncation` is a result of `read_truncation`: False, True, or the maximum number of tokens of a
+    text.
     """
 
     def __init__(self, loaded: Loaded, *, truncation: bool | int = False) -> None:
@@ -92,7 +92,7 @@ class Encoder:
         `target` is the text (or a list of one text per example) that the model is forced to
         produce, and `decoder_input_ids` are the inputs of its decoder. Both may be None.
         `generating` is whether the model will generate up to `num_new_tokens` tokens. A truncated
-        prompt of a decoder-only model leaves room for them.
+        prompt of a decoder-only model leaves room for these tokens.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         if isinstance(target, str):

@@ -352,7 +352,10 @@ def _min_length(
 
 
 def _suppress_warnings(undo: Cleanup) -> None:
-    """Suppress transformers' generation warnings in this thread until `undo` undoes it."""
+    """Suppress transformers' generation warnings in this thread.
+
+    The suppression ends with the ``with`` block of `undo`.
+    """
     current_thread = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:

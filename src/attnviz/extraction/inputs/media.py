@@ -1,4 +1,4 @@
-"""Validation of images and sounds, and encoding by a model's processor, alone or with a text."""
+"""Functions that check images and sounds, and that encode them by a model's processor."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _encode_with_text(
 
 
 def _sampling_rate(processor: Any) -> int | None:
-    """Return the sampling rate (samples per second) that a processor requires, or None."""
+    """Return the sampling rate (samples per second) that a processor requires, None if unknown."""
     rate = getattr(getattr(processor, "feature_extractor", processor), "sampling_rate", None)
     return None if rate is None else int(rate)
 

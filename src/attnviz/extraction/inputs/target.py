@@ -84,7 +84,7 @@ def _missing_target(model: PreTrainedModel) -> ValueError:
 
 
 class _ReachedError(Exception):
-    """Exception that ends a forward when it reaches the decoder."""
+    """Exception that ends a forward when the forward reaches the decoder."""
 
 
 def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
@@ -220,7 +220,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
     """Join two sequences of tokens and their grids. Predictions are dropped.
 
-    Ids and words are kept if `first` and `second` have them.
+    Ids are kept only if both `first` and `second` have ids, and words only if both have words.
     """
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
     special, sequence = first.special + second.special, first.sequence + second.sequence

@@ -1,4 +1,4 @@
-"""Truncation of texts to a maximum number of tokens."""
+"""Functions and a class that truncate texts to a maximum number of tokens."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Truncation:
         `encode` passes its keyword arguments to the tokenizer. `argument` is the name of the
         caller's argument with the text. `decoder` is whether the text is for the decoder.
         `num_new_tokens` is the number of tokens that will be appended to the text. Return the
-        encoded text, and a note if it was truncated, else None. Raise ValueError if only special
-        tokens would be left.
+        encoded text, and a note if the text was truncated, else None. Raise ValueError if only
+        special tokens would be left.
         """
         encoded = encode(verbose=False) if self else encode()
         num_tokens = len(encoded["input_ids"][0])

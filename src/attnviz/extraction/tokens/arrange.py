@@ -26,7 +26,7 @@ __all__ = ["ImageLayout", "arrange_patches"]
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """Positions of an image encoder's tokens: patches of images, row by row, then padding.
+    """Order of an image encoder's tokens: patches of images, row by row, then padding.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class ImageLayout:
     padding : int
         Number of padding tokens after the patches.
     sizes : list of tuple of int, or None
-        Height and width in pixels of each image without padding, or None.
+        Height and width in pixels of each image without padding. None if pictures have no padding.
     block : int
         Size n if the model's input has the patches in blocks of n x n patches, else 1.
     """
@@ -49,7 +49,7 @@ class ImageLayout:
 def arrange_patches(
     model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
 ) -> ImageLayout | None:
-    """Reorder attention so that image patches are sorted row by row. Return their new layout.
+    """Reorder attention so that image patches are sorted row by row. Return the new layout.
 
     `layers` are layers of an image encoder, and are changed in place. `arguments` are the arguments
     of the model. Return None, without a change, if no known layout fits.

@@ -19,8 +19,8 @@ from attnviz.record.tokens import Tokens
 
 __all__ = ["frame_tokens", "length_note", "with_sound_runs"]
 
-# Sampling rate (samples per second) and samples per feature vector (10 ms) of speech models. They
-# are used if the processor does not define them.
+# Sampling rate (samples per second) and samples per feature vector (10 ms) of speech models. These
+# defaults are used if the processor does not define the numbers.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
 

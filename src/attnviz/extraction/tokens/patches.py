@@ -1,4 +1,4 @@
-"""Images in a model's input: pictures to show (RGB arrays), and tokens for the patches."""
+"""Functions that rebuild pictures (RGB arrays) from a model's input, and name tokens of patches."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ def grid_tokens(
 
     `grids` has the number of rows and columns of patches of each image. `before` and `after` are
     the names of special tokens before and after all patches. `images` has, for each image, the
-    index of its picture in the record, or None if the record does not have it. Only images with a
-    picture get a `PatchGrid`. By default, no image has a picture. A patch is named
+    index of its picture in the record, or None if the record has no such picture. Only images with
+    a picture get a `PatchGrid`. By default, no image has a picture. A patch is named
     ``row,column``, counted from 0. If there are several images, the name starts with the number of
     the image, counted from 1: ``1: row,column``.
 
@@ -225,7 +225,7 @@ def joined_images(parts: Sequence[Tokens]) -> Tokens:
 def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
     """Return the positions of the tokens of a text that stand for patches of images.
 
-    Each list in the result has consecutive positions, which usually are one image.
+    Each list in the result has consecutive positions, usually those of one image.
     """
     return runs_of(tokens, config, IMAGE_TOKEN_IDS)
 
@@ -255,7 +255,7 @@ def with_image_runs(
     `runs` is the result of `image_positions`. `shapes` has the number of rows and columns of
     patches of each image, or is None if unknown. A token stands for a block of n x n patches, with
     one n for all images. If an n gives the number of tokens, tokens are named as by `grid_tokens`,
-    and each image whose tokens are consecutive gets a grid. If no n does, or `shapes` is None, the
+    and each image whose tokens are consecutive gets a grid. If no n fits, or `shapes` is None, the
     tokens of the first run are named ``image 1``, and so on. Without runs, return `tokens` itself.
 
     Examples
@@ -292,7 +292,7 @@ def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[i
     """Return the rows and columns of tokens of each image, if a token is a block of n x n patches.
 
     `shapes` has the rows and columns of patches of each image. All images have the same n and
-    together `count` tokens. Return None if there is no such n.
+    together `count` tokens. Return None if no such n exists.
     """
     block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
     if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
@@ -383,7 +383,7 @@ class _Colours:
 
     @classmethod
     def of(cls, processor: Any) -> _Colours | None:
-        """Return the conversion of an image processor, or None if it is unknown."""
+        """Return the conversion by an image processor, or None if it is unknown."""
         mean, deviation = (getattr(processor, name, None) for name in ("image_mean", "image_std"))
         if not getattr(processor, "do_normalize", False):
             mean, deviation = 0.0, 1.0
@@ -463,7 +463,7 @@ def _from_patches(
         )
         start = stop
         # A patch may cover several frames: copies of a picture, or consecutive frames of a film.
-        # Show the first of them.
+        # Show the first of these frames.
         laid_out = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
         images += list(laid_out.reshape(frames, 3, rows * side, columns * side))
     return images

@@ -1,4 +1,4 @@
-"""Tokens of a text: the display text of each token, special tokens, and words."""
+"""Functions that find the display text and the word of each token of a text, and special tokens."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def _encoded_again(
 
 
 def _are_words(words: Words, entries: Sequence[str], space: str, breaks: str) -> bool:
-    """Whether no word has a space inside. Some tokenizers return phrases as words."""
+    """Whether no word has a space inside. False if the tokenizer has returned phrases."""
     grouped = groupby(zip(words, entries, strict=True), key=lambda pair: pair[0])
     return not any(
         space in "".join(entry for _, entry in pairs).strip(space + breaks)
