@@ -1,4 +1,4 @@
-/** Functions for the contrast of two colours and their distance, also for colour blindness. */
+/** Functions that compute the distance of colours, also in colour blindness, and their contrast. */
 
 import { rgbOf } from "../src/ui/colors/palette";
 

@@ -1,4 +1,4 @@
-"""Functions that make long records, with attention as in a language model or zero vectors."""
+"""Functions that make long records, with attention as in a language model or with zero vectors."""
 
 from __future__ import annotations
 

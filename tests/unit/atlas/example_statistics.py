@@ -25,7 +25,7 @@ def fixture() -> dict[str, Any]:
 
 
 class FixtureRoles:
-    """Roles of ``atlas.json``, with the attributes of `Roles` that an atlas reads."""
+    """The roles in ``atlas.json``, with the attributes of `Roles` that an atlas reads."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._stack = data["description"]["stacks"][0]
@@ -44,7 +44,7 @@ class FixtureRoles:
 
 
 class FixtureStack:
-    """Stack of ``atlas.json``, with the attributes of `StackStatistics` that an atlas reads."""
+    """The stack in ``atlas.json``, with the attributes of `StackStatistics` that an atlas reads."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self._values, self._stack = data["values"], data["description"]["stacks"][0]
@@ -116,7 +116,7 @@ class FixtureStack:
 
 
 class FixtureStatistics:
-    """Statistics of ``atlas.json``, with the attributes of `HeadStatistics` that an atlas reads."""
+    """All data in ``atlas.json``, with the attributes of `HeadStatistics` that an atlas reads."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         description = data["description"]

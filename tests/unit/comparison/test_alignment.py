@@ -1,4 +1,4 @@
-"""Test the alignment of two texts by units, groups of corresponding tokens of the two texts."""
+"""Test the alignment of two texts into units, which are groups of corresponding tokens."""
 
 from __future__ import annotations
 

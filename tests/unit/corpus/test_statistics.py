@@ -1,4 +1,4 @@
-"""Test `HeadStatistics`: scores, mean weights by offset or class, and kept pairs (edges)."""
+"""Test the scores, mean weights and edges (pairs of a query and a key) in `HeadStatistics`."""
 
 from __future__ import annotations
 

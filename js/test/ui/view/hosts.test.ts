@@ -1,4 +1,4 @@
-/** Tests of widgets in hosts (notebook applications) without abort signal or with two views. */
+/** Tests of widgets in notebook applications that pass no abort signal or show a widget twice. */
 
 import { describe, expect, it, onTestFinished } from "vitest";
 import makeHeadWidget from "../../../src/views/head";
