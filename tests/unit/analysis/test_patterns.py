@@ -22,7 +22,7 @@ CAUSAL = np.array(
 )
 FULL = np.array([[0.2, 0.8, 0.0], [0.1, 0.3, 0.6], [0.5, 0.25, 0.25]])
 ABAB = ["a", "b", "a", "b"]
-# Selects the keys 1 and 2.
+# Mask that selects keys 1 and 2.
 MIDDLE = np.array([False, True, True, False])
 
 

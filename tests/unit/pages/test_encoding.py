@@ -131,7 +131,7 @@ def test_queries_and_keys_are_stored_if_they_are_smaller() -> None:
     report = {name: data["embedded"][name] for name in ("form", "covered", "error")}
     assert report == {"form": "vectors", "covered": 1.0, "error": 0.0}
     assert [len(data["vectors"]["layers"]), len(data["maps"])] == [2, 2]
-    # With many dimensions the vectors are larger than the weights.
+    # With 64 dimensions, the queries and keys do not fit in 0.5 MB.
     data = data_of(HeadView(of_vectors(2, 6, 512, 64)).to_html(max_mb=0.5))
     assert data["embedded"]["form"] == "strongest"
 

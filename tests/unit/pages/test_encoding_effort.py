@@ -46,7 +46,7 @@ def windows() -> av.AttentionRecord:
 
 
 def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
-    """Return the keys that fit into `room` bytes, and the largest number of keys held at once."""
+    """Return the keys that fit into `room` bytes, and the largest number of keys in memory."""
     sweep, max_keys = Sweep(collect), 0
     for stack in record.stacks.values():
         for layer in stack.layers:

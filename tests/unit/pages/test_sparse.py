@@ -91,7 +91,7 @@ def test_stored_rows_have_the_strongest_keys_and_the_reported_error(
     lines = numbers.reshape(-1, numbers.shape[2])
     is_embedded = np.zeros(lines.shape, np.bool_)
     for row, keys in enumerate(np.split(stored.keys, np.cumsum(stored.counts)[:-1])):
-        # A row stores the keys that reach the threshold, and always the `MIN_KEYS` strongest.
+        # A row stores the keys that reach the threshold and the `MIN_KEYS` strongest, but no zeros.
         sizes = np.abs(lines[row])
         order = sorted(range(len(sizes)), key=lambda key: (-sizes[key], key))
         expected = {key for key in order if sizes[key] >= np.float32(threshold * maximum)}

@@ -38,7 +38,7 @@ MAX_WEIGHTS = 4 * STEP
 MAX_BYTES = 100_000_000
 TOKENS = 20_000
 HEADS = 40_000
-# Number of argument sets for each request and server.
+# Number of requests that are sent for each kind of request and server.
 TRIES = 12
 
 

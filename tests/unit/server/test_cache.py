@@ -1,4 +1,4 @@
-"""`ByteCache` keeps the most recently used values that fit into its limit."""
+"""Tests of `ByteCache`, which drops the least recently used values above its limit."""
 
 from __future__ import annotations
 

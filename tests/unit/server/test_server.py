@@ -117,7 +117,7 @@ def test_a_reply_is_at_most_a_megabyte() -> None:
 
 
 class Pages:
-    """Function that makes a page of 3.6 MB from a state, and counts the pages."""
+    """A function that makes a page of 3.6 MB from a state, and counts the pages that it made."""
 
     def __init__(self) -> None:
         self.made = 0

@@ -138,7 +138,7 @@ def test_a_view_opens_at_the_distinct_head() -> None:
         ({"token": 3}, []),
         ({"order": "previous token"}, []),
         ({"scores": np.zeros((3, 5))}, []),
-        # The distinct head is in layer 2.
+        # `include_layers` leaves out layer 2, which has the distinct head.
         ({"include_layers": [0, 1]}, []),
     ],
 )

@@ -1,4 +1,4 @@
-"""Masks read from the arguments of attention functions equal the masks of transformers."""
+"""Tests that masks read from arguments of attention functions equal those of transformers."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_weights_of_any_sum_are_accepted_on_request() -> None:
     stack = record_of([LAYERS[0] * 3], normalized=False).stack()
     assert not stack.normalized
     assert stack.maximum == pytest.approx(3 * LAYERS[0].max())
-    # All weights of a query may be 0.
+    # All weights of a query may be 0, also if the rows of weights must sum to 1.
     assert record_of([LAYERS[0] * 0]).stack().normalized
 
 
