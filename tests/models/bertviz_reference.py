@@ -39,7 +39,7 @@ def bundled_classes() -> Any:
 
 
 def in_classes_of_bertviz(name: str, model: Any, configuration: Path) -> Any:
-    """Return BertViz's model of the class `name` + "Model" with the weights of `model`."""
+    """Return a model of BertViz's class `name` + "Model", with the weights of `model`."""
     classes = bundled_classes()
     config = getattr(classes, f"{name}Config")(
         str(configuration), output_attentions=True, torchscript=False

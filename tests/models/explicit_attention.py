@@ -1,4 +1,4 @@
-"""`attention_function` makes attention functions for transformers with weights of a test."""
+"""`attention_function` makes attention functions whose weights a function of a test computes."""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
             record = extract(model, ids, device=device)
         copied[device] = counted.bytes
     num_bytes = record_bytes(record)
-    # Not 0: `extract` checks the weights that it computes, and copies a few numbers of each layer
-    # to the CPU for this.
+    # The bound is not 0, because `extract` copies a few numbers of each layer to the CPU to check
+    # the weights that it computes.
     assert copied[None] < 0.02 * num_bytes
     assert num_bytes <= copied["cpu"] < 1.02 * num_bytes
 

@@ -226,7 +226,7 @@ def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: 
     if name == "vision":
         assert model.config.id2label[int(outputs.logits.argmax())] == "triangle"
     elif name != "decoder":
-        # Every token of the target is the most likely token.
+        # The most likely token at each position is the token of the target.
         assert tokens.predictions
         assert all(item.token == item.candidates[0] for item in tokens.predictions)
     if name == "vision-language":

@@ -193,7 +193,7 @@ PRINTED = {
     "docs/from-inseq.md": ["street 1.0\nstreet 0.92"],
     "docs/heads.md": ["previous token 0.99 ± 0.00"],
 }
-# Checks of the variables that the blocks of a page define, and of the texts that they print.
+# By page: check of the variables that its blocks define, and of the texts that they print.
 RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "README.md": readme,
     "docs/does-it-matter.md": does_it_matter,

@@ -38,7 +38,7 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     record = attnviz.extract(model, (TEXT, SECOND), tokenizer=tokenizer)
     merged = record.merge_words()
 
-    # The number of the word of each token, and the text of each word.
+    # `numbers`: number of the word of each token. `texts`: text of each word.
     numbers, texts = [0], ["[CLS]"]
     for text in (TEXT, SECOND):
         encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
