@@ -54,7 +54,7 @@ def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> 
 
 
 def assert_predictions(tokens: Tokens, own: Any, prefix: int) -> None:
-    """Compare predictions with `own`, which `own_steps` generated after the first `prefix` tokens."""
+    """Compare predictions with `own`, which `own_steps` generated after `prefix` tokens."""
     came = own.sequences[0, prefix:].tolist()
     assert [prediction.token.id for prediction in tokens.predictions] == came
     for step, (prediction, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):

@@ -125,7 +125,7 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
-    """Variables for each library's code. The model is in BertViz's class or that of transformers."""
+    """Variables for each library's code. The model has BertViz's class or that of transformers."""
     model, tokenizer = trained_bert(checkpoint_folder)
     ours = {
         "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
