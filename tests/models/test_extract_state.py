@@ -91,7 +91,7 @@ def test_forwards_in_other_threads_change_nothing(way: str) -> None:
 
 
 def test_removing_a_hook_during_a_forward_raises_no_error() -> None:
-    """torch first copies the list of hooks, and later looks up whether each hook takes kwargs."""
+    """torch copies the list of hooks, so a forward may still look up a hook that was removed."""
     model = make_model("gpt2")
     own = threading.get_ident()
     inside, began, ended = threading.Event(), threading.Event(), threading.Event()

@@ -20,7 +20,7 @@ from torch import nn
 
 from models.interrupts import Subject, faults_at, positions, spool_faults, state_of, subjects
 
-# Source files that change and restore state. The tests interrupt lines in these files.
+# Ends of the paths of source files that change and restore state. A test interrupts their lines.
 CHANGING = (
     *("cleanup.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
     *("generate.py", "corpus/reading.py", "extraction/__init__.py"),

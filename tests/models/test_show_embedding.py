@@ -106,7 +106,7 @@ def test_bad_arguments_are_refused(
     message: str,
     decoder: tuple[Any, Any],
 ) -> None:
-    """If `inputs` is None, the model and its tokenizer are passed."""
+    """If `inputs` is None, the demo decoder and its tokenizer are passed."""
     if inputs is None:
         inputs, options = decoder[0], {**options, "tokenizer": decoder[1]}
     with pytest.raises(error, match=message):
