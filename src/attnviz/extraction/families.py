@@ -320,7 +320,7 @@ def _first_size(source: Any, names: Iterable[str]) -> int | None:
 
 
 def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
-    """Return the first module of `_enclosing` that has `attribute`, or None."""
+    """Return the innermost module of `_enclosing` that has `attribute`, or None."""
     return next((module for module in _enclosing(model, name) if hasattr(module, attribute)), None)
 
 

@@ -38,7 +38,7 @@ class Loaded:
     Attributes
     ----------
     model : PreTrainedModel
-        The model, ready to run. If an adapter of PEFT adds virtual tokens, this is PEFT's model,
+        The model, ready to run. If an adapter of PEFT adds virtual tokens, `model` is PEFT's model,
         which contains the transformers model.
     tokenizer, processor : object or None
         The tokenizer and processor that the caller passed, or that an object passed by the caller
@@ -122,7 +122,7 @@ def _unwrapped(model: Any) -> Any:
         if inner is None or inner is model:
             return model
         model = inner
-    # A compiled model may count as a PreTrainedModel itself. Then the loop does not unwrap it.
+    # The loop does not unwrap a compiled model that counts as a PreTrainedModel, so do it here.
     return getattr(model, "_orig_mod", model)
 
 

@@ -61,7 +61,7 @@ def _is_ring(function: Any) -> bool:
 
 
 def _processes_of_heads(model: nn.Module) -> int:
-    """Return the number of processes across which the heads are split, or 1 if they are whole."""
+    """Return across how many processes the heads are split: 1 if this process has all heads."""
     from torch.distributed.tensor import DTensor
 
     by_fsdp = _parameters_of_fsdp(model)

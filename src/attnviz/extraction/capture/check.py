@@ -112,7 +112,7 @@ class _Sample:
     positions: torch.Tensor
 
     def parts(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Divide the sample into parts of up to `_MAX_ENTRIES_AT_ONCE` weights, or of one row.
+        """Divide the sample into parts with at most `_MAX_ENTRIES_AT_ONCE` weights or with one row.
 
         Yield each part as slices of `examples`, of `heads` and of the second axis of `rows`.
         """

@@ -456,9 +456,9 @@ def _call_of_multi_head(
 def _call_of_softmax(
     module: nn.Module, weights: torch.Tensor, logits: _Logits | None
 ) -> AttentionCall:
-    """Return traced attention as a call.
+    """Return the attention of a traced softmax as an `AttentionCall` with weights.
 
-    If the operations before the softmax could not be followed, the call has only weights.
+    If the operations before the softmax could not be followed, the call has no queries and keys.
     """
     if logits is None or logits.is_bounded:
         return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)

@@ -90,7 +90,7 @@ class Encoder:
         """Convert an example into a batch. The output of a tokenizer may have several examples.
 
         `target` is the text (or a list of one text per example) that the model is forced to
-        produce, and `decoder_input_ids` are the inputs of its decoder. Both may be None.
+        produce, and `decoder_input_ids` are the ids for its decoder. Each of them may be None.
         `generating` is whether the model will generate up to `num_new_tokens` tokens. A truncated
         prompt of a decoder-only model leaves room for these tokens.
         """

@@ -53,8 +53,8 @@ _RESERVED = {
     "return_dict_in_generate",
 }
 
-# Settings for greedy generation, used if `generate` is only a number. They override the model's
-# configuration. The temperature is not among them, because Whisper samples if it gets one.
+# Settings for greedy generation, used if `generate` is only a number. The settings override the
+# model's configuration. The temperature is not among them, because Whisper samples if it gets one.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
 
@@ -204,10 +204,11 @@ def generate_text(
         Whether to show a progress bar if the generation takes longer than a second.
     watch : callable, optional
         Function that changes or observes the model. It is called before the generation with a
-        `Cleanup`. The functions that it adds to the `Cleanup` are called after the generation.
+        `Cleanup`. The functions that `watch` adds to the `Cleanup` are called after the
+        generation.
     on_token : callable, optional
         Function that is called after each token with the text so far. The generation ends if the
-        function returns True. The function may run the model. It is not called in beam search.
+        function returns True. The function may run the model. In beam search, it is never called.
 
     Raises
     ------

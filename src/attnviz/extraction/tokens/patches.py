@@ -200,7 +200,7 @@ def grid_tokens(
 def joined_images(parts: Sequence[Tokens]) -> Tokens:
     """Join the tokens of several images into one list.
 
-    The name of each token then starts with the number of its image, counted from 1.
+    In the result, the name of each token starts with the number of its image, counted from 1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Functions that find the display text and the word of each token of a text, and special tokens."""
+"""Functions that find the display text and the word of each token, and whether it is special."""
 
 from __future__ import annotations
 
