@@ -1,1 +1,1 @@
-"""Capture of the attention in one forward of a model."""
+"""Modules that capture or change the attention of a model while the model runs."""

@@ -480,7 +480,10 @@ def _exponentials(
 def _values_of_heads(
     sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tensor
 ) -> torch.Tensor:
-    """Return the values that a part needs, without padding: (examples, heads, keys, value_dim)."""
+    """Return the values for a part of a sample: (examples, heads, keys, value_dim).
+
+    Keys that are padding are dropped.
+    """
     size = sample.attention.num_heads // value.shape[1]
     value_heads = [head // size for head in sample.heads[part[1]]]
     values = _heads_of_examples(value, sample, part, value_heads, None)

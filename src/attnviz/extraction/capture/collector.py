@@ -201,7 +201,7 @@ class Collector:
 
     @property
     def virtual_keys(self) -> int:
-        """Number of virtual keys that an adapter puts before the keys of the text."""
+        """Number of virtual keys that an adapter puts before the keys of the text, or 0."""
         keys = self._sequences.get("input keys")
         return 0 if keys is None else keys.length - self._sequences["input"].length
 

@@ -420,9 +420,9 @@ def _half_precision_note(
 ) -> str | None:
     """Return a note if a layer computes attention in half precision and its copies keep the dtype.
 
-    `attentions` has the dtype of the queries and the captured attention of each layer. The note
-    states the largest difference between weights in float32 and weights that are rounded as in
-    eager attention, in a sample of queries of one head per layer.
+    Return None if no layer does. `attentions` has the dtype of the queries and the captured
+    attention of each layer. The note states the largest difference between weights in float32 and
+    weights that are rounded as in eager attention, in a sample of queries of one head per layer.
     """
     rounded = {
         number: attention

@@ -226,7 +226,7 @@ def _without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
 def _same_positions(unpadded: Positions) -> bool:
     """Whether queries and keys have the same padding.
 
-    If they do, a causal mask is still causal after the padding has been dropped.
+    If the padding is the same, a causal mask is still causal after the padding has been dropped.
     """
     if unpadded.queries is None or unpadded.keys is None:
         return unpadded.queries is unpadded.keys

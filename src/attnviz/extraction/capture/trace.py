@@ -521,9 +521,9 @@ class Product:
     Attributes
     ----------
     queries : Tensor
-        (..., queries, head_dim).
+        Queries, (..., queries, head_dim).
     keys : Tensor
-        (..., keys, head_dim).
+        Keys, (..., keys, head_dim).
     alpha : float
         Factor of the product.
     added : Tensor or None

@@ -152,7 +152,7 @@ class Encoder:
         added = generated.ids[generated.prefix :]
         tokenizer = self.tokenizer(required=False)
         if self.encoder_decoder:
-            # The decoder predicts the last token but does not read it.
+            # The decoder predicts the last token but does not read it, so leave it out.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
             batch.arguments.pop("decoder_attention_mask", None)
             self._add_sequence(batch, "decoder", "generate", None)

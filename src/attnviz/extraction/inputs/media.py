@@ -194,7 +194,7 @@ def _sampling_rate(processor: Any) -> int | None:
 def encode_chat(
     model: PreTrainedModel, messages: Sequence[Any], processor: Any, *, expects_answer: bool
 ) -> Mapping[str, Any]:
-    """Encode chat messages with images or sounds by the processor's chat template.
+    """Encode chat messages with images or sounds, using the chat template of the processor.
 
     `expects_answer` is whether the template adds its generation prompt. Raise TypeError if the
     model does not take both texts and images or sounds, and ValueError if the processor or its
