@@ -30,7 +30,7 @@ export function useFakeClock(): void {
     // then starts could run when the page no longer exists.
     for (const unmount of unmounts) unmount();
     // Preact runs the effects of components after a frame that it requests. While a frame is
-    // pending, Preact requests no other, not even in the next test.
+    // pending, Preact requests no other frame, not even in the next test.
     vi.runOnlyPendingTimers();
     vi.useRealTimers();
   });

@@ -56,7 +56,7 @@ def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
 
 
 def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
-    """Return the numbers (heads, queries, keys) that `bias` adds to logits: 0 if it is None."""
+    """Return the numbers (heads, queries, keys) that `bias` adds to logits. None adds 0."""
     added = np.zeros((heads, queries, keys))
     query, key = np.ogrid[:queries, :keys]
     match bias:

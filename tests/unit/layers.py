@@ -118,7 +118,7 @@ def words_of(draw: st.DrawFn, base: LayerAttention) -> MergedWeights:
 
 @st.composite
 def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
-    """Return a stack of one layer, which has one of `kinds`, or any kind if `kinds` is empty."""
+    """Return a stack of one layer of a kind in `kinds`, or of any kind if `kinds` is empty."""
     queries, keys = draw(counts), draw(counts)
     every_kind = ["softmax", "weights", "signed numbers", "words", "difference"]
     kind = draw(st.sampled_from(kinds or every_kind))

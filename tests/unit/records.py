@@ -114,7 +114,7 @@ def captured_record() -> AttentionRecord:
 def difference_record(
     tokens: int = 6, *, layers: int = 2, heads: int = 4, with_side: bool = False
 ) -> AttentionRecord:
-    """Return a record of the weights of random causal layers, minus those of other such layers.
+    """Return a record of random causal weights minus other random causal weights.
 
     `with_side` adds a stack with the subtracted weights.
     """

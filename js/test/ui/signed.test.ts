@@ -72,7 +72,7 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
 
   it.each(Object.entries(SIGHT))("tell the signs apart to %s sight", (_name, sight) => {
     for (const share of [0.4, 0.6, 0.8, 1]) {
-      // From 0.4 of the scale on, both signs must differ like two head colours (palette.test.ts).
+      // From 0.4 of the scale on, the two colours must differ like head colours (palette.test.ts).
       expect(distance(seen(share), seen(-share), sight), String(share)).toBeGreaterThan(0.085);
     }
     // On both sides of 0, larger absolute values differ more from the background.

@@ -109,7 +109,7 @@ def test_other_masks_and_kinds_of_heads_equal_plain_loops() -> None:
     flags[:, 3] = False
     masked = record(16, layers=1, mask=PackedMask.pack(flags))
     queries, keys = vectors(1, 40, 4), vectors(1, 40, 4, seed=1)
-    # All products of a zero query are equal, so its correlation is undefined.
+    # All products of a zero query are equal, so the query has no correlation.
     queries[:, :10:2] = 0
     for example, stack, layer in (
         (Corpus([masked, record(16, layers=1)]), "self", 0),

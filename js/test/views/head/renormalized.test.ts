@@ -101,7 +101,7 @@ describe("the bound of renormalised weights", () => {
 
   it("follows from the errors of a weight and of the remaining sum", () => {
     // Each weight has an error of 0.004. The sum of the remaining weights, 0.5, has the same error,
-    // because it is 1 minus the left-out weight. The largest result is 0.25 / 0.5.
+    // because the sum is 1 minus the left-out weight. The largest result is 0.25 / 0.5.
     expect(boundOf([0.5, 0.25, 0.125, 0.125])).toBeCloseTo((0.004 + 0.5 * 0.004) / 0.496, 9);
     // The row sums to 0.99, so the remaining sum may be wrong by 0.01 more.
     expect(boundOf([0.49, 0.25, 0.125, 0.125])).toBeCloseTo((0.004 + 0.5 * 0.014) / 0.486, 6);

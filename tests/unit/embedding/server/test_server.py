@@ -242,8 +242,8 @@ def test_a_cancelled_projection_restarts_only_on_request() -> None:
         assert server.reply("projection", arguments).header["work"]["state"] == "cancelled"
     restarted = server.reply("projection", arguments | {"restart": True})
     assert restarted.header["work"]["state"] == "running"
-    # The request for head 0 ends the projection of `arguments`, which starts again without
-    # `restart`, unlike a cancelled projection.
+    # The request for head 0 ends the projection of `arguments`. A projection that was ended, but
+    # not cancelled, starts again without `restart`.
     other = arguments | {"head": 0}
     assert server.reply("projection", other).header["work"]["state"] == "running"
     assert server.reply("projection", arguments).header["work"]["state"] == "running"

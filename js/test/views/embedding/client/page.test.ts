@@ -61,7 +61,8 @@ describe("an exported page", () => {
     stack.count = 25_000;
     /** Return the two-byte code of the y coordinate of a point of `HEAD`. */
     const codeOf = (point: number): number => (point * 1237) % 65_536;
-    // Eight arrays of bytes: the high bytes of x of both heads, those of y, and then the low bytes.
+    // Eight arrays: the high bytes of x of both heads, the high bytes of y of both heads, and then
+    // the low bytes in the same order.
     const unused = new Array<number>(stack.count).fill(0);
     const high = Array.from(unused, (_, point) => codeOf(point) >> 8);
     layer.points = packed([unused, unused, unused, high, unused, unused, unused, unused].flat());
