@@ -193,7 +193,7 @@ describe("the enlarged head", () => {
     store.restart();
     await until(() => expect(store.projection.value?.work?.state).toBe("running"));
     expect(numRestarts()).toBe(1);
-    // Showing another head does not restart its projection.
+    // Showing another head sends no request to restart a projection.
     assign(setup.state, { heads: [1] });
     await current(setup);
     expect(numRestarts()).toBe(1);
