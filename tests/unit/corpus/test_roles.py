@@ -189,7 +189,7 @@ class TestParses:
                 pairs_of_relations(parse, self.TOKENS)
 
     def test_a_head_of_a_relation_is_found(self) -> None:
-        """Head 0 attends from each subject to its verb at a random offset, and head 1 at random."""
+        """Head 0 attends from subjects to verbs at random offsets. Head 1 has random weights."""
         generator = np.random.default_rng(0)
         statistics = HeadStatistics()
         for text in range(20):

@@ -245,7 +245,7 @@ def test_offsets_of_a_long_text() -> None:
     remaining = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
     assert_allclose(offsets[labels.index("rest")], np.mean(remaining), atol=1e-6)
     assert_allclose(offsets[labels.index("first")], weights[:, 0].mean(), atol=1e-6)
-    # Each of the 90 rows sums to 1, so the means times their numbers of pairs add up to 90.
+    # The weights of 90 rows sum to 90. A mean times its number of pairs is a sum of weights.
     counts = [90 - 1 - offset for offset in range(65)]
     total = sum(offsets[labels.index(str(-offset))] * count for offset, count in enumerate(counts))
     total += np.sum(remaining) + weights[:, 0].sum()
