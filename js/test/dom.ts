@@ -81,7 +81,7 @@ export function enter(field: Element | null | undefined, value: string, event = 
   input.dispatchEvent(new Event(event, { bubbles: true }));
 }
 
-/** Return the first button whose label, or text without a label, starts with `name`, or null. */
+/** Return the first button whose `aria-label`, or otherwise text, starts with `name`, or null. */
 export function buttonOf(root: Element, name: string): HTMLButtonElement | null {
   const buttons = [...root.querySelectorAll("button")];
   const nameOf = (button: Element): string =>

@@ -1,4 +1,4 @@
-"""README.md and docs: every block of Python runs, every command exists, every link resolves.
+"""README.md and docs: every block of Python runs, every command exists, every local link resolves.
 
 CONTRIBUTING.md describes the comments that skip a block, or that define names for it.
 """

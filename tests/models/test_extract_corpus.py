@@ -57,7 +57,8 @@ def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: lis
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # The model also reads texts that do not fit into `max_points`, and one text again alone.
+    # The model also reads texts that no longer fit into `max_points`, and it reads one text of a
+    # batch a second time, alone, to check the effect of padding.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40

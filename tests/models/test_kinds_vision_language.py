@@ -44,9 +44,10 @@ def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
-    """A changed patch affects one query in layer 0 of the vision tower.
+    """A changed patch changes one query of layer 0 of the vision tower.
 
-    If the tower does not mix patches, a changed patch affects one token of the text.
+    With the mixing of patches in the tower turned off, it also changes one image token of the text
+    model. Both have the position of the patch as their label.
     """
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)

@@ -262,7 +262,10 @@ def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
 
 
 def data_of_pair(view: WhatIf, **more: Any) -> dict[str, Any]:
-    """Return the reply to `edge` for layer 1, head 0, query 13, key 6, or for values in `more`."""
+    """Return the reply to the request "edge": numbers of a query and a key.
+
+    `more` replaces some of layer 1, head 0, query 13 and key 6.
+    """
     pair = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
     return dict(reply_of(view, "edge", pair).header)
 

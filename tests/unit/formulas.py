@@ -1,7 +1,7 @@
 """Functions that compute masks, weights and pooled weights by formulas from fields of a layer.
 
 Tests compare the packages `record` and `server` with these functions, which compute in float64
-and call no method of attnviz that computes a block.
+and call no method of attnviz that computes weights.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ describe("the request channel", () => {
   it.each([
     [{ comm_live: false }, "detached", "detached"],
     [{ comm_live: true, comm: {} }, "waiting", "unanswered"],
-    // If a comm is not live, the kernel was restarted, or the host will connect the widget later.
+    // With a comm that is not live, the kernel was restarted, or the host connects the widget later.
+    // Without a comm, the widget is detached.
     [{ comm_live: false, comm: {} }, "waiting", "unanswered"],
     [null, "waiting", "unanswered"],
   ])("with the layout %j is %s after a second and %s after ten", async (layout, soon, late) => {

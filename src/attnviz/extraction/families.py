@@ -102,7 +102,8 @@ _WIDTH = ("hidden_size", "d_model")
 # Attribute with the merge size (see `merge_size`) of an image or sound encoder ("tower").
 _MERGE_SIZE = "spatial_merge_size"
 
-# Names of modules and of their classes, and names in their code.
+# Patterns for names of modules and classes, and for names in their code.
+#: Names of the classes of attention modules.
 ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 #: Names in the code of modules that compute a softmax. Linear attention uses none of them.
 SOFTMAX_CODE = re.compile(

@@ -1,4 +1,7 @@
-"""Functions that make statistics of heads from records and from `tests/fixtures/atlas.json`."""
+"""Statistics of heads from records and from `tests/fixtures/atlas.json`, for tests of the atlas.
+
+The atlas is the view of the statistics of all heads.
+"""
 
 from __future__ import annotations
 

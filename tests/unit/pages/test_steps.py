@@ -99,7 +99,7 @@ def test_no_step_computes_much(
     compressed: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Round queries and keys on pages, so that rounding errors are measured.
+    # Make pages round their queries and keys, so that one of the steps measures rounding errors.
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
     view = make(record())
     # The first call also compresses the code of the view, which is cached for later pages.

@@ -35,7 +35,7 @@ async function open(transport: Transport = pageTransport()): Promise<void> {
 const edges = (): Element[] => [...root.querySelectorAll(".av-atlas-edges > ol > li > button")];
 const caption = (): string => root.querySelector(".av-atlas-words")?.textContent ?? "";
 
-/** Sampled edges of the first layer. */
+/** Sampled edges, which are pairs of a query and a key, of the first layer in the fixture. */
 const SAMPLED = FIXTURE.values.edges[0]?.sampled as EdgeColumns;
 
 useFakeClock();

@@ -45,7 +45,7 @@ function scaleOf({ legend }: Coloring) {
   return legend;
 }
 
-/** Return a corpus without columns, whose queries have the given texts or positions. */
+/** Return a corpus whose queries have the given indices of texts, or the given positions. */
 function corpusOf(fields: { text?: number[]; position?: number[] }) {
   const values = fields.text ?? fields.position ?? [];
   const zeros = values.map(() => 0);

@@ -51,7 +51,10 @@ function causal(size: number, heads: number): Weights {
   return weightsOf(matrices);
 }
 
-/** Compute the lines of all series and the shares of the weight with plain loops. */
+/**
+ * Compute the lines of each matrix with plain loops, and the sum of the weights in each category of
+ * `shares`, of all weights (`total`) and of lines that are too weak to be visible (`faint`).
+ */
 function expectedLines({ matrices, rows, maximum }: Weights, options: LineOptions) {
   const size = rows[1];
   const shares = { drawn: 0, leftOut: 0, otherPair: 0, outside: 0, rest: 0 };

@@ -68,7 +68,7 @@ _PROJECTIONS = 8
 #     |error of the projected output| <= c u (|o| + rms(p) + |l| std(p))
 #     |error of w| <= c u (1 + |l|)
 #
-# u: the relative rounding error of the least precise dtype (`_rounding_unit`)
+# u: the relative rounding error of the least precise computation of the call (`_rounding_unit`)
 # o: the output vector of the row
 # w: the weights of the row
 # p: the projected values. Their root mean square (rms) and standard deviation (std) over the keys

@@ -45,7 +45,8 @@ from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["Collector", "PredictedLayers", "Run", "joined_windows", "same_vectors"]
 
-# Stacks whose tokens are patches or frames, to which the padding of texts does not apply.
+# Stacks of layers whose tokens are not those of a text but patches, frames or summaries of these.
+# The padding of texts does not apply to these tokens.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
 
 

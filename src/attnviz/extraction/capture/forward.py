@@ -308,9 +308,9 @@ def check_capture(
     """Raise MemoryError or OSError if the captured attention would not fit into the free space.
 
     `batch` is one example. `folder` is the folder to which queries and keys are written, or None if
-    they stay in memory. If no text will be generated, `max_tokens` is None. If a text will be
-    generated, `max_tokens` takes the number of tokens before the generation and returns the maximum
-    number of tokens after the generation.
+    they stay in memory. If no text will be generated, `max_tokens` is None. Otherwise it takes the
+    number of tokens of the prompt and returns the maximum number of tokens of the prompt and the
+    generated text together.
     """
     sequences = dict(_sequences(loaded, batch))
     if max_tokens is not None:

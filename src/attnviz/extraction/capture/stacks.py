@@ -162,7 +162,8 @@ def _check_any_captured(collector: Collector) -> None:
 def _check_covers_input(run: Run) -> None:
     """Raise NotImplementedError if the calls of a run do not cover all tokens of its input once.
 
-    A run with a single dispatched call is not checked.
+    A single call through transformers' `AttentionInterface` is not checked, and neither is a run
+    whose number of tokens is unknown.
     """
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return

@@ -299,8 +299,8 @@ def _follow(
         return None
     position = positions[0]
     if len(positions) == 2:
-        # If both arguments come from products, the product that was computed first is that of
-        # queries and keys. The second product involves positions and becomes an added term.
+        # Both arguments come from products. Assume that the argument that was computed first comes
+        # from queries and keys. The other comes from positions and becomes an added term.
         first, second = (list(traced).index(id(args[index])) for index in positions)
         position = positions[0] if first <= second else positions[1]
     logits = traced[id(args[position])]

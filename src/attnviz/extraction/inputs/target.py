@@ -40,7 +40,7 @@ _GENERATED_TYPE = 1
 def check_target(
     model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
-    """Raise ValueError if a text to produce is missing, passed twice, or unsuitable for the model.
+    """Raise ValueError if the text to produce is missing or passed twice, or the model takes none.
 
     `target` and `decoder_input_ids` are None if the caller did not pass them. `generating` is
     whether the model will generate the text itself.

@@ -1,1 +1,1 @@
-"""Display tokens for the queries and keys of captured attention."""
+"""The tokens that a record shows for the queries and keys of captured attention."""

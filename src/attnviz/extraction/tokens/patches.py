@@ -302,9 +302,9 @@ def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[i
 
 
 def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
-    """Rename tokens of a text. `names` has the new names by position.
+    """Return tokens with new names at some positions. `names` has the new names by position.
 
-    Renamed tokens become ordinary tokens: they are not special, and they belong to a text.
+    Renamed tokens are not special. A renamed token outside of a text joins the text before it.
     """
     text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
     words = None if tokens.words is None else list(tokens.words)

@@ -45,7 +45,8 @@ def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> li
 def test_a_group_is_named_by_the_tokens_that_change_its_key(
     kernel: int, stride: int, padding: int, count: int
 ) -> None:
-    # In torch, pooling needs a padding of at most half the kernel, which fits the padded tokens.
+    # Pooling in torch needs a padding of at most half the kernel, and a kernel that is at most as
+    # long as the padded tokens.
     assume(2 * padding <= kernel <= count + 2 * padding)
     groups = tokens_that_matter(kernel, stride, padding, count)
     assume(all(groups))
