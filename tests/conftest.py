@@ -114,14 +114,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             {
                 item.nodeid
                 for item in items
-                if item.get_closest_marker("slow") and not _in_sample(file_of(item), seed)
+                if item.get_closest_marker("slow") and not _in_sample(file_of(item.nodeid), seed)
             },
         )
 
 
-def file_of(item: pytest.Item) -> str:
-    """Return the path of the file of a test, relative to the repository."""
-    return item.nodeid.partition("::")[0]
+def file_of(test: str) -> str:
+    """Return the path of the file of a test, relative to the repository, from pytest's node id."""
+    return test.partition("::")[0]
 
 
 def _in_sample(file: str, seed: str) -> bool:
@@ -139,7 +139,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
+            file = file_of(nodeid)
             text = (config.rootpath / file).read_text(encoding="utf-8")
             return "JupyterLab" if "JupyterLab" in text else file
 
