@@ -268,6 +268,19 @@ export interface AtlasEdges {
   sampled: EdgeColumns;
 }
 
+/** Request for one part, counted from 0, of the exported page of a view with this state. */
+export interface PageRequest {
+  part: number;
+  state: object;
+}
+
+/** Header of a reply with one part of an exported page in its buffer. */
+export interface PageHeader {
+  parts: number;
+  /** File name of the page. */
+  name: string;
+}
+
 /**
  * Request for the description of the record.
  *
@@ -737,19 +750,6 @@ export interface EdgeHeader {
   noise: string;
 }
 
-/** Request for one part, counted from 0, of the exported page of a view with this state. */
-export interface PageRequest {
-  part: number;
-  state: object;
-}
-
-/** Header of a reply with one part of an exported page in its buffer. */
-export interface PageHeader {
-  parts: number;
-  /** File name of the page. */
-  name: string;
-}
-
 /** Request for the description of the corpus, without its tokens. */
 export type DescribeCorpusRequest = Record<string, never>;
 
@@ -974,12 +974,6 @@ export interface LinesHeader {
   num_total: number;
 }
 
-/** Request for one part of the exported page of an embedding view in a given state. */
-export interface CorpusPageRequest {
-  part: number;
-  state: object;
-}
-
 /** Request for the description of an atlas, an `AtlasDescription`. */
 export type DescribeAtlasRequest = Record<string, never>;
 
@@ -1131,14 +1125,9 @@ export interface EdgesRequest {
   part?: number;
 }
 
-/** Request for one part of the exported page of a view whose traits are `state`. */
-export interface AtlasPageRequest {
-  part: number;
-  state: object;
-}
-
 /** Requests for a record. */
 export interface RecordRequests {
+  page: PageRequest;
   describe: DescribeRequest;
   block: BlockRequest;
   maps: MapsRequest;
@@ -1150,11 +1139,11 @@ export interface RecordRequests {
   intervene: InterveneRequest;
   changed: ChangedRequest;
   edge: EdgeRequest;
-  page: PageRequest;
 }
 
 /** Requests for a corpus. */
 export interface CorpusRequests {
+  page: PageRequest;
   describe: DescribeCorpusRequest;
   corpus: CorpusRequest;
   overview: OverviewRequest;
@@ -1164,16 +1153,15 @@ export interface CorpusRequests {
   norms: NormsRequest;
   aggregate: AggregateRequest;
   lines: LinesRequest;
-  page: CorpusPageRequest;
 }
 
 /** Requests for an atlas. */
 export interface AtlasRequests {
+  page: PageRequest;
   describe: DescribeAtlasRequest;
   statistics: StatisticsRequest;
   offsets: OffsetsRequest;
   classes: ClassesRequest;
   texts: TextsRequest;
   edges: EdgesRequest;
-  page: AtlasPageRequest;
 }

@@ -6,20 +6,17 @@ Each request is a dataclass below. Its method ``answer`` returns the reply.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from attnviz.atlas.answers import compressed_json, describe_atlas, edges_of, table_of, texts_of
 from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
+from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.cache import ByteCache
-from attnviz.server.pending_replies import PendingReplies
-from attnviz.server.protocol import PartHeader, Reply, Request, Requests, get_part
-from attnviz.server.server import MakePage, PageHeader, PageRequest, Pages
-from attnviz.utils.progress import Steps
+from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
 
 __all__ = ["ATLAS_REQUESTS", "AtlasServer"]
 
@@ -28,7 +25,11 @@ __all__ = ["ATLAS_REQUESTS", "AtlasServer"]
 _MAX_CACHED_BYTES = 64_000_000
 
 
-class AtlasServer:
+ATLAS_REQUESTS: Requests[AtlasServer] = Requests("It does not exist for an atlas.")
+ATLAS_REQUESTS.add("page", PageHeader)(PageRequest)
+
+
+class AtlasServer(BaseServer):
     """Server that answers requests for head statistics.
 
     Parameters
@@ -45,26 +46,12 @@ class AtlasServer:
     >>> server.reply("offsets", {"stack": "self", "layer": 0})              # doctest: +SKIP
     """
 
+    requests = ATLAS_REQUESTS
+
     def __init__(self, statistics: HeadStatistics, page: MakePage | None = None) -> None:
+        super().__init__(page)
         self.statistics = statistics
-        self.make_page = page
-        # Cache of exported pages. A page is sent in parts, one per request.
-        self.pages = Pages()
-        self.pending_replies = PendingReplies()
         self._replies: ByteCache[bytes] = ByteCache(_MAX_CACHED_BYTES, len)
-
-    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Return the reply to the request `name`, or a pending reply if it takes long."""
-        request = self._request(name, arguments)
-        answer = request.answer(self)
-        return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
-
-    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Cancel the pending reply to a request with the same name and arguments."""
-        request = self._request(name, arguments)
-        self.pending_replies.cancel(request)
-        if isinstance(request, AtlasPageRequest):
-            request.page.cancel(self)
 
     def stack(self, name: str) -> StackStatistics:
         """Return the statistics of a stack. Raise KeyError if the stack does not exist."""
@@ -93,15 +80,6 @@ class AtlasServer:
             data = make()
             self._replies[key] = data
         return data
-
-    @staticmethod
-    def _request(name: str, arguments: Mapping[str, Any]) -> Request[AtlasServer]:
-        if name not in ATLAS_REQUESTS.classes:
-            raise ValueError(f"request {reprlib.repr(name)} does not exist for an atlas")
-        return ATLAS_REQUESTS.request(name, arguments)
-
-
-ATLAS_REQUESTS: Requests[AtlasServer] = Requests()
 
 
 @ATLAS_REQUESTS.add("describe", AtlasDescription)
@@ -218,24 +196,6 @@ class EdgesRequest:
             ("edges", self.stack, layer), lambda: compressed_json(edges_of(stack, layer))
         )
         return _part(data, self.part, "edges")
-
-
-@ATLAS_REQUESTS.add("page", PageHeader)
-@dataclass(frozen=True)
-class AtlasPageRequest:
-    """Request for one part of the exported page of a view whose traits are `state`."""
-
-    part: int
-    state: Mapping[str, Any]
-
-    def answer(self, server: AtlasServer) -> Steps[Reply]:
-        """Return one part of the page. The page is made when the first part is requested."""
-        return self.page.answer(server)
-
-    @property
-    def page(self) -> PageRequest:
-        """Instance of `PageRequest` for the same part and state."""
-        return PageRequest(self.part, self.state)
 
 
 def _part(data: bytes, part: int, of: str) -> Reply:

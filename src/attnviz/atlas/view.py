@@ -9,17 +9,16 @@ from typing import Any, ClassVar, Unpack
 
 import traitlets
 
-from attnviz.atlas.page import MAX_BYTES, atlas_figure, atlas_page_steps, make_atlas_page
+from attnviz.atlas.page import MAX_BYTES, atlas_figure, make_atlas_page
 from attnviz.atlas.server import AtlasServer
 from attnviz.corpus.roles import SINK_ROLES
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options
 from attnviz.pages.saved_picture import make_saved_still
-from attnviz.server.kernel import Server
+from attnviz.server.base import BaseServer
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.filenames import file_stem
-from attnviz.utils.progress import Steps
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import HeadsView
 from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
@@ -274,14 +273,11 @@ class AtlasView(HeadsView):
         figure = atlas_figure(self._statistics, self.stack)
         return make_saved_still(self._statistics.model, self.name, figure)
 
-    def _server(self) -> Server:
+    def _server(self) -> BaseServer:
         return AtlasServer(self._statistics, page=weakly(self._page_of))
 
     def _page(self, state: Mapping[str, Any]) -> str:
         return self._atlas_page(state, None)
-
-    def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        return atlas_page_steps(self._statistics, state)
 
     def _atlas_page(self, state: Mapping[str, Any], max_mb: float | None) -> str:
         limit = check_options("auto", max_mb)

@@ -16,7 +16,6 @@ from attnviz.corpus.columns import COLORINGS
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.page import (
     MAX_BYTES,
-    embedding_page_steps,
     layer_figure,
     make_embedding_page,
 )
@@ -29,9 +28,9 @@ from attnviz.pages.limits import PagePrecision, check_file_kind, check_options, 
 from attnviz.pages.saved_picture import make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.server.kernel import Server
+from attnviz.server.base import BaseServer
 from attnviz.utils.bars import Bar
-from attnviz.utils.progress import Steps, run_steps
+from attnviz.utils.progress import run_steps
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
@@ -434,7 +433,7 @@ class EmbeddingView(HeadRoles):
         finally:
             self._by_reader = False
 
-    def _server(self) -> Server:
+    def _server(self) -> BaseServer:
         self._corpus_server = CorpusServer(self._corpus, page=weakly(self._page_of))
         return self._corpus_server
 
@@ -456,9 +455,6 @@ class EmbeddingView(HeadRoles):
         # The browser requests this page. Do not wait for a projection, because a reply must not
         # take minutes.
         return self._embedding_page(state, "auto", None, 0, wait=False)
-
-    def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        return embedding_page_steps(self._answers(), state, wait=False)
 
     def _whole_page(self, state: Mapping[str, Any]) -> str:
         return self._embedding_page(state, "auto", None, 0, wait=True)

@@ -10,11 +10,12 @@ computation does not continue.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypedDict
 
 from attnviz.server.protocol import Reply
-from attnviz.utils.progress import Steps, Work
+from attnviz.utils.progress import Job
 
 __all__ = ["MAX_PENDING", "REPLY_SECONDS", "PendingHeader", "PendingReplies", "ReplyProgress"]
 
@@ -55,7 +56,7 @@ class PendingHeader(TypedDict):
 @dataclass
 class _PendingReply:
     request: object
-    work: Work[Reply]
+    job: Job[Reply]
     last: int
 
 
@@ -64,14 +65,14 @@ class PendingReplies:
 
     Examples
     --------
-    >>> from attnviz.utils.progress import Progress
+    >>> from attnviz.utils.progress import report
     >>> def answer():
-    ...     yield Progress("counting", 1, 2)
+    ...     report("counting", 1, 2)
     ...     return Reply({"counted": 2})
     >>> pending_replies = PendingReplies()
-    >>> pending_replies.reply("count to 2", answer(), seconds=0).header["pending"]["progress"]
+    >>> pending_replies.reply("count to 2", answer, seconds=0).header["pending"]["progress"]
     0.5
-    >>> pending_replies.reply("count to 2", answer(), seconds=0).header
+    >>> pending_replies.reply("count to 2", answer, seconds=0).header
     {'counted': 2}
     """
 
@@ -84,36 +85,38 @@ class PendingReplies:
     def __len__(self) -> int:
         return len(self._replies)
 
-    def reply(self, request: object, steps: Steps[Reply], seconds: float | None = None) -> Reply:
+    def reply(
+        self, request: object, answer: Callable[[], Reply], seconds: float | None = None
+    ) -> Reply:
         """Compute the reply to `request` for up to `seconds`, by default `REPLY_SECONDS`.
 
-        If the reply is pending, continue its computation, and ignore `steps`. If the reply is new,
-        begin with the generator `steps`, unless too many other replies are pending. Return the
-        reply, or the progress of an unfinished reply.
+        If the reply is pending, continue its computation. If the reply is new, begin a `Job` that
+        calls `answer`, unless too many other replies are pending. Return the reply, or the progress
+        of an unfinished reply.
         """
-        pending = self._find_or_begin(request, steps)
+        pending = self._find_or_begin(request, answer)
         if pending is None:
             return _progress_reply(
                 ReplyProgress(doing="waiting for other replies", progress=0.0, seconds_left=None)
             )
         done = False
         try:
-            done = pending.work.run_for(REPLY_SECONDS if seconds is None else seconds)
+            done = pending.job.run_for(REPLY_SECONDS if seconds is None else seconds)
         except BaseException:
-            # Drop the reply, because a generator cannot continue after it has raised.
+            # Drop the reply, because its computation has ended.
             self._drop(pending)
             raise
         if done:
             self._drop(pending)
-            return pending.work.result
-        progress = pending.work.progress
+            return pending.job.result
+        progress = pending.job.progress
         if progress is None:
             raise RuntimeError("a reply stopped before its first step")
         return _progress_reply(
             ReplyProgress(
                 doing=progress.doing,
                 progress=float(min(1.0, progress.done / max(1, progress.total))),
-                seconds_left=pending.work.seconds_left,
+                seconds_left=pending.job.seconds_left,
             )
         )
 
@@ -123,10 +126,17 @@ class PendingReplies:
             cancelled = [pending for pending in self._replies if _same(pending.request, request)]
             self._replies = [pending for pending in self._replies if pending not in cancelled]
         for pending in cancelled:
-            pending.work.cancel()
+            pending.job.cancel()
 
-    def _find_or_begin(self, request: object, steps: Steps[Reply]) -> _PendingReply | None:
-        """Return the pending reply to `request`, or begin a pending reply with `steps`.
+    def close(self) -> None:
+        """Stop the computation of all pending replies and free their memory."""
+        with self._lock:
+            cancelled, self._replies = self._replies, []
+        for pending in cancelled:
+            pending.job.cancel()
+
+    def _find_or_begin(self, request: object, answer: Callable[[], Reply]) -> _PendingReply | None:
+        """Return the pending reply to `request`, or begin one that `answer` computes.
 
         Return None if `MAX_PENDING` other replies are pending and none of them may be dropped.
         """
@@ -141,8 +151,8 @@ class PendingReplies:
                 if self._count - oldest.last <= _MAX_OTHER_REQUESTS:
                     return None
                 self._replies.remove(oldest)
-                oldest.work.cancel()
-            pending = _PendingReply(request, Work(steps), self._count)
+                oldest.job.cancel()
+            pending = _PendingReply(request, Job(answer), self._count)
             self._replies.append(pending)
             return pending
 

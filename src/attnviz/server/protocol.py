@@ -80,6 +80,11 @@ class Request(Protocol[_AnyServer_contra]):
 class Requests(Generic[_Server]):
     """Registry of the requests that a class of servers answers.
 
+    Parameters
+    ----------
+    hint : str
+        Sentence that the error message adds if a request has an unknown name.
+
     Attributes
     ----------
     classes : dict
@@ -89,7 +94,8 @@ class Requests(Generic[_Server]):
         requests.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
         self.classes: dict[str, type[Request[_Server]]] = {}
         self.headers: dict[str, tuple[type, ...]] = {}
 
@@ -107,7 +113,12 @@ class Requests(Generic[_Server]):
         return register
 
     def request(self, name: str, arguments: Mapping[str, Any]) -> Request[_Server]:
-        """Create the request `name`. Raise TypeError or ValueError if an argument is invalid."""
+        """Create the request `name`.
+
+        Raise TypeError or ValueError if an argument is invalid or the name is unknown.
+        """
+        if name not in self.classes:
+            raise ValueError(f"request {reprlib.repr(name)} is unknown. {self._hint}")
         return parse_dataclass(self.classes[name], arguments)
 
 

@@ -6,8 +6,6 @@ the arguments, and its method `answer` computes the reply. For all requests:
 
 - The arguments are checked before the computation starts.
 - The buffer of a reply has at most one megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`).
-- A computation is paused after a fraction of a second. It continues when the browser sends the
-  request again (`attnviz.server.pending_replies`).
 - The size of caches is limited.
 
 Functions that return `Steps` are generators. They yield their progress after each step of the
@@ -16,24 +14,22 @@ computation, and return the result at the end. Between two steps other requests 
 
 from __future__ import annotations
 
-import json
 import math
 import reprlib
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, Protocol, TypedDict
+from typing import Literal, NotRequired, Protocol, TypedDict
 
 import numpy as np
-from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import head_scores_in_steps
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack, find_maximum
-from attnviz.record.storage.mapped import check_mapped
+from attnviz.record.storage.mapped import MappedFile
 from attnviz.record.tokens import Prediction
+from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.codec import EncodedHeader, encode
 from attnviz.server.description import (
     Description,
@@ -43,13 +39,11 @@ from attnviz.server.description import (
 )
 from attnviz.server.images import ImageHeader, encode_image
 from attnviz.server.maps import encode_maps
-from attnviz.server.pending_replies import MAX_PENDING, PendingReplies
 from attnviz.server.protocol import (
     MAX_REPLY_BYTES,
     PartHeader,
     Range,
     Reply,
-    Request,
     Requests,
     check_heads,
     check_reply_size,
@@ -73,18 +67,18 @@ __all__ = [
     "EdgeRequest",
     "Interventions",
     "OutcomeHeader",
-    "Pages",
     "RecordServer",
     "RequestedChange",
     "finite_scores",
 ]
 
-#: Function that makes the exported page of a view. It takes the state of the view, and returns the
-#: file name and the HTML text, or a generator that computes them.
-MakePage = Callable[[Mapping[str, Any]], tuple[str, str] | Steps[tuple[str, str]]]
+RECORD_REQUESTS: Requests[RecordServer] = Requests(
+    "The attnviz of the kernel may be older than the view."
+)
+RECORD_REQUESTS.add("page", PageHeader)(PageRequest)
 
 
-class RecordServer:
+class RecordServer(BaseServer):
     """Server that answers requests about one record.
 
     Parameters
@@ -108,6 +102,8 @@ class RecordServer:
     [0]
     """
 
+    requests = RECORD_REQUESTS
+
     def __init__(
         self,
         record: AttentionRecord,
@@ -116,13 +112,15 @@ class RecordServer:
         interventions: Interventions | None = None,
         share: int = 1,
     ) -> None:
+        super().__init__(page)
         self.record = record
-        self.make_page = page
         self.interventions = interventions
         self.row_normalizers = RowNormalizers(CACHE_BYTES // share)
-        self.pages = Pages()
         self.description: Description | bytes | None = None
-        self.pending_replies = PendingReplies()
+
+    @property
+    def mapped_files(self) -> Collection[MappedFile]:
+        return self.record.mapped_files
 
     def stack(self, name: str) -> AttentionStack:
         """Return a stack of the record, or of a cached run of the model with changed attention."""
@@ -132,37 +130,9 @@ class RecordServer:
                 return changed
         return self.record.stack(name)
 
-    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer the request `name`, one of `RECORD_REQUESTS`, with JSON arguments.
-
-        If the computation takes too long, return its progress instead.
-        """
-        request = self._request(name, arguments)
-        check_mapped(self.record.mapped_files)
-        answer = request.answer(self)
-        return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
-
-    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """If the reply to this request is unfinished, stop its computation and free its memory."""
-        request = self._request(name, arguments)
-        self.pending_replies.cancel(request)
-        if isinstance(request, PageRequest):
-            request.cancel(self)
-
-    @staticmethod
-    def _request(name: str, arguments: Mapping[str, Any]) -> Request[RecordServer]:
-        if name not in RECORD_REQUESTS.classes:
-            raise ValueError(
-                f"request {reprlib.repr(name)} is unknown. The attnviz of the kernel may be older "
-                "than the view."
-            )
-        return RECORD_REQUESTS.request(name, arguments)
-
 
 # Maximum number of bytes of a score in JSON, including the separator.
 _SCORE_BYTES = 22
-
-RECORD_REQUESTS: Requests[RecordServer] = Requests()
 
 
 @RECORD_REQUESTS.add("describe", Description, PartHeader)
@@ -678,100 +648,6 @@ class EdgeRequest:
         if server.interventions is None:
             raise ValueError(_NO_MODEL)
         return Reply((yield from server.interventions.edge(self)))
-
-
-class Pages:
-    """Exported pages that are being sent to browsers in parts, by the state of the view.
-
-    Several browser tabs may export pages with different states at the same time.
-
-    Examples
-    --------
-    >>> pages = Pages()
-    >>> pages[{"layer": 0}] = ("view.html", b"...")
-    >>> pages.get({"layer": 0}), pages.get({"layer": 1})
-    (('view.html', b'...'), None)
-    """
-
-    def __init__(self) -> None:
-        self._by_state: LRUCache[str, tuple[str, bytes]] = LRUCache(MAX_PENDING)
-        # The lock is needed because `drop` may be called from another thread than `get`.
-        self._lock = threading.Lock()
-
-    def get(self, state: Mapping[str, Any]) -> tuple[str, bytes] | None:
-        """Return the file name and the content of the page, or None if it is not stored."""
-        with self._lock:
-            return self._by_state.get(_key_of(state))
-
-    def __setitem__(self, state: Mapping[str, Any], page: tuple[str, bytes]) -> None:
-        with self._lock:
-            self._by_state[_key_of(state)] = page
-
-    def drop(self, state: Mapping[str, Any]) -> None:
-        """Remove the page of a state, if it is stored."""
-        with self._lock:
-            self._by_state.pop(_key_of(state), None)
-
-
-def _key_of(state: Mapping[str, Any]) -> str:
-    return json.dumps(state, sort_keys=True)
-
-
-class HasPage(Protocol):
-    """Interface of a server from which a browser can export the page of a view.
-
-    Attributes
-    ----------
-    make_page : callable or None
-        Function that makes the page for the state of a view. None disables the export.
-    pages : Pages
-        Pages that are being sent.
-    """
-
-    make_page: MakePage | None
-    pages: Pages
-
-
-class PageHeader(PartHeader):
-    """Header of a reply with one part of an exported page in its buffer.
-
-    Attributes
-    ----------
-    name : str
-        File name of the page.
-    """
-
-    name: str
-
-
-@RECORD_REQUESTS.add("page", PageHeader)
-@dataclass(frozen=True)
-class PageRequest:
-    """Request for one part, counted from 0, of the exported page of a view with this state."""
-
-    part: int
-    state: Mapping[str, Any]
-
-    def answer(self, server: HasPage) -> Steps[Reply]:
-        """Return a part of the page. Make the page if it is not stored yet."""
-        if server.make_page is None:
-            raise ValueError("this view has no HTML export")
-        if self.part < 0:
-            raise ValueError(f"part={reprlib.repr(self.part)} of a page must not be negative")
-        page = server.pages.get(self.state)
-        if page is None:
-            result = server.make_page(self.state)
-            name, text = result if isinstance(result, tuple) else (yield from result)
-            page = server.pages[self.state] = (name, text.encode())
-        name, content = page
-        piece, parts = get_part(content, self.part, "a page")
-        if self.part == parts - 1:
-            server.pages.drop(self.state)
-        return Reply({"parts": parts, "name": name}, piece)
-
-    def cancel(self, server: HasPage) -> None:
-        """Remove the stored page, because the browser will not request further parts."""
-        server.pages.drop(self.state)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -1,34 +1,40 @@
-"""Long computations in steps, with progress, remaining time and cancellation.
+"""Progress of long computations: bars in a script, and jobs that the kernel pauses.
 
-A computation is a generator that yields a `Progress` after each step and returns its result. A
-script runs the generator to its end, with a progress bar (`run_with_bar`) or without (`run_steps`).
-When a view requests a result, the kernel runs the generator for a short time (`Work`). The view
-repeats the request until the result is complete. `Pace` ends a step after a certain amount of
-computation. The steps are therefore the same on every machine.
+A long computation is a plain function that calls `report` between its parts. By default, nothing
+happens. In a ``with show_progress(...)`` block, progress bars appear. In a `Job`, the call may
+pause the computation, so that the kernel can answer other requests, or cancel it.
+
+A function must not call `report` while it holds a lock or while a model is changed temporarily,
+because other code may run during a pause. Such a part belongs in a ``with no_report()`` block.
 """
 
 from __future__ import annotations
 
+import ctypes
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 __all__ = [
     "STEP",
     "Cancelled",
+    "Job",
     "Pace",
     "Progress",
     "Steps",
-    "Work",
+    "no_report",
+    "part_of",
+    "report",
     "run_steps",
-    "run_with_bar",
-    "scale_progress",
+    "show_progress",
 ]
 
-#: Number of computed weights after which `Pace` ends a step. This takes one core about 0.05 s. A
-#: computation of fewer weights is a single step.
+#: Number of computed weights after which `Pace` reports its progress. This takes one core about
+#: 0.05 s.
 STEP = 1 << 22
 # Additional cost of each call that computes weights, as a number of weights.
 _CALL = 1 << 13
@@ -58,15 +64,48 @@ class Progress:
 
 Steps = Generator[Progress, None, _Result]
 
+_listener: ContextVar[Callable[[Progress], object] | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def _listen(listener: Callable[[Progress], object] | None) -> Iterator[None]:
+    """Pass all reports of the block to `listener`. None ignores them."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def report(doing: str, done: float, total: float, unit: str = "weight") -> None:
+    """Report the progress of a computation. The parameters are those of `Progress`.
+
+    The call returns immediately, except in a `Job`, which it may pause or end.
+
+    >>> report("counting", 1, 2)
+    """
+    listener = _listener.get()
+    if listener is not None:
+        listener(Progress(doing, done, total, unit))
+
+
+def no_report() -> Any:
+    """Return a context manager that ignores all reports of a block, which is never paused.
+
+    >>> with no_report():
+    ...     report("counting", 1, 2)
+    """
+    return _listen(None)
+
 
 class Cancelled(Exception):  # noqa: N818 - not an error
-    """Exception that `Work.cancel` raises in a generator, which must not cache partial results."""
+    """Exception that `report` raises in a cancelled job, which must not cache partial results."""
 
 
 class Pace:
-    """Counter of computed weights that ends steps of about equal size.
+    """Counter of computed weights that reports progress after about equal amounts of computation.
 
-    A generator calls ``yield from pace.advance(...)`` after each part of its computation.
+    The reports depend only on the amount of computation, not on the machine.
 
     Parameters
     ----------
@@ -78,8 +117,7 @@ class Pace:
     Examples
     --------
     >>> pace = Pace("counting", 3 * STEP)
-    >>> [progress.done / STEP for _ in range(3) for progress in pace.advance(STEP - 8192)]
-    [0.998046875, 1.99609375, 2.994140625]
+    >>> _ = pace.advance(STEP)
     """
 
     def __init__(self, doing: str, total: float) -> None:
@@ -88,8 +126,8 @@ class Pace:
         self._done = 0.0
         self._since = 0.0
 
-    def advance(self, weights: float, calls: int = 1) -> Iterator[Progress]:
-        """Add a number of computed weights. Yield a `Progress` if this completes a step.
+    def advance(self, weights: float, calls: int = 1) -> tuple[Progress, ...]:
+        """Add a number of computed weights.
 
         `calls` is the number of calls that computed these weights. Each call adds a fixed cost.
         """
@@ -97,11 +135,12 @@ class Pace:
         self._since += weights + calls * _CALL
         if self._since >= STEP:
             self._since = 0.0
-            yield Progress(self._doing, self._done, max(self._total, self._done))
+            report(self._doing, self._done, max(self._total, self._done))
+        return ()
 
 
 def run_steps(steps: Steps[_Result]) -> _Result:
-    """Run a generator of steps to its end and return its result.
+    """Run a generator of steps to its end, report its progress and return its result.
 
     >>> def count():
     ...     yield Progress("counting", 1, 2)
@@ -111,65 +150,123 @@ def run_steps(steps: Steps[_Result]) -> _Result:
     """
     while True:
         try:
-            next(steps)
+            progress = next(steps)
         except StopIteration as end:
             result: _Result = end.value
             return result
+        try:
+            report(progress.doing, progress.done, progress.total, progress.unit)
+        except BaseException as error:
+            steps.throw(error)
+            raise
 
 
-def run_with_bar(
-    steps: Steps[_Result],
+def run_with_bar(steps: Steps[_Result], title: str) -> _Result:
+    """Run a generator of steps with progress bars."""
+    with show_progress(title):
+        return run_steps(steps)
+
+
+@contextmanager
+def show_progress(
     title: str,
     *,
+    shown: bool = True,
     bar: Callable[..., Any] | None = None,
     after: float = 1.0,
     clock: Callable[[], float] = time.perf_counter,
-) -> _Result:
-    """Run a generator of steps to its end with progress bars, and return its result.
+) -> Iterator[None]:
+    """Show the progress that the block reports as progress bars.
 
     Each part of the computation (`Progress.doing`) has its own bar, whose text begins with `title`.
     A bar appears only after `after` seconds. Bars are avoided for short parts, because all bars of
-    a process share a lock, and after an interrupt the lock may never be released.
+    a process share a lock, and after an interrupt the lock may never be released. There are no bars
+    if `shown` is False, or if a job or another ``with show_progress`` block already uses the
+    reports.
 
-    >>> def count():
-    ...     yield Progress("counting", 1, 2)
-    ...     return "done"
-    >>> run_with_bar(count(), "numbers")
-    'done'
+    >>> with show_progress("numbers"):
+    ...     report("counting", 1, 2)
     """
-    current: Any = None
-    doing = ""
-    began = 0.0
+    if not shown or _listener.get() is not None:
+        yield
+        return
+    bars = _Bars(title, bar, after, clock)
     try:
-        while True:
-            try:
-                progress = next(steps)
-            except StopIteration as end:
-                result: _Result = end.value
-                return result
-            if progress.doing != doing:
-                if current is not None:
-                    current.close()
-                current, doing, began = None, progress.doing, clock()
-            if current is not None:
-                current.update(progress.done - current.n)
-            elif clock() - began >= after:
-                if bar is None:
-                    # Import tqdm only if a bar is shown.
-                    from attnviz.utils.bars import Bar
-
-                    bar = Bar
-                current = bar(
-                    total=progress.total,
-                    initial=progress.done,
-                    desc=f"{title}: {doing}",
-                    unit=progress.unit,
-                    unit_scale=True,
-                    leave=False,
-                )
+        with _listen(bars.show):
+            yield
     finally:
-        if current is not None:
-            current.close()
+        bars.close()
+
+
+class _Bars:
+    """Progress bars of the parts of a computation, one at a time."""
+
+    def __init__(
+        self,
+        title: str,
+        bar: Callable[..., Any] | None,
+        after: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._title, self._bar, self._after, self._clock = title, bar, after, clock
+        self._current: Any = None
+        self._doing = ""
+        self._began = 0.0
+
+    def show(self, progress: Progress) -> None:
+        if progress.doing != self._doing:
+            self.close()
+            self._doing, self._began = progress.doing, self._clock()
+        if self._current is not None:
+            self._current.update(progress.done - self._current.n)
+        elif self._clock() - self._began >= self._after:
+            if self._bar is None:
+                # Import tqdm only if a bar is shown.
+                from attnviz.utils.bars import Bar
+
+                self._bar = Bar
+            self._current = self._bar(
+                total=progress.total,
+                initial=progress.done,
+                desc=f"{self._title}: {progress.doing}",
+                unit=progress.unit,
+                unit_scale=True,
+                leave=False,
+            )
+
+    def close(self) -> None:
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+
+
+@contextmanager
+def part_of(
+    doing: str, done: float, total: float, unit: str = "layer", *, size: float = 1.0
+) -> Iterator[None]:
+    """Report the progress of a larger computation, of which the block is a part.
+
+    The larger computation has `total` units. `done` of them are complete before the block begins,
+    and the block itself has `size` units. `doing` and `unit` are as in `Progress`.
+
+    >>> with part_of("layers", 3, 12):
+    ...     report("counting", 1, 2)  # reports 3.5 of 12 layers
+    """
+    outer = _listener.get()
+    if outer is None:
+        yield
+        return
+    fraction = 0.0
+
+    def scale(progress: Progress) -> None:
+        nonlocal fraction
+        # If the block has several parts, its progress begins again at 0 with each part. The
+        # progress of the larger computation must not decrease.
+        fraction = max(fraction, min(1.0, progress.done / max(1.0, progress.total)))
+        outer(Progress(doing, done + fraction * size, total, unit))
+
+    with _listen(scale):
+        yield
 
 
 def scale_progress(
@@ -181,102 +278,132 @@ def scale_progress(
     *,
     size: float = 1.0,
 ) -> Steps[_Result]:
-    """Run `steps` as a part of a larger computation. Yield the progress of the larger one.
-
-    The larger computation has `total` units. `done` of them are complete before this part begins,
-    and the part itself has `size` units. `doing` and `unit` are as in `Progress`.
-
-    >>> def count():
-    ...     yield Progress("counting", 1, 2)
-    ...     return "done"
-    >>> next(scale_progress(count(), "layers", 3, 12)).done
-    3.5
-    """
-    fraction = 0.0
-    while True:
-        try:
-            progress = next(steps)
-        except StopIteration as end:
-            result: _Result = end.value
-            return result
-        # If `steps` has several parts, its progress begins again at 0 with each part. The progress
-        # of the larger computation must not decrease.
-        fraction = max(fraction, min(1.0, progress.done / max(1.0, progress.total)))
-        yield Progress(doing, done + fraction * size, total, unit)
+    """Run `steps` as a part of a larger computation."""
+    yield from ()
+    with part_of(doing, done, total, unit, size=size):
+        return run_steps(steps)
 
 
-class Work(Generic[_Result]):
-    """Computation that runs for a limited time per call.
+class Job(Generic[_Result]):
+    """Computation that runs for a limited time per call, in its own thread.
+
+    The thread runs only while `run_for` waits for it. In between, the computation is paused in a
+    call of `report`. The caller can therefore do other work without competing for the processor,
+    and all messages to a browser are sent by the caller.
 
     Parameters
     ----------
-    steps : generator
-        The computation, which yields a `Progress` after each step.
+    function : callable
+        The computation, which calls `report` between its parts.
     clock : callable
         Function that returns the time in seconds.
 
     Attributes
     ----------
     progress : Progress or None
-        Progress after the last step, or None before the first step.
+        Last reported progress, or None before the first report.
     result
-        Return value of the generator. The attribute exists when `run_for` has returned True.
+        Return value of the function. The attribute exists when `run_for` has returned True.
 
     Examples
     --------
-    >>> def steps():
-    ...     yield Progress("counting", 1, 2)
+    >>> def count():
+    ...     report("counting", 1, 2)
     ...     return "done"
-    >>> work = Work(steps())
-    >>> work.run_for(0), work.progress.done, work.run_for(0), work.result
+    >>> job = Job(count)
+    >>> job.run_for(0), job.progress.done, job.run_for(0), job.result
     (False, 1, True, 'done')
     """
 
     result: _Result
 
     def __init__(
-        self, steps: Steps[_Result], clock: Callable[[], float] = time.perf_counter
+        self, function: Callable[[], _Result], clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._steps = steps
+        self._function = function
         self._clock = clock
-        self._spent = 0.0
-        self._began = 0.0
+        self._context = copy_context()
+        self._thread = threading.Thread(target=self._run, name="attnviz job", daemon=True)
+        self._may_run, self._has_stopped = threading.Semaphore(0), threading.Semaphore(0)
+        self._error: BaseException | None = None
+        self._is_complete = self._is_cancelled = False
+        self._end = self._before = self._spent = self._began = 0.0
         self.progress: Progress | None = None
 
     def run_for(self, seconds: float) -> bool:
-        """Run at least one step, and further steps until `seconds` have passed.
+        """Run until the first report, and further until `seconds` have passed.
 
-        Return whether the computation is complete.
+        Return whether the computation is complete. Raise the exception of the computation. If the
+        caller is interrupted, interrupt the computation and wait until it has ended.
         """
-        before = self._clock()
-        end = before + seconds
-        while True:
-            try:
-                progress = next(self._steps)
-            except StopIteration as stop:
-                self.result = stop.value
-                return True
-            now = self._clock()
-            if self.progress is not None and progress.doing == self.progress.doing:
-                self._spent += now - before
+        self._before = self._clock()
+        self._end = self._before + seconds
+        try:
+            if self._thread.ident is None:
+                self._thread.start()
             else:
-                # Measure the time of each part separately, because parts differ in speed.
-                self._spent, self._began = 0.0, progress.done
-            self.progress, before = progress, now
-            if now >= end:
-                return False
+                self._may_run.release()
+            self._has_stopped.acquire()
+        except KeyboardInterrupt:
+            self._interrupt()
+            raise
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._is_complete
+
+    def _run(self) -> None:
+        try:
+            self._context.run(_listener.set, self._pause_if_due)
+            self.result = self._context.run(self._function)
+        # Catch every exception, because `run_for` raises it in the thread of the caller.
+        except BaseException as error:  # noqa: BLE001
+            self._error = error
+        finally:
+            # Release the arguments of the function, which may be large.
+            del self._function, self._context
+            self._is_complete = True
+            self._has_stopped.release()
+
+    def _pause_if_due(self, progress: Progress) -> None:
+        now = self._clock()
+        if self.progress is not None and progress.doing == self.progress.doing:
+            self._spent += now - self._before
+        else:
+            # Measure the time of each part separately, because parts differ in speed.
+            self._spent, self._began = 0.0, progress.done
+        self.progress, self._before = progress, now
+        if now >= self._end and not self._is_cancelled:
+            self._has_stopped.release()
+            self._may_run.acquire()
+        if self._is_cancelled:
+            raise Cancelled
 
     def cancel(self) -> None:
-        """Raise `Cancelled` in the generator and close it, which releases its memory."""
-        with suppress(Cancelled, StopIteration):
-            self._steps.throw(Cancelled())
-        self._steps.close()
+        """Raise `Cancelled` in the computation at its current or next report, and wait for its end.
+
+        Any thread may call this method, except that of the job.
+        """
+        self._is_cancelled = True
+        if self._thread.ident is not None:
+            self._may_run.release()
+            self._thread.join()
+
+    def _interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the computation, which is running, and wait for its end."""
+        self._is_cancelled = True
+        if self._thread.ident is not None:
+            interrupt = ctypes.py_object(KeyboardInterrupt)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(self._thread.ident), interrupt
+            )
+            self._thread.join()
 
     @property
     def seconds_left(self) -> float | None:
         """Estimated remaining time of the current part in seconds.
 
-        None until two steps of the part have been measured.
+        None until two reports of the part have been measured.
         """
         if self.progress is None or self.progress.done <= self._began:
             return None

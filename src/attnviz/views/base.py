@@ -19,13 +19,13 @@ from attnviz.pages.figure import FigureArguments, parse_figure_options
 from attnviz.pages.html import widget_code, widget_loader
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
-from attnviz.server.kernel import KernelChannel, Server
+from attnviz.server.base import BaseServer
+from attnviz.server.kernel import KernelChannel
 from attnviz.utils.arguments import as_path, did_you_mean
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_atomic
 from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.options import options
-from attnviz.utils.progress import Steps
 from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
 from attnviz.views.trait_types import Choice, Controls
 
@@ -245,12 +245,12 @@ class View(anywidget.AnyWidget):
         view = self.name if self.name == "dashboard" else f"{self.name}-view"
         return "-".join(filter(None, [file_stem(self.record.model), view]))
 
-    def _server(self) -> Server:
+    def _server(self) -> BaseServer:
         """Create the server that answers the requests of the browser."""
         raise NotImplementedError
 
     @cached_property
-    def _served(self) -> Server:
+    def _served(self) -> BaseServer:
         """Server of this view, created at the first use."""
         return self._server()
 
@@ -409,23 +409,14 @@ class View(anywidget.AnyWidget):
 
         show_snapshot(page, self._estimated_height())
 
-    def _page_of(self, state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
-        """Return the file name and the HTML of a page, in steps.
+    def _page_of(self, state: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the file name and the HTML of a page.
 
         `state` has the traits that the browser sent. They replace the traits of this view.
         """
         names = self.state_names()
         sent = {name: value for name, value in state.items() if name in names}
-        page = yield from self._page_steps(self.state | sent)
-        return f"{self.file_name}.html", page
-
-    def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        """Build the page that `_page` returns, in steps.
-
-        Views whose pages take long to build override this method.
-        """
-        yield from ()
-        return self._page(state)
+        return f"{self.file_name}.html", self._page(self.state | sent)
 
     def _ipython_display_(self) -> None:
         """Display the view, unless the current cell already displays it.
@@ -481,6 +472,8 @@ class View(anywidget.AnyWidget):
         --------
         >>> view.close()                                 # doctest: +SKIP
         """
+        if "_served" in self.__dict__:
+            self._served.close()
         super().close()
         forget_result(self)
 

@@ -11,16 +11,17 @@ from typing import Any, ClassVar, Unpack
 import traitlets
 
 from attnviz.pages.figure import FigureArguments
-from attnviz.pages.html import Embedded, make_page, page_steps
+from attnviz.pages.html import Embedded, make_page
 from attnviz.pages.limits import PagePrecision
 from attnviz.pages.picture import SIDES, displayed_stack, draw_all_heads
 from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still, make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import check_mapped
-from attnviz.server.kernel import KernelChannel, Server
+from attnviz.server.base import BaseServer
+from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import Steps, run_steps
+from attnviz.utils.progress import run_steps
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
@@ -169,6 +170,7 @@ class RecordView(PositionedView):
             self._fit_to_record(before)
             self.set_trait("opening", None)
             self.set_trait("_record_number", self._record_number + 1)
+            self._served.close()
             self._served = self._server()
             send = weakly(self._send_message)
             self._channel = KernelChannel(self._served, send, self._record_number)
@@ -329,7 +331,7 @@ class RecordView(PositionedView):
             lambda: self.to_html(precision=precision, max_mb=max_mb, controls=controls)
         )
 
-    def _server(self) -> Server:
+    def _server(self) -> BaseServer:
         return RecordServer(self.served_record, page=weakly(self._page_of))
 
     def _describe_now(self) -> Mapping[str, Any] | None:
@@ -366,11 +368,8 @@ class RecordView(PositionedView):
         """Return the state of a page, which contains the traits and values that are not traits."""
         return dict(state)
 
-    def _page_content(
-        self, state: Mapping[str, Any]
-    ) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
-        """Return the record that a page contains, and the initial state of the page, in steps."""
-        yield from ()
+    def _page_content(self, state: Mapping[str, Any]) -> tuple[AttentionRecord, dict[str, Any]]:
+        """Return the record that a page contains, and the initial state of the page."""
         return self.served_record, self._page_state(state)
 
     def _page(
@@ -380,7 +379,7 @@ class RecordView(PositionedView):
         max_mb: float | None = None,
     ) -> str:
         opening = {"opening": self.opening} if self.opening else {}
-        record, made = run_steps(self._page_content({**state, **opening}))
+        record, made = self._page_content({**state, **opening})
         return make_page(
             record,
             self.name,
@@ -389,10 +388,6 @@ class RecordView(PositionedView):
             precision=precision,
             max_mb=max_mb,
         )
-
-    def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
-        record, made = yield from self._page_content(state)
-        return (yield from page_steps(record, self.name, made, embeds=self.embeds))
 
     @traitlets.validate("pair")
     def _validate_pair(self, proposal: Mapping[str, Any]) -> str:

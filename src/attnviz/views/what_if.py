@@ -14,7 +14,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import parse_dataclass
 from attnviz.server.server import RecordServer, RequestedChange
 from attnviz.utils.arguments import function_name, short_repr
-from attnviz.utils.progress import Steps, run_steps
+from attnviz.utils.progress import run_steps
 from attnviz.views.changed_runs import ChangedRuns, Measured, change_of, check_count
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
@@ -176,15 +176,13 @@ class WhatIf(RecordView):
             self.served_record, page=weakly(self._page_of), interventions=self._runs
         )
 
-    def _page_content(
-        self, state: Mapping[str, Any]
-    ) -> Steps[tuple[AttentionRecord, dict[str, Any]]]:
+    def _page_content(self, state: Mapping[str, Any]) -> tuple[AttentionRecord, dict[str, Any]]:
         """Add the cached results to the page, and the stacks of the changed run if it is shown."""
-        record, made = yield from super()._page_content(state)
+        record, made = super()._page_content(state)
         requests = _requests(state.get("changes", ()))
         if not requests or state.get("run", "before") == "before" or not self.runs_model:
             return record, {**made, **self._runs.page_state()}
-        shown = (yield from self._runs.run(requests)).shown
+        shown = run_steps(self._runs.run(requests)).shown
         stacks = dict(record.stacks)
         for stack in (*shown.after.values(), *shown.difference.values()):
             stacks[stack.name] = stack

@@ -75,7 +75,7 @@ def test_a_table_of_many_heads_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("block", {}, "request 'block' does not exist for an atlas"),
+        ("block", {}, "request 'block' is unknown. It does not exist for an atlas"),
         ("statistics", {"stack": "cross"}, "stack='cross': this atlas has the stacks 'self'"),
         ("edges", {"stack": "self", "layer": 5}, r"layer=5: stack 'self' has layers 0, 1"),
         (

@@ -16,7 +16,7 @@ from attnviz.server import pending_replies
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
 from attnviz.utils import progress
-from attnviz.utils.progress import Steps
+from attnviz.utils.progress import Job
 from attnviz.utils.threads import torch_threads
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
@@ -72,20 +72,13 @@ def record() -> av.AttentionRecord:
     return long_record(TOKENS, layers=2, heads=3, key_heads=3)
 
 
-def steps_of(view: RecordView, max_mb: float | None = None) -> Steps[str]:
-    served_record, embeds = view.served_record, view.embeds
-    return html.page_steps(served_record, view.name, view.state, embeds=embeds, max_mb=max_mb)
-
-
-def ended(steps: Steps[str]) -> Iterator[tuple[str, str]]:
-    """Yield (name, "") for each step, and finally ("the end", result)."""
-    while True:
-        try:
-            step = next(steps)
-        except StopIteration as end:
-            yield "the end", end.value
-            return
-        yield step.doing, ""
+def steps_of(view: RecordView, max_mb: float | None = None) -> Iterator[str]:
+    """Yield "" after each step of making the page of a view, and finally the page."""
+    record, embeds = view.served_record, view.embeds
+    job = Job(lambda: html.make_page(record, view.name, view.state, embeds=embeds, max_mb=max_mb))
+    while not job.run_for(0):
+        yield ""
+    yield job.result
 
 
 @pytest.mark.usefixtures("moments")
@@ -107,7 +100,7 @@ def test_no_step_computes_much(
     total = num_logits = num_bytes = 0
     compressed.clear()
     logit_blocks.clear()
-    for _ in ended(steps_of(view, None if max_mb is None else min_mb + max_mb)):
+    for _ in steps_of(view, None if max_mb is None else min_mb + max_mb):
         num_logits = max(num_logits, sum(logit_blocks))
         num_bytes = max(num_bytes, sum(compressed))
         total += sum(logit_blocks)
@@ -127,13 +120,13 @@ def test_two_pages_at_once_equal_separate_pages(
     monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
     separate_pages = [HeadView(record(), heads=[head]).to_html() for head in (0, 1)]
     both = record()
-    pages = [ended(steps_of(HeadView(both, heads=[head]))) for head in (0, 1)]
+    pages = [steps_of(HeadView(both, heads=[head])) for head in (0, 1)]
     results = ["", ""]
     # The second page starts later, and the two pages take turns of different lengths.
     for turn in range(2000):
         for number, page in enumerate(pages):
             for _ in range(1 + 2 * number if turn >= 7 * number else 0):
-                results[number] = next(page, ("", ""))[1] or results[number]
+                results[number] = next(page, "") or results[number]
     assert results == separate_pages
 
 

@@ -23,7 +23,7 @@ from attnviz.server import pending_replies, row_normalizers
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.server.protocol import Reply
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
-from attnviz.utils.progress import STEP, Progress, Steps
+from attnviz.utils.progress import STEP, report
 from unit.complete_replies import replies
 from unit.embedding_fixture import PLACING
 from unit.formulas import weights_of
@@ -105,8 +105,8 @@ def counted(logit_blocks: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterato
     tracemalloc.stop()
 
 
-def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
-    yield Progress("page", 1, 2)
+def page(state: Mapping[str, Any]) -> tuple[str, str]:
+    report("page", 1, 2)
     return "x.html", "é" * 10**6 + str(len(state))
 
 

@@ -25,7 +25,7 @@ from attnviz.server.description import describe
 from attnviz.server.images import average_image
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import Progress, Steps, run_steps
+from attnviz.utils.progress import report, run_steps
 from unit.complete_replies import joined_reply
 from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
 from unit.records import (
@@ -148,12 +148,12 @@ def test_a_page_that_takes_long_is_made_in_steps(
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
     started = []
 
-    def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
+    def page(state: Mapping[str, Any]) -> tuple[str, str]:
         started.append(dict(state))
         for done in range(1, 4):
             if state.get("stop") == done:
                 raise KeyboardInterrupt
-            yield Progress("strongest keys", done, 4)
+            report("strongest keys", done, 4)
         return "x.html", "page"
 
     server = RecordServer(given_record(), page=page)

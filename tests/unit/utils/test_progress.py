@@ -1,18 +1,22 @@
-"""Tests of the progress bars and of the estimated remaining time of work in steps."""
+"""Tests of progress bars, of jobs that can be paused, and of the estimated remaining time."""
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
-from attnviz.utils.progress import Progress, Steps, Work, run_with_bar
+from attnviz.utils.progress import Cancelled, Job, no_report, part_of, report, show_progress
 
 
-def counting(parts: dict[str, int]) -> Steps[str]:
+def count(parts: dict[str, int]) -> str:
     for doing, total in parts.items():
         for done in range(total + 1):
-            yield Progress(doing, done, total)
+            report(doing, done, total)
     return "done"
 
 
@@ -52,7 +56,8 @@ def no_bars() -> None:
 def test_each_part_that_takes_long_has_a_bar_that_closes_with_it() -> None:
     parts = {"first": 8, "short": 1, "last": 9}
     # Each step takes one second of the clock, so "short" ends before a bar appears.
-    assert run_with_bar(counting(parts), "page", bar=Bar, after=3, clock=Clock()) == "done"
+    with show_progress("page", bar=Bar, after=3, clock=Clock()):
+        count(parts)
     assert [(bar.desc, bar.n, bar.total, bar.closed) for bar in Bar.instances] == [
         ("page: first", 8, 8, True),
         ("page: last", 9, 9, True),
@@ -60,22 +65,129 @@ def test_each_part_that_takes_long_has_a_bar_that_closes_with_it() -> None:
 
 
 def test_an_interrupt_closes_the_bar() -> None:
-    def interrupted() -> Steps[None]:
-        yield Progress("first", 1, 2)
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with show_progress("page", bar=Bar, after=0):
+            report("first", 1, 2)
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_with_bar(interrupted(), "page", bar=Bar, after=0)
+        interrupted()
     assert Bar.instances[0].closed
 
 
-def test_the_remaining_time_is_estimated_from_the_steps_so_far() -> None:
-    work = Work(counting({"first": 10}), Clock())
-    work.run_for(0)
-    assert work.seconds_left is None
-    while not work.run_for(0):
-        progress = work.progress
+def test_only_the_outer_block_shows_bars() -> None:
+    with show_progress("page", bar=Bar, after=0), show_progress("table", bar=Bar, after=0):
+        report("first", 1, 2)
+    assert [bar.desc for bar in Bar.instances] == ["page: first"]
+
+
+def test_a_part_reports_the_progress_of_the_whole() -> None:
+    job = Job(lambda: count_layers(2))
+    seen = []
+    while not job.run_for(0):
+        assert job.progress is not None
+        seen.append((job.progress.doing, job.progress.done, job.progress.total))
+    # Each layer has two parts of three reports. Progress does not decrease at the second part.
+    assert seen == [("layers", done, 2) for done in (0, 0.5, 1, 1, 1, 1, 1, 1.5, 2, 2, 2, 2)]
+
+
+def count_layers(layers: int) -> None:
+    for layer in range(layers):
+        with part_of("layers", layer, layers):
+            count({"first": 2, "second": 2})
+
+
+def test_the_remaining_time_is_estimated_from_the_reports_so_far() -> None:
+    job = Job(lambda: count({"first": 10}), Clock())
+    job.run_for(0)
+    assert job.seconds_left is None
+    while not job.run_for(0):
+        progress = job.progress
         assert progress is not None
         # Each step takes one second of the clock.
-        assert work.seconds_left == 10 - progress.done
-    assert work.result == "done"
+        assert job.seconds_left == 10 - progress.done
+    assert job.result == "done"
+
+
+def test_a_job_runs_only_while_the_caller_waits() -> None:
+    steps: list[int] = []
+
+    def work() -> None:
+        for step in range(3):
+            steps.append(step)
+            report("steps", step, 3)
+
+    job = Job(work)
+    assert not job.run_for(0)
+    # Other threads may run now. The job must not.
+    time.sleep(0.05)
+    assert steps == [0]
+    assert not job.run_for(0)
+    assert steps == [0, 1]
+
+
+def test_a_job_is_not_paused_where_reports_are_ignored() -> None:
+    def work() -> str:
+        with no_report():
+            return count({"first": 3})
+
+    job = Job(work)
+    assert job.run_for(0)
+    assert (job.result, job.progress) == ("done", None)
+
+
+def test_a_job_sees_the_context_of_its_caller() -> None:
+    name = ContextVar("name", default="")
+    name.set("caller")
+    job = Job(name.get)
+    assert job.run_for(0)
+    assert job.result == "caller"
+
+
+def test_a_cancelled_job_cleans_up_and_ends() -> None:
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            report("first", 1, 2)
+        except Cancelled as error:
+            caught.append(error)
+            raise
+
+    before = threading.active_count()
+    job = Job(work)
+    job.run_for(0)
+    assert threading.active_count() == before + 1
+    job.cancel()
+    assert len(caught) == 1
+    assert threading.active_count() == before
+
+
+def test_an_exception_of_a_job_is_raised_in_the_caller() -> None:
+    def work() -> None:
+        report("first", 1, 2)
+        raise ValueError("wrong")
+
+    job = Job(work)
+    assert not job.run_for(0)
+    with pytest.raises(ValueError, match="wrong"):
+        job.run_for(0)
+
+
+def test_an_interrupt_of_the_caller_interrupts_the_job() -> None:
+    ended: list[BaseException] = []
+    main_thread = threading.get_ident()
+
+    def work() -> None:
+        # Interrupt the main thread, which waits for this job.
+        signal.pthread_kill(main_thread, signal.SIGINT)
+        try:
+            while True:
+                time.sleep(0.001)
+        except KeyboardInterrupt as error:
+            ended.append(error)
+            raise
+
+    with pytest.raises(KeyboardInterrupt):
+        Job(work).run_for(0)
+    assert len(ended) == 1

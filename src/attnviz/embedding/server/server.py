@@ -8,7 +8,7 @@ them is a class in this module, whose method `answer` returns the reply.
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypedDict
@@ -28,19 +28,17 @@ from attnviz.embedding.server.plots import (
 from attnviz.embedding.server.texts import TextServers
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
 from attnviz.record.record import AttentionRecord
-from attnviz.record.storage.mapped import check_mapped
+from attnviz.record.storage.mapped import MappedFile
+from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.cache import ByteCache
 from attnviz.server.description import Description
-from attnviz.server.pending_replies import PendingReplies
 from attnviz.server.protocol import (
     PartHeader,
     Reply,
-    Request,
     Requests,
     check_heads,
     get_part,
 )
-from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
 from attnviz.utils.progress import Steps
 
 __all__ = ["CORPUS_REQUESTS", "MAX_BINS", "CorpusServer"]
@@ -54,7 +52,13 @@ _PARTS_CACHED = 16_000_000
 Answer = tuple[Mapping[str, Any], bytes]
 
 
-class CorpusServer:
+CORPUS_REQUESTS: Requests[CorpusServer] = Requests(
+    "It does not exist for a corpus. For one of its texts, pass text=..."
+)
+CORPUS_REQUESTS.add("page", PageHeader)(PageRequest)
+
+
+class CorpusServer(BaseServer):
     """Server for the points of a corpus and for the records of its texts.
 
     Parameters
@@ -77,15 +81,14 @@ class CorpusServer:
     >>> server.reply("overview", request)                                   # doctest: +SKIP
     """
 
+    requests = CORPUS_REQUESTS
+
     def __init__(self, corpus: Corpus, page: MakePage | None = None) -> None:
+        super().__init__(page)
         self.corpus = corpus
         self.answers = EmbeddingAnswers(corpus)
-        # This server is used only to send the page in parts. The page does not depend on its
-        # record.
-        self.pages = RecordServer(corpus.records[0], page=page)
         self.points: dict[str, bytes] = {}
         self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
-        self.pending_replies = PendingReplies()
         self._texts = TextServers(partial(_text_of, corpus))
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
@@ -94,30 +97,20 @@ class CorpusServer:
         If the arguments contain ``text``, the request is one of `RECORD_REQUESTS`. Otherwise it is
         one of `CORPUS_REQUESTS`.
         """
-        if (of_text := self._texts.reply(name, arguments)) is not None:
-            return of_text
-        request = self._request(name, arguments)
-        check_mapped({file for record in self.corpus.records for file in record.mapped_files})
-        answer = request.answer(self)
-        return answer if isinstance(answer, Reply) else self.pending_replies.reply(request, answer)
+        of_text = self._texts.reply(name, arguments)
+        return super().reply(name, arguments) if of_text is None else of_text
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Stop computing the pending reply to a request."""
-        if self._texts.cancel(name, arguments):
-            return
-        request = self._request(name, arguments)
-        self.pending_replies.cancel(request)
-        if isinstance(request, CorpusPageRequest):
-            request.page.cancel(self.pages)
+        if not self._texts.cancel(name, arguments):
+            super().cancel(name, arguments)
 
-    @staticmethod
-    def _request(name: str, arguments: Mapping[str, Any]) -> Request[CorpusServer]:
-        if name not in CORPUS_REQUESTS.classes:
-            raise ValueError(
-                f"request {reprlib.repr(name)} does not exist for a corpus. For one of its texts, "
-                "pass text=..."
-            )
-        return CORPUS_REQUESTS.request(name, arguments)
+    def close(self) -> None:
+        self._texts.close()
+        super().close()
+
+    @property
+    def mapped_files(self) -> Collection[MappedFile]:
+        return {file for record in self.corpus.records for file in record.mapped_files}
 
 
 def _text_of(corpus: Corpus, text: int) -> AttentionRecord:
@@ -125,9 +118,6 @@ def _text_of(corpus: Corpus, text: int) -> AttentionRecord:
     if not 0 <= text < count:
         raise IndexError(f"text={reprlib.repr(text)}: the corpus has texts 0 to {count - 1}")
     return corpus.records[text]
-
-
-CORPUS_REQUESTS: Requests[CorpusServer] = Requests()
 
 
 @CORPUS_REQUESTS.add("describe", Description)
@@ -315,21 +305,3 @@ class LinesRequest:
         """Find the strongest keys or queries."""
         layer, [head] = check_heads(server.corpus.stack(self.stack), self.layer, [self.head])
         return Reply(lines(server.corpus, self.stack, layer, head, self.point))
-
-
-@CORPUS_REQUESTS.add("page", PageHeader)
-@dataclass(frozen=True)
-class CorpusPageRequest:
-    """Request for one part of the exported page of an embedding view in a given state."""
-
-    part: int
-    state: Mapping[str, Any]
-
-    def answer(self, server: CorpusServer) -> Steps[Reply]:
-        """Build the page at the request for its first part, and send a part."""
-        return self.page.answer(server.pages)
-
-    @property
-    def page(self) -> PageRequest:
-        """The equivalent `PageRequest` of other views."""
-        return PageRequest(self.part, self.state)

@@ -51,6 +51,11 @@ class TextServers:
             self._servers[text].cancel(name, _without_text(arguments))
         return text is not None
 
+    def close(self) -> None:
+        """Stop the computation of all unfinished replies."""
+        for server in self._servers.values():
+            server.close()
+
     def record_of(self, text: int) -> AttentionRecord:
         """Return the record of a text. Open it if its server is not cached."""
         return self._server(text).record

@@ -1,0 +1,152 @@
+"""Base class of the servers of all views, and the request for an exported page.
+
+A server belongs to one view. Each kind of request is a dataclass in a registry
+(`attnviz.server.protocol.Requests`). Its fields are the arguments, and its method `answer` computes
+the reply. The method may take long: it calls `attnviz.utils.progress.report`, where the computation
+is paused after a fraction of a second. It continues when the browser sends the request again
+(`attnviz.server.pending_replies`).
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from cachetools import LRUCache
+
+from attnviz.record.storage.mapped import MappedFile, check_mapped
+from attnviz.server.pending_replies import MAX_PENDING, PendingReplies
+from attnviz.server.protocol import PartHeader, Reply, Request, Requests, get_part
+from attnviz.utils.progress import Steps, run_steps
+
+__all__ = ["BaseServer", "MakePage", "PageHeader", "PageRequest"]
+
+#: Function that makes the exported page of a view. It takes the state of the view, and returns the
+#: file name and the HTML text.
+MakePage = Callable[[Mapping[str, Any]], tuple[str, str]]
+
+
+class BaseServer:
+    """Base class of servers, which answer the requests of views.
+
+    Parameters
+    ----------
+    make_page : callable, optional
+        Function that makes the exported page for the state of a view. If omitted, the page cannot
+        be exported from the browser.
+    """
+
+    #: Requests that the server answers.
+    requests: ClassVar[Requests[Any]]
+
+    def __init__(self, make_page: MakePage | None = None) -> None:
+        self.make_page = make_page
+        self.pages = _Pages()
+        self.pending_replies = PendingReplies()
+
+    @property
+    def mapped_files(self) -> Collection[MappedFile]:
+        """Memory-mapped files that the replies are read from."""
+        return ()
+
+    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
+        """Answer the request `name` with JSON arguments.
+
+        If the computation takes too long, return its progress instead.
+        """
+        request = self.requests.request(name, arguments)
+        check_mapped(self.mapped_files)
+        return self.pending_replies.reply(request, lambda: self._answer(request))
+
+    def _answer(self, request: Request[Any]) -> Reply:
+        answer: Reply | Steps[Reply] = request.answer(self)
+        return answer if isinstance(answer, Reply) else run_steps(answer)
+
+    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """If the reply to this request is unfinished, stop its computation and free its memory."""
+        request = self.requests.request(name, arguments)
+        self.pending_replies.cancel(request)
+        if isinstance(request, PageRequest):
+            # The browser will not request further parts.
+            self.pages.drop(request.state)
+
+    def close(self) -> None:
+        """Stop the computation of all unfinished replies and free its memory."""
+        self.pending_replies.close()
+
+
+class _Pages:
+    """Exported pages that are being sent to browsers in parts, by the state of the view.
+
+    Several browser tabs may export pages with different states at the same time.
+
+    Examples
+    --------
+    >>> pages = _Pages()
+    >>> pages[{"layer": 0}] = ("view.html", b"...")
+    >>> pages.get({"layer": 0}), pages.get({"layer": 1})
+    (('view.html', b'...'), None)
+    """
+
+    def __init__(self) -> None:
+        self._by_state: LRUCache[str, tuple[str, bytes]] = LRUCache(MAX_PENDING)
+        # The lock is needed because `drop` may be called from another thread than `get`.
+        self._lock = threading.Lock()
+
+    def get(self, state: Mapping[str, Any]) -> tuple[str, bytes] | None:
+        """Return the file name and the content of the page, or None if it is not stored."""
+        with self._lock:
+            return self._by_state.get(_key_of(state))
+
+    def __setitem__(self, state: Mapping[str, Any], page: tuple[str, bytes]) -> None:
+        with self._lock:
+            self._by_state[_key_of(state)] = page
+
+    def drop(self, state: Mapping[str, Any]) -> None:
+        """Remove the page of a state, if it is stored."""
+        with self._lock:
+            self._by_state.pop(_key_of(state), None)
+
+
+def _key_of(state: Mapping[str, Any]) -> str:
+    return json.dumps(state, sort_keys=True)
+
+
+class PageHeader(PartHeader):
+    """Header of a reply with one part of an exported page in its buffer.
+
+    Attributes
+    ----------
+    name : str
+        File name of the page.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """Request for one part, counted from 0, of the exported page of a view with this state."""
+
+    part: int
+    state: Mapping[str, Any]
+
+    def answer(self, server: BaseServer) -> Reply:
+        """Return a part of the page. Make the page if it is not stored yet."""
+        if server.make_page is None:
+            raise ValueError("this view has no HTML export")
+        if self.part < 0:
+            raise ValueError(f"part={reprlib.repr(self.part)} of a page must not be negative")
+        page = server.pages.get(self.state)
+        if page is None:
+            name, text = server.make_page(self.state)
+            page = server.pages[self.state] = (name, text.encode())
+        name, content = page
+        piece, parts = get_part(content, self.part, "a page")
+        if self.part == parts - 1:
+            server.pages.drop(self.state)
+        return Reply({"parts": parts, "name": name}, piece)
