@@ -26,6 +26,7 @@ from attnviz.atlas.description import (
     EdgeColumns,
 )
 from attnviz.corpus.edges import EdgeColumns as KeptEdges
+from attnviz.corpus.edges import NearTokens
 from attnviz.corpus.roles import Role, definition_of
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 
@@ -197,35 +198,24 @@ def _columns(edges: KeptEdges) -> EdgeColumns:
 
 def texts_of(stack: StackStatistics) -> AtlasTexts:
     """Return the tokens near the edges of a stack, for each text that has an edge."""
-    numbers = sorted({*stack.text_numbers("query"), *stack.text_numbers("key")})
-    vocabulary: dict[str, int] = {}
-    queries = _tokens(stack, "query", numbers, vocabulary)
-    keys = None if stack.one_text else _tokens(stack, "key", numbers, vocabulary)
+    numbers = np.unique(np.concatenate([side.text for side in stack.kept_tokens]))
+    sides = [_tokens(side, numbers) for side in stack.kept_tokens]
     return {
-        "numbers": numbers,
-        "vocabulary": list(vocabulary),
-        "queries": queries,
-        "keys": keys,
+        "numbers": numbers.tolist(),
+        "vocabulary": list(stack.words),
+        "queries": sides[0],
+        "keys": None if stack.one_text else sides[-1],
     }
 
 
-def _tokens(
-    stack: StackStatistics, side: str, numbers: Iterable[int], vocabulary: dict[str, int]
-) -> AtlasTokens:
-    texts_of_side = set(stack.text_numbers(side))
-    none: NDArray[np.int32] = np.zeros((len(stack.class_systems), 0), np.int32)
-    positions: list[list[int]] = []
-    tokens: list[list[int]] = []
-    classes: list[list[list[int]]] = [[] for _ in stack.class_systems]
-    for number in numbers:
-        token_positions, texts, codes = (
-            stack.text_tokens(number, side) if number in texts_of_side else ((), (), none)
-        )
-        positions.append(list(token_positions))
-        tokens.append([vocabulary.setdefault(text, len(vocabulary)) for text in texts])
-        for system, row in zip(classes, codes.tolist(), strict=True):
-            system.append(row)
-    return {"positions": positions, "tokens": tokens, "classes": classes}
+def _tokens(side: NearTokens, numbers: NDArray[np.int64]) -> AtlasTokens:
+    starts = np.searchsorted(side.text, numbers[1:])
+
+    def by_text(values: NDArray[np.int32]) -> list[list[int]]:
+        return [of_text.tolist() for of_text in np.split(values, starts)] if len(numbers) else []
+
+    tokens, *classes = map(by_text, side.codes)
+    return {"positions": by_text(side.position), "tokens": tokens, "classes": classes}
 
 
 def _rows(layers: Iterable[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -1,21 +1,43 @@
-"""Edges of many texts. An edge is a pair of a query and a key with their attention weight.
+"""Edges of many texts, with the tokens near them.
 
-Only a limited number of edges of each head is kept: those with the largest rank. The rank of an
-edge (`EdgeColumns.order`) is a number that depends only on the edge and a seed. For the strongest
-edges, it increases with the weight. For sampled edges, it is pseudorandom. Therefore the same edges
-are kept if the texts are added in another sequence.
+An edge is a pair of a query and a key with their attention weight. Only a limited number of edges
+of each head is kept: those with the largest rank. The rank of an edge (`EdgeColumns.order`) is a
+number that depends only on the edge and a seed. For the strongest edges, it increases with the
+weight. For sampled edges, it is pseudorandom. Therefore the same edges are kept if the texts are
+added in another sequence.
+
+A token is near an edge if it is at most `WINDOW` tokens before or after the query or the key. The
+text of a token and its classes are integers from here to the exported page: indices into the
+distinct strings of all texts (`KeptEdges.words`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Edge", "EdgeColumns", "hashed", "largest_per_head"]
+__all__ = [
+    "WINDOW",
+    "Edge",
+    "EdgeColumns",
+    "KeptEdges",
+    "NearTokens",
+    "TokenCodes",
+    "hashed",
+    "largest_per_head",
+]
+
+#: Number of tokens that are kept before and after the query and the key of an edge.
+WINDOW = 6
+# The edges to keep are selected when the candidates of all heads exceed this number plus twice the
+# number of kept edges, or when there are candidates of more than this number of texts.
+_MAX_CANDIDATES = 1 << 14
+_MAX_CANDIDATE_TEXTS = 64
 
 # Constants of splitmix64: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
 # generators".
@@ -127,9 +149,10 @@ class EdgeColumns:
             )
         )
 
-    def renumbered(self, by: int) -> Self:
-        """Return the same edges with `by` added to each text index."""
-        return replace(self, text=self.text + by)
+    def of_heads(self, start: int, stop: int) -> Self:
+        """Return the edges of the heads ``start`` to ``stop - 1``. Edges must be sorted by head."""
+        first, last = np.searchsorted(self.head, [start, stop])
+        return self[first:last]
 
     def __len__(self) -> int:
         return len(self.order)
@@ -152,3 +175,318 @@ def largest_per_head(parts: Sequence[EdgeColumns], max_edges: int, num_heads: in
     starts = np.searchsorted(heads, np.arange(num_heads))
     rank = np.arange(len(ranked)) - starts[heads]
     return edges[ranked[rank < max_edges]]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenCodes:
+    """Tokens of one text, with their classes as integers.
+
+    Attributes
+    ----------
+    texts : sequence of str
+        Text of each token.
+    classes : sequence of ndarray of int
+        For each system of classes, the class of each token, or -1 for no class.
+    names : sequence of tuple of str
+        For each system of classes, the names of its classes.
+    """
+
+    texts: Sequence[str]
+    classes: Sequence[NDArray[np.int64]]
+    names: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class NearTokens:
+    """Tokens near edges, as arrays with one entry for each token, sorted by text and position.
+
+    Attributes
+    ----------
+    text : ndarray of int64
+        Index of the text in the corpus.
+    position : ndarray of int32
+        Position of the token in the text.
+    codes : ndarray of int32, (1 + systems, tokens)
+        The first row has the texts of the tokens. Each other row has the classes of one system, and
+        -1 for no class. The numbers are indices into `KeptEdges.words`.
+    """
+
+    text: NDArray[np.int64]
+    position: NDArray[np.int32]
+    codes: NDArray[np.int32]
+
+    @classmethod
+    def joined(cls, parts: Sequence[NearTokens]) -> Self:
+        """Join tokens of different texts."""
+        order = np.argsort(np.concatenate([part.text for part in parts]), kind="stable")
+        return cls(
+            np.concatenate([part.text for part in parts])[order],
+            np.concatenate([part.position for part in parts])[order],
+            np.concatenate([part.codes for part in parts], axis=1)[:, order],
+        )
+
+    def of_text(self, text: int) -> Self:
+        """Return the tokens of one text."""
+        first, last = np.searchsorted(self.text, [text, text + 1])
+        return self[first:last]
+
+    def near(self, texts: NDArray[np.int64], positions: NDArray[np.int32]) -> Self:
+        """Return the tokens that are near one of `positions`, each in one of `texts`."""
+        distinct = np.unique(self.text)
+        # One number for the text and the position. Positions of different texts are never near.
+        own, others = (
+            (np.searchsorted(distinct, text) << 32) + position
+            for text, position in ((self.text, self.position), (texts, positions))
+        )
+        return self[_are_near(own, others)]
+
+    def recoded(self, new_codes: Sequence[NDArray[np.int32]]) -> Self:
+        """Replace each code. For each row, `new_codes` has the new code of each code and of -1."""
+        rows = [new[row] for new, row in zip(new_codes, self.codes, strict=True)]
+        return replace(self, codes=np.stack(rows))
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __getitem__(self, index: Any) -> Self:
+        return type(self)(self.text[index], self.position[index], self.codes[:, index])
+
+
+@dataclass(frozen=True, eq=False)
+class KeptEdges:
+    """Edges of all heads of a stack with the tokens near them, of one text or of many texts.
+
+    Attributes
+    ----------
+    max_edges : int
+        Maximum number of strongest edges, and of sampled edges, that are kept for each head.
+    num_heads : int
+        Number of heads.
+    strongest, sampled : EdgeColumns
+        The kept edges, sorted by head. The edges of a head are sorted by descending `order`.
+    tokens : tuple of NearTokens
+        Tokens near the kept edges. The tuple has one item if queries and keys are the same tokens,
+        otherwise one item for queries and one for keys.
+    words : tuple of tuple of str
+        Distinct strings, to which `NearTokens.codes` refers: texts of tokens, followed by the names
+        of the classes of each system.
+    candidates : tuple of KeptEdges
+        Edges of further texts, not sorted, that were not compared with the kept edges yet.
+        `settled` compares them.
+
+    Examples
+    --------
+    >>> one = EdgeColumns.of(5, order=[9], head=[0], query=[1], key=[0], weight=[0.5])
+    >>> tokens = TokenCodes(["the", "cat"], [np.array([0, -1])], [("DET",)])
+    >>> edges = KeptEdges.of_text(5, one, one, [tokens], max_edges=3, num_heads=1).settled()
+    >>> edges.words, edges.tokens[0].codes.tolist()
+    ((('the', 'cat'), ('DET',)), [[0, 1], [0, -1]])
+    >>> edges.edge(edges.strongest, 0).window
+    [(0, 'the'), (1, 'cat')]
+    """
+
+    max_edges: int
+    num_heads: int
+    strongest: EdgeColumns
+    sampled: EdgeColumns
+    tokens: tuple[NearTokens, ...]
+    words: tuple[tuple[str, ...], ...]
+    candidates: tuple[KeptEdges, ...] = ()
+
+    @classmethod
+    def of_text(
+        cls,
+        text: int,
+        strongest: EdgeColumns,
+        sampled: EdgeColumns,
+        sides: Sequence[TokenCodes],
+        *,
+        max_edges: int,
+        num_heads: int,
+    ) -> KeptEdges:
+        """Return candidates of one text.
+
+        `sides` has one item if queries and keys are the same tokens, otherwise the query tokens and
+        the key tokens.
+        """
+        ends = _ends([strongest, sampled], len(sides))
+        codes_of: list[dict[str, int]] = [{}, *({} for _ in sides[0].names)]
+        tokens = []
+        for side, around in zip(sides, ends, strict=True):
+            near = np.flatnonzero(_are_near(np.arange(len(side.texts)), around))
+            texts = [side.texts[position] for position in near.tolist()]
+            rows = [_codes(texts, codes_of[0])[:-1]]
+            for names, classes, known in zip(side.names, side.classes, codes_of[1:], strict=True):
+                rows.append(_codes(names, known)[classes[near]])
+            numbers = np.full(len(near), text, np.int64)
+            tokens.append(NearTokens(numbers, near.astype(np.int32), np.stack(rows)))
+        words = tuple(map(tuple, codes_of))
+        candidates = cls(max_edges, num_heads, strongest, sampled, tuple(tokens), words)
+        return replace(
+            candidates,
+            strongest=strongest[:0],
+            sampled=sampled[:0],
+            tokens=tuple(side[:0] for side in tokens),
+            candidates=(candidates,),
+        )
+
+    @cached_property
+    def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Smallest `order` with which an edge of each head could be kept, (heads,).
+
+        The first array is for the strongest edges, the second for the sampled edges.
+        """
+        return self._min_orders(self.strongest), self._min_orders(self.sampled)
+
+    def _min_orders(self, edges: EdgeColumns) -> NDArray[np.uint64]:
+        if not self.max_edges:
+            return np.full(self.num_heads, np.iinfo(np.uint64).max, np.uint64)
+        counts = np.bincount(edges.head, minlength=self.num_heads)
+        orders = np.zeros(self.num_heads, np.uint64)
+        full = counts >= self.max_edges
+        orders[full] = edges.order[np.cumsum(counts)[full] - 1]
+        return orders
+
+    def plus(self, other: KeptEdges) -> KeptEdges:
+        """Return the edges of the texts of `self` and `other`."""
+        parts = [part for part in (replace(other, candidates=()), *other.candidates) if len(part)]
+        total = replace(self, candidates=(*self.candidates, *parts))
+        # Select the edges to keep when there are many candidates, or candidates of many texts.
+        # After that, edges of later texts with an `order` below `min_orders` do not become
+        # candidates.
+        num_candidates = sum(map(len, total.candidates))
+        return (
+            total.settled()
+            if num_candidates > _MAX_CANDIDATES + 2 * len(self)
+            or len(total.candidates) > _MAX_CANDIDATE_TEXTS
+            else total
+        )
+
+    def settled(self) -> KeptEdges:
+        """Return edges without candidates: those of each head with the largest `order`."""
+        if not self.candidates:
+            return self
+        parts = (self, *self.candidates)
+        codes_of: list[dict[str, int]] = [{} for _ in self.words]
+        tokens = []
+        for part in parts:
+            new_codes = list(map(_codes, part.words, codes_of))
+            tokens.append([side.recoded(new_codes) for side in part.tokens])
+        joined = replace(
+            self,
+            strongest=self._best([part.strongest for part in parts]),
+            sampled=self._best([part.sampled for part in parts]),
+            tokens=tuple(map(NearTokens.joined, zip(*tokens, strict=True))),
+            words=tuple(map(tuple, codes_of)),
+            candidates=(),
+        )
+        return joined._with_near_tokens()
+
+    def limited(self, max_edges: int) -> KeptEdges:
+        """Return at most `max_edges` strongest and sampled edges of each head."""
+        fewer = replace(self, max_edges=max_edges)
+        return replace(
+            fewer, strongest=fewer._best([self.strongest]), sampled=fewer._best([self.sampled])
+        )._with_near_tokens()
+
+    def with_class_names(self, names: Sequence[tuple[str, ...]]) -> KeptEdges:
+        """Return the same edges, with `names` of each system as the last items of `words`.
+
+        Classes that are not in `names` become -1, no class.
+        """
+        new_codes = [_codes(self.words[0], {})]
+        for before, after in zip(self.words[1:], names, strict=True):
+            code_of = {name: code for code, name in enumerate(after)}
+            new_codes.append(np.array([*(code_of.get(name, -1) for name in before), -1], np.int32))
+        return self._recoded(new_codes, (self.words[0], *names))
+
+    def renumbered(self, by: int) -> KeptEdges:
+        """Return the same edges with `by` added to each text index."""
+        return replace(
+            self,
+            strongest=replace(self.strongest, text=self.strongest.text + by),
+            sampled=replace(self.sampled, text=self.sampled.text + by),
+            tokens=tuple(replace(side, text=side.text + by) for side in self.tokens),
+            candidates=tuple(part.renumbered(by) for part in self.candidates),
+        )
+
+    def edge(self, edges: EdgeColumns, index: int) -> Edge:
+        """Return the edge with the number `index` in `edges` with the tokens near it."""
+        text, query, key = (int(column[index]) for column in (edges.text, edges.query, edges.key))
+        of_query, of_key = self.tokens[0].of_text(text), self.tokens[-1].of_text(text)
+        one_text = len(self.tokens) == 1
+        window = self._window(of_key, [query, key] if one_text else [key])
+        query_window = window if one_text else self._window(of_query, [query])
+        return Edge(
+            weight=float(edges.weight[index]),
+            text=text,
+            query=query,
+            key=key,
+            query_token=dict(query_window)[query],
+            key_token=dict(window)[key],
+            window=window,
+            query_window=query_window,
+        )
+
+    def _window(self, tokens: NearTokens, around: Sequence[int]) -> list[tuple[int, str]]:
+        near = tokens[_are_near(tokens.position, np.array(around))]
+        words = self.words[0]
+        return [
+            (position, words[code])
+            for position, code in zip(near.position.tolist(), near.codes[0].tolist(), strict=True)
+        ]
+
+    def _best(self, parts: Sequence[EdgeColumns]) -> EdgeColumns:
+        return largest_per_head(parts, self.max_edges, self.num_heads)
+
+    def _with_near_tokens(self) -> KeptEdges:
+        """Drop the tokens that are not near an edge, and the texts of tokens that do not occur.
+
+        The remaining texts of tokens are in the order of their first occurrence.
+        """
+        edges = (self.strongest, self.sampled)
+        ends = _ends(edges, len(self.tokens))
+        texts = np.tile(np.concatenate([part.text for part in edges]), 2 // len(self.tokens))
+        tokens = tuple(
+            side.near(texts, positions) for side, positions in zip(self.tokens, ends, strict=True)
+        )
+        codes = np.concatenate([side.codes[0] for side in tokens])
+        used = codes[np.sort(np.unique(codes, return_index=True)[1])]
+        new_codes = [_codes(words, {}) for words in self.words]
+        new_codes[0][used] = np.arange(len(used))
+        texts_of_tokens = tuple(self.words[0][code] for code in used.tolist())
+        return replace(self, tokens=tokens)._recoded(new_codes, (texts_of_tokens, *self.words[1:]))
+
+    def _recoded(
+        self, new_codes: Sequence[NDArray[np.int32]], words: tuple[tuple[str, ...], ...]
+    ) -> KeptEdges:
+        tokens = tuple(side.recoded(new_codes) for side in self.tokens)
+        return replace(self, tokens=tokens, words=words)
+
+    def __len__(self) -> int:
+        return len(self.strongest) + len(self.sampled)
+
+
+def _codes(words: Sequence[str], codes_of: dict[str, int]) -> NDArray[np.int32]:
+    """Return the code of each of `words`, and -1 as the last item. New words get new codes."""
+    return np.array([*(codes_of.setdefault(word, len(codes_of)) for word in words), -1], np.int32)
+
+
+def _ends(parts: Sequence[EdgeColumns], num_sides: int) -> list[NDArray[np.int32]]:
+    """Return the positions of queries and of keys, or both together if there is one side."""
+    queries, keys = [part.query for part in parts], [part.key for part in parts]
+    sides = [queries, keys] if num_sides == 2 else [[*queries, *keys]]
+    return list(map(np.concatenate, sides))
+
+
+def _are_near(positions: NDArray[Any], others: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each of `positions` is at most `WINDOW` from one of the positions `others`."""
+    if not len(others):
+        return np.zeros(len(positions), np.bool_)
+    centers = np.unique(others)
+    after = np.searchsorted(centers, positions)
+    above = centers[np.minimum(after, len(centers) - 1)]
+    below = centers[np.maximum(after - 1, 0)]
+    near: NDArray[np.bool_]
+    near = np.minimum(np.abs(above - positions), np.abs(below - positions)) <= WINDOW
+    return near

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from attnviz.analysis.heads import one_text
 from attnviz.analysis.token_kinds import KINDS, kinds_of
 from attnviz.corpus.columns import check_column_names, is_missing
-from attnviz.corpus.edges import Edge, EdgeColumns, largest_per_head
+from attnviz.corpus.edges import Edge, EdgeColumns, NearTokens
 from attnviz.corpus.measuring import (
     OFFSET_LABELS,
     POSITION_SCORES,
@@ -36,10 +36,8 @@ from attnviz.corpus.parses import pairs_of_relations
 from attnviz.corpus.roles import ROLES, SYNTACTIC, Evidence, Roles, checked_share
 from attnviz.corpus.totals import (
     FIELDS,
-    KeptTokens,
     StackTotals,
     Tables,
-    positions_near,
     to_floats,
     totals_of_text,
 )
@@ -539,7 +537,7 @@ class HeadStatistics:
         before = self._state.stacks.get(stack.name)
         min_orders = None
         if before is not None and num_heads == before.num_heads:
-            min_orders = before.strongest.min_orders, before.sampled.min_orders
+            min_orders = before.edges.min_orders
         elif not self.edges:
             largest = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
             min_orders = largest, largest
@@ -615,6 +613,7 @@ class StackStatistics:
 
     def __init__(self, name: str, totals: StackTotals, class_systems: Sequence[str]) -> None:
         self._totals = totals.canonical()
+        self._kept = self._totals.edges
         self.name = name
         self.layers, self.heads_per_layer = totals.layers, totals.heads_per_layer
         self.causal, self.one_text = totals.causal, totals.one_text
@@ -815,7 +814,7 @@ class StackStatistics:
         IndexError
             If the head does not exist.
         """
-        return self._edges(self._totals.strongest.kept, layer, head)
+        return self._edges(self._kept.strongest, layer, head)
 
     def sampled(self, layer: int, head: int) -> list[Edge]:
         """Return a random sample of the edges of a head.
@@ -840,7 +839,7 @@ class StackStatistics:
         IndexError
             If the head does not exist.
         """
-        return self._edges(self._totals.sampled.kept, layer, head)
+        return self._edges(self._kept.sampled, layer, head)
 
     def edge_columns(self, layer: int, *, sampled: bool = False) -> EdgeColumns:
         """Return the edges of all heads of a layer as arrays.
@@ -863,8 +862,8 @@ class StackStatistics:
             If the layer does not exist.
         """
         heads = self._head_slice(layer)
-        edges = (self._totals.sampled if sampled else self._totals.strongest).kept
-        of_layer = _edges_of_heads(edges, heads.start, heads.stop)
+        edges = self._kept.sampled if sampled else self._kept.strongest
+        of_layer = edges.of_heads(heads.start, heads.stop)
         return replace(of_layer, head=of_layer.head - np.int32(heads.start))
 
     def with_edges(self, max_edges: int) -> StackStatistics:
@@ -893,67 +892,22 @@ class StackStatistics:
         10
         """
         count = whole_number("max_edges", max_edges, 0)
-        pools = []
-        for pool in (self._totals.strongest, self._totals.sampled):
-            best = largest_per_head([pool.kept], count, pool.num_heads)
-            pools.append(replace(pool, max_edges=count, kept=best))
-        fewer = replace(self._totals, strongest=pools[0], sampled=pools[1])
+        fewer = replace(self._totals, edges=self._kept.limited(count))
         return StackStatistics(self.name, fewer, self.class_systems)
 
-    def text_numbers(self, side: str = "key") -> tuple[int, ...]:
-        """Return the indices of the texts with kept tokens, which are the tokens near an edge.
+    @property
+    def kept_tokens(self) -> tuple[NearTokens, ...]:
+        """Tokens near the edges. In self-attention one item, otherwise those of queries and keys.
 
-        Parameters
-        ----------
-        side : {"key", "query"}
-            Whether to consider the key tokens or the query tokens. This makes a difference only in
-            cross-attention.
-
-        Returns
-        -------
-        tuple of int
-            Indices in ascending order.
+        The first row of `codes` has indices into `words`. The other rows have, for each of
+        `class_systems`, indices into the result of `classes_of`.
         """
-        return tuple(self._side(side))
+        return self._kept.tokens
 
-    def text_tokens(
-        self, text: int, side: str = "key"
-    ) -> tuple[tuple[int, ...], tuple[str, ...], NDArray[np.int32]]:
-        """Return the tokens of a text that are kept because they are near an edge.
-
-        Parameters
-        ----------
-        text : int
-            Index of the text.
-        side : {"key", "query"}
-            Whether to return key tokens or query tokens. This makes a difference only in
-            cross-attention.
-
-        Returns
-        -------
-        positions : tuple of int
-            Positions of the tokens in the text, in ascending order.
-        tokens : tuple of str
-            The tokens.
-        classes : ndarray of int32, (systems, tokens)
-            Class of each token in each of `class_systems`, as an index into the result of
-            `classes_of`. -1 for a token without a class.
-
-        Raises
-        ------
-        KeyError
-            If no tokens of the text are kept.
-        """
-        tokens = self._side(side).get(text)
-        if tokens is None:
-            raise KeyError(f"text={short_repr(text)}: no tokens of this text are kept")
-        codes = np.full((len(self.class_systems), len(tokens.positions)), -1, np.int32)
-        for row, (system, classes) in enumerate(
-            zip(self.class_systems, tokens.classes, strict=True)
-        ):
-            code_of = {name: code for code, name in enumerate(self.classes_of(system))}
-            codes[row] = [code_of.get(name, -1) for name in classes]
-        return tokens.positions, tokens.tokens, codes
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Distinct texts of the tokens in `kept_tokens`."""
+        return self._kept.words[0]
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
         """Return the roles of the heads, such as "induction", with their statistical tests.
@@ -1035,32 +989,8 @@ class StackStatistics:
                 f"head={short_repr(head)}: layer {layer} has heads {format_numbers(heads)}"
             )
         index = heads_of_layer.start + number
-        of_head = _edges_of_heads(edges, index, index + 1)
-        columns = (of_head.weight, of_head.text, of_head.query, of_head.key)
-        return [
-            self._edge(*row) for row in zip(*(column.tolist() for column in columns), strict=True)
-        ]
-
-    def _edge(self, weight: float, text: int, query: int, key: int) -> Edge:
-        queries, keys = self._side("query")[text], self._side("key")[text]
-        around = (query, key) if self.one_text else (key,)
-        window = _window(keys, around)
-        return Edge(
-            weight=weight,
-            text=text,
-            query=query,
-            key=key,
-            query_token=queries.tokens[queries.positions.index(query)],
-            key_token=keys.tokens[keys.positions.index(key)],
-            window=window,
-            query_window=window if self.one_text else _window(queries, (query,)),
-        )
-
-    def _side(self, side: str) -> Mapping[int, KeptTokens]:
-        if side not in ("query", "key"):
-            raise ValueError(f'side={short_repr(side)} must be "query" or "key"')
-        parts = self._totals.tokens[0 if side == "query" else -1]
-        return parts[0] if parts else {}
+        of_head = edges.of_heads(index, index + 1)
+        return [self._kept.edge(of_head, number) for number in range(len(of_head))]
 
     def _table(self, system: str) -> Tables:
         if system not in self._totals.tables:
@@ -1189,21 +1119,6 @@ def _mean_and_error(
         variance = (to_floats(squares) - counts * mean**2) / (counts - 1)
         error = np.sqrt(np.maximum(variance, 0) / counts)
     return mean, np.where(counts > 1, error, np.nan)
-
-
-def _edges_of_heads(edges: EdgeColumns, start: int, stop: int) -> EdgeColumns:
-    """Return the edges of the heads ``start`` to ``stop - 1``. `edges` must be sorted by head."""
-    first, last = np.searchsorted(edges.head, [start, stop])
-    return edges[first:last]
-
-
-def _window(tokens: KeptTokens, around: Sequence[int]) -> list[tuple[int, str]]:
-    near = set(positions_near(tokens.positions, around))
-    return [
-        (position, token)
-        for position, token in zip(tokens.positions, tokens.tokens, strict=True)
-        if position in near
-    ]
 
 
 def _is_sequence(value: Any) -> bool:

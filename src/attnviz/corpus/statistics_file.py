@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.corpus.edges import EdgeColumns
+from attnviz.corpus.edges import EdgeColumns, KeptEdges, NearTokens
 from attnviz.corpus.measuring import OFFSET_LABELS
-from attnviz.corpus.totals import FIELDS, KeptTokens, Pool, StackTotals, Tables
+from attnviz.corpus.totals import FIELDS, StackTotals, Tables
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
 from attnviz.utils.arguments import as_path, short_repr
 
@@ -54,10 +54,8 @@ def write_statistics(
     """
     arrays: _Arrays = {}
     state = statistics._state
-    words = _Words()
     stacks = [
-        _stack_to_header(name, totals.canonical(), arrays, words)
-        for name, totals in state.stacks.items()
+        _stack_to_header(name, totals.canonical(), arrays) for name, totals in state.stacks.items()
     ]
     header = {
         "kind": _KIND,
@@ -74,39 +72,12 @@ def write_statistics(
         "empty": state.empty,
         "too_long": state.too_long,
         "stacks": stacks,
-        "words": words.sorted(arrays),
         "arguments": dict(arguments) if arguments is not None else None,
     }
     return write_arrays(path, header, arrays)
 
 
-class _Words:
-    """Sorted table of all distinct tokens and class names. Arrays in the file have indices into it.
-
-    `add` collects the strings of an array. `sorted` sorts the table and creates all arrays.
-    """
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._named: list[tuple[str, list[int]]] = []
-
-    def add(self, name: str, texts: Sequence[str]) -> None:
-        numbers = [self._numbers.setdefault(text, len(self._numbers)) for text in texts]
-        self._named.append((name, numbers))
-
-    def sorted(self, arrays: _Arrays) -> list[str]:
-        words = sorted(self._numbers)
-        indices = np.zeros(len(words), np.int32)
-        for index, word in enumerate(words):
-            indices[self._numbers[word]] = index
-        for name, numbers in self._named:
-            arrays[name] = torch.from_numpy(indices[np.array(numbers, np.int64)])
-        return words
-
-
-def _stack_to_header(
-    name: str, totals: StackTotals, arrays: _Arrays, words: _Words
-) -> dict[str, Any]:
+def _stack_to_header(name: str, totals: StackTotals, arrays: _Arrays) -> dict[str, Any]:
     def put(key: str, values: NDArray[Any]) -> None:
         # Store uint64 as int64, because `write_arrays` does not support uint64.
         signed = values.view(np.int64) if values.dtype == np.uint64 else values
@@ -119,33 +90,15 @@ def _stack_to_header(
     for index, table in enumerate(totals.tables.values()):
         put(f"tables/{index}/sums", table.sums)
         put(f"tables/{index}/counts", table.counts)
-    for kind, pool in (("strongest", totals.strongest), ("sampled", totals.sampled)):
+    for kind in ("strongest", "sampled"):
         for column in _EDGE_COLUMNS:
-            put(f"{kind}/{column}", getattr(pool.kept, column))
-    for side, parts in enumerate(totals.tokens):
-        tokens_by_text = parts[0] if parts else {}
-        put(f"tokens/{side}/texts", np.array(list(tokens_by_text), np.int64))
-        put(
-            f"tokens/{side}/counts",
-            np.array([len(k.positions) for k in tokens_by_text.values()], np.int64),
-        )
-        positions = [
-            position
-            for text_tokens in tokens_by_text.values()
-            for position in text_tokens.positions
-        ]
-        put(f"tokens/{side}/positions", np.array(positions, np.int32))
-        words.add(
-            f"{name}/tokens/{side}/tokens",
-            [token for text_tokens in tokens_by_text.values() for token in text_tokens.tokens],
-        )
-        for system in range(len(totals.tables)):
-            classes = [
-                text_tokens
-                for text_tokens_of_system in tokens_by_text.values()
-                for text_tokens in text_tokens_of_system.classes[system]
-            ]
-            words.add(f"{name}/tokens/{side}/classes/{system}", classes)
+            put(f"{kind}/{column}", getattr(getattr(totals.edges, kind), column))
+    for side, tokens in enumerate(totals.edges.tokens):
+        texts, counts = np.unique(tokens.text, return_counts=True)
+        put(f"tokens/{side}/texts", texts)
+        put(f"tokens/{side}/counts", counts)
+        put(f"tokens/{side}/positions", tokens.position)
+        put(f"tokens/{side}/codes", tokens.codes)
     return {
         "name": name,
         "layers": list(totals.layers),
@@ -154,7 +107,8 @@ def _stack_to_header(
         "one_text": totals.one_text,
         "scores": list(totals.scores),
         "tables": [[system, list(table.names)] for system, table in totals.tables.items()],
-        "most": totals.strongest.max_edges,
+        "words": list(totals.edges.words[0]),
+        "most": totals.edges.max_edges,
     }
 
 
@@ -201,16 +155,15 @@ def _statistics(
         frequencies={_id(key): _count(value) for key, value in header["frequencies"]},
     )
     statistics.remarks = tuple(_text(item) for item in header["remarks"])
-    words = [_text(item) for item in header["words"]]
     stacks: dict[str, StackTotals] = {}
     _check(isinstance(header["stacks"], list), "stacks are not a list")
     for fields in header["stacks"]:
         name = _text(fields["name"])
         _check(name not in stacks, f"stack {name!r} exists twice")
-        stacks[name] = _totals(fields, _Reader(name, arrays, words))
+        stacks[name] = _totals(fields, _Reader(name, arrays))
         systems = tuple(stacks[name].tables)
         _check(systems == statistics.class_systems, "systems of classes do not match the columns")
-        _check(stacks[name].strongest.max_edges == statistics.edges, "numbers of edges differ")
+        _check(stacks[name].edges.max_edges == statistics.edges, "numbers of edges differ")
     runs = tuple((_count(start), _count(stop)) for start, stop in header["texts"])
     ends = [-1, *(end for run in runs for end in run)]
     _check(
@@ -233,8 +186,8 @@ def _statistics(
 class _Reader:
     """Reader of the arrays of one stack. It checks their shape and dtype."""
 
-    def __init__(self, stack: str, arrays: _Arrays, words: Sequence[str]) -> None:
-        self._stack, self._arrays, self._words = stack, arrays, words
+    def __init__(self, stack: str, arrays: _Arrays) -> None:
+        self._stack, self._arrays = stack, arrays
 
     def array(self, key: str, dtype: Any, *shape: int | None) -> NDArray[Any]:
         name = f"{self._stack}/{key}"
@@ -246,11 +199,6 @@ class _Reader:
         )
         _check(fits and values.dtype == stored_dtype, f"{name} has a wrong shape or dtype")
         return values.view(np.uint64) if dtype == np.uint64 else values
-
-    def words(self, key: str, count: int) -> list[str]:
-        numbers = self.array(key, np.int32, count)
-        _check(_within(numbers, len(self._words)), f"{key} contains an invalid word index")
-        return [self._words[number] for number in numbers.tolist()]
 
 
 def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
@@ -274,11 +222,16 @@ def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
             read.array(f"tables/{index}/counts", np.int64, num_heads, len(names)),
         )
     _check(len(tables) == len(fields["tables"]), "a system of classes exists twice")
-    sides = tuple((_tokens(read, side, len(tables)),) for side in range(1 if one_text else 2))
+    words = (
+        tuple(_text(word) for word in fields["words"]),
+        *(table.names for table in tables.values()),
+    )
+    tokens = tuple(_tokens(read, side, words) for side in range(1 if one_text else 2))
     max_edges = _count(fields["most"])
-    pools = [_pool(read, kind, max_edges, num_heads) for kind in ("strongest", "sampled")]
-    for pool in pools:
-        _check_tokens(pool.kept, sides)
+    strongest, sampled = (
+        _edges(read, kind, max_edges, num_heads) for kind in ("strongest", "sampled")
+    )
+    _check_tokens(EdgeColumns.joined([strongest, sampled]), tokens)
     counts = read.array("offset_counts", np.int64, num_heads, len(OFFSET_LABELS))
     return StackTotals(
         layers=layers,
@@ -292,16 +245,11 @@ def _totals(fields: dict[str, Any], read: _Reader) -> StackTotals:
         offsets=read.array("offsets", np.int64, num_heads, len(OFFSET_LABELS)),
         offset_counts=counts,
         tables=tables,
-        strongest=pools[0],
-        sampled=pools[1],
-        tokens=sides,
-        num_tokens=sum(
-            len(text_tokens.positions) for side in sides for text_tokens in side[0].values()
-        ),
+        edges=KeptEdges(max_edges, num_heads, strongest, sampled, tokens, words),
     )
 
 
-def _pool(read: _Reader, kind: str, max_edges: int, num_heads: int) -> Pool:
+def _edges(read: _Reader, kind: str, max_edges: int, num_heads: int) -> EdgeColumns:
     count = len(read.array(f"{kind}/order", np.uint64, None))
     columns = [
         read.array(f"{kind}/{column}", dtype, count) for column, dtype in _EDGE_COLUMNS.items()
@@ -311,49 +259,35 @@ def _pool(read: _Reader, kind: str, max_edges: int, num_heads: int) -> Pool:
     _check((np.diff(edges.head) >= 0).all(), f"{kind} edges are not sorted by head")
     _check(np.isfinite(edges.weight).all(), f"{kind} edges have weights that are not finite")
     _check((np.bincount(edges.head, minlength=1) <= max_edges).all(), f"too many {kind} edges")
-    return Pool(max_edges, num_heads, edges)
+    return edges
 
 
-def _tokens(read: _Reader, side: int, num_systems: int) -> dict[int, KeptTokens]:
+def _tokens(read: _Reader, side: int, words: Sequence[Sequence[str]]) -> NearTokens:
     texts = read.array(f"tokens/{side}/texts", np.int64, None)
     counts = read.array(f"tokens/{side}/counts", np.int64, len(texts))
     positions = read.array(f"tokens/{side}/positions", np.int32, None)
-    _check((counts > 0).all() and int(counts.sum()) == len(positions), "numbers of tokens differ")
+    codes = read.array(f"tokens/{side}/codes", np.int32, len(words), len(positions))
+    valid = (counts > 0) & (counts <= len(positions))
+    _check(valid.all() and int(counts.sum()) == len(positions), "numbers of tokens differ")
     _check((np.diff(texts) > 0).all() and (positions >= 0).all(), "texts are not ascending")
-    tokens = read.words(f"tokens/{side}/tokens", len(positions))
-    systems = [
-        read.words(f"tokens/{side}/classes/{system}", len(positions))
-        for system in range(num_systems)
-    ]
-    by_text = {}
-    start = 0
-    for text, count in zip(texts.tolist(), counts.tolist(), strict=True):
-        of_text = slice(start, start + count)
-        start += count
-        text_positions = tuple(positions[of_text].tolist())
-        _check(
-            all(earlier < later for earlier, later in pairwise(text_positions)),
-            "positions are not ascending",
-        )
-        by_text[text] = KeptTokens(
-            text_positions,
-            tuple(tokens[of_text]),
-            tuple(tuple(system_classes[of_text]) for system_classes in systems),
-        )
-    return by_text
+    tokens = NearTokens(np.repeat(texts, counts), positions, codes)
+    same_text = np.diff(tokens.text) == 0
+    _check((np.diff(positions)[same_text] > 0).all(), "positions are not ascending")
+    _check(_within(codes[0], len(words[0])), "the text of a token does not exist")
+    for row, names in zip(codes[1:], words[1:], strict=True):
+        _check(_within(row + 1, len(names) + 1), "the class of a token does not exist")
+    return tokens
 
 
-def _check_tokens(edges: EdgeColumns, sides: Sequence[tuple[dict[int, KeptTokens]]]) -> None:
+def _check_tokens(edges: EdgeColumns, sides: Sequence[NearTokens]) -> None:
     """Raise ValueError unless `sides` has the tokens of the query and the key of every edge.
 
     `sides` has one entry if queries and keys are the same tokens, otherwise one for each.
     """
-    for positions, side in ((edges.query, sides[0][0]), (edges.key, sides[-1][0])):
-        kept_positions = {text: set(text_tokens.positions) for text, text_tokens in side.items()}
-        for text, position in zip(edges.text.tolist(), positions.tolist(), strict=True):
-            _check(
-                position in kept_positions.get(text, ()), f"an edge of text {text} has no tokens"
-            )
+    for positions, side in ((edges.query, sides[0]), (edges.key, sides[-1])):
+        kept = set(zip(side.text.tolist(), side.position.tolist(), strict=True))
+        missing = set(zip(edges.text.tolist(), positions.tolist(), strict=True)) - kept
+        _check(not missing, f"an edge has no tokens: text and position {missing}")
 
 
 def _within(numbers: NDArray[Any], stop: int) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from attnviz.corpus.edges import EdgeColumns
+from attnviz.corpus.edges import EdgeColumns, NearTokens
 from attnviz.corpus.roles import Role
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.record.record import AttentionRecord
@@ -105,17 +105,19 @@ class FixtureStack:
             np.array(columns["weight"], np.float32),
         )
 
-    def text_numbers(self, _side: str = "key") -> tuple[int, ...]:
-        return tuple(self._values["kept"]["numbers"])
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(self._values["kept"]["vocabulary"])
 
-    def text_tokens(self, text: int, _side: str = "key") -> Any:
+    @property
+    def kept_tokens(self) -> tuple[NearTokens, ...]:
         stored = self._values["kept"]
-        index, tokens = stored["numbers"].index(text), stored["queries"]
-        return (
-            tuple(tokens["positions"][index]),
-            tuple(stored["vocabulary"][entry] for entry in tokens["tokens"][index]),
-            np.array([system[index] for system in tokens["classes"]], np.int32),
-        )
+        tokens = stored["queries"]
+        counts = [len(positions) for positions in tokens["positions"]]
+        codes = [np.concatenate(row) for row in (tokens["tokens"], *tokens["classes"])]
+        positions = np.concatenate(tokens["positions"]).astype(np.int32)
+        text = np.repeat(np.array(stored["numbers"]), counts)
+        return (NearTokens(text, positions, np.stack(codes).astype(np.int32)),)
 
 
 class FixtureStatistics:

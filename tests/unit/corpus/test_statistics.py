@@ -321,7 +321,7 @@ class TestEdges:
         assert one == same != other
         nothing = statistics_of(record, edges=0).stack()
         assert nothing.strongest(0, 0) == nothing.sampled(0, 0) == []
-        assert nothing.text_numbers() == ()
+        assert [len(side) for side in nothing.kept_tokens] == [0]
 
 
 def made_texts(count: int) -> list[AttentionRecord]:
@@ -338,7 +338,7 @@ def test_any_order_of_additions_gives_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The low limit makes each part drop edges before parts are added, as in a large corpus.
-    monkeypatch.setattr("attnviz.corpus.totals._MAX_CANDIDATES", 50)
+    monkeypatch.setattr("attnviz.corpus.edges._MAX_CANDIDATES", 50)
     records = made_texts(60)
     generator = np.random.default_rng(0)
     labels = [{"label": f"c{number}"} for number in generator.integers(0, 4, 60)]
@@ -482,9 +482,11 @@ class TestOddTexts:
         statistics = statistics_of(record_of(shares(2, count, count), list(HOSTILE)))
         statistics.save(tmp_path / "file.safetensors")
         reloaded = HeadStatistics.load(tmp_path / "file.safetensors").stack()
-        positions, tokens, _ = reloaded.text_tokens(0)
+        [tokens] = reloaded.kept_tokens
         visible = Tokens.of(list(HOSTILE))
-        assert list(tokens) == [visible[position] for position in positions]
+        assert [reloaded.words[code] for code in tokens.codes[0]] == [
+            visible[position] for position in tokens.position.tolist()
+        ]
 
     def test_one_token_and_a_row_without_keys(self, tmp_path: Path) -> None:
         # Some statistics of a text of one token are empty arrays.
@@ -524,10 +526,10 @@ def test_columns_are_classes_of_tokens() -> None:
     assert_allclose(stack.class_weights(0, "pos")[0], weights[0, :3, :3], atol=FEW)
     # All tokens of a text have the same genre, so no weight goes to the other genre.
     assert_allclose(stack.class_weights(0, "genre")[0], np.eye(2), atol=1e-6)
-    _, _, codes = stack.text_tokens(0)
-    assert codes[1].tolist() == [0, 1, 2, -1]
-    assert codes[2].tolist() == [1, 1, 1, 1]
-    assert stack.text_tokens(1)[2][1].tolist() == [-1] * 4
+    [tokens] = stack.kept_tokens
+    _, _, pos, genre = tokens.of_text(0).codes.tolist()
+    assert (pos, genre) == ([0, 1, 2, -1], [1, 1, 1, 1])
+    assert tokens.of_text(1).codes[2].tolist() == [-1] * 4
 
 
 def test_parts_add_up_to_a_table(tmp_path: Path) -> None:

@@ -79,7 +79,6 @@ HOSTILE_HEADERS: dict[str, Any] = {
     "columns": ["other"],
     "texts": [[0, 3], [2, 4]],
     "tokens": -1,
-    "words": [],
     "frequencies": [["a", "b"]],
     "stacks": {},
 }
@@ -90,7 +89,7 @@ HOSTILE_NUMBERS = {
     "self/sampled/key": -1,
     "self/sampled/weight": float("nan"),
     "self/tokens/0/counts": -5,
-    "self/tokens/0/tokens": 10_000,
+    "self/tokens/0/codes": 10_000,
 }
 
 
