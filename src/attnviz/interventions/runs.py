@@ -182,7 +182,7 @@ class ExampleRunner:
             self.batch,
             encoder_decoder=self.encoder.encoder_decoder,
             options=options,
-            change=change,
+            changes=[change] if change else (),
             logits=logits,
         )
         missed = set(change or ()) - forward.collector.changed

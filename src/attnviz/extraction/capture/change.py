@@ -7,7 +7,7 @@ after the softmax. The output for all other heads and queries stays bit-identica
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
-from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.inserted import Insertion
 from attnviz.record.softmax import row_tiles
 
@@ -26,11 +26,10 @@ __all__ = [
     "Block",
     "ForwardChange",
     "LayerChange",
-    "apply_change",
-    "check_changeable",
+    "ModuleRun",
+    "change_outputs",
     "edit_weights",
     "output_by_head",
-    "replace_outputs",
 ]
 
 
@@ -67,8 +66,11 @@ class LayerChange:
         return tuple(sorted({*self.rows, *self.factors, *self.outputs}))
 
 
-#: Changes of one forward. A key is the path of a module and the number of its run, from 0.
-ForwardChange = Mapping[tuple[str, int], LayerChange]
+#: Path of a module, and the number of its run within a forward, from 0.
+ModuleRun = tuple[str, int]
+
+#: Changes of one example in a forward.
+ForwardChange = Mapping[ModuleRun, LayerChange]
 
 
 @dataclass(frozen=True)
@@ -111,23 +113,74 @@ def _filled_keys(attention: Captured, num_keys: int) -> Captured:
     return replace(attention, keys=attention.keys[:, :num_keys])
 
 
-def check_changeable(
-    call: AttentionCall, name: str, windows: int, *, several: bool = False
+def change_outputs(
+    call: AttentionCall,
+    changes: Sequence[LayerChange | None],
+    read: Callable[[Sequence[int]], Sequence[Captured]],
+    positions: Sequence[Positions],
+    name: str,
+    *,
+    edited: bool = False,
+    block: Block | None = None,
 ) -> None:
-    """Raise NotImplementedError if the attention of a call cannot be changed.
+    """Overwrite the output of a call for each example, as its entry in `changes` specifies.
 
-    `name` is the path of the module, and `windows` the number of windows of an example. If
-    `several` is True, a call may contain several continuations of one text (beams).
+    `read` returns the model's own attention of each example, with all heads, and compares the given
+    heads with the output. `positions` has the queries and keys of each example that are not
+    padding. `name` is the path of the module. `edited` is whether `edit_weights` has changed the
+    weights of this call. In a step of a generation, `block` has the indices of the call's queries
+    and keys in the text.
+
+    Raise NotImplementedError if the output of the call cannot be changed.
+    """
+    made = [change for change in changes if change is not None and change.heads]
+    if not edited:
+        _check_changeable(call, len(changes), name, rows=any(change.rows for change in made))
+        if any(change.rows for change in made):
+            attentions = read(sorted({head for change in made for head in change.rows}))
+            for example, (change, attention) in enumerate(zip(changes, attentions, strict=True)):
+                if change is not None and change.rows:
+                    unpadded = positions[example]
+                    changed = _changed_weights(attention, change, name, block)
+                    _change_rows(call, example, attention, unpadded, changed)
+    elif not any(change.outputs for change in made):
+        return
+    outputs = output_by_head(call, name, len(changes))
+    with torch.no_grad():
+        for output, change in zip(outputs, changes, strict=True):
+            if change is not None:
+                _replace_outputs(output, change, edited=edited)
+
+
+def _replace_outputs(output: torch.Tensor, change: LayerChange, *, edited: bool) -> None:
+    """Replace outputs of heads and multiply them by factors. `output` is (queries, heads, width).
+
+    If the weights were edited, they already contain the factors of all heads without new outputs.
+    """
+    for head, vector in change.outputs.items():
+        output[:, head] = vector.to(output)
+    for head, factor in change.factors.items():
+        if edited and head not in change.outputs:
+            continue
+        if factor == 0:
+            # Assign 0 instead of multiplying by 0, because infinite outputs would become NaN.
+            output[:, head] = 0
+        else:
+            output[:, head] *= factor
+
+
+def _check_changeable(call: AttentionCall, num_examples: int, name: str, *, rows: bool) -> None:
+    """Raise NotImplementedError if the output of a call for `num_examples` cannot be changed.
+
+    `rows` is whether outputs are computed again from changed weights.
     """
     kind = type(call.module).__name__
     reason = None
     if call.weights is not None:
         reason = "computes its attention in one function, or in a way that cannot be traced"
-    elif windows > 1:
-        reason = "attends in windows"
-    elif call.num_examples > 1 and not several:
-        reason = f"attends for {call.num_examples} examples at once"
-    elif uses_sink_as_gate(call.module):
+    elif call.num_examples != num_examples:
+        reason = f"attends in windows or groups, {call.num_examples} in a batch of {num_examples}"
+    elif rows and uses_sink_as_gate(call.module):
         reason = "multiplies its output by a gate that depends on the sink"
     elif call.value is None or not _has_head_axis(call):
         reason = "returns an output that is not (batch, queries, heads, value_dim)"
@@ -148,69 +201,60 @@ def _has_head_axis(call: AttentionCall) -> bool:
     )
 
 
-def _check_whole(attention: LayerAttention, change: LayerChange, name: str) -> None:
-    """Raise NotImplementedError if a call has only a part of the queries or keys of its layer."""
-    shape = attention.num_queries, attention.num_keys
-    if shape != change.shape:
-        raise NotImplementedError(
-            f"changes: {name} attends in parts, here {shape[0]} x {shape[1]} of "
-            f"{change.shape[0]} x {change.shape[1]} tokens, which cannot be changed yet. Pass "
-            "layers= or stack= without it."
-        )
+#: Heads, rows, and weights (heads, rows, keys). Rows and keys count from the first query and key of
+#: the call.
+_ChangedWeights = Iterator[tuple[list[int], torch.Tensor, torch.Tensor]]
 
 
-def apply_change(
+def _change_rows(
     call: AttentionCall,
-    attention: QueryKeyAttention,
-    positions: Positions,
-    change: LayerChange,
-    name: str,
-    *,
-    example: int = 0,
-    block: Block | None = None,
+    example: int,
+    attention: Captured,
+    unpadded: Positions,
+    changed: _ChangedWeights,
 ) -> None:
-    """Overwrite the output of a call for one example, as `change` specifies.
-
-    `attention` is the model's own attention of this example, with all heads. `positions` has the
-    queries and keys of the example that are not padding. `name` is the path of the module. In a
-    step of a generation, `block` has the indices of the call's queries and keys in the text.
-    Changed weights are computed for a few rows at a time, because the matrix of all queries and
-    keys may not fit in memory.
-    """
-    output, value = call.output[example], call.value
-    if value is None:
-        raise TypeError("an attention without values cannot be changed")
-    if block is None:
-        _check_whole(attention, change, name)
-        block = Block(0, 0, attention.num_queries, attention.num_keys)
+    """Overwrite the outputs of the changed rows of one example."""
+    output, value, vectors = call.output[example], call.value, attention.vectors
+    if value is None or vectors is None:
+        raise TypeError("attention without queries, keys and values cannot be changed")
     value = value[example if len(value) > 1 else 0]
-    last = block.first_query + attention.num_queries
+    if unpadded.keys is not None:
+        value = value[:, unpadded.keys.to(value.device)]
+    with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
+        for heads, rows, weights in changed:
+            key_heads = [vectors.key_head(head) for head in heads]
+            values = value[key_heads, : weights.shape[2]].float()
+            positions = rows if unpadded.queries is None else unpadded.queries.cpu()[rows]
+            replacement = (weights.to(values.device) @ values).transpose(0, 1)
+            indices = positions.to(output.device)[:, None], torch.tensor(heads).to(output.device)
+            output[indices] = replacement.to(output.dtype)
+
+
+def _changed_weights(
+    attention: Captured, change: LayerChange, name: str, block: Block | None
+) -> _ChangedWeights:
+    """Yield the changed weights of a call.
+
+    The weights of a few rows are computed at a time, because the matrix of all queries and keys may
+    not fit in memory.
+    """
+    if block is None:
+        shape = attention.num_queries, attention.num_keys
+        if shape != change.shape:
+            raise NotImplementedError(
+                f"changes: {name} attends in parts or to padding, here {shape[0]} x {shape[1]} of "
+                f"{change.shape[0]} x {change.shape[1]} tokens, which cannot be changed yet. Pass "
+                "layers= or stack= without it, and a text without padding."
+            )
+        block = Block(0, 0, *shape)
+    first, last = block.first_query, block.first_query + attention.num_queries
     columns = slice(block.first_key, min(block.num_keys, block.first_key + attention.num_keys))
     attending = change.attend(block.in_text(attention))
-    with torch.no_grad(), torch.autocast(output.device.type, enabled=False):
-        for heads, changed_rows in _heads_by_rows(change.rows):
-            rows = changed_rows[(changed_rows >= block.first_query) & (changed_rows < last)]
-            head_values = value[[attention.key_head(head) for head in heads]]
-            if positions.keys is not None:
-                head_values = head_values[:, positions.keys.to(head_values.device)]
-            values = head_values[:, : columns.stop - columns.start].float()
-            query_positions = torch.from_numpy(rows - block.first_query)
-            if positions.queries is not None:
-                query_positions = positions.queries.cpu()[query_positions]
-            head_indices = torch.tensor(heads, device=output.device)
-            for tile in row_tiles(slice(0, len(rows)), attending.num_keys * len(heads)):
-                weights = _weights_of(attending, heads, rows[tile])[:, :, columns]
-                replacement = torch.from_numpy(weights).to(values.device) @ values
-                query_indices = query_positions[tile].to(output.device)[:, None]
-                output[query_indices, head_indices] = replacement.transpose(0, 1).to(output.dtype)
-        for head, vector in change.outputs.items():
-            output[:, head] = vector.to(output)
-        for head, factor in change.factors.items():
-            if factor == 0:
-                # Assign 0 instead of multiplying by 0, because infinite outputs would become NaN.
-                output[:, head] = 0
-            else:
-                output[:, head] *= factor
+    for heads, changed_rows in _heads_by_rows(change.rows):
+        rows = changed_rows[(changed_rows >= first) & (changed_rows < last)]
+        for tile in row_tiles(slice(0, len(rows)), attending.num_keys * len(heads)):
+            weights = _weights_of(attending, heads, rows[tile])[:, :, columns]
+            yield heads, torch.from_numpy(rows[tile] - first), torch.from_numpy(weights)
 
 
 def _heads_by_rows(
@@ -234,81 +278,64 @@ def _weights_of(
 
 def edit_weights(
     weights: torch.Tensor,
-    positions: Positions,
-    change: LayerChange,
+    changes: Sequence[LayerChange | None],
+    positions: Sequence[Positions],
     name: str,
     *,
-    examples: int = 1,
     block: Block | None = None,
 ) -> None:
     """Overwrite the weights of a module right after its softmax.
 
     The module computes attention in its own code, and then multiplies the changed weights by the
-    values. `weights` are (examples, heads, queries, keys) or (examples * heads, queries, keys). If
-    `examples` is more than 1, the examples are continuations of one text, and all of them are
-    changed. `name` is used in errors. `positions` and `block` are as for `apply_change`.
+    values. `weights` are (examples, heads, queries, keys) or (examples * heads, queries, keys).
+    `name` is used in errors. The other arguments are as for `change_outputs`.
     """
     by_example = weights
-    if weights.dim() == 3 and len(weights) % examples == 0:
-        by_example = weights.view(examples, -1, *weights.shape[1:])
-    if by_example.dim() != 4 or len(by_example) != examples:
+    if weights.dim() == 3 and len(weights) % len(changes) == 0:
+        by_example = weights.view(len(changes), -1, *weights.shape[1:])
+    if by_example.dim() != 4 or len(by_example) != len(changes):
         raise NotImplementedError(
             f"changes: the weights of {name} have the shape {tuple(weights.shape)} (windows or "
             "groups of heads), which cannot be changed yet. Pass layers= or stack= without it."
         )
-    for heads in by_example:
-        _edit_example(heads, positions, change, name, block)
+    with torch.no_grad():
+        for heads, change, unpadded in zip(by_example, changes, positions, strict=True):
+            if change is not None:
+                _edit_example(heads, unpadded, change, name, block)
 
 
 def _edit_example(
-    heads: torch.Tensor,
+    matrices: torch.Tensor,
     positions: Positions,
     change: LayerChange,
     name: str,
     block: Block | None,
 ) -> None:
-    wrong = [head for head in change.heads if head >= len(heads)]
+    wrong = [head for head in change.heads if head >= len(matrices)]
     if wrong:
         raise NotImplementedError(
-            f"changes: {name} has {len(heads)} matrices of weights, and none for head {wrong[0]}"
+            f"changes: {name} has {len(matrices)} matrices of weights, and none for head {wrong[0]}"
         )
-    queries, keys = (
-        torch.arange(size) if indices is None else indices.cpu()
-        for size, indices in zip(heads.shape[1:], (positions.queries, positions.keys), strict=True)
-    )
-    with torch.no_grad():
-        attention = StoredWeights(heads.detach().cpu()[:, queries][:, :, keys].float())
-        if block is None:
-            _check_whole(attention, change, name)
-            block = Block(0, 0, attention.num_queries, attention.num_keys)
-        last = block.first_query + attention.num_queries
-        columns = slice(block.first_key, min(block.num_keys, block.first_key + attention.num_keys))
-        keys = keys[: columns.stop - columns.start]
-        attending = change.attend(block.in_text(attention))
-        for head, changed_rows in change.rows.items():
-            rows = changed_rows[(changed_rows >= block.first_query) & (changed_rows < last)]
-            for tile in row_tiles(slice(0, len(rows)), attending.num_keys):
-                replacement, _ = attending.weights_of_rows(head, rows[tile])
-                query_positions = queries[torch.from_numpy(rows[tile] - block.first_query)]
-                part = torch.from_numpy(replacement[:, columns]).to(heads)
-                heads[head, query_positions[:, None].to(heads.device), keys.to(heads.device)] = part
-        for head, factor in change.factors.items():
-            # `replace_outputs` applies the factor of a head with replaced output.
-            if head not in change.outputs:
-                heads[head] *= factor
-
-
-def replace_outputs(call: AttentionCall, change: LayerChange, name: str, examples: int) -> None:
-    """Write ``change.outputs`` into the output of a module that computes attention in its own code.
-
-    Each vector is multiplied by the factor of its head. Other heads need no change here, because
-    the module computed their outputs from the weights that `edit_weights` wrote.
-    """
-    if change.outputs:
-        output = output_by_head(call, name, examples)
-        with torch.no_grad():
-            for head, vector in change.outputs.items():
-                output[:, :, head] = vector.to(output) * change.factors.get(head, 1.0)
+    if change.rows:
+        queries, keys = (
+            torch.arange(size) if indices is None else indices.cpu()
+            for size, indices in zip(
+                matrices.shape[1:], (positions.queries, positions.keys), strict=True
+            )
+        )
+        attention = StoredWeights(matrices.detach().cpu()[:, queries][:, :, keys].float())
+        for heads, rows, changed in _changed_weights(attention, change, name, block):
+            index = (
+                torch.tensor(heads)[:, None, None],
+                queries[rows][:, None],
+                keys[: changed.shape[2]],
+            )
+            on_device = tuple(indices.to(matrices.device) for indices in index)
+            matrices[on_device] = changed.to(matrices)
+    for head, factor in change.factors.items():
+        # `change_outputs` applies the factor of a head with replaced output.
+        if head not in change.outputs:
+            matrices[head] *= factor
 
 
 def output_by_head(call: AttentionCall, name: str, examples: int = 1) -> torch.Tensor:

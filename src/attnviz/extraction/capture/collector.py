@@ -19,10 +19,9 @@ from attnviz.extraction.capture.calls import (
 from attnviz.extraction.capture.change import (
     ForwardChange,
     LayerChange,
-    apply_change,
-    check_changeable,
+    ModuleRun,
+    change_outputs,
     edit_weights,
-    replace_outputs,
 )
 from attnviz.extraction.capture.check import CheckedCalls, SelfCheck
 from attnviz.extraction.capture.copies import Copier
@@ -43,11 +42,21 @@ from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["Collector", "PredictedLayers", "Run", "joined_windows", "same_vectors"]
+__all__ = [
+    "Collector",
+    "Observer",
+    "PredictedLayers",
+    "Run",
+    "joined_windows",
+    "same_vectors",
+]
 
 # Stacks of layers whose tokens are not those of a text but patches, frames or summaries of these.
 # The padding of texts does not apply to these tokens.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
+
+#: Function that gets each attention call, and the run of the module that made it.
+Observer = Callable[[AttentionCall, ModuleRun], None]
 
 
 @dataclass
@@ -145,8 +154,10 @@ class Collector:
         Stack of modules outside of a language model whose path does not show their stack.
     trace_all : bool
         Whether to trace the torch functions of all modules with a softmax (see `RunningModules`).
-    change : mapping, optional
-        Changes of the model's attention. A key is a module's path and the number of its run.
+    changes : sequence of mapping
+        For each example, the changes of the model's attention. Empty if nothing is changed.
+    skipped : sequence of ModuleRun
+        Runs of modules that this forward leaves out, because their results are known.
     checked : CheckedCalls, optional
         Kinds of calls that were compared with the model's output in earlier forwards.
     """
@@ -163,14 +174,15 @@ class Collector:
         spools: Sequence[Spool] = (),
         beside_text: str = "vision",
         trace_all: bool = False,
-        change: ForwardChange | None = None,
+        changes: Sequence[ForwardChange] = (),
+        skipped: Sequence[ModuleRun] = (),
         checked: CheckedCalls | None = None,
     ) -> None:
         self.model = model
-        self._change = change or {}
-        # Runs whose attention was changed: the path of the module and the number of its run.
-        self.changed: set[tuple[str, int]] = set()
-        self._turns: Counter[str] = Counter()
+        self._changes = changes
+        #: Runs whose attention was changed.
+        self.changed: set[ModuleRun] = set()
+        self._turns = Counter(name for name, _ in skipped)
         self.runs: list[Run] = []
         # Largest number of examples or windows of a call. If a batch has several rows, 1 means that
         # the model joins all of them to one example.
@@ -206,23 +218,24 @@ class Collector:
         keys = self._sequences.get("input keys")
         return 0 if keys is None else keys.length - self._sequences["input"].length
 
-    def watch(
-        self, undo: Cleanup, intercept: Callable[[AttentionCall], bool] | None = None
-    ) -> None:
+    def watch(self, undo: Cleanup, observe: Observer | None = None) -> None:
         """Collect the attention computed in this thread until the ``with`` block of `undo` ends.
 
-        If `intercept` returns True for a call, the call is not collected.
+        `observe` gets each call after its output was changed.
         """
 
         def receive(call: AttentionCall) -> None:
-            if intercept is None or not intercept(call):
-                self._receive(call)
+            run = self._receive(call)
+            if observe is not None:
+                observe(call, (run.name, run.turn))
 
         self._running.watch(
             receive,
             undo,
-            edit=self._edit_weights if self._change else None,
-            outputs=any(layer_change.outputs for layer_change in self._change.values()),
+            edit=self._edit_weights if self._changes else None,
+            outputs=any(
+                layer_change.outputs for change in self._changes for layer_change in change.values()
+            ),
             begun=self._begin,
             ended=self._end,
         )
@@ -263,7 +276,7 @@ class Collector:
             beside_text=self._beside_text,
         )
 
-    def _receive(self, call: AttentionCall) -> None:
+    def _receive(self, call: AttentionCall) -> Run:
         run = self._run_of(call.module)
         call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
@@ -285,19 +298,17 @@ class Collector:
         # and keys, but other values. Only the first call is captured.
         same_weights = bool(run.calls) and windows == 1 and same_vectors(self._previous, call)
         self._previous = call
-        change = self._change.get((run.name, run.turn))
         if same_weights:
             run.positions = None
-            if change is not None:
-                self._apply_change(change, call, unpadded, run, windows)
-            return
-        self._capture_call(call, unpadded, run, windows)
+            self._change_outputs(call, unpadded, run)
+        else:
+            self._capture_call(call, unpadded, run, windows)
+        return run
 
     def _capture_call(
         self, call: AttentionCall, unpadded: Sequence[Positions], run: Run, windows: int
     ) -> None:
         """Copy the attention of a call, and change the output of the call if requested."""
-        change = self._change.get((run.name, run.turn))
         if not run.num_calls:
             run.num_heads = call.num_heads
             run.is_copied = self._is_requested(run, _unpadded_size(call, unpadded[0], windows))
@@ -320,8 +331,7 @@ class Collector:
                 windows=windows > 1,
             )
         # Change the output only now, because `capture` reads the model's own output.
-        if change is not None:
-            self._apply_change(change, call, unpadded, run, windows)
+        self._change_outputs(call, unpadded, run)
         if error is not None:
             run.error = max(error, run.error or 0.0)
         run.num_calls += 1
@@ -336,29 +346,27 @@ class Collector:
         for window in range(windows):
             run.calls.append(attentions[window::windows])
 
-    def _apply_change(
-        self,
-        change: LayerChange,
-        call: AttentionCall,
-        unpadded: Sequence[Positions],
-        run: Run,
-        windows: int,
-    ) -> None:
-        if (run.name, run.turn) in self.changed and call.weights is not None:
-            # `_edit_weights` changed the weights before their product with the values.
-            replace_outputs(call, change, run.name, call.num_examples)
+    def _changes_of(self, run: Run) -> list[LayerChange | None]:
+        """Return the change of a run for each example, or an empty list if no example has one."""
+        changes = [change.get((run.name, run.turn)) for change in self._changes]
+        return changes if any(change is not None for change in changes) else []
+
+    def _change_outputs(self, call: AttentionCall, unpadded: Sequence[Positions], run: Run) -> None:
+        changes = self._changes_of(run)
+        if not changes:
             return
-        check_changeable(call, run.name, windows)
-        heads, masks, check = change.heads, self._masks, self.check
-        if heads:
-            if call.weights is None and run.is_copied:
-                # `capture` has compared all heads with the output, so compare no heads again.
-                heads = ()
-            [attention] = read_attention(call, unpadded, masks, check, heads=heads, name=run.name)
-            if attention.vectors is None:
-                raise TypeError(f"{run.name} was read without queries and keys")
-            apply_change(call, attention.vectors, unpadded[0], change, run.name)
-        self.changed.add((run.name, run.turn))
+
+        def read(heads: Sequence[int]) -> Sequence[Captured]:
+            # `capture` has compared all heads of a copied run with the output.
+            heads = () if run.is_copied and call.weights is None else heads
+            return read_attention(
+                call, unpadded, self._masks, self.check, heads=heads, name=run.name
+            )
+
+        module_run = (run.name, run.turn)
+        edited = module_run in self.changed and call.weights is not None
+        change_outputs(call, changes, read, unpadded, run.name, edited=edited)
+        self.changed.add(module_run)
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:
         """Change the weights of the innermost running module right after its softmax.
@@ -369,8 +377,8 @@ class Collector:
         if entry is None:
             return False
         run = self._open[-1]
-        change = self._change.get((run.name, run.turn))
-        if change is None:
+        changes = self._changes_of(run)
+        if not changes:
             return False
         kind = type(entry.module).__name__
         if (run.name, run.turn) in self.changed:
@@ -378,8 +386,8 @@ class Collector:
                 f"changes: {run.name} ({kind}) computes several softmaxes, and it is unclear "
                 "which one is its attention. Pass layers= or stack= without it."
             )
-        positions = self._positions(run.stack, *weights.shape[-2:])[0]
-        edit_weights(weights, positions, change, f"{run.name} ({kind})")
+        positions = self._positions(run.stack, *weights.shape[-2:])
+        edit_weights(weights, changes, positions, f"{run.name} ({kind})")
         self.changed.add((run.name, run.turn))
         return True
 

@@ -13,9 +13,9 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import accepted_arguments, shortens_logits
-from attnviz.extraction.capture.change import ForwardChange
+from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.check import CheckedCalls
-from attnviz.extraction.capture.collector import Collector
+from attnviz.extraction.capture.collector import Collector, Observer
 from attnviz.extraction.capture.memory import (
     LayerSize,
     check_disk,
@@ -75,7 +75,8 @@ class _Watch:
 
     options: CaptureOptions
     trace_all: bool = False
-    change: ForwardChange | None = None
+    changes: Sequence[ForwardChange] = ()
+    skipped: Sequence[ModuleRun] = ()
     checked: CheckedCalls | None = None
 
 
@@ -110,20 +111,26 @@ def run_forward(
     encoder_decoder: bool,
     options: CaptureOptions,
     spools: Sequence[Spool] = (),
-    change: ForwardChange | None = None,
+    changes: Sequence[ForwardChange] = (),
+    skipped: Sequence[ModuleRun] = (),
+    trace_all: bool | None = None,
+    observe: Observer | None = None,
     logits: int | None = None,
     checked: CheckedCalls | None = None,
 ) -> Forward:
     """Run a model and collect its attention. Repeat the run only for a reason in `_RERUNS`.
 
     For each example, `spools` has a spool (a folder on disk), which is cleared before the copies
-    are written. If `spools` is empty, copies stay in memory. `change` changes attention. `logits`
-    is the minimum number of final positions for which the model computes logits (None means 1).
-    `checked` has the kinds of calls that were compared with the model's output in earlier forwards.
+    are written. If `spools` is empty, copies stay in memory. `changes` and `skipped` are as for
+    `Collector`. `trace_all` is known from an earlier forward of the same inputs. Then the run is
+    not repeated. `observe` gets each attention call after its output was changed. `logits` is the
+    minimum number of final positions for which the model computes logits (None means 1). `checked`
+    has the kinds of calls that were compared with the model's output in earlier forwards.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space.
     """
-    watch, reruns = _Watch(options, change=change, checked=checked), [*_RERUNS]
+    watch = _Watch(options, bool(trace_all), changes, skipped, checked)
+    reruns = [*_RERUNS] if trace_all is None else []
     while True:
         forward = _watched_forward(
             loaded,
@@ -131,6 +138,7 @@ def run_forward(
             watch,
             encoder_decoder=encoder_decoder,
             spools=spools,
+            observe=observe,
             logits=logits or 1,
         )
         rerun = next((reason for reason in reruns if reason.is_needed(forward, options)), None)
@@ -149,6 +157,7 @@ def _watched_forward(
     *,
     encoder_decoder: bool,
     spools: Sequence[Spool],
+    observe: Observer | None,
     logits: int,
 ) -> Forward:
     model = loaded.model
@@ -163,7 +172,7 @@ def _watched_forward(
         if evaluate(model, undo):
             notes.append(TRAINING_NOTE)
         hold_uncompiled(model, undo)
-        collector.watch(undo)
+        collector.watch(undo, observe)
         try:
             outputs = model(**arguments)
         except RuntimeError as error:
@@ -285,7 +294,8 @@ def _collector(
         spools=spools,
         beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
         trace_all=watch.trace_all,
-        change=watch.change,
+        changes=watch.changes,
+        skipped=watch.skipped,
         checked=watch.checked,
     )
 

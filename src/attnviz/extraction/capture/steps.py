@@ -16,14 +16,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capture.calls import read_attention, with_four_axes
+from attnviz.extraction.capture.calls import Captured, read_attention, with_four_axes
 from attnviz.extraction.capture.change import (
     Block,
     LayerChange,
-    apply_change,
-    check_changeable,
+    change_outputs,
     edit_weights,
-    replace_outputs,
 )
 from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.dispatch import AttentionCall
@@ -31,7 +29,6 @@ from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule, attention_modules
-from attnviz.record.attention import QueryKeyAttention
 from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
@@ -138,30 +135,20 @@ class ChangedSteps:
         run_key = self._open[-1] if self._open and self._open[-1][0] == name else (name, 0)
         if run_key not in self._changes:
             return
-        if run_key in self._changed and call.weights is not None:
-            step_change = self._changes[run_key]
-            call = with_four_axes(call, _num_examples(step_change, call.weights))
-            block = self._block(step_change.stack, call.num_queries, call.num_keys)
-            change = step_change.change_for(block.num_queries, block.num_keys)
-            replace_outputs(call, change, name, call.num_examples)
-            return
-        check_changeable(call, name, 1, several=True)
         step_change = self._changes[run_key]
+        edited = run_key in self._changed and call.weights is not None
+        if edited and call.weights is not None:
+            call = with_four_axes(call, _num_examples(step_change, call.weights))
         block = self._block(step_change.stack, call.num_queries, call.num_keys)
         change = step_change.change_for(block.num_queries, block.num_keys)
-        self._changed.add(run_key)
-        heads = change.heads
-        if not heads:
-            return
         unpadded = [Positions(None, None)] * call.num_examples
-        attentions = read_attention(
-            call, unpadded, self._masks, SelfCheck(), heads=heads, name=name
-        )
-        for example, attention in enumerate(attentions):
-            if not isinstance(attention, QueryKeyAttention):
-                raise TypeError(f"{name} was read without queries and keys")
-            positions = unpadded[example]
-            apply_change(call, attention, positions, change, name, example=example, block=block)
+
+        def read(heads: Sequence[int]) -> Sequence[Captured]:
+            return read_attention(call, unpadded, self._masks, SelfCheck(), heads=heads, name=name)
+
+        changes = [change] * call.num_examples
+        change_outputs(call, changes, read, unpadded, name, edited=edited, block=block)
+        self._changed.add(run_key)
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:
         entry = self._running.innermost
@@ -172,7 +159,8 @@ class ChangedSteps:
         block = self._block(step_change.stack, *weights.shape[-2:])
         change = step_change.change_for(block.num_queries, block.num_keys)
         examples = _num_examples(step_change, weights)
-        edit_weights(weights, Positions(None, None), change, name, examples=examples, block=block)
+        unpadded = [Positions(None, None)] * examples
+        edit_weights(weights, [change] * examples, unpadded, name, block=block)
         self._changed.add(self._open[-1])
         return True
 
