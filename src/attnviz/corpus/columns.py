@@ -1,6 +1,6 @@
-"""Columns of a corpus, by which points can be coloured.
+"""Columns of a corpus: classes of tokens, or values by which points can be coloured.
 
-A column has one value for each text, or one value for each token of each text.
+A column has an entry for each text. An entry is one value, or one value for each token.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.corpus.texts import Texts
+from attnviz.record.record import AttentionRecord
+
 __all__ = [
     "COLORINGS",
     "Column",
     "GivenColumn",
     "Side",
+    "TextColumns",
     "check_column_names",
-    "check_entry",
+    "checked_entry",
     "is_missing",
     "read_columns",
 ]
@@ -104,6 +108,114 @@ def check_column_names(names: Iterable[Any]) -> None:
             )
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, infinite, or the ``NA`` or ``NaT`` of pandas."""
+    # Compare the type name, because pandas may not be installed, and `==` does not work with NA and
+    # NaT.
+    return (
+        value is None
+        or type(value).__name__ in {"NAType", "NaTType"}
+        or (isinstance(value, float | np.floating) and not math.isfinite(value))
+    )
+
+
+def checked_entry(
+    name: str, entry: Any, counts: Collection[int] = (), text: int | None = None
+) -> Any:
+    """Return an entry as a Python value, or as a list with a value for each token.
+
+    Raise an error unless the entry is a valid value, or a sequence of valid values with a valid
+    length. `name` and `text` are the column and the index of the text, for the error. `counts` has
+    the valid lengths of a sequence. If `counts` is empty, any length is valid.
+    """
+    several = _is_sequence(entry)
+    values = [_to_python(value) for value in (entry if several else (entry,))]
+    for value in values:
+        # Reject numpy.timedelta64 explicitly: numpy registers it as a `numbers.Integral`.
+        is_valid = isinstance(value, str | numbers.Real) and not isinstance(value, np.timedelta64)
+        if not is_valid and not is_missing(value):
+            raise TypeError(
+                f"columns[{name!r}] must contain strings, numbers or booleans, not "
+                f"{type(value).__name__}. Pass str(value) of each for categories, or a number."
+            )
+    if several and counts and len(values) not in counts:
+        of, index = ("the text", "") if text is None else (f"text {text}", f"[{text}]")
+        raise ValueError(
+            f"columns[{name!r}]{index} has {len(values)} values but {of} has {_join_or(counts)} "
+            "tokens. Pass one value for each token or one for the whole text."
+        )
+    return values if several else values[0]
+
+
+class TextColumns:
+    """Columns of all texts. A column has an entry for each text.
+
+    An entry is one value, or a sequence with a value for each token. `columns` maps names to lists
+    of entries, or has the names of columns of the dataset.
+
+    Examples
+    --------
+    >>> columns = TextColumns({"label": ["a", "b", "c"]}, Texts(["the", "cat", "sat"]))
+    >>> columns[2]
+    {'label': 'c'}
+    """
+
+    def __init__(self, columns: Mapping[str, Any] | Iterable[str] | None, texts: Texts) -> None:
+        if not isinstance(columns, Iterable | None):
+            raise TypeError(
+                "columns must be a mapping of names to values, {name: values}, or names of columns "
+                f"of the dataset, not {type(columns).__name__}"
+            )
+        self.names = [columns] if isinstance(columns, str) else list(columns or ())
+        check_column_names(self.names)
+        self._values: dict[str, tuple[Any, list[str] | None]] = {}
+        for name in self.names:
+            if not isinstance(columns, Mapping):
+                self._values[name] = texts.values(name)
+                continue
+            values = columns[name]
+            if not _is_sequence(values):
+                raise TypeError(
+                    f"columns[{name!r}] must be a sequence with a value for each text, not "
+                    f"{type(values).__name__}"
+                )
+            entries = [checked_entry(name, entry, text=text) for text, entry in enumerate(values)]
+            if len(entries) != len(texts):
+                raise ValueError(
+                    f"columns[{name!r}] has {len(entries)} values, but there are {len(texts)} "
+                    "texts. Pass one value for each text, or one sequence for each text with a "
+                    "value for each of its tokens."
+                )
+            self._values[name] = (entries, None)
+
+    def __getitem__(self, text: int) -> dict[str, Any]:
+        """Map the name of each column to the entry of the text with the index `text`."""
+        return {
+            name: _class(values[text], classes) for name, (values, classes) in self._values.items()
+        }
+
+    def check(self, text: int, record: AttentionRecord) -> None:
+        """Raise if an entry of the text with the index `text` does not fit its record."""
+        counts = {
+            len(side)
+            for stack in record.stacks.values()
+            if stack.has_vectors
+            for side in (stack.query_tokens, stack.key_tokens)
+        }
+        for name, entry in self[text].items():
+            checked_entry(name, entry, counts, text)
+
+
+def _class(value: Any, classes: list[str] | None) -> Any:
+    """Convert a class index to its name, and an invalid index, such as -1, to None.
+
+    If `classes` is None, return `value` unchanged.
+    """
+    if classes is None or value is None:
+        return value
+    return classes[value] if 0 <= value < len(classes) else None
+
+
 def read_columns(
     columns: Mapping[Any, Any] | None, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> dict[str, GivenColumn]:
@@ -125,33 +237,6 @@ def read_columns(
     }
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, infinite, or the ``NA`` or ``NaT`` of pandas."""
-    # Compare the type name, because pandas may not be installed, and `==` does not work with NA and
-    # NaT.
-    return (
-        value is None
-        or type(value).__name__ in {"NAType", "NaTType"}
-        or (isinstance(value, float | np.floating) and not math.isfinite(value))
-    )
-
-
-def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) -> None:
-    """Raise unless `entry` is a valid value, or a sequence of valid values with a valid length.
-
-    `name` and `text` are the column and the index of the text, for the error. `counts` has the
-    valid lengths of a sequence. If `counts` is empty, any length is valid.
-    """
-    several = _is_sequence(entry)
-    values = [_to_python(value) for value in entry] if several else [_to_python(entry)]
-    _check_kinds(name, values)
-    if several and counts and len(values) not in counts:
-        raise ValueError(
-            f"columns[{name!r}][{text}] has {len(values)} values but text {text} has "
-            f"{_join_or(counts)} tokens. Pass one value for each token or one for the whole text."
-        )
-
-
 def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
     """Whether `value` is a sequence of values, such as a list, array, tensor or Series."""
     is_scalar = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
@@ -167,54 +252,39 @@ def _to_python(value: Any) -> Any:
 
 
 def _entries_by_text(
-    name: str, entries_given: Any, lengths: Mapping[Side, Sequence[int]], num_texts: int
+    name: str, given: Any, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> list[Any]:
     """Return one entry for each text: a value, or a list with one value for each token.
 
-    If `entries_given` is a flat sequence of the values of all tokens, divide the sequence by text.
+    If `given` is a flat sequence of the values of all tokens, divide the sequence by text.
     """
-    if not _is_sequence(entries_given):
+    if not _is_sequence(given):
         raise TypeError(
             f"columns[{name!r}] must be a sequence with a value for each text or token, not "
-            f"{type(entries_given).__name__}"
+            f"{type(given).__name__}"
         )
-    entries = list(entries_given)
-    if len(entries) == num_texts:
-        for text, entry in enumerate(entries):
-            if not _is_sequence(entry):
-                continue
-            check_entry(name, text, entry, {counts[text] for counts in lengths.values()})
-            entries[text] = [_to_python(value) for value in entry]
-        return [entry if isinstance(entry, list) else _to_python(entry) for entry in entries]
-    totals = {sum(counts) for counts in lengths.values()}
-    fitting = next((counts for counts in lengths.values() if sum(counts) == len(entries)), None)
-    if fitting is None:
-        raise ValueError(
-            f"columns[{name!r}] has {len(entries)} values, but there are {num_texts} texts with "
-            f"{_join_or(totals)} tokens in total. Pass one value for each text, one sequence for "
-            "each text with a value for each of its tokens, or one value for each token of all "
-            "texts."
-        )
-    ends = np.cumsum(fitting).tolist()
-    values = [_to_python(value) for value in entries]
-    return [values[end - count : end] for end, count in zip(ends, fitting, strict=True)]
+    entries = list(given)
+    if len(entries) != num_texts:
+        fitting = next((counts for counts in lengths.values() if sum(counts) == len(entries)), None)
+        if fitting is None:
+            totals = {sum(counts) for counts in lengths.values()}
+            raise ValueError(
+                f"columns[{name!r}] has {len(entries)} values, but there are {num_texts} texts "
+                f"with {_join_or(totals)} tokens in total. Pass one value for each text, one "
+                "sequence for each text with a value for each of its tokens, or one value for "
+                "each token of all texts."
+            )
+        ends = np.cumsum(fitting).tolist()
+        entries = [entries[end - count : end] for end, count in zip(ends, fitting, strict=True)]
+    return [
+        checked_entry(name, entry, {counts[text] for counts in lengths.values()}, text)
+        for text, entry in enumerate(entries)
+    ]
 
 
 def _join_or(counts: Iterable[int]) -> str:
     *before, last = map(str, sorted(counts))
     return f"{', '.join(before)} or {last}" if before else last
-
-
-def _check_kinds(name: str, values: Iterable[Any]) -> None:
-    for value in values:
-        if is_missing(value):
-            continue
-        # Reject numpy.timedelta64 explicitly: numpy registers it as a `numbers.Integral`.
-        if isinstance(value, np.timedelta64) or not isinstance(value, str | numbers.Real):
-            raise TypeError(
-                f"columns[{name!r}] must contain strings, numbers or booleans, not "
-                f"{type(value).__name__}. Pass str(value) of each for categories, or a number."
-            )
 
 
 def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
@@ -224,7 +294,6 @@ def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
     indices into the sorted distinct strings.
     """
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
-    _check_kinds(name, flat)
     present = [value for value in flat if not is_missing(value)]
     categories: tuple[str, ...] | None = None
     if any(isinstance(value, str | bool) for value in present):

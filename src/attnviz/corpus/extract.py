@@ -13,19 +13,17 @@ from typing import Any, Unpack
 import numpy as np
 from tqdm.auto import tqdm
 
+from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.corpus import Corpus
-from attnviz.corpus.points import checked_points
+from attnviz.corpus.points import ChosenTexts, checked_points
 from attnviz.corpus.reading import BatchSize, ReadText, checked_target, read_records
-from attnviz.corpus.texts import TextColumns, Texts
+from attnviz.corpus.texts import Texts
 from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["extract_corpus", "read_corpus"]
-
-# Reading stops after this many successive texts that would exceed the maximum number of points.
-_MAX_MISFITS = 3
+__all__ = ["extract_corpus"]
 
 
 def extract_corpus(
@@ -38,6 +36,7 @@ def extract_corpus(
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
     batch_size: BatchSize = "auto",
+    check: Callable[[Corpus], object] | None = None,
     progress: bool = True,
     **options: Unpack[RecordOptions],
 ) -> Corpus:
@@ -74,6 +73,9 @@ def extract_corpus(
         differ by at most 1e-4 (float32) from those of each text alone. Some batches are checked
         while they are read. If the weights of a model differ more, its texts are read one by one.
         Images, sounds and generated texts are always read one by one.
+    check : callable, optional
+        Function that is called once, with a corpus of only the first text that could be read. An
+        error that it raises ends the reading, before the model reads the other texts.
     progress : bool
         Whether to show a progress bar, which counts points.
     **options
@@ -103,111 +105,62 @@ def extract_corpus(
     >>> corpus                                                              # doctest: +SKIP
     <Corpus of bert-base-uncased: 212 of 25,000 texts, 9,996 points>
     """
-    return read_corpus(
-        model,
-        texts,
-        column=column,
-        max_points=max_points,
-        seed=seed,
-        columns=columns,
-        target=target,
-        batch_size=batch_size,
-        progress=progress,
-        **options,
-    )
-
-
-def read_corpus(
-    model: Any,
-    texts: Any,
-    *,
-    check: Callable[[Corpus], None] | None = None,
-    column: str = "text",
-    max_points: int = 10_000,
-    seed: int = 0,
-    columns: Mapping[str, Any] | Iterable[str] | None = None,
-    target: Sequence[str] | None = None,
-    batch_size: BatchSize = "auto",
-    progress: bool = True,
-    **options: Unpack[RecordOptions],
-) -> Corpus:
-    """Read a corpus as `extract_corpus` does, and call `check` after the first text.
-
-    Parameters
-    ----------
-    model, texts, column, max_points, seed, columns, target, batch_size, progress, **options
-        As for `extract_corpus`.
-    check : callable, optional
-        Function that receives a corpus of only the first text that could be read. If the function
-        raises an error, `read_corpus` raises this error.
-
-    Returns
-    -------
-    Corpus
-    """
     _check_options(options)
-    reading = _Reading(checked_points(max_points), whole_number("seed", seed, 0))
+    max_points, seed = checked_points(max_points), whole_number("seed", seed, 0)
     all_texts = Texts(texts, column)
-    order = np.random.default_rng(reading.seed).permutation(len(all_texts)).tolist()
+    order = np.random.default_rng(seed).permutation(len(all_texts)).tolist()
     text_columns = TextColumns(columns, all_texts)
     checked_target(target, all_texts)
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
-    bar = tqdm(total=reading.max_points, desc="extract_corpus", unit="point", disable=not progress)
+    reading = _Reading(ChosenTexts(max_points))
+    bar = tqdm(total=max_points, desc="extract_corpus", unit="point", disable=not progress)
+
+    def advance(points: float) -> None:
+        bar.update(max(0, min(points, max_points) - bar.n))
+
+    read_texts = read_records(
+        loaded.model,
+        all_texts,
+        order,
+        target=target,
+        batch_size=batch_size,
+        ahead=reading.look_ahead,
+        # Until the records arrive, estimate one query and one key for each token.
+        done=lambda count: advance(bar.n + 2 * count),
+        **options,
+    )
     with bar:
-        read_texts = read_records(
-            loaded.model,
-            all_texts,
-            order,
-            target=target,
-            batch_size=batch_size,
-            ahead=_ReadAhead(reading).add,
-            # Until the records arrive, estimate one query and one key for each token.
-            done=lambda count: _advance_bar(bar, bar.n + 2 * count, reading),
-            **options,
-        )
-        return _corpus_of(read_texts, all_texts, reading, text_columns, check=check, bar=bar)
-
-
-def _corpus_of(
-    read_texts: Iterator[ReadText],
-    texts: Texts,
-    reading: _Reading,
-    columns: TextColumns,
-    *,
-    check: Callable[[Corpus], None] | None,
-    bar: Any,
-) -> Corpus:
-    """Collect records until they have enough points, and return a corpus of them."""
-    for text in _with_advice(read_texts, reading):
-        if text.record is None:
-            reading.leave_out(text)
-            continue
-        index, record = text.index, text.record
-        columns.check(index, record)
-        if not reading.records:
-            # `Corpus` raises if the record has no queries and keys. Raise this error now, and not
-            # after hours of reading.
-            first = Corpus([record])
-            reading.stack = first.stack_names[0]
-            if check is not None:
-                check(first)
-        reading.take(index, record)
-        _advance_bar(bar, reading.num_points, reading)
-        if reading.enough:
-            break
-    bar.n = bar.total = min(reading.num_points, reading.max_points)
+        for text in _with_advice(read_texts, reading):
+            if text.record is None:
+                reading.leave_out(text)
+                continue
+            text_columns.check(text.index, text.record)
+            if not reading.records:
+                # `Corpus` raises if the record has no queries and keys. Raise this error now, and
+                # not after hours of reading.
+                first = Corpus([text.record])
+                reading.stack = first.stack_names[0]
+                if check is not None:
+                    check(first)
+            reading.take(text.index, text.record)
+            advance(reading.chosen.num_points)
+            if reading.chosen.enough:
+                break
+        bar.n = bar.total = min(reading.chosen.num_points, max_points)
     indices = sorted(reading.records)
     if not indices:
         raise ValueError(
-            f"texts: all {len(texts)} are empty or too long for the model. {reading.advice}"
+            f"texts: all {len(all_texts)} are empty or too long for the model. {reading.advice}"
         )
     corpus = Corpus(
         [reading.records[index] for index in indices],
-        max_points=reading.max_points,
-        seed=reading.seed,
-        columns=columns.values_at(indices),
-        total_texts=len(texts),
+        max_points=max_points,
+        seed=seed,
+        columns={
+            name: [text_columns[index][name] for index in indices] for name in text_columns.names
+        },
+        total_texts=len(all_texts),
         text_indices=indices,
         num_skipped=reading.empty + reading.too_long,
     )
@@ -217,37 +170,38 @@ def _corpus_of(
 
 @dataclass
 class _Reading:
-    """Records that were read so far, and counts of points and of texts that were left out.
+    """Records that were read so far, and counts of texts that were left out.
 
-    Points are counted in the stack `stack`. `num_points` is the number of points of `records`.
-    `smallest` is the number of points of the text with the fewest points. `misfits` is the number
-    of texts that did not fit into `max_points` since the last text that did. `advice` is a sentence
-    for the error if all texts are left out.
+    `chosen` counts the points of `records` in the stack `stack`. `expected` also has the estimated
+    points of the texts that are being read, or is None between windows. `advice` is a sentence for
+    the error if all texts are left out.
     """
 
-    max_points: int
-    seed: int
+    chosen: ChosenTexts
+    expected: ChosenTexts | None = None
     records: dict[int, AttentionRecord] = field(default_factory=dict)
-    num_points: int = 0
-    smallest: int = 0
-    misfits: int = 0
     empty: int = 0
     too_long: int = 0
     advice: str = "Pass texts that contain words."
     stack: str = ""
 
-    def take(self, index: int, record: AttentionRecord) -> int:
-        """Keep the record if it is the first or fits. Return the number of points that it adds."""
+    def look_ahead(self, num_tokens: int) -> bool:
+        """Add a text that is about to be read. Return whether further texts should be read.
+
+        Each token is expected to give a query and a key.
+        """
+        if self.expected is None:
+            self.expected = replace(self.chosen)
+        self.expected.add(2 * num_tokens)
+        return not self.expected.enough
+
+    def take(self, index: int, record: AttentionRecord) -> None:
+        """Keep the record if it is the first or fits."""
+        self.expected = None
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
-        self.smallest = min(self.smallest or size, size)
-        if self.records and self.num_points + size > self.max_points:
-            self.misfits += 1
-            return 0
-        self.records[index] = record
-        self.num_points += size
-        self.misfits = 0
-        return size
+        if self.chosen.add(size):
+            self.records[index] = record
 
     def leave_out(self, text: ReadText) -> None:
         """Count a text that is empty or too long."""
@@ -257,50 +211,14 @@ class _Reading:
             self.too_long += 1
             self.advice = text.reason
 
-    @property
-    def enough(self) -> bool:
-        """Whether reading should stop, because another text would probably not fit."""
-        return self.num_points + self.smallest > self.max_points or self.misfits == _MAX_MISFITS
-
     def notes(self) -> list[str]:
         """Return sentences on the texts that were left out."""
-        notes = []
-        if self.empty:
-            notes.append(f"{_texts(self.empty)} left out: empty.")
-        if self.too_long:
-            notes.append(f"{_texts(self.too_long)} left out: too long for the model.")
-        return notes
-
-
-def _advance_bar(bar: Any, points: float, reading: _Reading) -> None:
-    """Advance the progress bar to `points`, but at most to `max_points`, and never move it back."""
-    bar.update(max(0, min(points, reading.max_points) - bar.n))
-
-
-class _ReadAhead:
-    """Estimate of whether the texts that are being read will have enough points.
-
-    Each token is expected to give a query and a key. When a record has been read, the estimate
-    starts again from the counts in `reading`.
-    """
-
-    def __init__(self, reading: _Reading) -> None:
-        self._reading = reading
-        self._progress = (-1, -1)
-        self._expected = reading
-
-    def add(self, num_tokens: int) -> bool:
-        """Add a text of `num_tokens` tokens. Return whether further texts should be read."""
-        progress = (self._reading.num_points, self._reading.misfits)
-        if progress != self._progress:
-            self._progress, self._expected = progress, replace(self._reading)
-        expected, size = self._expected, 2 * num_tokens
-        expected.smallest = min(expected.smallest or size, size)
-        if expected.num_points + size > expected.max_points:
-            expected.misfits += 1
-        else:
-            expected.num_points, expected.misfits = expected.num_points + size, 0
-        return not expected.enough
+        reasons = ((self.empty, "empty"), (self.too_long, "too long for the model"))
+        return [
+            f"{'1 text is' if count == 1 else f'{count:,} texts are'} left out: {reason}."
+            for count, reason in reasons
+            if count
+        ]
 
 
 def _with_advice(read_texts: Iterator[ReadText], reading: _Reading) -> Iterator[ReadText]:
@@ -309,14 +227,10 @@ def _with_advice(read_texts: Iterator[ReadText], reading: _Reading) -> Iterator[
         yield from read_texts
     except MemoryError as error:
         raise MemoryError(
-            f"{error}. {len(reading.records)} texts with {reading.num_points:,} of "
-            f"max_points={reading.max_points:,} were read before. Pass a smaller max_points to "
-            "need less memory."
+            f"{error}. {len(reading.records)} texts with {reading.chosen.num_points:,} of "
+            f"max_points={reading.chosen.max_points:,} were read before. Pass a smaller max_points "
+            "to need less memory."
         ) from error
-
-
-def _texts(count: int) -> str:
-    return "1 text is" if count == 1 else f"{count:,} texts are"
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

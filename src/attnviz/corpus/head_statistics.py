@@ -17,6 +17,7 @@ import torch
 from tqdm.auto import tqdm
 
 from attnviz.corpus.checkpoint import check_same, fingerprint, weights_hash
+from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.on_ray import (
     RayEngine,
     Work,
@@ -41,7 +42,7 @@ from attnviz.corpus.reading import (
 )
 from attnviz.corpus.statistics import HeadStatistics
 from attnviz.corpus.statistics_file import statistics_state, write_statistics
-from attnviz.corpus.texts import TextColumns, Texts
+from attnviz.corpus.texts import Texts
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import (
     CaptureOptions,
@@ -228,7 +229,7 @@ def head_statistics(
         weights=weights_hash(loaded.model) if isinstance(loaded.model, torch.nn.Module) else "",
         edges=edges,
         seed=seed,
-        columns=list(text_columns.values_at([])),
+        columns=text_columns.names,
         frequencies=_frequencies(loaded, all_texts),
     )
     # A checkpoint stores all `arguments`, and fingerprints of some of the values in `by_text`.
@@ -236,7 +237,7 @@ def head_statistics(
         "texts": all_texts,
         "parse": parses,
         "target": target,
-        "columns": _ColumnRows(text_columns),
+        "columns": text_columns,
     }
     arguments = {
         "column": column,
@@ -434,12 +435,11 @@ def _add_text(
     if text.record is None:
         statistics.skip(text.index, text.skip_reason)
         return
-    columns = {name: values[0] for name, values in text_columns.values_at([text.index]).items()}
     try:
         statistics.add(
             text.record,
             text.index,
-            columns=columns,
+            columns=text_columns[text.index],
             parse=None if parses is None else parses[text.index],
         )
     except (TypeError, ValueError) as error:
@@ -495,17 +495,16 @@ def _statistics_of_records(
         for tokens in sides.values():
             counted.update(tokens.text if tokens.ids is None else tokens.ids)
     statistics = HeadStatistics(
-        edges=edges, seed=seed, columns=list(text_columns.values_at([])), frequencies=counted
+        edges=edges, seed=seed, columns=text_columns.names, frequencies=counted
     )
     for number, record in enumerate(
         tqdm(listed, desc="head_statistics", unit="text", disable=not progress)
     ):
-        classes = {name: values[0] for name, values in text_columns.values_at([number]).items()}
         try:
             statistics.add(
                 _with_layers(record, capture, name),
                 number,
-                columns=classes,
+                columns=text_columns[number],
                 parse=None if parses is None else parses[number],
             )
         except (TypeError, ValueError) as error:
@@ -622,16 +621,6 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
         for ids in encoded["input_ids"]:
             counted.update(ids)
     return dict(counted)
-
-
-class _ColumnRows:
-    """Columns by text: the item of a text maps each column name to the text's entry."""
-
-    def __init__(self, columns: TextColumns) -> None:
-        self._columns = columns
-
-    def __getitem__(self, index: int) -> Any:
-        return {name: value for name, [value] in self._columns.values_at([index]).items()}
 
 
 def _fingerprints(values: Any, indices: Iterable[int]) -> dict[str, int]:

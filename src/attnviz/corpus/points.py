@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["MIN_POINTS", "Points", "checked_points", "sampled_points"]
+__all__ = ["MIN_POINTS", "ChosenTexts", "Points", "checked_points", "sampled_points"]
 
+# After this many successive texts that do not fit, further texts will probably not fit either.
+_MAX_MISFITS = 3
 #: Smallest allowed number of points: one query and one key.
 MIN_POINTS = 2
 
@@ -86,6 +88,49 @@ class Points:
         return _slice_of(self.key_text, text)
 
 
+@dataclass
+class ChosenTexts:
+    """Count of the points of the texts that were chosen so far, up to `max_points`.
+
+    Attributes
+    ----------
+    num_points : int
+        Number of points of the chosen texts.
+    smallest : int
+        Number of points of the smallest text, chosen or not.
+    misfits : int
+        Number of texts that did not fit since the last text that did.
+
+    Examples
+    --------
+    >>> chosen = ChosenTexts(max_points=10)
+    >>> chosen.add(6), chosen.add(8), chosen.add(4), chosen.num_points
+    (True, False, True, 10)
+    """
+
+    max_points: int
+    num_points: int = 0
+    smallest: int = 0
+    misfits: int = 0
+
+    def add(self, num_points: int) -> bool:
+        """Choose a text with this number of points if it is the first or fits.
+
+        Return whether the text was chosen.
+        """
+        self.smallest = min(self.smallest or num_points, num_points)
+        fits = not self.num_points or self.num_points + num_points <= self.max_points
+        if fits:
+            self.num_points += num_points
+        self.misfits = 0 if fits else self.misfits + 1
+        return fits
+
+    @property
+    def enough(self) -> bool:
+        """Whether a further text would probably not fit."""
+        return self.num_points + self.smallest > self.max_points or self.misfits >= _MAX_MISFITS
+
+
 def sampled_points(
     query_counts: Sequence[int],
     key_counts: Sequence[int],
@@ -117,17 +162,13 @@ def sampled_points(
         chosen = _sample_tokens(
             query_counts[text], key_counts[text], max_points, random, same_tokens=same_tokens
         )
-        texts = [np.full(len(positions), text, np.int32) for positions in chosen]
-        return Points(texts[0], chosen[0], texts[1], chosen[1], total_points, whole=False)
-    room, texts_taken = max_points, []
-    for text in order.tolist():
-        if sizes[text] <= room:
-            texts_taken.append(text)
-            room -= int(sizes[text])
-    texts_taken.sort()
+        queries, keys = (np.full(len(positions), text, np.int32) for positions in chosen)
+        return Points(queries, chosen[0], keys, chosen[1], total_points, whole=False)
+    chosen_texts = ChosenTexts(max_points)
+    texts = sorted(text for text in order.tolist() if chosen_texts.add(int(sizes[text])))
     return Points(
-        *_tokens_of_texts(texts_taken, query_counts),
-        *_tokens_of_texts(texts_taken, key_counts),
+        *_tokens_of_texts(texts, query_counts),
+        *_tokens_of_texts(texts, key_counts),
         total_points=total_points,
     )
 

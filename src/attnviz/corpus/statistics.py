@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import one_text
 from attnviz.analysis.token_kinds import KINDS, kinds_of
-from attnviz.corpus.columns import check_column_names, is_missing
+from attnviz.corpus.columns import check_column_names, checked_entry, is_missing
 from attnviz.corpus.edges import Edge, EdgeColumns, NearTokens
 from attnviz.corpus.measuring import (
     OFFSET_LABELS,
@@ -305,8 +305,8 @@ class HeadStatistics:
             raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
         following = self._state.texts[-1][1] if self._state.texts else 0
         number = following if text is None else whole_number("text", text, 0, 2**62)
-        classes = dict(columns or {})
-        unknown = sorted(set(classes) - set(self._columns))
+        given = dict(columns or {})
+        unknown = sorted(set(given) - set(self._columns))
         if unknown:
             raise ValueError(
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
@@ -318,7 +318,8 @@ class HeadStatistics:
             for stack in record.stacks.values()
             for tokens in (stack.query_tokens, stack.key_tokens)
         ]
-        self._check_columns(classes, {len(tokens) for tokens in sides})
+        counts = {len(tokens) for tokens in sides}
+        classes = {name: checked_entry(name, entry, counts) for name, entry in given.items()}
         for tokens in sides:
             if id(tokens) not in facts:
                 facts[id(tokens)] = self._token_facts(tokens, classes)
@@ -494,24 +495,14 @@ class HeadStatistics:
             return pd.DataFrame(columns=[*columns, "texts"])
         return pd.concat(parts, ignore_index=True)
 
-    def _check_columns(self, classes: Mapping[str, Any], counts: set[int]) -> None:
-        for name, value in classes.items():
-            if _is_sequence(value) and len(value) not in counts:
-                lengths = " or ".join(map(str, sorted(counts)))
-                raise ValueError(
-                    f"columns[{name!r}] has {len(value)} values, but the text has {lengths} "
-                    "tokens. Pass one value for each token or one for the whole text."
-                )
-
     def _token_facts(self, tokens: Tokens, values_by_column: Mapping[str, Any]) -> TokenFacts:
         classes: dict[str, NDArray[np.int64]] = {KIND: kinds_of(tokens).astype(np.int64)}
         names: dict[str, tuple[str, ...]] = {KIND: KINDS}
         for column in self._columns:
-            value: Any = values_by_column.get(column)
-            is_single = not _is_sequence(value)
-            if not is_single and len(value) != len(tokens):
-                is_single, value = True, None
-            values = [value] * len(tokens) if is_single else list(value)
+            entry = values_by_column.get(column)
+            values = entry if isinstance(entry, list) else [entry] * len(tokens)
+            if len(values) != len(tokens):
+                values = [None] * len(tokens)
             texts = [
                 "" if is_missing(token_class) else _class_name(column, token_class)
                 for token_class in values
@@ -1119,10 +1110,6 @@ def _mean_and_error(
         variance = (to_floats(squares) - counts * mean**2) / (counts - 1)
         error = np.sqrt(np.maximum(variance, 0) / counts)
     return mean, np.where(counts > 1, error, np.nan)
-
-
-def _is_sequence(value: Any) -> bool:
-    return hasattr(value, "__len__") and not isinstance(value, str | bytes)
 
 
 def _class_name(column: str, value: Any) -> str:

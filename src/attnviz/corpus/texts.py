@@ -1,16 +1,13 @@
-"""Access to the texts of a corpus and their columns, from a list, a dataset or a table."""
+"""Access to the texts of a corpus, from a list, a dataset or a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from attnviz.corpus.columns import check_column_names, check_entry
-from attnviz.record.record import AttentionRecord
-
-__all__ = ["TextColumns", "Texts"]
+__all__ = ["Texts"]
 
 _KINDS = (
     "a list of texts, of pairs of texts or of images, or a dataset or table (datasets.Dataset, "
@@ -91,69 +88,6 @@ class Texts:
         return listed, getattr(feature, "names", None)
 
 
-class TextColumns:
-    """Columns of all texts. A column has an entry for each text.
-
-    An entry is one value, or a sequence with a value for each token. `columns` maps names to lists
-    of entries, or has the names of columns of the dataset.
-
-    Examples
-    --------
-    >>> columns = TextColumns({"label": ["a", "b", "c"]}, Texts(["the", "cat", "sat"]))
-    >>> columns.values_at([2, 0])
-    {'label': ['c', 'a']}
-    """
-
-    def __init__(self, columns: Mapping[str, Any] | Iterable[str] | None, texts: Texts) -> None:
-        self._values: dict[str, tuple[Any, list[str] | None]] = {}
-        if not isinstance(columns, Iterable | None):
-            raise TypeError(
-                "columns must be a mapping of names to values, {name: values}, or names of columns "
-                f"of the dataset, not {type(columns).__name__}"
-            )
-        names = [columns] if isinstance(columns, str) else list(columns or ())
-        check_column_names(names)
-        for name in names:
-            if not isinstance(columns, Mapping):
-                self._values[name] = texts.values(name)
-                continue
-            values = columns[name]
-            if isinstance(values, str) or not hasattr(values, "__len__"):
-                raise TypeError(
-                    f"columns[{name!r}] must be a sequence with a value for each text, not "
-                    f"{type(values).__name__}"
-                )
-            if len(values) != len(texts):
-                raise ValueError(
-                    f"columns[{name!r}] has {len(values)} values, but there are {len(texts)} "
-                    "texts. Pass one value for each text, or one sequence for each text with a "
-                    "value for each of its tokens."
-                )
-            listed = list(values)
-            for index, value in enumerate(listed):
-                check_entry(name, index, value)
-            self._values[name] = (listed, None)
-
-    def values_at(self, indices: Iterable[int]) -> dict[str, list[Any]]:
-        """Map each column name to the entries of the texts `indices`."""
-        chosen = list(indices)
-        return {
-            name: [_class(values[index], classes) for index in chosen]
-            for name, (values, classes) in self._values.items()
-        }
-
-    def check(self, index: int, record: AttentionRecord) -> None:
-        """Raise if an entry of the text `index` does not fit the numbers of tokens in `record`."""
-        counts = {
-            len(side)
-            for stack in record.stacks.values()
-            if stack.has_vectors
-            for side in (stack.query_tokens, stack.key_tokens)
-        }
-        for name, [value] in self.values_at([index]).items():
-            check_entry(name, index, value, counts)
-
-
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
     """Raise ValueError unless exactly one of `names` is `column`. `kind` is for the error."""
     if names.count(column) != 1:
@@ -161,13 +95,3 @@ def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
             f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}. Pass "
             "the name of the column with the texts."
         )
-
-
-def _class(value: Any, classes: list[str] | None) -> Any:
-    """Convert a class index to its name, and an invalid index, such as -1, to None.
-
-    If `classes` is None, return `value` unchanged.
-    """
-    if classes is None or value is None:
-        return value
-    return classes[value] if 0 <= value < len(classes) else None

@@ -188,11 +188,11 @@ def _corpus_of(
             "texts is missing. Pass the texts that the model reads, for example "
             'show_embedding_view(model, ["The cat sat.", "It rained."])'
         )
-    from attnviz.corpus.extract import read_corpus
+    from attnviz.corpus.extract import extract_corpus
 
     names = [columns] if isinstance(columns, str) else columns
     _check_traits({"seed": seed, **traits}, names if isinstance(names, Iterable) else ())
-    return read_corpus(
+    return extract_corpus(
         model,
         texts,
         check=lambda first: _check_position(first, traits, include_layers),

@@ -462,7 +462,7 @@ def test_invalid_calls_are_refused() -> None:
             causal_record(4),
             {"columns": {"pos": ["a", "b", "c"]}},
             ValueError,
-            r"columns\['pos'\] has 3 values, but the text has 4",
+            r"columns\['pos'\] has 3 values but the text has 4",
         ),
         (difference_record(), {}, ValueError, "statistics of heads are defined for attention"),
     ],
