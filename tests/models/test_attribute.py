@@ -21,7 +21,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.server import RecordServer
 from attnviz.server.strongest import find_strongest_keys
-from attnviz.utils.progress import run_steps
 from models.counting import LiveTensors
 from models.explicit_attention import attention_function
 from models.make_models import make_model
@@ -152,8 +151,8 @@ def test_requests_for_131072_tokens_make_no_matrix_of_all_pairs() -> None:
     server = RecordServer(AttentionRecord({"self": stack}))
     with LiveTensors() as tensors:
         maps = whole_reply(server, "maps", {"stack": "self", "layer": 0, "size": 32})
-        strongest = run_steps(
-            find_strongest_keys(stack, layer=0, heads=[1], rows=slice(count - 4, count), k=2)
+        strongest = find_strongest_keys(
+            stack, layer=0, heads=[1], rows=slice(count - 4, count), k=2
         )
     assert tensors.largest < 40_000_000
     assert maps.data is not None

@@ -15,7 +15,6 @@ from attnviz import AttentionRecord, AttentionStack, extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.tiles import encode_tile
-from attnviz.utils.progress import run_steps
 from models.device_copies import Copies
 from models.make_models import make_model, reference
 from unit.long_records import long_record
@@ -148,7 +147,7 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
         """Return the weights of the last queries on the first keys, pooled if `level` is not 0."""
         position = (8192 // 256 - 1 >> level, 0)
         options: dict[str, Any] = {"layer": 0, "heads": [0, 1], "level": level, "pooled": "mean"}
-        steps = encode_tile(source, RowNormalizers(), position=position, **options)
-        return np.frombuffer(run_steps(steps)[0].data, "<f4")
+        cells, _ = encode_tile(source, RowNormalizers(), position=position, **options)
+        return np.frombuffer(cells.data, "<f4")
 
     np.testing.assert_allclose(last_tile(stack), last_tile(record.stack()), rtol=1e-4, atol=1e-7)

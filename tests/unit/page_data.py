@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.pages.strongest import ENCODING, SparseRows
-from attnviz.utils.progress import Steps
 
 _DATA = re.compile(r'<script [^>]*id="attnviz-data">(.*?)</script>', re.DOTALL)
 _LAYER = re.compile(r'<template id="(attnviz-\d+)">(.*?)</template>', re.DOTALL)
@@ -66,9 +65,8 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text))
 
 
-def no_page_of_all(*_: object, **__: object) -> Steps[None]:
+def no_page_of_all(*_: object, **__: object) -> None:
     """Return None, as `pages.encoding._embed_all` does if a page has no room for all weights."""
-    yield from ()
 
 
 def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:

@@ -19,7 +19,6 @@ from attnviz.analysis.heads import (
     weights_of_some,
 )
 from attnviz.analysis.patterns import PairIndices, pairs_of
-from attnviz.utils.progress import run_steps
 
 if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
@@ -161,7 +160,7 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     from attnviz.record.rows import num_scored_queries
 
     num_queries = num_scored_queries(stack)
-    score = float(run_steps(scores_of_heads(stack, [pattern], layer, [head], num_queries))[0, 0])
+    score = float(scores_of_heads(stack, [pattern], layer, [head], num_queries)[0, 0])
     blocks = _pairs(stack, [pattern], num_queries)
     [[(_, baseline, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()
     return DistinctHead(layer, head, pattern, score, baseline, num_queries)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.patterns import PATTERNS, PairIndices, codes_of, pairs_of
-from attnviz.utils.progress import Pace, Steps, run_steps
+from attnviz.utils.progress import Pace
 
 if TYPE_CHECKING:
     from attnviz.record.attention import RowsOfHeads
@@ -140,7 +140,8 @@ def head_scores(
     [[0.4]]
     """
     stack = stack_of(stack)
-    return run_steps(head_scores_in_steps(stack, pattern, max_queries))
+    _check_pattern(stack, pattern)
+    return _measured(stack, [pattern], max_queries)[pattern]
 
 
 def all_head_scores(
@@ -173,7 +174,9 @@ def all_head_scores(
     >>> {pattern: float(layers[0][0]) for pattern, layers in scores.items()}
     {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
     """
-    return run_steps(all_scores_in_steps(stack_of(stack), max_queries))
+    stack = stack_of(stack)
+    _need_weights(stack, "scores of patterns")
+    return _measured(stack, patterns_of(stack), max_queries)
 
 
 def head_entropy(
@@ -298,22 +301,6 @@ def uniform_scores(
     return measured
 
 
-def head_scores_in_steps(
-    stack: AttentionStack, pattern: str, max_queries: int | None = None
-) -> Steps[list[Scores]]:
-    """Compute `head_scores`. The generator yields the progress."""
-    _check_pattern(stack, pattern)
-    return (yield from _measured(stack, [pattern], max_queries))[pattern]
-
-
-def all_scores_in_steps(
-    stack: AttentionStack, max_queries: int | None = None
-) -> Steps[dict[str, list[Scores]]]:
-    """Compute `all_head_scores`. The generator yields the progress."""
-    _need_weights(stack, "scores of patterns")
-    return (yield from _measured(stack, patterns_of(stack), max_queries))
-
-
 def scores_of_heads(
     stack: AttentionStack,
     patterns: Sequence[str],
@@ -323,8 +310,8 @@ def scores_of_heads(
     *,
     pace: Pace | None = None,
     pair_cache: dict[int, list[PairIndices]] | None = None,
-) -> Steps[Scores]:
-    """Compute the scores of `patterns` in `heads` of a layer. The generator yields the progress.
+) -> Scores:
+    """Compute the scores of `patterns` in `heads` of a layer.
 
     `pair_cache` stores the pairs of all `patterns` in a block of rows, by the first row. Pass the
     same cache for all layers of a stack.
@@ -353,7 +340,7 @@ def scores_of_heads(
                 groups = stack.attention(layer).rows_of_heads(heads[heads_slice], rows)
                 for group_heads, group in groups:
                     _add_sampled(group, group_heads, blocks, into)
-                    yield from pace.advance(len(group_heads) * len(rows) * num_keys, len(rows))
+                    pace.advance(len(group_heads) * len(rows) * num_keys, len(rows))
             continue
         pattern_pairs = None if pair_cache is None else pair_cache.get(int(rows[0]))
         if pattern_pairs is None:
@@ -370,7 +357,7 @@ def scores_of_heads(
             for number, pairs in enumerate(pattern_pairs):
                 mass[number, heads_slice] += pairs.sums_of(weights)
                 counts[number, heads_slice] += pairs.count_rows(allowed)
-            yield from pace.advance(weights.size, len(weights))
+            pace.advance(weights.size, len(weights))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, mass / counts, np.nan)
 
@@ -443,13 +430,13 @@ def _check_pattern(stack: AttentionStack, pattern: str) -> None:
 
 def _measured(
     stack: AttentionStack, patterns: Sequence[str], max_queries: int | None
-) -> Steps[dict[str, list[Scores]]]:
+) -> dict[str, list[Scores]]:
     measured: dict[str, list[Scores]] = {pattern: [] for pattern in patterns}
     pace = _pace(stack, sum(stack.heads_per_layer), max_queries)
     pair_cache: dict[int, list[PairIndices]] = {}
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         heads = range(num_heads)
-        shares = yield from scores_of_heads(
+        shares = scores_of_heads(
             stack, patterns, layer, heads, max_queries, pace=pace, pair_cache=pair_cache
         )
         for pattern, scores in zip(patterns, shares, strict=True):

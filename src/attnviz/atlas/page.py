@@ -31,13 +31,12 @@ from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import code_too_large_message, format_megabytes
 from attnviz.pages.picture import add_title
-from attnviz.utils.progress import Progress, Steps, run_with_bar
+from attnviz.utils.progress import report, show_progress
 
 __all__ = [
     "MAX_BYTES",
     "MAX_CLASSES",
     "atlas_figure",
-    "atlas_page_steps",
     "make_atlas_page",
     "roles_table",
 ]
@@ -57,17 +56,11 @@ _STATIC_NOTE = (
 )
 
 
+@show_progress("page")
 def make_atlas_page(
     statistics: HeadStatistics, state: Mapping[str, Any], *, max_bytes: int | None = MAX_BYTES
 ) -> str:
-    """Make the page of an atlas, and show a progress bar. See `atlas_page_steps`."""
-    return run_with_bar(atlas_page_steps(statistics, state, max_bytes=max_bytes), "page")
-
-
-def atlas_page_steps(
-    statistics: HeadStatistics, state: Mapping[str, Any], *, max_bytes: int | None = MAX_BYTES
-) -> Steps[str]:
-    """Make the page of an atlas step by step.
+    """Make the page of an atlas.
 
     Parameters
     ----------
@@ -91,14 +84,10 @@ def atlas_page_steps(
     # in which each head would have one score.
     still = add_title(statistics.model, "atlas", atlas_figure(statistics, state["stack"]))
     stacks = {name: statistics.stack(name) for name in statistics.stack_names}
-    heads = {}
-    for name, stack in stacks.items():
-        heads[name] = yield from _embedded_heads(stack)
+    heads = {name: _embedded_heads(stack) for name, stack in stacks.items()}
 
-    def page_of(page_stacks: Mapping[str, StackStatistics]) -> Steps[str]:
-        edges = {}
-        for name, stack in page_stacks.items():
-            edges[name] = yield from _embedded_edges(stack)
+    def page_of(page_stacks: Mapping[str, StackStatistics]) -> str:
+        edges = {name: _embedded_edges(stack) for name, stack in page_stacks.items()}
         data = {
             "format": FORMAT,
             "view": "atlas",
@@ -113,11 +102,11 @@ def atlas_page_steps(
         }
         return document(statistics.model, "atlas", state, data, still)
 
-    page = yield from page_of(stacks)
+    page = page_of(stacks)
     if max_bytes is None or len(page.encode()) <= max_bytes:
         return page
     without_edges = {name: stack.with_edges(0) for name, stack in stacks.items()}
-    smallest = yield from page_of(without_edges)
+    smallest = page_of(without_edges)
     min_bytes = len(smallest.encode())
     if min_bytes > max_bytes:
         raise ValueError(_too_large(stacks, min_bytes, max_bytes))
@@ -133,7 +122,7 @@ def atlas_page_steps(
         max_edges = min(max_edges - 1, int(max_edges * share))
         if max_edges < 1:
             break
-        page = yield from page_of(
+        page = page_of(
             {
                 name: stack_statistics.with_edges(max_edges)
                 for name, stack_statistics in stacks.items()
@@ -144,7 +133,7 @@ def atlas_page_steps(
     return smallest
 
 
-def _embedded_heads(stack: StackStatistics) -> Steps[dict[str, Any]]:
+def _embedded_heads(stack: StackStatistics) -> dict[str, Any]:
     """Encode the statistics, roles and mean weights of all heads, which every page contains."""
     systems = [
         system_name
@@ -155,17 +144,17 @@ def _embedded_heads(stack: StackStatistics) -> Steps[dict[str, Any]]:
     offsets: list[dict[str, Any]] = []
     classes: dict[str, list[dict[str, Any]]] = {system: [] for system in systems}
     for done, layer in enumerate(stack.layers):
-        yield Progress("statistics", done, len(stack.layers), "layer")
+        report("statistics", done, len(stack.layers), "layer")
         offsets.append(_encode_weights(stack.offsets(layer)))
         for system in systems:
             classes[system].append(_encode_weights(stack.class_weights(layer, system)))
     return {"table": table, "offsets": offsets, "classes": classes}
 
 
-def _embedded_edges(stack: StackStatistics) -> Steps[dict[str, Any]]:
+def _embedded_edges(stack: StackStatistics) -> dict[str, Any]:
     edges = []
     for done, layer in enumerate(stack.layers):
-        yield Progress("edges", done, len(stack.layers), "layer")
+        report("edges", done, len(stack.layers), "layer")
         edges.append(_text(compressed_json(edges_of(stack, layer))))
     return {"texts": _text(compressed_json(texts_of(stack))), "edges": edges}
 

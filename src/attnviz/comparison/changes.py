@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from attnviz.comparison.common import common_heads
 from attnviz.comparison.distance import rows_at_once, weights_of
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.progress import Progress, Steps
+from attnviz.utils.progress import report
 
 __all__ = ["Change", "largest_changes"]
 
@@ -22,7 +22,7 @@ Change = tuple[int, int, int, int, float, float, float]
 
 def largest_changes(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], top_k: int
-) -> Steps[list[Change]]:
+) -> list[Change]:
     """Find the `top_k` pairs with the largest absolute differences of weights, largest first.
 
     All heads that both stacks have are compared, but only the queries `rows`. Equal weights are
@@ -59,7 +59,7 @@ def largest_changes(
                     else:
                         heapq.heappushpop(best, entry)
             done += 1
-            yield Progress("differences", done, total, "head")
+            report("differences", done, total, "head")
     return [change for _, _, change in sorted(best, reverse=True)]
 
 

@@ -21,7 +21,7 @@ from attnviz.record.rows import SAMPLED_QUERIES, can_compute_maps, sample_querie
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import resolve_negative, whole_number
-from attnviz.utils.progress import Progress, Steps, run_with_bar
+from attnviz.utils.progress import report, show_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -222,7 +222,8 @@ class Comparison:
         key = ("distance", one.name, measure, max_queries)
         if key not in self._computed:
             rows = self._common_queries(one.name, max_queries)
-            self._computed[key] = run_with_bar(_distances(one, two, rows, measure), "compare")
+            with show_progress("compare"):
+                self._computed[key] = _distances(one, two, rows, measure)
         return [values.copy() for values in self._computed[key]]
 
     def rounding(self, stack: str | None = None) -> list[Distances]:
@@ -255,10 +256,11 @@ class Comparison:
         name = self.a.stack(stack).name
         key = ("rounding", name)
         if key not in self._computed:
-            self._computed[key] = run_with_bar(self._roundings(name), "compare")
+            with show_progress("compare"):
+                self._computed[key] = self._roundings(name)
         return [values.copy() for values in self._computed[key]]
 
-    def _roundings(self, name: str) -> Steps[list[Distances]]:
+    def _roundings(self, name: str) -> list[Distances]:
         one, two = (record.stack(name) for record in (self._originals[0], self._originals[-1]))
         stack = self.a.stack(name)
         distances = []
@@ -273,7 +275,7 @@ class Comparison:
                 for head in common_heads(stack, self.b.stack(name), layer):
                     values[head] = rounding_distance(attention_a.vectors, head, layer, dtype)
             distances.append(values)
-            yield Progress("rounding errors", number + 1, len(stack.layers), "layer")
+            report("rounding errors", number + 1, len(stack.layers), "layer")
         return distances
 
     def to_pandas(
@@ -322,7 +324,8 @@ class Comparison:
         top_k = whole_number("top_k", top_k, 1, hint="the number of pairs")
         one, two = self.a.stack(stack), self.b.stack(stack)
         rows = self._common_queries(one.name, max_queries)
-        edges = run_with_bar(largest_changes(one, two, rows, top_k), "compare")
+        with show_progress("compare"):
+            edges = largest_changes(one, two, rows, top_k)
         names = ["layer", "head", "query", "key", "a", "b", "difference"]
         table = pd.DataFrame(edges, columns=pd.Index(names))
         for side, tokens in (("query", one.query_tokens), ("key", one.key_tokens)):
@@ -551,7 +554,7 @@ def _listed(values: Sequence[Distances]) -> list[list[float | None]]:
 
 def _distances(
     a: AttentionStack, b: AttentionStack, rows: NDArray[np.int64], measure: Measure
-) -> Steps[list[Distances]]:
+) -> list[Distances]:
     distances = []
     heads = {layer: common_heads(a, b, layer) for layer in a.layers}
     done, total = 0, sum(map(len, heads.values()))
@@ -562,6 +565,6 @@ def _distances(
                 a.attention(layer), b.attention(layer), (head, head), rows, measure
             )
             done += 1
-            yield Progress("differences", done, total, "head")
+            report("differences", done, total, "head")
         distances.append(values)
     return distances

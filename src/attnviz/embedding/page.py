@@ -38,13 +38,12 @@ from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.images import encode_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.utils.arguments import format_named
-from attnviz.utils.progress import Progress, Steps, run_with_bar, scale_progress
+from attnviz.utils.progress import part_of, report, show_progress
 from attnviz.utils.threads import torch_threads
 
 __all__ = [
     "MAX_BYTES",
     "SHOWN_KEYS",
-    "embedding_page_steps",
     "layer_figure",
     "make_embedding_page",
 ]
@@ -84,6 +83,7 @@ _QUERY_KEY_COLORS = 255 - np.array(
 Codes = NDArray[np.uint8]
 
 
+@show_progress("page")
 def make_embedding_page(
     answers: EmbeddingAnswers,
     state: Mapping[str, Any],
@@ -92,20 +92,7 @@ def make_embedding_page(
     max_bytes: int | None = MAX_BYTES,
     wait: bool = True,
 ) -> str:
-    """Build the page of an embedding view, and show a progress bar if this takes long."""
-    steps = embedding_page_steps(answers, state, top_keys=top_keys, max_bytes=max_bytes, wait=wait)
-    return run_with_bar(steps, "page")
-
-
-def embedding_page_steps(
-    answers: EmbeddingAnswers,
-    state: Mapping[str, Any],
-    *,
-    top_keys: int = 0,
-    max_bytes: int | None = MAX_BYTES,
-    wait: bool = True,
-) -> Steps[str]:
-    """Build the page of an embedding view in steps.
+    """Build the page of an embedding view.
 
     Parameters
     ----------
@@ -135,20 +122,15 @@ def embedding_page_steps(
     placing = _placing(state)
     # Projections may fail. They come first, so that a failure is reported before the rest of the
     # page is computed, which takes seconds.
-    shown = yield from _embedded_projections(answers, state, placing, wait=wait)
+    shown = _embedded_projections(answers, state, placing, wait=wait)
     state = dict(state)
     if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
         # The projection has no frame yet, so the page shows the principal components.
         state |= {"method": "pca", "dimensions": 2}
-    stacks: list[dict[str, Any]] = []
-    for name in corpus.stack_names:
-        stack = yield from _embedded_stack(answers, name, placing, top_keys)
-        stacks.append(stack)
-    description = yield from describe_corpus(corpus)
-    keys_add = None
-    if not top_keys:
-        keys_add = yield from _estimate_keys(corpus)
-    images = yield from _embedded_images(corpus)
+    stacks = [_embedded_stack(answers, name, placing, top_keys) for name in corpus.stack_names]
+    description = describe_corpus(corpus)
+    keys_add = None if top_keys else _estimate_keys(corpus)
+    images = _embedded_images(corpus)
     data = {
         "format": FORMAT,
         "view": "embedding",
@@ -180,13 +162,13 @@ def _placing(state: Mapping[str, Any]) -> Placing:
 
 def _embedded_stack(
     answers: EmbeddingAnswers, name: str, placing: Placing, count: int
-) -> Steps[dict[str, Any]]:
+) -> dict[str, Any]:
     corpus = answers.corpus
     layers = corpus.stack(name).layers
     embedded = []
     for done, layer in enumerate(layers):
-        steps = _embedded_layer(answers, name, layer, placing, count)
-        embedded.append((yield from scale_progress(steps, f"layers of {name}", done, len(layers))))
+        with part_of(f"layers of {name}", done, len(layers)):
+            embedded.append(_embedded_layer(answers, name, layer, placing, count))
     return {
         "stack": name,
         "corpus": base64.b64encode(packed_points(corpus, name)).decode("ascii"),
@@ -197,13 +179,14 @@ def _embedded_stack(
 
 def _embedded_layer(
     answers: EmbeddingAnswers, name: str, layer: int, placing: Placing, count: int
-) -> Steps[dict[str, Any]]:
+) -> dict[str, Any]:
     corpus = answers.corpus
     heads = range(corpus.stack(name).num_heads(layer))
     # For the progress bar: plots, trust figures, means by position and strongest keys, in this
     # order.
     parts = 4.0
-    plots = yield from scale_progress(answers.plots(name, layer, heads, placing), "plots", 0, parts)
+    with part_of("plots", 0, parts):
+        plots = answers.plots(name, layer, heads, placing)
     headers, planes = [], []
     for head, plot in zip(heads, plots, strict=True):
         low, size, codes = coded(plot.coordinates)
@@ -215,14 +198,16 @@ def _embedded_layer(
         planes.append(codes.T)
     together = np.stack(planes, axis=1)
     options = PlotOptions(name, layer, placing, "pca", 2)
-    trust = yield from scale_progress(answers.trust(options, heads), "trust", 1, parts)
+    with part_of("trust", 1, parts):
+        trust = answers.trust(options, heads)
     norms = _embedded_norms(answers, name, layer, heads)
-    aggregates = _embedded_aggregate(corpus, name, layer, heads)
-    means = yield from scale_progress(aggregates, "means", 2, parts)
+    with part_of("means", 2, parts):
+        means = _embedded_aggregate(corpus, name, layer, heads)
     keys = None
     if count:
-        keys = yield from scale_progress(_keys(corpus, name, layer, heads, count), "keys", 3, parts)
-    yield Progress("layers", parts, parts)
+        with part_of("keys", 3, parts):
+            keys = _keys(corpus, name, layer, heads, count)
+    report("layers", parts, parts)
     return {
         "layer": layer,
         "heads": headers,
@@ -253,12 +238,12 @@ def _embedded_norms(
 
 def _embedded_aggregate(
     corpus: Corpus, name: str, layer: int, heads: Sequence[int]
-) -> Steps[dict[str, Any]]:
+) -> dict[str, Any]:
     header: AggregateHeader | None = None
     maxima: list[float] = []
     codes_of_heads: list[Codes | None] = []
     for done, head in enumerate(heads):
-        yield Progress("mean weights", done, len(heads), "head")
+        report("mean weights", done, len(heads), "head")
         try:
             with torch_threads(1):
                 means = aggregate(corpus, name, layer, head, _BINS)
@@ -290,7 +275,7 @@ def _embedded_aggregate(
     return {**header, "maximum": maxima, "data": packed(data)}
 
 
-def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Steps[Codes]:
+def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Codes:
     """Return the `count` strongest keys of each query, (3, heads, count, queries).
 
     The first axis has the weight, the low byte and the high byte of the key's index. A weight is
@@ -298,7 +283,7 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
     """
     planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
     for index, head in enumerate(heads):
-        yield Progress("strongest keys", index, len(heads), "head")
+        report("strongest keys", index, len(heads), "head")
         try:
             with torch_threads(1):
                 weights, keys = top_keys(corpus, name, layer, head, count)
@@ -309,7 +294,7 @@ def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: in
     return planes
 
 
-def _estimate_keys(corpus: Corpus) -> Steps[dict[str, int]]:
+def _estimate_keys(corpus: Corpus) -> dict[str, int]:
     """Estimate how many bytes the strongest keys of all heads would add to a page.
 
     The estimate is extrapolated from `_HEADS_TRIED` heads.
@@ -320,8 +305,8 @@ def _estimate_keys(corpus: Corpus) -> Steps[dict[str, int]]:
     tried = [heads[round(index)] for index in indices]
     num_bytes = 0
     for done, (name, layer, head) in enumerate(tried):
-        steps = _keys(corpus, name, layer, [head], SHOWN_KEYS)
-        keys = yield from scale_progress(steps, "keys", done, len(tried), "head")
+        with part_of("keys", done, len(tried), "head"):
+            keys = _keys(corpus, name, layer, [head], SHOWN_KEYS)
         num_bytes += len(packed(keys.tobytes()))
     return {"count": SHOWN_KEYS, "bytes": round(num_bytes * len(heads) / len(tried))}
 
@@ -337,7 +322,7 @@ def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
 
 def _embedded_projections(
     answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing, *, wait: bool
-) -> Steps[list[dict[str, Any]]]:
+) -> list[dict[str, Any]]:
     """Return the plots of the selected method and dimensions that the page contains.
 
     For t-SNE and UMAP these are the plots of all heads of the stack that have at least one frame.
@@ -355,7 +340,7 @@ def _embedded_projections(
     if method == "pca":
         heads = [(state["stack"], state["layer"], enlarged)]
     for done, (name, layer, head) in enumerate(heads):
-        yield Progress("projections", done, len(heads), "head")
+        report("projections", done, len(heads), "head")
         options = PlotOptions(name, layer, placing, method, dimensions, **settings)
         is_shown = (layer, head) == (state["layer"], enlarged)
         plot, header = _current_plot(
@@ -363,8 +348,8 @@ def _embedded_projections(
         )
         if plot is None:
             continue
-        steps = answers.trust(options, [head])
-        [trust] = yield from scale_progress(steps, "projections", done, len(heads), "head")
+        with part_of("projections", done, len(heads), "head"):
+            [trust] = answers.trust(options, [head])
         low, size, codes = coded(plot.coordinates)
         projections.append(
             {"method": method, "dimensions": dimensions, **settings}
@@ -397,7 +382,7 @@ def _current_plot(
     return plot, plot.header() | {"work": header}
 
 
-def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
+def _embedded_images(corpus: Corpus) -> list[dict[str, Any]]:
     """Encode all images of the texts that have points, with at most `_IMAGE_BYTES` in total."""
     texts = sorted({text for name in corpus.stack_names for text in corpus.points(name).texts})
     pictures = [
@@ -408,10 +393,10 @@ def _embedded_images(corpus: Corpus) -> Steps[list[dict[str, Any]]]:
     largest = min(MAX_REPLY_BYTES, _IMAGE_BYTES // max(1, len(pictures)))
     embedded = []
     for done, (text, index, image) in enumerate(pictures):
-        steps = encode_image(image, max(3, largest))
-        header, data = yield from scale_progress(steps, "images", done, len(pictures), "image")
+        with part_of("images", done, len(pictures), "image"):
+            header, data = encode_image(image, max(3, largest))
         embedded.append({"text": text, "index": index} | header | {"data": packed(data)})
-        yield Progress("images", done + 1, len(pictures), "image")
+        report("images", done + 1, len(pictures), "image")
     return embedded
 
 
@@ -430,11 +415,11 @@ def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> s
     return _planes_figure(corpus, name, planes)
 
 
-def layer_figure(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> Steps[str]:
+def layer_figure(answers: EmbeddingAnswers, state: Mapping[str, Any]) -> str:
     """Draw the points of all heads of the current layer. Return HTML with a picture."""
     name, layer = state["stack"], state["layer"]
     heads = range(answers.corpus.stack(name).num_heads(layer))
-    plots = yield from answers.plots(name, layer, heads, _placing(state))
+    plots = answers.plots(name, layer, heads, _placing(state))
     planes: _Planes = {}
     for head, plot in zip(heads, plots, strict=True):
         codes = coded(plot.coordinates)[2].T

@@ -30,7 +30,6 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.base import BaseServer
 from attnviz.utils.bars import Bar
-from attnviz.utils.progress import run_steps
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
@@ -409,7 +408,7 @@ class EmbeddingView(HeadRoles):
         for layer in Bar(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
             heads = list(range(stack.num_heads(layer)))
             options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
-            measured = run_steps(answers.trust(options, heads))
+            measured = answers.trust(options, heads)
             problems = answers.problems(self.stack, layer, placing, self.dimensions)
             rows += [
                 {"layer": layer, "head": head}
@@ -445,7 +444,7 @@ class EmbeddingView(HeadRoles):
         super().close()
 
     def _still(self) -> str:
-        figure = run_steps(layer_figure(self._answers(), self.state))
+        figure = layer_figure(self._answers(), self.state)
         return make_saved_still(self._corpus.model, self.name, figure)
 
     def _answers(self) -> EmbeddingAnswers:

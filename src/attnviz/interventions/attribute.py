@@ -39,7 +39,7 @@ from attnviz.record.tokens import quote
 from attnviz.utils.arguments import format_named, short_repr, whole_number
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_small
-from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
+from attnviz.utils.progress import report, show_progress
 
 __all__ = ["Method", "attribute"]
 
@@ -225,8 +225,8 @@ def attribute(
             copies=lambda _: copies,
             kept=lambda _: 3 + _NUM_SAVED * copies,
         )
-    computation = _attributed(runner, capture, method, (answer, position), steps)
-    return run_with_bar(computation, "attribute") if progress else run_steps(computation)
+    with show_progress("attribute", shown=progress):
+        return _attributed(runner, capture, method, (answer, position), steps)
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def _attributed(
     method: Method,
     asked_for: tuple[Any, int | str | None],
     steps: int,
-) -> Steps[AttentionRecord]:
+) -> AttentionRecord:
     answer_argument, position = asked_for
     forward = runner.forward(capture, None)
     record = runner.record(forward, capture)
@@ -286,7 +286,7 @@ def _attributed(
     }
     notes = [f"Attributed number: the {answer.measure}."]
     if method == "integrated gradients":
-        vectors, off = yield from _integrated(runner.loaded.model, copies, answer, layers, steps)
+        vectors, off = _integrated(runner.loaded.model, copies, answer, layers, steps)
         notes.append(
             "The sum of a layer's numbers differs from the loss of the answer without the layer "
             f"by at most {format_small(off)} of the loss ({steps} steps)."
@@ -474,7 +474,7 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
 
 def _integrated(
     model: nn.Module, copies: Copies, answer: Answer, requested: set[ModuleRun], steps: int
-) -> Steps[tuple[dict[ModuleRun, _Vectors], float]]:
+) -> tuple[dict[ModuleRun, _Vectors], float]:
     """Compute the vectors for integrated gradients, one layer after the other.
 
     For each layer, a batch runs the model with the layer's outputs scaled by several factors from 0
@@ -525,7 +525,7 @@ def _integrated(
         vectors[module_run] = _Vectors(
             value[0].detach().cpu(), own[0].transpose(0, 1).cpu(), mean.transpose(0, 1).cpu()
         )
-        yield Progress("layers", number, len(requested), "layer")
+        report("layers", number, len(requested), "layer")
     return vectors, worst
 
 

@@ -20,7 +20,7 @@ from attnviz.interventions.runs import ExampleRunner
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
-from attnviz.utils.progress import Steps, run_steps, run_with_bar
+from attnviz.utils.progress import show_progress
 
 __all__ = ["ErasureCurve", "SufficientTokens", "erasure_curve", "sufficient_tokens"]
 
@@ -154,8 +154,8 @@ def erasure_curve(
     order = _order(ranking, text)
     generator = np.random.default_rng(seed)
     others = [generator.permutation(order).tolist() for _ in range(random_orders)]
-    steps = _curve(text, [order, *others])
-    return run_with_bar(steps, "erase") if progress else run_steps(steps)
+    with show_progress("erase", shown=progress):
+        return _curve(text, [order, *others])
 
 
 def _order(ranking: Any, text: TokenRemover) -> list[int]:
@@ -181,9 +181,9 @@ def _order(ranking: Any, text: TokenRemover) -> list[int]:
     return ranked[: len(text.tokens) - text.num_kept]
 
 
-def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> Steps[ErasureCurve]:
+def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> ErasureCurve:
     sets = [tuple(order[:count]) for order in orders for count in range(1, len(order) + 1)]
-    answers = yield from text.answers(sets, "tokens")
+    answers = text.answers(sets, "tokens")
     count = len(orders[0])
     values = np.full((len(orders), count + 1), text.before)
     values[:, 1:] = np.array(answers).reshape(len(orders), count)
@@ -312,8 +312,8 @@ def sufficient_tokens(
             f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}. Pass an "
             "answer that is more likely than the other token, or a function that is above 0."
         )
-    steps = _smallest(text) if len(text.choice) <= _EXACT else _spared(text)
-    return run_with_bar(steps, "tokens") if progress else run_steps(steps)
+    with show_progress("tokens", shown=progress):
+        return _smallest(text) if len(text.choice) <= _EXACT else _spared(text)
 
 
 def _sufficient(
@@ -324,22 +324,22 @@ def _sufficient(
     )
 
 
-def _smallest(text: TokenRemover) -> Steps[SufficientTokens]:
+def _smallest(text: TokenRemover) -> SufficientTokens:
     for size in range(text.num_kept, len(text.choice)):
         kept = list(combinations(text.choice, size))
         gone = [tuple(token for token in text.choice if token not in subset) for subset in kept]
-        values = yield from text.answers(gone, f"sets of {size}")
+        values = text.answers(gone, f"sets of {size}")
         best = int(np.argmax(values))
         if values[best] > 0:
             return _sufficient(text, kept[best], values[best], exact=True)
     return _sufficient(text, text.choice, text.before, exact=True)
 
 
-def _spared(text: TokenRemover) -> Steps[SufficientTokens]:
+def _spared(text: TokenRemover) -> SufficientTokens:
     kept, value = list(text.choice), text.before
     gone: list[int] = []
     while len(kept) > text.num_kept:
-        values = yield from text.answers([(*gone, token) for token in kept], "tokens")
+        values = text.answers([(*gone, token) for token in kept], "tokens")
         best = int(np.argmax(values))
         if values[best] <= 0:
             break

@@ -19,7 +19,7 @@ from attnviz.interventions.copies import Copies, ModuleRun, rounding_of
 from attnviz.interventions.means import Sums, means_of, sums_of
 from attnviz.interventions.runs import MINIMAL_CAPTURE, NOT_KEPT, ExampleRunner, check_options
 from attnviz.utils.arguments import short_repr
-from attnviz.utils.progress import Progress, Steps, run_steps, run_with_bar
+from attnviz.utils.progress import report, show_progress
 
 __all__ = ["HeadEffects", "head_effects"]
 
@@ -185,8 +185,8 @@ def head_effects(
             others = [*sums[:number], *sums[number + 1 :]]
             yield _Text(runner, text_answer, position, stack), means_of(others) if sums else None
 
-    steps = _effects(texts(), len(runners))
-    return run_with_bar(steps, "head effects") if progress else run_steps(steps)
+    with show_progress("head effects", shown=progress):
+        return _effects(texts(), len(runners))
 
 
 def _runner_of(model: Any, text: Any, target: str | None, options: RecordOptions) -> ExampleRunner:
@@ -199,7 +199,7 @@ def _runner_of(model: Any, text: Any, target: str | None, options: RecordOptions
 
 def _effects(
     texts: Iterator[tuple[_Text, Mapping[ModuleRun, torch.Tensor] | None]], count: int
-) -> Steps[HeadEffects]:
+) -> HeadEffects:
     """Measure the effects of all heads, and average them over the texts.
 
     `texts` yields each text with the mean outputs of heads over the other texts, or None for
@@ -219,7 +219,7 @@ def _effects(
                 # with stored outputs, so they are measured again.
                 values = []
             done = number * text.num_heads + sum(map(len, values))
-            yield Progress("heads", done, count * text.num_heads, "head")
+            report("heads", done, count * text.num_heads, "head")
         effects_of_texts.append(values)
         if effects_of_texts[1:] and text.layers != layers:
             raise ValueError(

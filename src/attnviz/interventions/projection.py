@@ -20,7 +20,7 @@ from attnviz.extraction.models import hook, in_this_thread
 from attnviz.interventions.copies import Copies, ModuleRun
 from attnviz.interventions.runs import ExampleRunner
 from attnviz.utils.cleanup import Cleanup
-from attnviz.utils.progress import Progress, Steps, run_steps
+from attnviz.utils.progress import report
 
 __all__ = ["FollowedOutputs", "ProjectedValues", "head_norms", "projections_of"]
 
@@ -53,7 +53,7 @@ class ProjectedValues:
     output: torch.Tensor
     projection: nn.Module
 
-    def norms(self, head: int) -> Steps[torch.Tensor]:
+    def norms(self, head: int) -> torch.Tensor:
         """Compute the norm of each key's value after the output projection, for one head.
 
         The result has the shape (keys,) and the dtype float32.
@@ -64,7 +64,7 @@ class ProjectedValues:
         for start in range(0, len(values), _KEYS_AT_ONCE):
             chunk = slice(start, start + _KEYS_AT_ONCE)
             norms[chunk] = self._projected(values[chunk], head * width).float().norm(dim=-1).cpu()
-            yield Progress("value norms", min(chunk.stop, len(values)), len(values), "key")
+            report("value norms", min(chunk.stop, len(values)), len(values), "key")
         return norms
 
     @property
@@ -168,9 +168,7 @@ def head_norms(runner: ExampleRunner) -> dict[ModuleRun, torch.Tensor]:
     Attention modules are left out if no output projection is found, or if it is not linear.
     """
     return {
-        module_run: torch.stack(
-            [run_steps(projected.norms(head)) for head in range(len(projected.output))]
-        )
+        module_run: torch.stack([projected.norms(head) for head in range(len(projected.output))])
         for module_run, projected in _followed(runner).items()
         if projected.linear
     }

@@ -21,7 +21,7 @@ from attnviz.interventions.runs import MINIMAL_CAPTURE, NOT_KEPT, ExampleRunner,
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup
-from attnviz.utils.progress import Progress, Steps
+from attnviz.utils.progress import report
 
 __all__ = ["Removal", "TokenRemover", "read_removal"]
 
@@ -126,7 +126,7 @@ class TokenRemover:
         self.num_kept = int(removal == "delete" and len(self.choice) == count)
         self._sets_per_batch = _sets_per_batch(count)
 
-    def answers(self, sets: Sequence[Sequence[int]], doing: str) -> Steps[list[float]]:
+    def answers(self, sets: Sequence[Sequence[int]], doing: str) -> list[float]:
         """Compute one answer for each set: the answer without the tokens of this set.
 
         `doing` is the label of the progress bar.
@@ -139,7 +139,7 @@ class TokenRemover:
             chunk = [sets[index] for index in order[start : start + self._sets_per_batch]]
             for _, group in groupby(chunk, key=self._length):
                 answers += self._of_group(list(group))
-            yield Progress(doing, len(answers), len(sets), "forward")
+            report(doing, len(answers), len(sets), "forward")
         values = [0.0] * len(sets)
         for index, value in zip(order, answers, strict=True):
             values[index] = value

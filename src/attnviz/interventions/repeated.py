@@ -37,7 +37,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quote
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_change, format_signed, format_small
-from attnviz.utils.progress import Progress, Steps
+from attnviz.utils.progress import report
 
 __all__ = ["Outcome", "RepeatedInterventions"]
 
@@ -146,7 +146,7 @@ class RepeatedInterventions:
         """Whether the unchanged run and the noise are computed."""
         return self._stored_run is not None
 
-    def outcome(self, changes: Sequence[Change], answer: Any = None) -> Steps[Outcome]:
+    def outcome(self, changes: Sequence[Change], answer: Any = None) -> Outcome:
         """Compute the effect of changes on the answer.
 
         If `changes` is empty, the outcome describes the unchanged answer. `answer` is as for
@@ -159,7 +159,7 @@ class RepeatedInterventions:
         try:
             unchanged_run = self._stored_run
             if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
-                unchanged_run = self._stored_run = yield from self._prepared(answer)
+                unchanged_run = self._stored_run = self._prepared(answer)
                 self._last = None
             # If the answer is invalid, this line raises the error before the model runs again.
             unchanged_answer = self._answer(unchanged_run, answer)
@@ -170,12 +170,12 @@ class RepeatedInterventions:
             change_list = read_changes(changes)
             last = self._last
             if last is None or last.changes != change_list or last.record is None:
-                last = self._last = yield from self._changed_run(change_list, unchanged_run)
+                last = self._last = self._changed_run(change_list, unchanged_run)
             return self._compared(unchanged_run, last, self._answer(unchanged_run, answer, last))
         finally:
             self._busy = False
 
-    def check(self, answer: Any) -> Steps[None]:
+    def check(self, answer: Any) -> None:
         """Raise ValueError or TypeError if an answer cannot be measured.
 
         If the stored outputs have too few rows of logits, the model runs as in `outcome`. If they
@@ -183,7 +183,7 @@ class RepeatedInterventions:
         """
         unchanged_run = self._stored_run
         if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
-            yield from self.outcome((), answer)
+            self.outcome((), answer)
         else:
             self._answer(unchanged_run, answer)
 
@@ -195,7 +195,7 @@ class RepeatedInterventions:
             self._example_runner, unchanged_run.outputs, answer, unchanged_run.reading, outputs
         )
 
-    def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> Steps[float]:
+    def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> float:
         """Compute the norm of a key's contribution to a query, as a share of the sum over all keys.
 
         The norm is |A_ij v_j W_O| for the query i and the key j in one head (Kobayashi et al.
@@ -211,7 +211,7 @@ class RepeatedInterventions:
         if stack_head not in self._norms:
             while len(self._norms) >= _NORMS_KEPT:
                 self._norms.pop(next(iter(self._norms)))
-            self._norms[stack_head] = yield from self._norms_of(self._stored_run, stack_head)
+            self._norms[stack_head] = self._norms_of(self._stored_run, stack_head)
         norms = self._norms[stack_head]
         if norms is None:
             raise LookupError("this attention has no known output projection")
@@ -223,14 +223,14 @@ class RepeatedInterventions:
 
     def _norms_of(
         self, unchanged_run: _UnchangedRun, stack_head: tuple[str, int, int]
-    ) -> Steps[NDArray[np.float64] | None]:
+    ) -> NDArray[np.float64] | None:
         stack, layer, head = stack_head
         values = unchanged_run.values.get((stack, layer))
         if values is None or not values.linear:
             return None
         if len(unchanged_run.record.stack(stack).key_tokens) != values.values.shape[1]:
             raise LookupError("the model also reads padding")
-        norms = yield from values.norms(head)
+        norms = values.norms(head)
         return norms.double().numpy()
 
     @property
@@ -251,12 +251,12 @@ class RepeatedInterventions:
     def _run(self, change: ForwardChange | None, logits: int = 1) -> Any:
         return self._example_runner.forward(MINIMAL_CAPTURE, change, logits)
 
-    def _prepared(self, answer: Any) -> Steps[_UnchangedRun]:
+    def _prepared(self, answer: Any) -> _UnchangedRun:
         """Run the model without changes, and again to measure the noise.
 
         The outputs have the rows of logits that `answer` needs.
         """
-        yield Progress("the unchanged run", 0, 3, "run")
+        report("the unchanged run", 0, 3, "run")
         following = FollowedOutputs(self._model, _VALUE_BYTES)
         with Cleanup() as undo, undo:
             following.watch(undo)
@@ -277,7 +277,7 @@ class RepeatedInterventions:
         if reading.lacks(outputs, answer):
             outputs = self._run(None, logits).outputs
         del forward
-        yield Progress("the noise", 1, 3, "run")
+        report("the noise", 1, 3, "run")
         try:
             identity = self._run(_recompute_all_heads(record, module_runs), logits).outputs
         except NotImplementedError:
@@ -289,7 +289,7 @@ class RepeatedInterventions:
 
     def _changed_run(
         self, changes: tuple[Change, ...], unchanged_run: _UnchangedRun
-    ) -> Steps[_ChangedRun]:
+    ) -> _ChangedRun:
         """Run the model with changes.
 
         If the noise could not be measured for all heads, the model first runs to measure the noise
@@ -298,9 +298,9 @@ class RepeatedInterventions:
         change = by_module(plan_of(changes, unchanged_run.record, unchanged_run.module_runs))
         identity = unchanged_run.identity
         if identity is None:
-            yield Progress("the noise", 0, 2, "run")
+            report("the noise", 0, 2, "run")
             identity = self._run(identity_of(change), unchanged_run.logits).outputs
-        yield Progress("the changed run", 1, 2, "run")
+        report("the changed run", 1, 2, "run")
         if self._shown is not None:
             options = _as_shown(self._shown, unchanged_run.record)
             # If there is too little memory for the record, the answer is measured without a record.

@@ -12,7 +12,7 @@ from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.removal import Removal, TokenRemover, read_removal
 from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.tokens import Tokens, quote
-from attnviz.utils.progress import Steps, run_steps, run_with_bar
+from attnviz.utils.progress import show_progress
 
 __all__ = ["TokenEffects", "token_effects"]
 
@@ -127,15 +127,15 @@ def token_effects(
     """
     removal = read_removal(removal, options)
     runner = ExampleRunner.one(model, inputs, target, None, options)
-    steps = _effects(runner, removal, answer, position)
-    return run_with_bar(steps, "token effects") if progress else run_steps(steps)
+    with show_progress("token effects", shown=progress):
+        return _effects(runner, removal, answer, position)
 
 
 def _effects(
     runner: ExampleRunner, removal: Removal, answer: Any, position: int | str | None
-) -> Steps[TokenEffects]:
+) -> TokenEffects:
     text = TokenRemover(runner, removal, answer, position)
     values = np.full(len(text.tokens), np.nan)
-    answers = yield from text.answers([(token,) for token in text.choice], "tokens")
+    answers = text.answers([(token,) for token in text.choice], "tokens")
     values[text.choice] = np.array(answers) - text.before
     return TokenEffects(values, text.noise, text.answer.measure, removal, text.tokens)

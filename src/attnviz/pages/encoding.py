@@ -40,14 +40,14 @@ from attnviz.pages.packing import (
     packed,
 )
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
-from attnviz.pages.vectors import encode_vectors_in_steps, size_of_vectors
+from attnviz.pages.vectors import encode_vectors, size_of_vectors
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import check_weights, encode, encode_bytes
 from attnviz.server.description import PageForm
 from attnviz.server.pooling import join_signs, split_signs
-from attnviz.utils.progress import Pace, Progress, Steps, run_steps, scale_progress
+from attnviz.utils.progress import Pace, part_of, report
 from attnviz.utils.threads import map_ahead
 
 __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "drop_cached_results", "embed_weights"]
@@ -98,7 +98,7 @@ class EmbeddedWeights:
         JSON values: entries of layers with weights, and entries of layers with the small maps of
         their heads. The page computes the weights or maps of layers without an entry.
     vectors : dict or None
-        Result of `attnviz.pages.vectors.encode_vectors_in_steps`, only for the form ``"vectors"``.
+        Result of `attnviz.pages.vectors.encode_vectors`, only for the form ``"vectors"``.
     """
 
     form: PageForm
@@ -156,8 +156,8 @@ def embed_weights(
     precision: PagePrecision,
     max_bytes: int | None,
     other_bytes: int,
-) -> Steps[EmbeddedWeights]:
-    """Choose a form for the weights and encode them, in steps.
+) -> EmbeddedWeights:
+    """Choose a form for the weights and encode them.
 
     `other_bytes` is the size of the page without weights. The form is ``"all"`` if the page then
     has at most `max_bytes` (by default 6 MB).
@@ -173,28 +173,28 @@ def embed_weights(
     form is the smaller of ``"all"`` and unrounded ``"vectors"``.
     """
     if precision == "exact":
-        return (yield from _embed_exact(record, max_bytes, other_bytes))
+        return _embed_exact(record, max_bytes, other_bytes)
     full = (limits.FULL_BYTES if max_bytes is None else max_bytes) - other_bytes
     if limits.count_weights(record) <= _WEIGHTS_PER_BYTE * full:
-        everything = yield from _embed_all(record, full)
+        everything = _embed_all(record, full)
         if everything is not None:
             return everything
     limit = max_bytes
     if limit is None:
         causal = {}
         for stack in record.stacks.values():
-            causal[stack] = yield from _is_causal(stack)
+            causal[stack] = _is_causal(stack)
         limit = limits.default_limit(record, filter(causal.get, causal))
     if other_bytes >= limit:
         raise ValueError(limits.no_room_message(record, limit, without=other_bytes))
-    strongest = yield from _embed_strongest(record, limit, limit - other_bytes)
+    strongest = _embed_strongest(record, limit, limit - other_bytes)
     fits = strongest.size + other_bytes <= limit
     if _can_compute(record):
         size = size_of_vectors(record.stacks.values()) * _TEXT
         if size < limit - other_bytes and (
             not fits or strongest.covered < COVERED or size < strongest.size
         ):
-            computed = yield from _embed_vectors(record, strongest.maps)
+            computed = _embed_vectors(record, strongest.maps)
             if computed.size + other_bytes <= limit:
                 return computed
     if not fits:
@@ -203,14 +203,14 @@ def embed_weights(
     return strongest
 
 
-def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
+def _embed_all(record: AttentionRecord, room: float) -> EmbeddedWeights | None:
     """Encode the form ``"all"``. Return None if it takes more than `room` bytes."""
     cached = _cached_results(record)
     if cached.everything is not None:
         return cached.everything if cached.everything.size <= room else None
     if cached.more_than >= room:
         return None
-    if (yield from _exceeds_room(record, room)):
+    if _exceeds_room(record, room):
         cached.more_than = room
         return None
     embedded = EmbeddedWeights("all")
@@ -225,7 +225,7 @@ def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | 
         before = done
         parts = head_tiles(stack, layer)
         steps_of_layer = _encode_layer(stack, layer, parts, maps, done=before, total=total)
-        header, codes = yield from steps_of_layer
+        header, codes = steps_of_layer
         _, *shape = codes.shape
         shape.append(header["reach"])
         if shape != key_indices_shape:
@@ -234,13 +234,11 @@ def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | 
         tiled = sum(part.size for part in parts)
         flat = codes.reshape(len(codes), -1)
         chosen = flat if len(key_indices) == flat.shape[1] else np.take(flat, key_indices, axis=1)
-        steps = packer.packing(chosen.tobytes())
         # In the progress bar, computing the weights is half of the work for a layer. Compressing
         # them is the other half.
         half = tiled / 2
-        data = yield from scale_progress(
-            steps, "all weights", before + half, total, "weight", size=half
-        )
+        with part_of("all weights", before + half, total, "weight", size=half):
+            data = packer.pack(chosen.tobytes())
         embedded.blocks.append({"stack": stack.name, "layer": layer, **header, "data": data})
         if maps is not None:
             embedded.maps.append(_encode_maps(stack, layer, maps))
@@ -249,7 +247,7 @@ def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | 
             cached.more_than = room
             return None
         done = before + tiled
-        yield Progress("all weights", done, total)
+        report("all weights", done, total)
     if embedded.size > room:
         cached.more_than = room
         return None
@@ -257,7 +255,7 @@ def _embed_all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | 
     return embedded
 
 
-def _exceeds_room(record: AttentionRecord, room: float) -> Steps[bool]:
+def _exceeds_room(record: AttentionRecord, room: float) -> bool:
     """Whether the form ``"all"`` would take far more than `room` bytes.
 
     The size is estimated from sampled queries. Return False without an estimate if the record has
@@ -276,24 +274,24 @@ def _exceeds_room(record: AttentionRecord, room: float) -> Steps[bool]:
         for _, weights, _ in weights_of_some(stack, layer, range(stack.num_heads(layer)), rows):
             clipped = np.clip(np.nan_to_num(weights), 0.0, stack.maximum)
             codes, _ = encode_bytes(clipped, stack.maximum)
-            text = run_steps(packer.packing(codes.tobytes()))
+            text = packer.pack(codes.tobytes())
             size += len(text) * len(stack.query_tokens) / len(rows)
-            yield from pace.advance(2 * weights.size)
+            pace.advance(2 * weights.size)
     return size > _FAR * room
 
 
 def _embed_exact(
     record: AttentionRecord, max_bytes: int | None, other_bytes: int
-) -> Steps[EmbeddedWeights]:
+) -> EmbeddedWeights:
     """Encode all weights, or unrounded queries and keys if they are smaller."""
     room = float("inf") if max_bytes is None else max_bytes - other_bytes
     smallest = None
     if _can_compute(record) and size_of_vectors(record.stacks.values(), exact=True) < room:
-        smallest = yield from _embed_vectors(record, exact=True)
+        smallest = _embed_vectors(record, exact=True)
     if limits.count_weights(record) <= limits.MAX_WEIGHTS:
         # Stop when the weights take more bytes than the vectors.
         enough = room if smallest is None else min(room, smallest.size)
-        smallest = (yield from _embed_all(record, enough)) or smallest
+        smallest = (_embed_all(record, enough)) or smallest
     if smallest is None or smallest.size > room:
         raise ValueError(limits.too_many_message(record, max_bytes))
     return smallest
@@ -301,16 +299,16 @@ def _embed_exact(
 
 def _embed_vectors(
     record: AttentionRecord, maps: list[dict[str, Any]] | None = None, *, exact: bool = False
-) -> Steps[EmbeddedWeights]:
+) -> EmbeddedWeights:
     """Encode queries and keys, with small maps. If `maps` is None, compute the small maps."""
-    vectors = yield from encode_vectors_in_steps(record.stacks.values(), exact=exact)
+    vectors = encode_vectors(record.stacks.values(), exact=exact)
     error = max((layer["error"] for layer in vectors["layers"]), default=0.0)
     if maps is None:
-        maps = yield from _sweep_weights(record, "maps", None)
+        maps = _sweep_weights(record, "maps", None)
     return EmbeddedWeights("vectors", error=error, maps=maps, vectors=vectors)
 
 
-def _embed_strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
+def _embed_strongest(record: AttentionRecord, limit: float, room: float) -> EmbeddedWeights:
     """Encode the strongest keys, with small maps, in about `room` bytes.
 
     `limit` is the limit of the whole page. If even the fewest keys do not fit, the result takes
@@ -318,11 +316,11 @@ def _embed_strongest(record: AttentionRecord, limit: float, room: float) -> Step
     """
     cached = _cached_results(record)
     if cached.swept is None or not cached.swept[0].suffices(limit):
-        keys = Sweep(limit, (yield from first_level(record, COVERED, limit)))
-        cached.swept = keys, (yield from _sweep_weights(record, "strongest keys", keys))
+        keys = Sweep(limit, (first_level(record, COVERED, limit)))
+        cached.swept = keys, (_sweep_weights(record, "strongest keys", keys))
     sweep, maps = cached.swept
     embedded = EmbeddedWeights("strongest", maps=maps)
-    cut = yield from sweep.cut_in_steps(COVERED, room - embedded.size - _HEADER * len(maps))
+    cut = sweep.cut(COVERED, room - embedded.size - _HEADER * len(maps))
     if sweep.num_bytes > MAX_CACHED_BYTES:
         cached.swept = None
     return replace(embedded, blocks=cut.blocks, covered=cut.covered, error=cut.error)
@@ -363,9 +361,7 @@ def _cached_results(record: AttentionRecord) -> _CachedResults:
     return results
 
 
-def _sweep_weights(
-    record: AttentionRecord, doing: str, keys: Sweep | None
-) -> Steps[list[dict[str, Any]]]:
+def _sweep_weights(record: AttentionRecord, doing: str, keys: Sweep | None) -> list[dict[str, Any]]:
     """Compute small maps of all layers in one pass over the weights, and return them encoded.
 
     If `keys` is not None, the same pass adds the strongest keys to `keys`.
@@ -380,15 +376,13 @@ def _sweep_weights(
         for part, cells, rows in map_ahead(tile_pass, head_tiles(stack, layer)):
             maps.merge(part.heads, cells)
             done += part.size
-            yield Progress(doing, done, total)
+            report(doing, done, total)
             if keys is not None and rows is not None:
                 keys.add_rows(rows)
-                for _ in keys.drop_excess():
-                    yield Progress(doing, done, total)
+                keys.drop_excess()
         encoded.append(_encode_maps(stack, layer, maps))
     if keys is not None:
-        for _ in keys.finish():
-            yield Progress(doing, total, total)
+        keys.finish()
     return encoded
 
 
@@ -428,7 +422,7 @@ def _can_compute(record: AttentionRecord) -> bool:
     )
 
 
-def _is_causal(stack: AttentionStack) -> Steps[bool]:
+def _is_causal(stack: AttentionStack) -> bool:
     """Whether no query attends to a later key.
 
     If the masks do not show this, the weights of two queries of each head decide.
@@ -445,7 +439,7 @@ def _is_causal(stack: AttentionStack) -> Steps[bool]:
         for _, weights, _ in weights_of_some(stack, layer, heads, queries):
             if weights[:, ahead_of].any():
                 return False
-            yield from pace.advance(weights.size, len(weights))
+            pace.advance(weights.size, len(weights))
     return True
 
 
@@ -473,7 +467,7 @@ def _encode_layer(
     *,
     done: float,
     total: float,
-) -> Steps[tuple[dict[str, Any], NDArray[Any]]]:
+) -> tuple[dict[str, Any], NDArray[Any]]:
     """Encode all weights of a layer, one byte each. Return the header and the codes.
 
     ``header["reach"]`` is the smallest number (at least 0) for which every row r has only zeros
@@ -498,7 +492,7 @@ def _encode_layer(
             maps.merge(part.heads, cells)
         # Computing is half of the work. The other half is compressing.
         done += part.size / 2
-        yield Progress("all weights", done, total)
+        report("all weights", done, total)
     has_weight = codes.max(axis=0) > 0
     ends = np.where(has_weight.any(axis=1), columns - has_weight[:, ::-1].argmax(axis=1), 0)
     reach = int(np.max(ends - np.arange(rows) - 1, initial=0))

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import all_scores_in_steps
+from attnviz.analysis.heads import all_head_scores
 from attnviz.pages.encoding import MAP_SIZE, check_record, drop_cached_results, embed_weights
 from attnviz.pages.limits import (
     MAX_MEASURED,
@@ -30,16 +30,16 @@ from attnviz.pages.limits import (
 )
 from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import draw_heads
-from attnviz.pages.vectors import encode_vectors_in_steps
+from attnviz.pages.vectors import encode_vectors
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, num_scored_queries
 from attnviz.record.storage.mapped import check_mapped
-from attnviz.server.description import describe_in_steps
+from attnviz.server.description import describe
 from attnviz.server.images import encode_image
 from attnviz.server.maps import encode_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
-from attnviz.utils.progress import Cancelled, Progress, Steps, run_with_bar, scale_progress
+from attnviz.utils.progress import Cancelled, part_of, report, show_progress
 
 __all__ = [
     "FORMAT",
@@ -49,7 +49,6 @@ __all__ = [
     "document",
     "get_still",
     "make_page",
-    "page_steps",
     "replace_still",
 ]
 
@@ -167,29 +166,23 @@ class PageOptions(TypedDict, total=False):
     max_mb: float | None
 
 
+@show_progress("page")
 def make_page(
     record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
 ) -> str:
-    """Make the page of a view, and show a progress bar if this takes long."""
-    return run_with_bar(page_steps(record, view, state, **options), "page")
-
-
-def page_steps(
-    record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
-) -> Steps[str]:
-    """Make the page of a view, in steps.
+    """Make the page of a view, and show a progress bar if this takes long.
 
     Encoded weights are cached in the record for its next page. If the caller cancels the page, they
     are deleted.
     """
     try:
-        return (yield from _page_steps(record, view, state, **options))
+        return _make_page(record, view, state, **options)
     except Cancelled:
         drop_cached_results(record)
         raise
 
 
-def _page_steps(
+def _make_page(
     record: AttentionRecord,
     view: str,
     state: Mapping[str, Any],
@@ -197,7 +190,7 @@ def _page_steps(
     embeds: Collection[Embedded] = frozenset({"weights", "scores"}),
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
-) -> Steps[str]:
+) -> str:
     max_bytes = check_options(precision, max_mb)
     check_mapped(record.mapped_files)
     if "weights" in embeds:
@@ -207,15 +200,15 @@ def _page_steps(
         bare_bytes = len(document(record.model, view, state, {}).encode())
         if bare_bytes > max_bytes:
             raise ValueError(code_too_large_message(max_bytes, bare_bytes))
-    still = yield from draw_heads(record, view, state)
+    still = draw_heads(record, view, state)
     bare_bytes += len(still.encode())
     # Encode the vectors first. If they are too large for the page, the error is raised before the
     # scores are computed, which can take minutes.
     stacks = record.stacks.values()
     vectors = None
     if "vectors" in embeds:
-        vectors = yield from _embed_vectors(record, precision, max_bytes, bare_bytes)
-    description = yield from describe_in_steps(record)
+        vectors = _embed_vectors(record, precision, max_bytes, bare_bytes)
+    description = describe(record)
     scores_all = count_weights(record) <= _MAX_SCORED_WEIGHTS
     # Signed numbers have no patterns.
     scored_by_patterns = [
@@ -225,7 +218,7 @@ def _page_steps(
     ]
     scores = []
     if "scores" in embeds:
-        scores = yield from _embed_scores(scored_by_patterns)
+        scores = _embed_scores(scored_by_patterns)
     scored = {(entry["stack"], entry["pattern"]) for entry in scores}
     for entry in description["stacks"]:
         # The page offers only patterns whose scores it contains.
@@ -240,12 +233,12 @@ def _page_steps(
         "scores": scores,
     }
     if vectors is not None:
-        maps = yield from _embed_maps(record)
+        maps = _embed_maps(record)
         data |= {"vectors": vectors, "maps": maps}
     if "weights" in embeds:
-        data |= yield from _embed_images(record)
+        data |= _embed_images(record)
         other_bytes = len(document(record.model, view, state, data, still).encode())
-        weights = yield from embed_weights(
+        weights = embed_weights(
             record,
             precision=precision,
             max_bytes=max_bytes,
@@ -406,27 +399,25 @@ def _sha256(text: str) -> str:
 
 def _embed_vectors(
     record: AttentionRecord, precision: PagePrecision, max_bytes: int | None, bare_bytes: int
-) -> Steps[dict[str, Any]]:
+) -> dict[str, Any]:
     measures_all = count_weights(record) <= MAX_MEASURED
     try:
-        return (
-            yield from encode_vectors_in_steps(
-                record.stacks.values(),
-                exact=precision == "exact",
-                max_queries=None if measures_all else SAMPLED_QUERIES,
-                max_bytes=None if max_bytes is None else max_bytes - bare_bytes,
-            )
+        return encode_vectors(
+            record.stacks.values(),
+            exact=precision == "exact",
+            max_queries=None if measures_all else SAMPLED_QUERIES,
+            max_bytes=None if max_bytes is None else max_bytes - bare_bytes,
         )
     except OverflowError:
         raise ValueError(vectors_too_large_message(record, max_bytes or 0, bare_bytes)) from None
 
 
-def _embed_scores(stacks: Iterable[AttentionStack]) -> Steps[list[dict[str, Any]]]:
+def _embed_scores(stacks: Iterable[AttentionStack]) -> list[dict[str, Any]]:
     embedded = []
     for stack in stacks:
         # Sample the same queries as a live view, so that pages and live views show the same scores.
         queries = num_scored_queries(stack)
-        for pattern, scores in (yield from all_scores_in_steps(stack, queries)).items():
+        for pattern, scores in all_head_scores(stack, max_queries=queries).items():
             written = finite_scores(_round(scores))
             embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})
     return embedded
@@ -437,28 +428,28 @@ def _round(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
     return [layer_scores.round(_SCORE_DIGITS) for layer_scores in scores]
 
 
-def _embed_maps(record: AttentionRecord) -> Steps[list[dict[str, Any]]]:
+def _embed_maps(record: AttentionRecord) -> list[dict[str, Any]]:
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
     embedded = []
     for done, (stack, layer) in enumerate(layers):
-        steps = encode_maps(stack, layer, MAP_SIZE)
-        encoded, sampled, _ = yield from scale_progress(steps, "thumbnails", done, len(layers))
+        with part_of("thumbnails", done, len(layers)):
+            encoded, sampled, _ = encode_maps(stack, layer, MAP_SIZE)
         header = {"stack": stack.name, "layer": layer} | encoded.header()
         sampling = {} if sampled is None else {"sampled": sampled}
         embedded.append(header | sampling | {"data": packed(encoded.data)})
-        yield Progress("thumbnails", done + 1, len(layers), "layer")
+        report("thumbnails", done + 1, len(layers), "layer")
     return embedded
 
 
-def _embed_images(record: AttentionRecord) -> Steps[dict[str, Any]]:
+def _embed_images(record: AttentionRecord) -> dict[str, Any]:
     """Encode the images of the model's input as an entry ``images`` of the page's data.
 
     Return an empty dict if the input has no images.
     """
     embedded = []
     for done, image in enumerate(record.images):
-        steps = encode_image(image, MAX_REPLY_BYTES)
-        header, data = yield from scale_progress(steps, "images", done, len(record.images), "image")
+        with part_of("images", done, len(record.images), "image"):
+            header, data = encode_image(image, MAX_REPLY_BYTES)
         embedded.append(header | {"data": packed(data)})
-        yield Progress("images", done + 1, len(record.images), "image")
+        report("images", done + 1, len(record.images), "image")
     return {"images": embedded} if embedded else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import zlib
 
-from attnviz.utils.progress import Progress, Steps, run_steps
+from attnviz.utils.progress import report
 
 __all__ = [
     "ELEMENT",
@@ -40,7 +40,7 @@ def packed(data: bytes) -> str:
     >>> zlib.decompress(base64.b64decode(packed(b"weights")))
     b'weights'
     """
-    return run_steps(Packer().packing(data))
+    return Packer().pack(data)
 
 
 class Packer:
@@ -53,8 +53,8 @@ class Packer:
     def __init__(self) -> None:
         self._strategy: int | None = None
 
-    def packing(self, data: bytes) -> Steps[str]:
-        """Compress bytes to base64 text, in steps."""
+    def pack(self, data: bytes) -> str:
+        """Compress bytes to base64 text."""
         if self._strategy is None:
             # Compare the strategies on bytes from the middle. The first bytes are not typical,
             # because in a causal mask the first queries attend to few keys.
@@ -62,7 +62,7 @@ class Packer:
             part = data[start : start + _TRIED]
             tried = {strategy: _deflated(part, strategy) for strategy in _STRATEGIES}
             self._strategy = min(_STRATEGIES, key=lambda strategy: len(tried[strategy]))
-            yield Progress("compressing", 0, len(data), "byte")
+            report("compressing", 0, len(data), "byte")
             if len(data) <= _TRIED:
                 return _text(tried[self._strategy])
         packer = _packer(self._strategy)
@@ -70,7 +70,7 @@ class Packer:
         for start in range(0, len(data), _PIECE):
             pieces.append(packer.compress(data[start : start + _PIECE]))
             done = min(len(data), start + _PIECE)
-            yield Progress("compressing", done, len(data), "byte")
+            report("compressing", done, len(data), "byte")
         pieces.append(packer.flush())
         return _text(b"".join(pieces))
 

@@ -27,7 +27,7 @@ from attnviz.server.maps import encode_maps
 from attnviz.server.pooling import join_signs, split_signs
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
-from attnviz.utils.progress import Pace, Steps, run_steps
+from attnviz.utils.progress import Pace
 
 __all__ = [
     "MAX_PICTURE_BYTES",
@@ -92,7 +92,7 @@ def draw_heads_picture(stack: AttentionStack, *, cell: int = _CELL) -> NDArray[n
     shape = step * [len(stack.layers), columns] + _GAP
     picture = np.tile(_BACKGROUND, (*shape, 1))
     for row, layer in enumerate(stack.layers):
-        encoded = run_steps(encode_maps(stack, layer, cell)).encoded
+        encoded = encode_maps(stack, layer, cell).encoded
         for head, values in enumerate(decode(encoded)):
             top, left = step * [row, head] + _GAP
             picture[top : top + tall + 2, left : left + wide + 2] = _FRAME
@@ -145,24 +145,24 @@ _LEVELS = 14
 Cells = NDArray[np.uint8]
 
 
-def draw_heads(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> Steps[str]:
-    """Draw all heads of the stack that a view shows, in steps. Return HTML of about 8 kB.
+def draw_heads(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> str:
+    """Draw all heads of the stack that a view shows. Return HTML of about 8 kB.
 
     For a text with more than 16 tokens, the heat maps show 16 of its queries, so that long texts
     take little time.
     """
-    figure = yield from draw_all_heads(record, displayed_stack(record, state))
+    figure = draw_all_heads(record, displayed_stack(record, state))
     return add_title(record.model, view, figure)
 
 
-def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> Steps[str]:
-    """Draw all heads of a stack, in steps. Return HTML without a title.
+def draw_all_heads(record: AttentionRecord, stack: AttentionStack) -> str:
+    """Draw all heads of a stack. Return HTML without a title.
 
     The HTML is cached in the record.
     """
     key = f"attnviz.pages.picture {stack.name}"
     if key not in record.computed:
-        record.computed[key] = yield from _draw_heads(stack)
+        record.computed[key] = _draw_heads(stack)
     return str(record.computed[key])
 
 
@@ -183,7 +183,7 @@ def add_title(model: str, view: str, figure: str) -> str:
     return f'<p class="attnviz-title">{title}</p>\n{figure}'
 
 
-def _draw_heads(stack: AttentionStack) -> Steps[str]:
+def _draw_heads(stack: AttentionStack) -> str:
     side = SIDES[0]
     queries = sample_queries(len(stack.query_tokens), side)
     columns = max(stack.heads_per_layer)
@@ -197,7 +197,7 @@ def _draw_heads(stack: AttentionStack) -> Steps[str]:
             # Check first, because `nan_to_num` takes ten times as long and is rarely needed.
             numbers = weights if np.isfinite(weights).all() else np.nan_to_num(weights)
             head_maps.append(pool_maps(numbers, side, signed=stack.signed))
-            yield from pace.advance(weights.size, len(weights))
+            pace.advance(weights.size, len(weights))
     maps = np.concatenate(head_maps)
     largest = float(np.abs(maps).max(initial=0))
 

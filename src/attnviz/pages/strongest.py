@@ -45,7 +45,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE
-from attnviz.utils.progress import Pace, Progress, Steps, run_with_bar, scale_progress
+from attnviz.utils.progress import Pace, part_of, report
 
 __all__ = [
     "ENCODING",
@@ -637,8 +637,7 @@ class Sweep:
         head from the first to the last query.
         """
         self.add_rows(self.strongest(self._layers[-1][0], weights, first))
-        for _ in self.drop_excess():
-            pass
+        self.drop_excess()
 
     def strongest(
         self, stack: AttentionStack, weights: NDArray[np.float32], first: int = 0
@@ -655,20 +654,20 @@ class Sweep:
         self._parts.append((len(self._layers) - 1, rows))
         self._num_keys += int(np.count_nonzero(~rows.always))
 
-    def drop_excess(self) -> Iterator[None]:
-        """Drop the weakest keys if far more keys are collected than fit, in steps."""
+    def drop_excess(self) -> None:
+        """Drop the weakest keys if far more keys are collected than fit."""
         max_keys = _max_keys(self._room)
         if self._num_keys > _COLLECTED * max_keys:
-            yield from self._drop_weakest(max_keys)
+            self._drop_weakest(max_keys)
 
     def suffices(self, room: float) -> bool:
         """Whether enough keys are collected to fill `room` bytes of a page."""
         return self._level == 0 or room <= self._room
 
-    def finish(self) -> Iterator[None]:
-        """Drop the weakest keys that do not fit, in steps. Call this method after the last row."""
+    def finish(self) -> None:
+        """Drop the weakest keys that do not fit. Call this method after the last row."""
         if self._num_keys > _max_keys(self._room):
-            yield from self._drop_weakest(_max_keys(self._room))
+            self._drop_weakest(_max_keys(self._room))
 
     def cut(self, share: float, room: float) -> Cut:
         """Encode the fewest keys that cover `share` of the total weight within `room` bytes.
@@ -676,13 +675,9 @@ class Sweep:
         If `room` is too small for this share, encode as many keys as fit. If even the `MIN_KEYS`
         strongest keys of each row do not fit, encode only these. The result then exceeds `room`.
         """
-        return run_with_bar(self.cut_in_steps(share, room), "page")
-
-    def cut_in_steps(self, share: float, room: float) -> Steps[Cut]:
-        """Encode keys as `cut` does, in steps."""
-        whole = yield from self._joined()
+        whole = self._joined()
         histogram = self._histogram()
-        yield Progress("compressing", 0, len(whole), "layer")
+        report("compressing", 0, len(whole), "layer")
         fitting_level = histogram.level_with_at_most(histogram.count + _max_keys(room))
         level = lowest = max(self._level, histogram.level_covering(share), fitting_level)
         # Drop keys below the lowest possible level first. The result then does not depend on how
@@ -690,14 +685,14 @@ class Sweep:
         layers = []
         for stack, layer, rows in whole:
             layers.append((stack, layer, _raise_threshold(stack, rows, lowest)))
-            yield Progress("compressing", 0, len(whole), "layer")
+            report("compressing", 0, len(whole), "layer")
         fuller = False
         for last in range(1 - _TRIES, 1):
             cut: list[tuple[dict[str, Any], float, float]] = []
             packer = Packer()
             for layer_rows in layers:
-                steps = _encode_layer(*layer_rows, level, packer)
-                cut.append((yield from scale_progress(steps, "compressing", len(cut), len(layers))))
+                with part_of("compressing", len(cut), len(layers)):
+                    cut.append(_encode_layer(*layer_rows, level, packer))
             size = sum(len(block["data"]) for block, *_ in cut)
             fitting_level = histogram.level_with_at_most(
                 _SPARE * histogram.num_keys(level) * room / size
@@ -715,15 +710,15 @@ class Sweep:
         error = max(error for *_, error in cut)
         return Cut([block for block, *_ in cut], covered, error)
 
-    def _joined(self) -> Steps[list[tuple[AttentionStack, int, StrongestRows]]]:
-        """Concatenate the collected rows of each layer, in steps."""
+    def _joined(self) -> list[tuple[AttentionStack, int, StrongestRows]]:
+        """Concatenate the collected rows of each layer."""
         parts: list[list[StrongestRows]] = [[] for _ in self._layers]
         for layer_index, rows in self._parts:
             parts[layer_index].append(rows)
         whole = []
         for layer_parts in parts:
             whole.append(layer_parts[0] if len(layer_parts) == 1 else concatenate_rows(layer_parts))
-            yield Progress("compressing", 0, len(parts), "layer")
+            report("compressing", 0, len(parts), "layer")
         # Replace the separate sets of rows to free their memory.
         self._parts = list(enumerate(whole))
         return [(*layer, rows) for layer, rows in zip(self._layers, whole, strict=True)]
@@ -735,29 +730,24 @@ class Sweep:
             histogram.add(rows, self._layers[layer_index][0].maximum)
         return histogram
 
-    def _drop_weakest(self, max_keys: int) -> Iterator[None]:
-        """Drop the weakest keys until at most about `max_keys` remain, in steps.
+    def _drop_weakest(self, max_keys: int) -> None:
+        """Drop the weakest keys until at most about `max_keys` remain.
 
         Keys that are always embedded are not counted.
         """
         histogram = self._histogram()
-        yield
         # Raise the level first. Rows that are added between the steps then have no weaker keys.
         self._level = max(self._level + 1, histogram.level_with_at_most(histogram.count + max_keys))
-        num_keys = since = 0
+        num_keys = 0
         for number, (layer_index, rows) in enumerate(self._parts):
             thinned = _raise_threshold(self._layers[layer_index][0], rows, self._level)
             self._parts[number] = (layer_index, thinned)
             num_keys += int(np.count_nonzero(~thinned.always))
-            since += len(rows.keys)
-            if since >= _PART_KEYS:
-                since = 0
-                yield
         self._num_keys = num_keys
 
 
-def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int]:
-    """Estimate the level with which `Sweep` collects a few more keys than a page needs, in steps.
+def first_level(record: AttentionRecord, share: float, room: float) -> int:
+    """Estimate the level with which `Sweep` collects a few more keys than a page needs.
 
     A page needs the keys that cover `share` of the total weight, or as many keys as fit into `room`
     bytes. The estimate uses sampled queries. If a stack has at most `_SHORT` queries, return 0, so
@@ -786,7 +776,7 @@ def first_level(record: AttentionRecord, share: float, room: float) -> Steps[int
             valid = weights[(weights > 0) & (weights <= stack.maximum)]
             histogram.add_weights(valid, stack.maximum, factor)
             histogram.total += factor * float(valid.sum(dtype=np.float64))
-            yield from pace.advance(2 * weights.size)
+            pace.advance(2 * weights.size)
     # Cover half of the remaining share, too, because the estimate is inexact.
     return max(
         min(_LEVELS, histogram.level_with_at_most(_AIMED * _max_keys(room))),
@@ -833,7 +823,7 @@ def _encode_layer(
     rows: StrongestRows,
     level: int,
     packer: Packer,
-) -> Steps[tuple[dict[str, Any], float, float]]:
+) -> tuple[dict[str, Any], float, float]:
     """Encode the keys of a layer that are embedded with the threshold of `level`.
 
     Return the entry of the layer as JSON values, the sum of its embedded weights, and the largest
@@ -849,7 +839,7 @@ def _encode_layer(
         reach = max(reach, _max_reach(part, row))
         max_rest = max(max_rest, float(_other_weights(part, signed=stack.signed).max(initial=0)))
         mass += float(part.sizes.sum(dtype=np.float64))
-        yield Progress("compressing", 0, 1, "layer")
+        report("compressing", 0, 1, "layer")
     runs: list[list[bytes]] = []
     error = 0.0
     for row, part in parts:
@@ -858,11 +848,11 @@ def _encode_layer(
         )
         runs.append(_runs(sparse, row, reach))
         error = max(error, part_error)
-        yield Progress("compressing", 0, 1, "layer")
+        report("compressing", 0, 1, "layer")
     joined_runs = [b"".join(run_parts) for run_parts in zip(*runs, strict=True)]
     total = float(rows.sums.sum())
     header = _header(sparse, reach, [len(run) for run in joined_runs])
     covered = min(1.0, mass / total) if total > 0 else 1.0
     block = {"stack": stack.name, "layer": layer, **header, "error": error, "covered": covered}
-    data = yield from packer.packing(b"".join(joined_runs))
+    data = packer.pack(b"".join(joined_runs))
     return block | {"data": data}, mass, error

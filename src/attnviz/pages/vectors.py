@@ -20,12 +20,12 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.progress import Pace, Progress, Steps, scale_progress
+from attnviz.utils.progress import Pace, part_of, report
 
 __all__ = [
     "MAX_EXACT_BYTES",
     "MAX_VECTOR_BYTES",
-    "encode_vectors_in_steps",
+    "encode_vectors",
     "size_of_vectors",
 ]
 
@@ -42,14 +42,14 @@ _PIECE = 1 << 18
 _MAX_HALF = float(torch.finfo(torch.float16).max)
 
 
-def encode_vectors_in_steps(
+def encode_vectors(
     stacks: Iterable[AttentionStack],
     *,
     exact: bool = False,
     max_queries: int | None = None,
     max_bytes: int | None = None,
-) -> Steps[dict[str, Any]]:
-    """Encode the queries, keys, masks and biases of every layer, in steps.
+) -> dict[str, Any]:
+    """Encode the queries, keys, masks and biases of every layer.
 
     Vectors in half precision are not rounded. Other vectors are rounded to float16 if all vectors
     together take more than `MAX_EXACT_BYTES` in float32, unless a number exceeds the range of
@@ -89,17 +89,19 @@ def encode_vectors_in_steps(
     arrays = _Arrays(max_bytes, size)
     embedded = []
     for stack_name, layer, attention in layers:
-        entry = yield from _embed_layer(attention, unrounded, arrays)
+        entry = _embed_layer(attention, unrounded, arrays)
         embedded.append({"stack": stack_name, "layer": layer} | entry)
     for index, (*_, attention) in enumerate(layers):
-        yield Progress("rounding errors", index, len(layers), "layer")
-        steps = _measure_errors(attention, _round(attention, unrounded)[1], max_queries)
-        embedded[index] |= yield from scale_progress(steps, "rounding errors", index, len(layers))
+        report("rounding errors", index, len(layers), "layer")
+        with part_of("rounding errors", index, len(layers)):
+            embedded[index] |= _measure_errors(
+                attention, _round(attention, unrounded)[1], max_queries
+            )
     return {"layers": embedded, "arrays": arrays.texts}
 
 
 def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
-    """Return the size of the data of `encode_vectors_in_steps` before compression, in bytes."""
+    """Return the size of the data of `encode_vectors` before compression, in bytes."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
     return sum(_size(attention, unrounded) for *_, attention in layers)
@@ -142,7 +144,7 @@ class _Arrays:
         self._indices: dict[bytes, int] = {}
         self._size, self._done = size, 0
 
-    def add(self, values: torch.Tensor) -> Steps[int]:
+    def add(self, values: torch.Tensor) -> int:
         """Encode an array unless an equal array is already encoded. Return its index in `texts`."""
         values = values.detach().cpu().contiguous()
         if values.dtype == torch.bfloat16:
@@ -153,18 +155,18 @@ class _Arrays:
         # Recognize equal arrays by their digests, which need less memory than the arrays.
         digest = hashlib.sha256(data).digest()
         if digest not in self._indices:
-            deflated = yield from self._deflated(data)
+            deflated = self._deflated(data)
             self._indices[digest] = len(self.texts)
             self.texts.append(base64.b64encode(deflated).decode("ascii"))
         return self._indices[digest]
 
-    def _deflated(self, data: bytes) -> Steps[bytes]:
+    def _deflated(self, data: bytes) -> bytes:
         packer = zlib.compressobj(6)
         parts: list[bytes] = []
         for start in range(0, len(data), _PIECE):
             self._take(parts, packer.compress(data[start : start + _PIECE]))
             self._done += min(_PIECE, len(data) - start)
-            yield Progress("queries and keys", min(self._done, self._size), self._size, "byte")
+            report("queries and keys", min(self._done, self._size), self._size, "byte")
         self._take(parts, packer.flush())
         return b"".join(parts)
 
@@ -198,15 +200,13 @@ def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
     return size
 
 
-def _embed_layer(
-    attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays
-) -> Steps[dict[str, Any]]:
+def _embed_layer(attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays) -> dict[str, Any]:
     encoding, embedded = _round(attention, exact_bytes)
     sinks = attention.sinks
-    queries = yield from arrays.add(embedded.queries)
-    keys = yield from arrays.add(embedded.keys)
-    mask = yield from _embed_mask(attention, arrays)
-    bias = yield from _embed_bias(attention, arrays)
+    queries = arrays.add(embedded.queries)
+    keys = arrays.add(embedded.keys)
+    mask = _embed_mask(attention, arrays)
+    bias = _embed_bias(attention, arrays)
     return {
         "num_heads": attention.num_heads,
         "num_key_heads": attention.keys.shape[0],
@@ -235,27 +235,27 @@ def _round(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, Qu
     )
 
 
-def _embed_mask(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:
+def _embed_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
     if attention.mask is None:
         return None
     mask = attention.mask.without_windows(attention.num_queries, attention.num_keys)
-    return (yield from _embed_part(mask, arrays))
+    return _embed_part(mask, arrays)
 
 
-def _embed_bias(attention: QueryKeyAttention, arrays: _Arrays) -> Steps[dict[str, Any] | None]:
+def _embed_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
     if attention.bias is None:
         return None
     sizes = attention.num_heads, attention.num_queries, attention.num_keys
-    return (yield from _embed_part(attention.bias.without_windows(*sizes), arrays))
+    return _embed_part(attention.bias.without_windows(*sizes), arrays)
 
 
-def _embed_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
+def _embed_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
     if isinstance(part, InsertedMask | InsertedBias):
-        queries = yield from arrays.add(_unit_indices(part.query_units, part.num_query_units))
-        keys = yield from arrays.add(_unit_indices(part.key_units, part.num_key_units))
+        queries = arrays.add(_unit_indices(part.query_units, part.num_query_units))
+        keys = arrays.add(_unit_indices(part.key_units, part.num_key_units))
         base = None
         if part.base is not None:
-            base = yield from _embed_part(part.base, arrays)
+            base = _embed_part(part.base, arrays)
         return {
             "kind": "inserted",
             "num_queries": len(part.query_units),
@@ -270,7 +270,7 @@ def _embed_part(part: Mask | Bias, arrays: _Arrays) -> Steps[dict[str, Any]]:
     for name, tensor in tensors.items():
         part_data |= dict(zip(part.shared_axes, tensor.shape, strict=False))
         values = tensor.float() if tensor.is_floating_point() else tensor
-        part_data[name] = yield from arrays.add(values)
+        part_data[name] = arrays.add(values)
     return part_data
 
 
@@ -289,8 +289,8 @@ def _are_equal(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> boo
 
 def _measure_errors(
     attention: QueryKeyAttention, embedded: QueryKeyAttention, max_queries: int | None
-) -> Steps[dict[str, Any]]:
-    """Measure the largest absolute error of a weight, and of a logit, in steps.
+) -> dict[str, Any]:
+    """Measure the largest absolute error of a weight, and of a logit.
 
     The errors are differences between results of the exact vectors, in `attention`, and results of
     the vectors in the page, in `embedded`.
@@ -319,7 +319,7 @@ def _measure_errors(
                     axis=1, dtype=np.float64
                 )
                 weight_error = max(weight_error, float(np.abs(sink_error).max()))
-            yield from pace.advance(4 * len(part) * attention.num_keys)
+            pace.advance(4 * len(part) * attention.num_keys)
     sampling = {} if measured == count else {"measured": measured}
     return {"error": weight_error, "logit_error": logit_error} | sampling
 

@@ -20,7 +20,7 @@ from attnviz.utils.arguments import (
     short_repr,
     whole_numbers,
 )
-from attnviz.utils.progress import Pace, Steps, run_steps
+from attnviz.utils.progress import Pace
 
 __all__ = ["AttentionStack", "check_weights", "find_maximum", "resolve_normalized"]
 
@@ -164,7 +164,7 @@ class AttentionStack:
         reading would take longer than about a second and an upper bound is known, the result is
         this bound. For example, the bound is 1 for the difference of two softmax attentions.
         """
-        return run_steps(find_maximum(self))
+        return find_maximum(self)
 
     @property
     def causal(self) -> bool:
@@ -525,8 +525,8 @@ def _checked_measure(measure: str) -> str:
     return word
 
 
-def find_maximum(stack: AttentionStack) -> Steps[float]:
-    """Compute `AttentionStack.maximum`. The generator yields its progress."""
+def find_maximum(stack: AttentionStack) -> float:
+    """Compute `AttentionStack.maximum`."""
     if stack.normalized:
         return 1.0
     if stack._maximum is None:
@@ -546,7 +546,7 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
                     extremes.append(float(block.max()))
                     if stack.signed:
                         extremes.append(abs(float(block.min())))
-                    yield from pace.advance(block.size)
+                    pace.advance(block.size)
         # Use np.max, because max() does not always return NaN if one of the numbers is NaN.
         stack._maximum = float(np.max(extremes))
     return stack._maximum

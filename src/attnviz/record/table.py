@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from attnviz.record.softmax import row_tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.progress import Progress, Steps, run_with_bar
+from attnviz.utils.progress import report, show_progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,8 @@ def create_table(
     )
     if lines > MAX_ROWS and min_weight is None:
         raise ValueError(_size_error(selections, lines, top_k))
-    parts = run_with_bar(_all_rows(selections, top_k, min_weight), "table")
+    with show_progress("table"):
+        parts = _all_rows(selections, top_k, min_weight)
     stacks = list(dict.fromkeys(selection.stack for selection in selections))
     sides = [[stack.query_tokens for stack in stacks], [stack.key_tokens for stack in stacks]]
     texts = list(dict.fromkeys(text for side in sides for tokens in side for text in tokens.text))
@@ -151,8 +152,8 @@ def _max_rows(stack: AttentionStack, layer: int, top_k: int | None) -> int:
 
 def _all_rows(
     selections: Sequence[HeadsOfLayer], top_k: int | None, min_weight: float | None
-) -> Steps[list[_HeadRows]]:
-    """Compute the table rows of the selected heads. The generator yields the progress.
+) -> list[_HeadRows]:
+    """Compute the table rows of the selected heads.
 
     Raise ValueError as soon as the number of rows exceeds `MAX_ROWS`.
     """
@@ -172,7 +173,7 @@ def _all_rows(
                 if lines > MAX_ROWS:
                     raise ValueError(_size_error(selections, lines, top_k, at_least=True))
                 done += (rows.stop - rows.start) * len(stack.key_tokens)
-                yield Progress("weights", done, total)
+                report("weights", done, total)
     return parts
 
 

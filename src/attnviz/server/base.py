@@ -20,8 +20,7 @@ from cachetools import LRUCache
 
 from attnviz.record.storage.mapped import MappedFile, check_mapped
 from attnviz.server.pending_replies import MAX_PENDING, PendingReplies
-from attnviz.server.protocol import PartHeader, Reply, Request, Requests, get_part
-from attnviz.utils.progress import Steps, run_steps
+from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
 
 __all__ = ["BaseServer", "MakePage", "PageHeader", "PageRequest"]
 
@@ -60,11 +59,7 @@ class BaseServer:
         """
         request = self.requests.request(name, arguments)
         check_mapped(self.mapped_files)
-        return self.pending_replies.reply(request, lambda: self._answer(request))
-
-    def _answer(self, request: Request[Any]) -> Reply:
-        answer: Reply | Steps[Reply] = request.answer(self)
-        return answer if isinstance(answer, Reply) else run_steps(answer)
+        return self.pending_replies.reply(request, lambda: request.answer(self))
 
     def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
         """If the reply to this request is unfinished, stop its computation and free its memory."""

@@ -3,9 +3,6 @@
 The description of a long text is compressed and sent in several messages, because some hosts close
 the connection after a message that is too large. ``Source.describe`` in
 ``js/src/client/source.ts`` requests and decompresses the description.
-
-Functions that return `Steps` are generators. They yield their progress after each step of the
-computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from attnviz.record.stack import find_maximum
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
-from attnviz.utils.progress import Steps, run_steps
 
 __all__ = [
     "Description",
@@ -166,14 +162,9 @@ _MAX_CHARACTERS = 100_000
 
 
 def describe(record: AttentionRecord) -> Description:
-    return run_steps(describe_in_steps(record))
-
-
-def describe_in_steps(record: AttentionRecord) -> Steps[Description]:
-    """Compute the description of a record. Finding the largest weight can take long."""
     stacks: list[dict[str, Any]] = []
     for stack in record.stacks.values():
-        described = yield from _describe_stack(stack)
+        described = _describe_stack(stack)
         stacks.append(described)
     file = file_stem(record.model)
     sizes = [{"height": image.shape[0], "width": image.shape[1]} for image in record.images]
@@ -187,8 +178,8 @@ def describe_in_steps(record: AttentionRecord) -> Steps[Description]:
     return cast("Description", description)
 
 
-def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
-    numbers = yield from describe_numbers(stack)
+def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
+    numbers = describe_numbers(stack)
     same = stack.key_tokens is stack.query_tokens
     return {
         **numbers,
@@ -197,9 +188,9 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
     }
 
 
-def describe_numbers(stack: AttentionStack) -> Steps[StackNumbers]:
+def describe_numbers(stack: AttentionStack) -> StackNumbers:
     """Compute the description of a stack without its tokens."""
-    maximum = yield from find_maximum(stack)
+    maximum = find_maximum(stack)
     sampled = num_scored_queries(stack)
     described: dict[str, Any] = {
         "name": stack.name,

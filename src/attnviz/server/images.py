@@ -2,9 +2,6 @@
 
 If an image is too large for a reply, it is reduced by averaging pixels.
 ``js/src/client/requests/images.ts`` reads the images.
-
-Functions that return `Steps` are generators. They yield their progress after each step of the
-computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.utils.progress import Pace, Steps
+from attnviz.utils.progress import Pace
 
 __all__ = ["ImageHeader", "average_image", "encode_image"]
 
@@ -27,7 +24,7 @@ class ImageHeader(TypedDict):
     width: int
 
 
-def average_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[NDArray[np.uint8]]:
+def average_image(image: NDArray[np.uint8], max_bytes: int) -> NDArray[np.uint8]:
     """Reduce an image to at most `max_bytes`. Each new pixel is the mean of a square of pixels.
 
     Parameters
@@ -45,8 +42,7 @@ def average_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[NDArray[np.
 
     Examples
     --------
-    >>> from attnviz.utils.progress import run_steps
-    >>> run_steps(average_image(np.array([[[0] * 3, [200] * 3]], np.uint8), max_bytes=3))
+    >>> average_image(np.array([[[0] * 3, [200] * 3]], np.uint8), max_bytes=3)
     array([[[100, 100, 100]]], dtype=uint8)
     """
     if max_bytes < 3:
@@ -66,11 +62,11 @@ def average_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[NDArray[np.
         column_sums = lines.sum(axis=0, dtype=np.uint32)
         column_sums = np.add.reduceat(column_sums, np.arange(0, width, factor), axis=0)
         means[row] = np.rint(column_sums / (widths * len(lines))[:, None])
-        yield from pace.advance(lines.size)
+        pace.advance(lines.size)
     return means
 
 
-def encode_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[tuple[ImageHeader, bytes]]:
+def encode_image(image: NDArray[np.uint8], max_bytes: int) -> tuple[ImageHeader, bytes]:
     """Encode an image for a reply, after reducing it to at most `max_bytes`.
 
     Parameters
@@ -87,5 +83,5 @@ def encode_image(image: NDArray[np.uint8], max_bytes: int) -> Steps[tuple[ImageH
     data : bytes
         Red, green and blue of each pixel, row by row from the top left.
     """
-    sent = yield from average_image(image, max_bytes)
+    sent = average_image(image, max_bytes)
     return {"height": sent.shape[0], "width": sent.shape[1]}, sent.tobytes()

@@ -2,9 +2,6 @@
 
 A cell of a map covers several queries and keys. It shows their largest weight (max pooling), so
 that single large weights remain visible.
-
-Functions that return `Steps` are generators. They yield their progress after each step of the
-computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, encode
 from attnviz.server.pooling import join_signs, split_signs
 from attnviz.server.protocol import MAX_REPLY_BYTES, check_heads
-from attnviz.utils.progress import STEP, Pace, Steps
+from attnviz.utils.progress import STEP, Pace
 
 __all__ = ["Maps", "encode_maps", "pool_on_device"]
 
@@ -57,7 +54,7 @@ def encode_maps(
     heads: Sequence[int] | None = None,
     rows: slice | None = None,
     columns: slice | None = None,
-) -> Steps[Maps]:
+) -> Maps:
     """Compute maps of heads with at most `size` rows and columns.
 
     Each cell has the largest weight of its queries and keys. For signed numbers, it has the number
@@ -80,7 +77,7 @@ def encode_maps(
             f"size={size} needs {num_cells} bytes, more than the {MAX_REPLY_BYTES} of a reply. "
             "Request smaller maps."
         )
-    maximum = yield from find_maximum(stack)
+    maximum = find_maximum(stack)
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
     queries = None
     if not can_compute_maps([stack.attention(layer)], pairs):
@@ -93,7 +90,7 @@ def encode_maps(
     for head in heads:
         if queries is None and vectors is not None and vectors.queries.is_cuda:
             maps.append(pool_on_device(vectors, head, rows, columns, size)[None])
-            yield from pace.advance(STEP)
+            pace.advance(STEP)
             continue
         # Compute one block of weights at a time and update the maxima, to limit the memory.
         tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
@@ -114,7 +111,7 @@ def encode_maps(
                 pooled = np.maximum.reduceat(numbers, lefts - columns.start, axis=1)
                 pooled = np.maximum.reduceat(pooled, firsts, axis=0)
                 part_maxima[touched] = np.maximum(part_maxima[touched], pooled)
-            yield from pace.advance(len(weights) * attention.num_keys)
+            pace.advance(len(weights) * attention.num_keys)
         maps.append(join_signs(maxima)[None])
     label = f"stack {stack.name!r}, layer {layer}"
     encoded = encode(np.concatenate(maps), "uint8", maximum, signed=stack.signed, label=label)

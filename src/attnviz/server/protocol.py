@@ -17,7 +17,6 @@ from functools import cache
 from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.progress import Steps
 
 __all__ = [
     "MAX_ENTRIES",
@@ -72,8 +71,8 @@ class PartHeader(TypedDict):
 class Request(Protocol[_AnyServer_contra]):
     """Interface of a request, which is a frozen dataclass. Its fields are the arguments."""
 
-    def answer(self, server: _AnyServer_contra) -> Reply | Steps[Reply]:
-        """Return the reply, or a generator that computes it and can be paused after each step."""
+    def answer(self, server: _AnyServer_contra) -> Reply:
+        """Return the reply."""
         ...
 
 

@@ -2,9 +2,6 @@
 
 A row has the weights of one query. Its softmax normalizer is the logarithm of the sum by which the
 softmax divides (log-sum-exp of the logits).
-
-Functions that return `Steps` are generators. They yield their progress after each step of the
-computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from attnviz.record.masks import Rows
 from attnviz.record.softmax import row_tiles, weights_from_logits
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
-from attnviz.utils.progress import Pace, Steps
+from attnviz.utils.progress import Pace
 
 __all__ = ["CACHE_BYTES", "RowNormalizers", "slice_rows", "softmax_sides"]
 
@@ -65,11 +62,9 @@ class RowNormalizers:
     >>> import attnviz as av
     >>> vectors = torch.zeros(1, 2, 4)
     >>> stack = av.AttentionRecord.from_qk([vectors], [vectors], ["a", "b"], causal=True).stack()
-    >>> from attnviz.utils.progress import run_steps
-    >>> steps = RowNormalizers().block(
+    >>> RowNormalizers().block(
     ...     stack, layer=0, head=0, rows=slice(1, 2), columns=slice(0, 1)
     ... )
-    >>> run_steps(steps)
     array([[0.5]], dtype=float32)
     """
 
@@ -87,7 +82,7 @@ class RowNormalizers:
         rows: Rows,
         columns: slice,
         pace: Pace | None = None,
-    ) -> Steps[NDArray[np.float32]]:
+    ) -> NDArray[np.float32]:
         """Compute the weights of the queries `rows` on the keys `columns`.
 
         Returns
@@ -101,7 +96,7 @@ class RowNormalizers:
         for part in row_tiles(slice(0, count), len(stack.key_tokens)):
             part_rows = slice_rows(rows, part)
             block[part], computed = self._part(stack, layer, head, part_rows, columns)
-            yield from pace.advance(computed)
+            pace.advance(computed)
         return block
 
     def _part(

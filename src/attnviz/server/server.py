@@ -7,9 +7,6 @@ the arguments, and its method `answer` computes the reply. For all requests:
 - The arguments are checked before the computation starts.
 - The buffer of a reply has at most one megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`).
 - The size of caches is limited.
-
-Functions that return `Steps` are generators. They yield their progress after each step of the
-computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from typing import Literal, NotRequired, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import head_scores_in_steps
+from attnviz.analysis.heads import head_scores
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
 from attnviz.record.stack import AttentionStack, find_maximum
@@ -34,7 +31,7 @@ from attnviz.server.codec import EncodedHeader, encode
 from attnviz.server.description import (
     Description,
     StackNumbers,
-    describe_in_steps,
+    describe,
     pack_description,
 )
 from attnviz.server.images import ImageHeader, encode_image
@@ -55,7 +52,7 @@ from attnviz.server.strongest import Combine, Pair, StrongestHeader, encode_stro
 from attnviz.server.tiles import Pooled, TileHeader, encode_tile
 from attnviz.server.vectors import VectorsHeader, encode_vectors
 from attnviz.utils.arguments import format_numbers
-from attnviz.utils.progress import Pace, Steps
+from attnviz.utils.progress import Pace
 
 __all__ = [
     "RECORD_REQUESTS",
@@ -146,9 +143,9 @@ class DescribeRequest:
 
     part: int = 0
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         if server.description is None:
-            description = yield from describe_in_steps(server.record)
+            description = describe(server.record)
             server.description = pack_description(description) or description
         if not isinstance(server.description, bytes):
             return Reply(server.description)
@@ -167,18 +164,18 @@ class BlockRequest:
     rows: Range
     columns: Range
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
         layer, heads = check_heads(stack, self.layer, self.heads)
         rows = range_slice("rows", self.rows, len(stack.query_tokens))
         columns = range_slice("columns", self.columns, len(stack.key_tokens))
         shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
         check_reply_size("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
-        maximum = yield from find_maximum(stack)
+        maximum = find_maximum(stack)
         weights = np.empty(shape, np.float32)
         pace = Pace("weights", shape[0] * shape[1] * len(stack.key_tokens))
         for index, head in enumerate(heads):
-            weights[index] = yield from server.row_normalizers.block(
+            weights[index] = server.row_normalizers.block(
                 stack, layer=layer, head=head, rows=rows, columns=columns, pace=pace
             )
         label = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
@@ -230,10 +227,10 @@ class MapsRequest:
     rows: Range | None = None
     columns: Range | None = None
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-        maps, sampled, largest = yield from encode_maps(
+        maps, sampled, largest = encode_maps(
             stack,
             self.layer,
             self.size,
@@ -278,9 +275,9 @@ class StrongestRequest:
     leave_out: tuple[str | int, ...]
     pair: Pair
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
-        header, data = yield from encode_strongest(
+        header, data = encode_strongest(
             stack,
             max_bytes=MAX_REPLY_BYTES,
             layer=self.layer,
@@ -315,8 +312,8 @@ class TileRequest:
     column: int
     pooled: Pooled
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
-        cells, interval = yield from encode_tile(
+    def answer(self, server: RecordServer) -> Reply:
+        cells, interval = encode_tile(
             server.stack(self.stack),
             server.row_normalizers,
             layer=self.layer,
@@ -354,14 +351,14 @@ class ScoresRequest:
     stack: str
     pattern: str
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         stack = server.stack(self.stack)
         count = sum(stack.heads_per_layer)
         check_reply_size(
             f"scores of {count:,} heads", _SCORE_BYTES * count, "Capture fewer layers."
         )
         queries = num_scored_queries(stack)
-        scores = yield from head_scores_in_steps(stack, self.pattern, queries)
+        scores = head_scores(stack, self.pattern, max_queries=queries)
         return Reply({"scores": finite_scores(scores)})
 
 
@@ -404,12 +401,12 @@ class ImageRequest:
 
     index: int
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         images = server.record.images
         if not 0 <= self.index < len(images):
             index = reprlib.repr(self.index)
             raise IndexError(f"index={index}: the record has {len(images)} images, numbered from 0")
-        header, data = yield from encode_image(images[self.index], MAX_REPLY_BYTES)
+        header, data = encode_image(images[self.index], MAX_REPLY_BYTES)
         return Reply(header, data)
 
 
@@ -563,11 +560,11 @@ class Interventions(Protocol):
 
     def outcome(
         self, changes: tuple[RequestedChange, ...], measured: tuple[int | str, ...] | None
-    ) -> Steps[OutcomeHeader]:
+    ) -> OutcomeHeader:
         """Run the model with all `changes` together, and return their effect on the answer."""
         ...
 
-    def changed(self, changes: tuple[RequestedChange, ...]) -> Steps[ChangedHeader]:
+    def changed(self, changes: tuple[RequestedChange, ...]) -> ChangedHeader:
         """Describe the stacks of the run with `changes`. Cache them for the method `stack`."""
         ...
 
@@ -575,7 +572,7 @@ class Interventions(Protocol):
         """Return the stack `name` of a cached run, or None if it is not cached."""
         ...
 
-    def edge(self, asked: EdgeRequest) -> Steps[EdgeHeader]:
+    def edge(self, asked: EdgeRequest) -> EdgeHeader:
         """Describe a query-key pair from earlier runs, without running the model."""
         ...
 
@@ -601,10 +598,10 @@ class InterveneRequest:
     changes: tuple[RequestedChange, ...]
     measured: tuple[int | str, ...] | None = None
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         if server.interventions is None:
             raise ValueError(_NO_MODEL)
-        return Reply((yield from server.interventions.outcome(self.changes, self.measured)))
+        return Reply(server.interventions.outcome(self.changes, self.measured))
 
 
 @RECORD_REQUESTS.add("changed", ChangedHeader)
@@ -614,11 +611,11 @@ class ChangedRequest:
 
     changes: tuple[RequestedChange, ...]
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         """Describe the stacks. Run the model if the run is not cached."""
         if server.interventions is None:
             raise ValueError(_NO_MODEL)
-        return Reply((yield from server.interventions.changed(self.changes)))
+        return Reply(server.interventions.changed(self.changes))
 
 
 @RECORD_REQUESTS.add("edge", EdgeHeader)
@@ -632,7 +629,7 @@ class EdgeRequest:
     query: int
     key: int
 
-    def answer(self, server: RecordServer) -> Steps[Reply]:
+    def answer(self, server: RecordServer) -> Reply:
         """Describe the pair from earlier runs, without running the model."""
         stack = server.record.stack(self.stack)
         check_heads(stack, self.layer, (self.head,))
@@ -647,7 +644,7 @@ class EdgeRequest:
                 )
         if server.interventions is None:
             raise ValueError(_NO_MODEL)
-        return Reply((yield from server.interventions.edge(self)))
+        return Reply(server.interventions.edge(self))
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -3,9 +3,6 @@
 With these keys, a view shows the strongest weights of a query even if it does not draw all keys.
 ``js/src/client/requests/strongest.ts`` reads the replies. In exported pages, this file computes the
 same results.
-
-Functions that return `Steps` are generators. They yield their progress after each step of the
-computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.server.codec import not_finite_error
 from attnviz.server.protocol import check_heads
 from attnviz.server.row_normalizers import RowNormalizers
-from attnviz.utils.progress import Pace, Steps
+from attnviz.utils.progress import Pace
 
 __all__ = [
     "Combine",
@@ -93,7 +90,7 @@ def find_strongest_keys(
     pair: Pair = "all",
     row_normalizers: RowNormalizers | None = None,
     max_bytes: int | None = None,
-) -> Steps[Strongest]:
+) -> Strongest:
     """Find the k strongest keys of each query, and compute sums of the weights of each query.
 
     See `attnviz.server.server.StrongestRequest` for the arguments. Raise ValueError before the
@@ -103,8 +100,7 @@ def find_strongest_keys(
     --------
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
-    >>> from attnviz.utils.progress import run_steps
-    >>> strongest = run_steps(
+    >>> strongest = (
     ...     find_strongest_keys(record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1)
     ... )
     >>> strongest.keys.tolist(), strongest.weights.tolist()
@@ -142,9 +138,7 @@ def find_strongest_keys(
             part = slice(start, min(start + step, rows.stop))
             out_rows = slice(part.start - rows.start, part.stop - rows.start)
             compute_rows = partial(row_normalizers.whole_rows, stack, layer=layer, rows=part)
-            weights = yield from _combine_heads(
-                compute_rows, group, combine, pace, signed=stack.signed
-            )
+            weights = _combine_heads(compute_rows, group, combine, pace, signed=stack.signed)
             signs = torch.sign(weights) if stack.signed else None
             weights = weights if signs is None else weights.abs()
             excluded_sums = [_sum_columns(weights, left_out), _sum_columns(weights, other_text)]
@@ -168,12 +162,12 @@ def find_strongest_keys(
 
 def encode_strongest(
     stack: AttentionStack, *, max_bytes: int, **arguments: Any
-) -> Steps[tuple[StrongestHeader, bytes]]:
+) -> tuple[StrongestHeader, bytes]:
     """Find the strongest keys, and return the header and the buffer of the reply.
 
     The buffer has the keys, the weights and the sums of `Strongest`, in little endian.
     """
-    strongest = yield from find_strongest_keys(stack, max_bytes=max_bytes, **arguments)
+    strongest = find_strongest_keys(stack, max_bytes=max_bytes, **arguments)
     parts = (strongest.keys, strongest.weights, strongest.sums)
     data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
     matrices, rows, k = strongest.keys.shape
@@ -187,14 +181,14 @@ def _combine_heads(
     pace: Pace,
     *,
     signed: bool,
-) -> Steps[torch.Tensor]:
+) -> torch.Tensor:
     """Compute rows of one head, or the mean or maximum of the rows of several heads.
 
     The maximum of signed numbers is the number with the largest absolute value. At most two heads
     are in memory at the same time.
     """
     weights = compute_rows(head=heads[0])
-    yield from pace.advance(weights.numel())
+    pace.advance(weights.numel())
     for head in heads[1:]:
         head_weights = compute_rows(head=head)
         if combine == "max" and signed:
@@ -205,7 +199,7 @@ def _combine_heads(
                 if combine == "max"
                 else weights.add_(head_weights)
             )
-        yield from pace.advance(weights.numel())
+        pace.advance(weights.numel())
     return weights / len(heads) if combine == "mean" else weights
 
 

@@ -5,9 +5,6 @@ cells. At level l, a cell has the mean or maximum of 2^l by 2^l weights. In expo
 ``js/src/client/page/tiles.ts`` computes the same tiles.
 
 A tile that covers many weights is computed from a sample of its queries, which is faster.
-
-Functions that return `Steps` are generators. They yield their progress after each step of the
-computation, and return the result at the end. Between two steps other requests can be answered.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from attnviz.server.pooling import join_signs, split_signs
 from attnviz.server.protocol import check_heads
 from attnviz.server.row_normalizers import RowNormalizers, slice_rows, softmax_sides
 from attnviz.utils.arguments import format_numbers
-from attnviz.utils.progress import Pace, Steps
+from attnviz.utils.progress import Pace
 
 __all__ = ["TILE", "Pooled", "TileHeader", "encode_tile"]
 
@@ -74,7 +71,7 @@ def encode_tile(
     level: int,
     position: tuple[int, int],
     pooled: Pooled,
-) -> Steps[tuple[Encoded, int | None]]:
+) -> tuple[Encoded, int | None]:
     """Compute one tile of a head's matrix, or of the mean of several heads.
 
     Parameters
@@ -108,7 +105,7 @@ def encode_tile(
     layer, heads = check_heads(stack, layer, heads)
     rows, columns = _check_tile(stack, level, position, pooled)
     _check_word_pairs(stack, layer, heads, rows)
-    maximum = yield from find_maximum(stack)
+    maximum = find_maximum(stack)
     attention = stack.attention(layer)
     cell = 2**level
     interval = _sampling_interval(stack, layer, heads, cell)
@@ -133,7 +130,7 @@ def encode_tile(
             continue
         weights = np.zeros((part.stop - part.start, columns.stop - columns.start))
         for head in heads:
-            weights += yield from row_normalizers.block(
+            weights += row_normalizers.block(
                 stack, layer=layer, head=head, rows=part_queries, columns=columns, pace=pace
             )
         weights /= len(heads)

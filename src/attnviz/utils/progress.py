@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
@@ -25,11 +25,9 @@ __all__ = [
     "Job",
     "Pace",
     "Progress",
-    "Steps",
     "no_report",
     "part_of",
     "report",
-    "run_steps",
     "show_progress",
 ]
 
@@ -61,8 +59,6 @@ class Progress:
     total: float
     unit: str = "weight"
 
-
-Steps = Generator[Progress, None, _Result]
 
 _listener: ContextVar[Callable[[Progress], object] | None] = ContextVar("listener", default=None)
 
@@ -117,7 +113,7 @@ class Pace:
     Examples
     --------
     >>> pace = Pace("counting", 3 * STEP)
-    >>> _ = pace.advance(STEP)
+    >>> pace.advance(STEP)
     """
 
     def __init__(self, doing: str, total: float) -> None:
@@ -126,7 +122,7 @@ class Pace:
         self._done = 0.0
         self._since = 0.0
 
-    def advance(self, weights: float, calls: int = 1) -> tuple[Progress, ...]:
+    def advance(self, weights: float, calls: int = 1) -> None:
         """Add a number of computed weights.
 
         `calls` is the number of calls that computed these weights. Each call adds a fixed cost.
@@ -136,35 +132,6 @@ class Pace:
         if self._since >= STEP:
             self._since = 0.0
             report(self._doing, self._done, max(self._total, self._done))
-        return ()
-
-
-def run_steps(steps: Steps[_Result]) -> _Result:
-    """Run a generator of steps to its end, report its progress and return its result.
-
-    >>> def count():
-    ...     yield Progress("counting", 1, 2)
-    ...     return "done"
-    >>> run_steps(count())
-    'done'
-    """
-    while True:
-        try:
-            progress = next(steps)
-        except StopIteration as end:
-            result: _Result = end.value
-            return result
-        try:
-            report(progress.doing, progress.done, progress.total, progress.unit)
-        except BaseException as error:
-            steps.throw(error)
-            raise
-
-
-def run_with_bar(steps: Steps[_Result], title: str) -> _Result:
-    """Run a generator of steps with progress bars."""
-    with show_progress(title):
-        return run_steps(steps)
 
 
 @contextmanager
@@ -267,21 +234,6 @@ def part_of(
 
     with _listen(scale):
         yield
-
-
-def scale_progress(
-    steps: Steps[_Result],
-    doing: str,
-    done: float,
-    total: float,
-    unit: str = "layer",
-    *,
-    size: float = 1.0,
-) -> Steps[_Result]:
-    """Run `steps` as a part of a larger computation."""
-    yield from ()
-    with part_of(doing, done, total, unit, size=size):
-        return run_steps(steps)
 
 
 class Job(Generic[_Result]):

@@ -26,7 +26,6 @@ from attnviz.server.server import (
     RequestedChange,
 )
 from attnviz.utils.numbers import format_change, format_small
-from attnviz.utils.progress import Steps, run_steps
 
 if TYPE_CHECKING:
     from attnviz.interventions.changes import Change
@@ -115,15 +114,15 @@ class ChangedRuns:
 
     def outcome(
         self, changes: tuple[RequestedChange, ...], measured: Measured | None = ()
-    ) -> Steps[OutcomeHeader]:
-        """Compute the effect that all `changes` together have on an answer, in steps.
+    ) -> OutcomeHeader:
+        """Compute the effect that all `changes` together have on an answer.
 
         `measured` determines the answer: a function of the model's output, or tokens whose logits
         are measured. None selects the answer of the view, and an empty tuple the default of
         `attnviz.intervene`.
         """
         measured = self.measured if measured is None else measured
-        outcome = yield from self._compute_outcome(changes, measured)
+        outcome = self._compute_outcome(changes, measured)
         effect = outcome.effect
         return {
             "sentence": outcome.sentence,
@@ -143,7 +142,7 @@ class ChangedRuns:
 
         This may run the model.
         """
-        run_steps(self._get_interventions().check(measured))
+        self._get_interventions().check(measured)
 
     def _get_interventions(self) -> RepeatedInterventions:
         if self._source is None:
@@ -157,13 +156,11 @@ class ChangedRuns:
             )
         return self._interventions
 
-    def _compute_outcome(
-        self, changes: tuple[RequestedChange, ...], measured: Measured
-    ) -> Steps[Outcome]:
+    def _compute_outcome(self, changes: tuple[RequestedChange, ...], measured: Measured) -> Outcome:
         interventions = self._get_interventions()
         check_count(len(changes))
         made = [change_of(change) for change in changes]
-        outcome: Outcome = yield from interventions.outcome(made, measured or None)
+        outcome: Outcome = interventions.outcome(made, measured or None)
         if changes:
             key = _key(changes)
             self._outcomes.pop(key, None)
@@ -178,10 +175,8 @@ class ChangedRuns:
                 _drop_oldest(self._runs, _MAX_RUNS)
         return outcome
 
-    def run(
-        self, changes: tuple[RequestedChange, ...], measured: Measured | None = None
-    ) -> Steps[_Run]:
-        """Return the run with `changes` from the cache, or run the model, in steps.
+    def run(self, changes: tuple[RequestedChange, ...], measured: Measured | None = None) -> _Run:
+        """Return the run with `changes` from the cache, or run the model.
 
         If `measured` is None, a cached run may have measured any answer. Otherwise it must have
         measured this answer. Raise MemoryError if the weights do not fit into memory.
@@ -189,9 +184,7 @@ class ChangedRuns:
         key = _key(changes)
         cached = self._runs.get(key)
         if cached is None or measured not in (None, cached.measured):
-            yield from self._compute_outcome(
-                changes, self.measured if measured is None else measured
-            )
+            self._compute_outcome(changes, self.measured if measured is None else measured)
         if key not in self._runs:
             raise MemoryError(
                 "the weights of the changed run do not fit into free memory. Its answer is "
@@ -199,16 +192,16 @@ class ChangedRuns:
             )
         return self._runs[key]
 
-    def changed(self, changes: tuple[RequestedChange, ...]) -> Steps[ChangedHeader]:
-        """Describe the stacks of the run with `changes` for the browser, in steps."""
+    def changed(self, changes: tuple[RequestedChange, ...]) -> ChangedHeader:
+        """Describe the stacks of the run with `changes` for the browser."""
         if not changes:
             raise ValueError("changes is empty. Pass at least one change.")
-        run = yield from self.run(changes)
+        run = self.run(changes)
         stacks = []
         for name, after in run.shown.after.items():
             tokens = run.record.stack(name).query_tokens
-            numbers = yield from describe_numbers(after)
-            difference = yield from describe_numbers(run.shown.difference[name])
+            numbers = describe_numbers(after)
+            difference = describe_numbers(run.shown.difference[name])
             stacks.append(
                 ChangedStack(
                     stack=name,
@@ -231,8 +224,8 @@ class ChangedRuns:
                         return stack
         return None
 
-    def edge(self, pair: EdgeRequest) -> Steps[EdgeHeader]:
-        """Describe a query-key pair, in steps.
+    def edge(self, pair: EdgeRequest) -> EdgeHeader:
+        """Describe a query-key pair.
 
         The description contains two things. The norm share is the norm of the key's contribution to
         the query, as a share of the sum over all keys (see `RepeatedInterventions.norm_share`). The
@@ -244,7 +237,7 @@ class ChangedRuns:
             return EdgeHeader(model="waits", share=None, share_problem="", cuts=[], noise="")
         share, problem = None, ""
         try:
-            share = yield from interventions.norm_share(
+            share = interventions.norm_share(
                 pair.stack, pair.layer, pair.head, pair.query, pair.key
             )
         except LookupError as error:

@@ -21,7 +21,6 @@ from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.base import BaseServer
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import run_steps
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
@@ -361,7 +360,7 @@ class RecordView(PositionedView):
         if self.saves_chosen_heads or not all_heads:
             figures.append(draw_heads_still(stack, self.layer, self.heads, self.token))
         if self.saves_all_heads and all_heads:
-            figures.append(run_steps(draw_all_heads(self.served_record, stack)))
+            figures.append(draw_all_heads(self.served_record, stack))
         return make_saved_still(self.served_record.model, self.name, "\n".join(figures))
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:

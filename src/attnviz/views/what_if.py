@@ -14,7 +14,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import parse_dataclass
 from attnviz.server.server import RecordServer, RequestedChange
 from attnviz.utils.arguments import function_name, short_repr
-from attnviz.utils.progress import run_steps
 from attnviz.views.changed_runs import ChangedRuns, Measured, change_of, check_count
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
@@ -130,7 +129,7 @@ class WhatIf(RecordView):
         >>> print(view.changed_record.effect)                             # doctest: +SKIP
         """
         requests = _requests(self.changes)
-        return run_steps(self._runs.run(requests, self._measured)).record if requests else None
+        return self._runs.run(requests, self._measured).record if requests else None
 
     @property
     def _runs(self) -> ChangedRuns:
@@ -182,7 +181,7 @@ class WhatIf(RecordView):
         requests = _requests(state.get("changes", ()))
         if not requests or state.get("run", "before") == "before" or not self.runs_model:
             return record, {**made, **self._runs.page_state()}
-        shown = run_steps(self._runs.run(requests)).shown
+        shown = self._runs.run(requests).shown
         stacks = dict(record.stacks)
         for stack in (*shown.after.values(), *shown.difference.values()):
             stacks[stack.name] = stack

@@ -14,7 +14,6 @@ from PIL import Image
 import attnviz as av
 from attnviz.pages.picture import MAX_PICTURE_BYTES, draw_heads, draw_heads_picture
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.utils.progress import run_steps
 from attnviz.views.base import View
 from benchmarks.corpora import random_corpus
 from benchmarks.inputs import texts, weights
@@ -109,7 +108,7 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
     monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
     # Drawing must not call `weights`, which computes blocks. None makes such a call fail.
     monkeypatch.setattr(QueryKeyAttention, "weights", None)
-    still = run_steps(draw_heads(long, "head", {}))
+    still = draw_heads(long, "head", {})
     assert num_rows == [16] * 6
     assert len(still) <= MAX_PICTURE_BYTES
     assert (
@@ -117,7 +116,7 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
         "16 by 16 cells." in still
     )
     # A second page of the record computes no weights.
-    run_steps(draw_heads(long, "model", {}))
+    draw_heads(long, "model", {})
     assert num_rows == [16] * 6
 
 

@@ -11,9 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import attnviz as av
-from attnviz.pages.vectors import encode_vectors_in_steps
+from attnviz.pages.vectors import encode_vectors
 from attnviz.server.strongest import find_strongest_keys
-from attnviz.utils.progress import run_steps
 from fixtures.make_renormalized import cases, record_of
 from unit.formulas import weights_of
 from unit.page_data import unpacked
@@ -47,8 +46,8 @@ def test_the_fixture_of_typescript_is_what_pages_contain() -> None:
 def test_the_weight_beside_a_sink_is_summed_and_not_subtracted(sink: float) -> None:
     # With a sink of logit 12, 1 - sink weight has at most three correct digits in float32.
     stack = record_of(9, [sink], seed=1).stack()
-    strongest = run_steps(
-        find_strongest_keys(stack, layer=0, heads=[0], rows=slice(0, 9), k=8, leave_out=["first"])
+    strongest = find_strongest_keys(
+        stack, layer=0, heads=[0], rows=slice(0, 9), k=8, leave_out=["first"]
     )
     others = weights_of(stack.attention(0))[0][:, 1:]
     expected = -np.sort(-others, axis=1) / others.sum(axis=1, keepdims=True)
@@ -69,7 +68,7 @@ def test_the_error_of_a_sink_is_the_sum_of_the_other_errors(
         scale=1.0,
         sinks=[[6.0]],
     )
-    [layer] = run_steps(encode_vectors_in_steps(record.stacks.values()))["layers"]
+    [layer] = encode_vectors(record.stacks.values())["layers"]
 
     def sink(query: np.floating, key: np.floating) -> float:
         powers = 40 * np.exp(float(query) * float(key))

@@ -16,7 +16,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import decode, pool_max
 from attnviz.server.maps import encode_maps, pool_on_device
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import run_steps
 from unit.formulas import equal_cells, weights_of
 from unit.layers import (
     HEADS,
@@ -39,7 +38,7 @@ def test_maps_show_the_largest_number_of_each_cell(
     stack = data.draw(stacks())
     rows = data.draw(ranges(len(stack.query_tokens)))
     columns = data.draw(ranges(len(stack.key_tokens)))
-    maps = run_steps(encode_maps(stack, LAYER, size, heads=heads, rows=rows, columns=columns))
+    maps = encode_maps(stack, LAYER, size, heads=heads, rows=rows, columns=columns)
     assert maps.sampled is None
     numbers = numbers_of(stack)
     header = maps.encoded.header()
@@ -74,7 +73,7 @@ def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share(
     tokens, size = 600, 8
     monkeypatch.setattr(sampled, "_MAX_ENTRIES", tokens * tokens - 1)
     record = long_record(tokens, heads=4)
-    maps, queries, _ = run_steps(encode_maps(record.stack(), 0, size, heads=[1, 3]))
+    maps, queries, _ = encode_maps(record.stack(), 0, size, heads=[1, 3])
     assert queries is not None
     assert [query // (tokens // size) for query in queries] == [*range(size)]
     weights = weights_of(record.stack().attention(0))[[1, 3]][:, queries]
@@ -94,7 +93,7 @@ def test_maps_are_pooled_on_the_device() -> None:
     assert isinstance(layer, QueryKeyAttention)
     on_device = replace(layer, queries=layer.queries.cuda(), keys=layer.keys.cuda())
     stack = AttentionStack("self", {0: on_device}, record.stack().query_tokens)
-    maps, sampled, _ = run_steps(encode_maps(stack, 0, 32, heads=[1]))
+    maps, sampled, _ = encode_maps(stack, 0, 32, heads=[1])
     assert sampled is None
     weights = record.stack().weights(layer=0, head=1)
     assert_allclose(decode(maps)[0], pool_max(weights[None], 32)[0], atol=maps.header()["error"])

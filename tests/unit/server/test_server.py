@@ -25,7 +25,7 @@ from attnviz.server.description import describe
 from attnviz.server.images import average_image
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import report, run_steps
+from attnviz.utils.progress import report
 from unit.complete_replies import joined_reply
 from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
 from unit.records import (
@@ -181,11 +181,11 @@ def test_a_page_that_takes_long_is_made_in_steps(
 def test_an_image_that_is_too_large_is_averaged() -> None:
     image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
     # The image has 5 x 7 x 3 = 105 bytes. At half size, edge pixels average fewer than 4 pixels.
-    small = run_steps(average_image(image, 104))
+    small = average_image(image, 104)
     assert small.shape == (3, 4, 3)
     assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())
     assert_array_equal(small[1, 3], image[2:4, 6].mean(0).round())
-    assert run_steps(average_image(image, 35)).shape == (2, 3, 3)
-    assert run_steps(average_image(image, 105)) is image
+    assert average_image(image, 35).shape == (2, 3, 3)
+    assert average_image(image, 105) is image
     with pytest.raises(ValueError, match="max_bytes=2 must be at least 3"):
-        run_steps(average_image(image, 2))
+        average_image(image, 2)

@@ -15,14 +15,13 @@ import attnviz.server.row_normalizers
 import attnviz.server.strongest
 from attnviz.record.stack import AttentionStack
 from attnviz.server.strongest import Strongest, find_strongest_keys
-from attnviz.utils.progress import run_steps
 from unit.formulas import Floats, weights_of
 from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, stacks
 from unit.records import captured_record
 
 
 def strongest_keys(stack: AttentionStack, **options: Any) -> Strongest:
-    return run_steps(find_strongest_keys(stack, **options))
+    return find_strongest_keys(stack, **options)
 
 
 def combined(numbers: Floats, combine: str) -> Floats:

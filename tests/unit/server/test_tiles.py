@@ -25,7 +25,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, decode
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.tiles import _sampling_interval, encode_tile
-from attnviz.utils.progress import run_steps
 from unit.formulas import Floats, pool, square_cells, weights_of
 from unit.layers import HEADS, LAYER, error_of, heads_lists, numbers_of, stack_of, stacks
 from unit.records import vectors
@@ -38,10 +37,9 @@ def encoded_tile(
 ) -> tuple[Encoded, int | None]:
     position = request.pop("row", 0), request.pop("column", 0)
     usual: dict[str, Any] = {"layer": LAYER, "heads": [0], "level": 0, "pooled": "mean"}
-    steps = encode_tile(
+    return encode_tile(
         stack, normalizers or RowNormalizers(), position=position, **(usual | request)
     )
-    return run_steps(steps)
 
 
 def tile(stack: AttentionStack, **request: Any) -> NDArray[np.float32]:

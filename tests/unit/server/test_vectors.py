@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.pages import vectors as embedded
-from attnviz.pages.vectors import encode_vectors_in_steps
+from attnviz.pages.vectors import encode_vectors
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import run_steps
 from fixtures.make_vectors import OPTIONS, case
 from rounding import logit_error, weights_error
 from unit.formulas import logits_of, weights_of
@@ -99,7 +98,7 @@ def random_layer(dtype: torch.dtype = torch.float32) -> QueryKeyAttention:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_short_texts_and_half_precision_are_embedded_exactly(dtype: torch.dtype) -> None:
     attention = random_layer(dtype)
-    data = run_steps(encode_vectors_in_steps(record_of(attention).stacks.values()))
+    data = encode_vectors(record_of(attention).stacks.values())
     (layer,) = data["layers"]
     assert f"torch.{layer['encoding']}" == str(dtype)
     assert (layer["error"], layer["logit_error"]) == (0.0, 0.0)
@@ -113,7 +112,7 @@ def test_numbers_beyond_half_precision_are_embedded_exactly(
     monkeypatch.setattr(embedded, "MAX_EXACT_BYTES", 0)
     attention = random_layer()
     attention.keys[0, 3, 2] = 1e5
-    (layer,) = run_steps(encode_vectors_in_steps(record_of(attention).stacks.values()))["layers"]
+    (layer,) = encode_vectors(record_of(attention).stacks.values())["layers"]
     assert (layer["encoding"], layer["error"]) == ("float32", 0.0)
 
 
@@ -124,7 +123,7 @@ def test_arrays_that_layers_share_are_embedded_once() -> None:
         for number in (1, 2, 3)
     }
     stack = AttentionStack("self", layers, Tokens.of(words(40)))
-    data = run_steps(encode_vectors_in_steps([stack]))
+    data = encode_vectors([stack])
     # Each layer has its own queries, and all layers have the same keys and the same bias.
     assert len(data["arrays"]) == 3 + 1 + 1
 

@@ -20,8 +20,7 @@ from attnviz.analysis.token_kinds import is_punctuation
 from attnviz.corpus.columns import Column
 from attnviz.corpus.corpus import Caveat, Corpus, caveats_of
 from attnviz.record.tokens import Tokens
-from attnviz.server.description import Description, TokenList, describe_in_steps
-from attnviz.utils.progress import Steps
+from attnviz.server.description import Description, TokenList, describe
 
 __all__ = [
     "CorpusPoints",
@@ -155,9 +154,9 @@ class CorpusPoints(TypedDict):
     grids: NotRequired[list[CorpusGrid]]
 
 
-def describe_corpus(corpus: Corpus) -> Steps[Description]:
-    """Describe the model and the stacks of a corpus, without its points and tokens, in steps."""
-    first = yield from describe_in_steps(corpus.records[0])
+def describe_corpus(corpus: Corpus) -> Description:
+    """Describe the model and the stacks of a corpus, without its points and tokens."""
+    first = describe(corpus.records[0])
     first.pop("images", None)
     stacks = []
     for stack in first["stacks"]:

@@ -24,7 +24,7 @@ from attnviz.embedding.server.projections import ProjectionJobs, Work
 from attnviz.embedding.trust import HeadTrust, measure_trust
 from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import check_heads
-from attnviz.utils.progress import Progress, Steps, run_steps
+from attnviz.utils.progress import report
 from attnviz.utils.threads import torch_threads
 
 __all__ = [
@@ -287,7 +287,7 @@ class EmbeddingAnswers:
 
     def overview(
         self, stack: str, layers: Sequence[int], placing: Placing
-    ) -> Steps[tuple[OverviewHeader, bytes]]:
+    ) -> tuple[OverviewHeader, bytes]:
         """Compute small plots of all heads of some layers by principal components.
 
         The bytes have one uint8 code per coordinate, (heads, points, 2).
@@ -314,7 +314,7 @@ class EmbeddingAnswers:
         data = []
         for layer in numbers:
             layer_heads = range(own.num_heads(layer))
-            plots = yield from self.plots(stack, layer, layer_heads, placing)
+            plots = self.plots(stack, layer, layer_heads, placing)
             for head, plot in zip(layer_heads, plots, strict=True):
                 heads.append({"layer": layer, "head": head, "problem": plot.problem})
                 data.append((coded(plot.coordinates)[2][::stride] >> 8).astype(np.uint8))
@@ -341,7 +341,7 @@ class EmbeddingAnswers:
 
     def trust(
         self, options_of_layer: PlotOptions, heads: Sequence[int]
-    ) -> Steps[list[dict[str, Any] | None]]:
+    ) -> list[dict[str, Any] | None]:
         """Measure the trust figures of the current plots of some heads.
 
         An entry is None if the head has no plot by this method yet, or if the plot has a problem.
@@ -360,7 +360,7 @@ class EmbeddingAnswers:
         # Heads whose plot is final. The figures of a plot that may change are not cached.
         final: set[int] = set()
         if missing and options_of_layer.method == "pca":
-            plots = yield from self.plots(
+            plots = self.plots(
                 stack, layer, missing, options_of_layer.placing, options_of_layer.dimensions
             )
             shown, final = dict(zip(missing, plots, strict=True)), set(missing)
@@ -379,7 +379,7 @@ class EmbeddingAnswers:
                 figures[head] = result
                 if head in final:
                     self._trust[plot_of[head].key] = result
-            yield Progress("correlations", start + len(chunk), len(shown), "head")
+            report("correlations", start + len(chunk), len(shown), "head")
         return [figures.get(head) for head in heads]
 
     def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
@@ -396,7 +396,7 @@ class EmbeddingAnswers:
 
     def plots(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int = 2
-    ) -> Steps[list[Plot]]:
+    ) -> list[Plot]:
         """Return plots of some heads by principal components. Compute those that are not cached."""
         keys = [(stack, layer, head, placing, "pca", dimensions) for head in heads]
         cached = {key: plot for key in keys if (plot := self._plots.get(key)) is not None}
@@ -412,7 +412,7 @@ class EmbeddingAnswers:
                 key = (stack, layer, head, placing, "pca", dimensions)
                 cached[key] = plot
                 self._plots[key] = plot
-            yield Progress("plots", start + len(chunk), len(missing), "head")
+            report("plots", start + len(chunk), len(missing), "head")
         return [cached[key] for key in keys]
 
     def plot(
@@ -426,10 +426,8 @@ class EmbeddingAnswers:
         """
         # If no stack has this name, this raises an error that lists the names.
         self.corpus.stack(request.stack)
-        [components] = run_steps(
-            self.plots(
-                request.stack, request.layer, [request.head], request.placing, request.dimensions
-            )
+        [components] = self.plots(
+            request.stack, request.layer, [request.head], request.placing, request.dimensions
         )
         if request.method == "pca":
             return components, None
@@ -467,10 +465,8 @@ class EmbeddingAnswers:
         frame = self.running.under_way(key)
         if frame is None or frame[0] is None:
             return None
-        [components] = run_steps(
-            self.plots(
-                request.stack, request.layer, [request.head], request.placing, request.dimensions
-            )
+        [components] = self.plots(
+            request.stack, request.layer, [request.head], request.placing, request.dimensions
         )
         return Plot(frame[0], None, components.factor, None), frame[1]
 
@@ -479,7 +475,7 @@ class EmbeddingAnswers:
     ) -> list[str | None]:
         """Return the problem of each plot of a layer's heads as a message, or None."""
         heads = range(self.corpus.stack(stack).num_heads(layer))
-        plots = run_steps(self.plots(stack, layer, heads, placing, dimensions))
+        plots = self.plots(stack, layer, heads, placing, dimensions)
         return [plot.problem for plot in plots]
 
     def _components(

@@ -39,7 +39,6 @@ from attnviz.server.protocol import (
     check_heads,
     get_part,
 )
-from attnviz.utils.progress import Steps
 
 __all__ = ["CORPUS_REQUESTS", "MAX_BINS", "CorpusServer"]
 
@@ -125,9 +124,9 @@ def _text_of(corpus: Corpus, text: int) -> AttentionRecord:
 class DescribeCorpusRequest:
     """Request for the description of the corpus, without its tokens."""
 
-    def answer(self, server: CorpusServer) -> Steps[Reply]:
+    def answer(self, server: CorpusServer) -> Reply:
         """Describe the corpus."""
-        return Reply((yield from describe_corpus(server.corpus)))
+        return Reply(describe_corpus(server.corpus))
 
 
 @CORPUS_REQUESTS.add("corpus", PartHeader)
@@ -152,8 +151,8 @@ class CorpusRequest:
 def _in_parts(
     server: CorpusServer,
     request: OverviewRequest | ProjectionRequest | NormsRequest,
-    make: Callable[[], Answer | Steps[Answer]],
-) -> Steps[Reply]:
+    make: Callable[[], Answer],
+) -> Reply:
     """Return one part of an answer.
 
     `make` computes the answer for part 0. Later parts come from the cached answer, so that all
@@ -164,8 +163,7 @@ def _in_parts(
     key = replace(request, part=0)
     answer = server.parts.get(key) if request.part else None
     if answer is None:
-        made = make()
-        answer = made if isinstance(made, tuple) else (yield from made)
+        answer = make()
     header, data = answer
     piece, parts = get_part(data, request.part, f"the answer to {type(request).__name__}")
     if parts > 1:
@@ -186,7 +184,7 @@ class OverviewRequest:
     placing: Placing
     part: int = 0
 
-    def answer(self, server: CorpusServer) -> Steps[Reply]:
+    def answer(self, server: CorpusServer) -> Reply:
         """Send the plots."""
         return _in_parts(
             server, self, lambda: server.answers.overview(self.stack, self.layers, self.placing)
@@ -207,7 +205,7 @@ class ProjectionRequest(HeadPlot):
     part: int = 0
     restart: bool = False
 
-    def answer(self, server: CorpusServer) -> Steps[Reply]:
+    def answer(self, server: CorpusServer) -> Reply:
         """Send the current plot. While a projection is running, this is its newest frame."""
         return _in_parts(
             server,
@@ -240,9 +238,9 @@ class TrustRequest(PlotOptions):
 
     heads: tuple[int, ...]
 
-    def answer(self, server: CorpusServer) -> Steps[Reply]:
+    def answer(self, server: CorpusServer) -> Reply:
         """Measure the trust figures."""
-        return Reply({"heads": (yield from server.answers.trust(self, self.heads))})
+        return Reply({"heads": server.answers.trust(self, self.heads)})
 
 
 @CORPUS_REQUESTS.add("norms", NormsHeader, PartHeader)
@@ -258,7 +256,7 @@ class NormsRequest:
     head: int
     part: int = 0
 
-    def answer(self, server: CorpusServer) -> Steps[Reply]:
+    def answer(self, server: CorpusServer) -> Reply:
         """Send the norms."""
         return _in_parts(
             server, self, lambda: server.answers.norms(self.stack, self.layer, self.head)
