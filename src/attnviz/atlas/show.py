@@ -9,6 +9,7 @@ from typing import Any, Literal
 from attnviz.atlas.view import AtlasView
 from attnviz.corpus.head_statistics import head_statistics
 from attnviz.corpus.statistics import HeadStatistics
+from attnviz.utils.arguments import given_arguments, refuse_arguments
 from attnviz.views.show import show
 
 __all__ = ["show_atlas_view"]
@@ -87,7 +88,7 @@ def show_atlas_view(
     """
     AtlasView.check_names(traits)
     _check_traits(traits)
-    measuring: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "texts": texts,
         "column": column,
         "columns": columns,
@@ -99,7 +100,7 @@ def show_atlas_view(
         "name": name,
         "layers": layers,
         "batch_size": batch_size,
-        "edges": keep_edges,
+        "keep_edges": keep_edges,
         "seed": seed,
         "part": part,
         "checkpoint": checkpoint,
@@ -107,14 +108,16 @@ def show_atlas_view(
         "engine": engine,
     }
     if isinstance(model, HeadStatistics):
-        _check_no_arguments(measuring)
+        given = given_arguments(show_atlas_view, arguments)
+        refuse_arguments(given, "model is a HeadStatistics, which has the statistics of its texts")
         return show(AtlasView(model, **traits))
     if texts is None:
         raise TypeError(
             "texts is missing. Pass the texts that the model reads, show_atlas_view(model, "
             "texts), or only statistics, show_atlas_view(statistics)."
         )
-    statistics = head_statistics(model, progress=progress, **measuring)
+    edges = arguments.pop("keep_edges")
+    statistics = head_statistics(model, edges=edges, progress=progress, **arguments)
     return show(AtlasView(statistics, **traits))
 
 
@@ -130,28 +133,3 @@ def _check_traits(traits: Mapping[str, Any]) -> None:
         trait: Any = class_traits[name]
         if name not in _TRAITS_OF_STATISTICS and not (value is None and trait.allow_none):
             trait._validate(view, value)
-
-
-_DEFAULTS: Mapping[str, Any] = {
-    "column": "text",
-    "truncation": False,
-    "batch_size": "auto",
-    "edges": 100,
-    "seed": 0,
-    "resume": False,
-}
-_ARGUMENTS = {"edges": "keep_edges"}
-
-
-def _check_no_arguments(arguments: Mapping[str, Any]) -> None:
-    """Raise TypeError if an argument of `head_statistics` is set, which would have no effect."""
-    unused = [
-        _ARGUMENTS.get(name, name)
-        for name, value in arguments.items()
-        if value is not None and not (name in _DEFAULTS and value == _DEFAULTS[name])
-    ]
-    if unused:
-        raise TypeError(
-            "model is a HeadStatistics, so these arguments have no effect. Omit "
-            + ", ".join(unused)
-        )

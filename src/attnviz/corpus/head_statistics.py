@@ -56,6 +56,8 @@ from attnviz.record.storage.safetensors_file import add_suffix
 from attnviz.utils.arguments import (
     as_path,
     format_numbers,
+    given_arguments,
+    refuse_arguments,
     resolve_negative,
     short_repr,
     whole_number,
@@ -194,18 +196,22 @@ def head_statistics(
     """
     on_ray = resolve_engine(engine, texts)
     if texts is None:
-        _check_only_records(
-            column=(column, "text"),
-            target=(target, None),
-            truncation=(truncation, False),
-            tokenizer=(tokenizer, None),
-            processor=(processor, None),
-            batch_size=(batch_size, "auto"),
-            part=(part, None),
-            checkpoint=(checkpoint, None),
-            resume=(resume, False),
-            engine=(engine, None),
+        given = given_arguments(
+            head_statistics,
+            {
+                "column": column,
+                "target": target,
+                "truncation": truncation,
+                "tokenizer": tokenizer,
+                "processor": processor,
+                "batch_size": batch_size,
+                "part": part,
+                "checkpoint": checkpoint,
+                "resume": resume,
+                "engine": engine,
+            },
         )
+        refuse_arguments(given, "texts is missing, and records need no further arguments")
         return _statistics_of_records(
             model,
             columns,
@@ -445,19 +451,6 @@ def _add_text(
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"texts[{text.index}]: {error}") from error
-
-
-def _check_only_records(**arguments: tuple[Any, Any]) -> None:
-    """Raise TypeError if one of `arguments` differs from its default.
-
-    `arguments` maps the names of arguments that need texts to pairs of value and default.
-    """
-    for name, (value, default) in arguments.items():
-        if value != default:
-            raise TypeError(
-                f"{name}={short_repr(value)} has no meaning without texts. Pass texts, or omit "
-                f"{name}."
-            )
 
 
 def _statistics_of_records(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import as_list, whole_numbers
+from attnviz.utils.arguments import as_list, given_arguments, refuse_arguments, whole_numbers
 from attnviz.views.position import is_looked_up, with_layers
-from attnviz.views.show import given_options, show
+from attnviz.views.show import show
 
 __all__ = ["show_embedding_view"]
 
-_POINTS = 10_000
 # Traits whose valid values depend on the corpus. Only their types are checked before the model
 # reads the texts.
 _OF_CORPUS = frozenset(
@@ -31,7 +30,7 @@ def show_embedding_view(
     texts: Any = None,
     *,
     column: str = "text",
-    max_points: int = _POINTS,
+    max_points: int = 10_000,
     seed: int = 0,
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
@@ -120,62 +119,55 @@ def show_embedding_view(
     """
     if include_layers is not None:
         include_layers = whole_numbers("include_layers", as_list(include_layers))
-    corpus = _corpus_of(
-        model,
-        texts,
-        max_points=max_points,
-        seed=seed,
-        columns=columns,
-        traits=traits,
-        include_layers=include_layers,
-        target=target,
-        truncation=truncation,
-        tokenizer=tokenizer,
-        processor=processor,
-        name=name,
-        layers=layers,
-        dtype=dtype,
-        device=device,
-        batch_size=None if batch_size == "auto" else batch_size,
-        column=None if column == "text" else column,
-    )
+    if isinstance(columns, Iterator):
+        columns = list(columns)
+    arguments = {
+        "texts": texts,
+        "column": column,
+        "max_points": max_points,
+        "columns": columns,
+        "target": target,
+        "truncation": truncation,
+        "tokenizer": tokenizer,
+        "processor": processor,
+        "name": name,
+        "layers": layers,
+        "dtype": dtype,
+        "device": device,
+        "batch_size": batch_size,
+    }
+    given = given_arguments(show_embedding_view, arguments)
+    corpus = _corpus_of(model, given, seed=seed, include_layers=include_layers, traits=traits)
     return show(EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits))
 
 
 def _corpus_of(
     model: Any,
-    texts: Any,
+    given: dict[str, Any],
     *,
-    max_points: int,
     seed: int,
-    columns: Any,
-    traits: Mapping[str, Any],
     include_layers: int | Iterable[int] | None,
-    **options: Any,
+    traits: Mapping[str, Any],
 ) -> Corpus:
     """Return the corpus that the arguments of `show_embedding_view` describe.
 
-    `options` has further arguments of `attnviz.extract_corpus`. If a model reads texts, `traits`
-    are checked as far as possible before the first text. `include_layers` and the traits `stack`,
-    `layer` and `heads` are checked after the first text, before the model reads the other texts.
+    `given` has the arguments without their defaults. If a model reads texts, `traits` are checked
+    as far as possible before the first text. `include_layers` and the traits `stack`, `layer` and
+    `heads` are checked after the first text, before the model reads the other texts.
     """
-    if columns is not None and not isinstance(columns, str | Mapping):
-        columns = list(columns) if isinstance(columns, Iterable) else columns
     EmbeddingView.check_names(traits)
-    options = given_options(options)
-    for_models = options if texts is None else {"texts": texts} | options
     if isinstance(model, Corpus):
-        more = {"columns": columns} if columns is not None else {}
-        more |= {"max_points": max_points} if max_points != _POINTS else {}
-        _refuse(for_models | more, "model is a corpus, which contains all that is shown")
+        refuse_arguments(given, "model is a corpus, which contains all that is shown")
         return model
     if isinstance(model, AttentionRecord):
         raise TypeError(
             "model is one record. Pass a list of the records of several texts, [record]."
         )
     if isinstance(model, Sequence) and model and isinstance(model[0], AttentionRecord):
-        _refuse(for_models, "model is a list of records, which contain tokens, queries and keys")
-        return Corpus(model, max_points=max_points, seed=seed, columns=columns)
+        of_corpus = {name: given.pop(name) for name in ("max_points", "columns") if name in given}
+        reason = "model is a list of records, which contain tokens, queries and keys"
+        refuse_arguments(given, reason)
+        return Corpus(model, seed=seed, **of_corpus)
     if isinstance(model, (list, tuple)):
         if not model:
             raise ValueError("model is an empty list. Pass the records of at least one text.")
@@ -183,29 +175,23 @@ def _corpus_of(
             f"model is a {type(model).__name__} of {type(model[0]).__name__}. Pass a model with "
             "texts=, a corpus, or a list of records (weights alone have no queries and keys)."
         )
-    if texts is None:
+    if "texts" not in given:
         raise TypeError(
             "texts is missing. Pass the texts that the model reads, for example "
             'show_embedding_view(model, ["The cat sat.", "It rained."])'
         )
     from attnviz.corpus.extract import extract_corpus
 
+    columns = given.get("columns")
     names = [columns] if isinstance(columns, str) else columns
     _check_traits({"seed": seed, **traits}, names if isinstance(names, Iterable) else ())
     return extract_corpus(
         model,
-        texts,
+        given.pop("texts"),
         check=lambda first: _check_position(first, traits, include_layers),
-        max_points=max_points,
         seed=seed,
-        columns=columns,
-        **options,
+        **given,
     )
-
-
-def _refuse(arguments: Mapping[str, Any], why: str) -> None:
-    if arguments:
-        raise TypeError(f"{why}. Omit {', '.join(arguments)}.")
 
 
 def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import operator
 import os
 import reprlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ __all__ = [
     "format_named",
     "format_numbers",
     "function_name",
+    "given_arguments",
+    "refuse_arguments",
     "resolve_negative",
     "resolve_slice",
     "short_repr",
@@ -55,6 +58,29 @@ def function_name(function: Any) -> str:
     """
     name = str(getattr(function, "__name__", ""))
     return name if name.isidentifier() else "the function"
+
+
+def given_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of `arguments` that do not have the default in the signature of `function`.
+
+    >>> given_arguments(whole_number, {"minimum": None, "maximum": 5, "hint": ""})
+    {'maximum': 5}
+    """
+    parameters = inspect.signature(function).parameters
+    given = {}
+    for name, value in arguments.items():
+        default = parameters[name].default if name in parameters else inspect.Parameter.empty
+        # Compare values only if their types are equal, because arrays are compared by item.
+        if value is not default and not (type(value) is type(default) and value == default):
+            given[name] = value
+    return given
+
+
+def refuse_arguments(arguments: Iterable[str], reason: str) -> None:
+    """Raise TypeError if there are `arguments`, which have no effect for the `reason`."""
+    names = ", ".join(arguments)
+    if names:
+        raise TypeError(f"{reason}. Omit {names}.")
 
 
 def did_you_mean(

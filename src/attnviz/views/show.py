@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar, cast
 from attnviz.record.from_arrays.weights import NO_WEIGHTS_HINT
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import short_repr
+from attnviz.utils.arguments import given_arguments, refuse_arguments, short_repr
 from attnviz.utils.docstrings import documented_names
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
 from attnviz.views.base import View
@@ -33,7 +33,6 @@ from attnviz.views.what_if import WhatIf, no_model_message
 
 __all__ = [
     "ShowFunction",
-    "given_options",
     "nothing_displayed",
     "record_of",
     "show",
@@ -336,7 +335,7 @@ def show_compare_view(
     if isinstance(a, Comparison):
         members = {"b": b, "c": c}
         unused = [name for name, value in members.items() if value is not None] + [*rest]
-        _leave_out(dict.fromkeys(unused), "a is a Comparison, which contains the records")
+        refuse_arguments(unused, "a is a Comparison, which contains the records")
         return show(CompareView(a, include_layers=include_layers, **traits))
     return show(CompareView(compare(a, b, c, **rest), include_layers=include_layers, **traits))
 
@@ -385,7 +384,7 @@ def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> Liv
 
     Return None without starting it if no event loop of a kernel is running, as in a script.
     """
-    arguments = given_options(options)
+    arguments = given_arguments(ShowFunction.__call__, options)
     if "generate" not in arguments:
         raise ValueError(
             "live=True needs generate=, which is missing. Pass a number of tokens, for example "
@@ -422,7 +421,7 @@ def record_of(
     """Return the record that the arguments of a `show_*` function describe.
 
     If `words` is True, subword tokens are merged into words. `options` has further arguments of
-    `attnviz.extract`, which are ignored if they have their defaults (see `given_options`).
+    `attnviz.extract`, which are ignored if they have their defaults.
     """
     record = _record(model, inputs, tokens, sentence_b_start, options)
     return record.merge_words() if words else record
@@ -435,14 +434,15 @@ def _record(
     sentence_b_start: int | None,
     options: dict[str, Any],
 ) -> AttentionRecord:
-    options = given_options(options)
+    options = given_arguments(ShowFunction.__call__, options)
     if tokens is None and _is_weights(model) and _are_tokens(inputs):
         tokens, inputs = inputs, None
     for_weights = {"tokens": tokens, "sentence_b_start": sentence_b_start}
     for_weights = {name: value for name, value in for_weights.items() if value is not None}
     for_models = options if inputs is None else {"inputs": inputs} | options
     if isinstance(model, AttentionRecord):
-        _leave_out(for_weights | for_models, "model is a record, which contains tokens and weights")
+        reason = "model is a record, which contains tokens and weights"
+        refuse_arguments(for_weights | for_models, reason)
         return model
     if isinstance(model, (list, tuple)) and model and isinstance(model[0], AttentionRecord):
         raise TypeError(
@@ -458,7 +458,7 @@ def _record(
         _refuse_output(model)
     if _is_weights(model):
         return _record_of_weights(model, for_weights, for_models)
-    _leave_out(for_weights, "model is a model, whose tokens come from inputs")
+    refuse_arguments(for_weights, "model is a model, whose tokens come from inputs")
     if inputs is None:
         if isinstance(model, str | os.PathLike) and Path(model).is_file():
             raise TypeError(
@@ -500,20 +500,6 @@ def _refuse_output(output: Mapping[Any, Any]) -> None:
         )
 
 
-def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that do not have the defaults of the `show_*` functions.
-
-    The defaults are None, except ``device="cpu"`` and ``truncation=False``.
-    """
-    changed = {}
-    for name, value in options.items():
-        # ``device=None`` is not the default. It keeps queries and keys on the device of the model.
-        default = value == "cpu" if name == "device" else value is None
-        if not default and not (name == "truncation" and value is False):
-            changed[name] = value
-    return changed
-
-
 def _record_of_weights(
     weights: Any, for_weights: dict[str, Any], for_models: dict[str, Any]
 ) -> AttentionRecord:
@@ -528,18 +514,13 @@ def _record_of_weights(
     ):
         raise TypeError(f"model is {weights!r}, which contains no weights: {NO_WEIGHTS_HINT}")
     title = for_models.pop("name", "")
-    _leave_out(for_models, "model is weights, which are drawn as they are")
+    refuse_arguments(for_models, "model is weights, which are drawn as they are")
     if "tokens" not in for_weights:
         raise TypeError(
             "tokens is missing. Pass the tokens to which the weights belong, for "
             "example tokens=tokenizer.convert_ids_to_tokens(input_ids[0])"
         )
     return AttentionRecord.from_weights(weights, model=title, **for_weights)
-
-
-def _leave_out(arguments: dict[str, Any], why: str) -> None:
-    if arguments:
-        raise TypeError(f"{why}. Omit {', '.join(arguments)}.")
 
 
 def _runs_again(model: Any) -> bool:
