@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz import Corpus, extract_corpus
-from attnviz.analysis import Placing, place
+from attnviz.embedding import Placing, place
 from models.make_models import make_model, reference
 
 TEXTS = [

@@ -10,12 +10,6 @@ from .agreement import kendall_tau as kendall_tau
 from .agreement import movable_weight as movable_weight
 from .distinct import DistinctHead as DistinctHead
 from .distinct import distinct_head as distinct_head
-from .embedding import Placed as Placed
-from .embedding import Placing as Placing
-from .embedding import Plots as Plots
-from .embedding import place as place
-from .embedding import principal_components as principal_components
-from .embedding import problems as problems
 from .heads import PATTERNS as PATTERNS
 from .heads import all_head_scores as all_head_scores
 from .heads import head_entropy as head_entropy
@@ -30,7 +24,5 @@ from .patterns import previous_token as previous_token
 from .patterns import repeated_induction as repeated_induction
 from .patterns import same_token as same_token
 from .patterns import self_token as self_token
-from .trust import HeadTrust as HeadTrust
-from .trust import measure_trust as measure_trust
 
 __all__: list[str]

@@ -132,7 +132,7 @@ def measure_trust(
     Examples
     --------
     >>> import attnviz as av
-    >>> from attnviz.analysis import place, principal_components
+    >>> from attnviz.embedding import place, principal_components
     >>> vectors = torch.arange(80.0).sin().view(1, 20, 4)
     >>> record = av.AttentionRecord.from_qk([vectors], [vectors], [f"t{i}" for i in range(20)])
     >>> corpus = av.Corpus([record])

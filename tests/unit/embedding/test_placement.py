@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from attnviz import Corpus
-from attnviz.analysis import Placing, place, principal_components, problems
+from attnviz.embedding import Placing, place, principal_components, problems
 from unit.random_corpora import corpus, with_vectors
 from unit.records import vectors
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from attnviz import Corpus
-from attnviz.analysis import (
+from attnviz.embedding import (
     HeadTrust,
     Placed,
     Placing,
