@@ -244,7 +244,7 @@ export interface AtlasTexts {
 }
 
 /** Edges of all heads of a layer. Entry i of each list belongs to edge i. */
-export interface EdgeColumns {
+export interface AtlasEdgeColumns {
   /** Numbers of the heads, ascending. */
   head: number[];
   /** Attention weights. */
@@ -259,13 +259,13 @@ export interface EdgeColumns {
 /** Edges of all heads of a layer. */
 export interface AtlasEdges {
   /** Edges with the largest weights in the corpus. Within a head, the weights descend. */
-  strongest: EdgeColumns;
+  strongest: AtlasEdgeColumns;
   /**
    * Edges of a random sample. Each edge has a query drawn uniformly from the corpus, and a key
    * drawn with a probability proportional to its weight. A share of these edges estimates the same
    * share of the head's attention.
    */
-  sampled: EdgeColumns;
+  sampled: AtlasEdgeColumns;
 }
 
 /** Request for one part, counted from 0, of the exported page of a view with this state. */

@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 
 from attnviz.atlas.description import (
     AtlasDescription,
+    AtlasEdgeColumns,
     AtlasEdges,
     AtlasRole,
     AtlasStack,
     AtlasTable,
     AtlasTexts,
     AtlasTokens,
-    EdgeColumns,
 )
-from attnviz.corpus.edges import EdgeColumns as KeptEdges
-from attnviz.corpus.edges import NearTokens
+from attnviz.corpus.edges import EdgeColumns, NearTokens
 from attnviz.corpus.roles import Role, definition_of
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 
@@ -186,7 +185,7 @@ def edges_of(stack: StackStatistics, layer: int) -> AtlasEdges:
     }
 
 
-def _columns(edges: KeptEdges) -> EdgeColumns:
+def _columns(edges: EdgeColumns) -> AtlasEdgeColumns:
     return {
         "head": edges.head.tolist(),
         "weight": [float(f"{weight:.{_WEIGHT_DIGITS}g}") for weight in edges.weight.tolist()],

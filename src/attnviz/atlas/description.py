@@ -12,6 +12,7 @@ from typing import TypedDict
 __all__ = [
     "AtlasClasses",
     "AtlasDescription",
+    "AtlasEdgeColumns",
     "AtlasEdges",
     "AtlasRole",
     "AtlasRoleKind",
@@ -21,7 +22,6 @@ __all__ = [
     "AtlasTexts",
     "AtlasTokens",
     "ClassesHeader",
-    "EdgeColumns",
     "OffsetsHeader",
 ]
 
@@ -246,7 +246,7 @@ class AtlasTexts(TypedDict):
     keys: AtlasTokens | None
 
 
-class EdgeColumns(TypedDict):
+class AtlasEdgeColumns(TypedDict):
     """Edges of all heads of a layer. Entry i of each list belongs to edge i.
 
     Attributes
@@ -273,13 +273,13 @@ class AtlasEdges(TypedDict):
 
     Attributes
     ----------
-    strongest : EdgeColumns
+    strongest : AtlasEdgeColumns
         Edges with the largest weights in the corpus. Within a head, the weights descend.
-    sampled : EdgeColumns
+    sampled : AtlasEdgeColumns
         Edges of a random sample. Each edge has a query drawn uniformly from the corpus, and a key
         drawn with a probability proportional to its weight. A share of these edges estimates the
         same share of the head's attention.
     """
 
-    strongest: EdgeColumns
-    sampled: EdgeColumns
+    strongest: AtlasEdgeColumns
+    sampled: AtlasEdgeColumns

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { EdgeColumns } from "../../../src/client/protocol";
+import type { AtlasEdgeColumns } from "../../../src/client/protocol";
 import { headsOf, Source } from "../../../src/client/source";
 import {
   classWeightsOf,
@@ -16,8 +16,8 @@ import { FIXTURE, Kernel, pageTransport, STACK } from "./kernel";
 const { values } = FIXTURE;
 
 /** Return the edges of a layer as columns, in the order of the fixture. */
-function columnsOf(edges: Edges, heads: number): EdgeColumns {
-  const columns: EdgeColumns = { head: [], weight: [], text: [], query: [], key: [] };
+function columnsOf(edges: Edges, heads: number): AtlasEdgeColumns {
+  const columns: AtlasEdgeColumns = { head: [], weight: [], text: [], query: [], key: [] };
   for (let head = 0; head < heads; head++) {
     const [first, stop] = edges.of(head);
     for (let i = first; i < stop; i++) {

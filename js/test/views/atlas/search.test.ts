@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { EdgeColumns } from "../../../src/client/protocol";
+import type { AtlasEdgeColumns } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import { edgesOf, textsOf } from "../../../src/views/atlas/client/atlas";
 import { rankedByMatches } from "../../../src/views/atlas/coloring";
@@ -32,7 +32,7 @@ function counted(
   head: number,
   fits: (query: { token: string; pos: string | null }, key: string, offset: number) => boolean,
 ): number {
-  const edges = FIXTURE.values.edges[at]?.sampled as EdgeColumns;
+  const edges = FIXTURE.values.edges[at]?.sampled as AtlasEdgeColumns;
   return edges.head.filter((headOfEdge, i) => {
     if (headOfEdge !== head) return false;
     const { tokens, pos } = FIXTURE.texts[edges.text[i] as number] as (typeof FIXTURE.texts)[0];

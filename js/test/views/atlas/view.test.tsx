@@ -1,5 +1,5 @@
 import { beforeEach, describe, expect, it } from "vitest";
-import type { AtlasStatistic, EdgeColumns } from "../../../src/client/protocol";
+import type { AtlasEdgeColumns, AtlasStatistic } from "../../../src/client/protocol";
 import type { Transport } from "../../../src/client/transport";
 import { markDrawn } from "../../../src/ui/view/define-view";
 import type { Signals } from "../../../src/ui/view/state";
@@ -36,7 +36,7 @@ const edges = (): Element[] => [...root.querySelectorAll(".av-atlas-edges > ol >
 const caption = (): string => root.querySelector(".av-atlas-words")?.textContent ?? "";
 
 /** Sampled edges, which are pairs of a query and a key, of the first layer in the fixture. */
-const SAMPLED = FIXTURE.values.edges[0]?.sampled as EdgeColumns;
+const SAMPLED = FIXTURE.values.edges[0]?.sampled as AtlasEdgeColumns;
 
 useFakeClock();
 beforeEach(() => history.replaceState(null, "", "#"));

@@ -8,6 +8,7 @@
 
 import { asBytes, inflate } from "../../../client/codec";
 import type {
+  AtlasEdgeColumns,
   AtlasEdges,
   AtlasRole,
   AtlasStack,
@@ -16,7 +17,6 @@ import type {
   AtlasTokens,
   ClassesHeader,
   ClassesRequest,
-  EdgeColumns,
 } from "../../../client/protocol";
 import { countHeads, type Source } from "../../../client/source";
 import { joinParts, type Reply } from "../../../client/transport";
@@ -179,7 +179,7 @@ export class Edges {
   readonly #starts: Int32Array;
 
   /** @param heads number of heads of the layer, including heads without edges. */
-  constructor(columns: EdgeColumns, heads: number, texts: Texts) {
+  constructor(columns: AtlasEdgeColumns, heads: number, texts: Texts) {
     this.weight = Float32Array.from(columns.weight);
     this.text = Int32Array.from(columns.text);
     this.query = Int32Array.from(columns.query);
