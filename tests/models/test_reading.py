@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from attnviz.corpus.reading import ReadText, read_records
 from attnviz.corpus.texts import Texts
-from attnviz.extraction.capture.check import CheckedCalls
+from attnviz.extraction import extract
 from attnviz.extraction.modules import attention_modules
 from models.make_models import largest_error, make_model, reference
 from models.tiny import built
@@ -217,23 +218,20 @@ def test_results_that_need_no_order_include_skipped_texts(word_tokenizer: Any) -
     assert "tokens are too many" in by_index[8].reason
 
 
-def test_every_call_is_checked_in_one_example_and_the_first_of_a_kind_in_two(
-    word_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("example", range(4))
+def test_an_example_of_a_padded_batch_whose_attention_differs_is_refused(
+    example: int, word_tokenizer: Any, register: Any
 ) -> None:
-    compared: list[tuple[str, int, int]] = []
-    own = CheckedCalls.examples
+    def own(*arguments: Any, **options: Any) -> Any:
+        output, weights = sdpa_attention_forward(*arguments, **options)
+        output[example] *= 1.5
+        return output, weights
 
-    def noting(self: Any, call: Any, unpadded: Any, name: str) -> list[int]:
-        chosen = own(self, call, unpadded, name)
-        compared.append((name, call.num_examples, len(chosen)))
-        return chosen
-
-    monkeypatch.setattr(CheckedCalls, "examples", noting)
-    texts = [text for text in TEXTS[:2] for _ in range(12)]
-    read(make_model("bert"), texts, tokenizer=word_tokenizer, batch_size=4)
-    several = [(count, checked) for _, count, checked in compared if count > 1]
-    assert several.count((4, 1)) > several.count((4, 2)) > 0
-    assert {checked for _, checked in several} == {1, 2}
+    model = make_model("bert")
+    model.set_attn_implementation(register("own", own))
+    batch = word_tokenizer(TEXTS[:4], return_tensors="pt", padding=True)
+    with pytest.raises(NotImplementedError, match="is not softmax"):
+        extract(model, batch)
 
 
 class OwnAttention(torch.nn.Module):

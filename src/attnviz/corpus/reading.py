@@ -28,7 +28,6 @@ from attnviz.corpus.columns import is_missing
 from attnviz.corpus.texts import Texts
 from attnviz.extraction import extract
 from attnviz.extraction.capabilities import TooManyTokensError
-from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.capture.forward import run_forward
 from attnviz.extraction.capture.memory import forward_memory, free_memory
 from attnviz.extraction.families import max_batched_length
@@ -257,7 +256,6 @@ class _Reader:
         self._auto = batch_size == "auto"
         self._can_batch = batch_size != 1 and options.get("generate") is None
         self._max_length = max_batched_length(self._model.config)
-        self._checked = CheckedCalls()
         # Number of batches of several texts so far: item False without padding, True with padding.
         self._forwards = Counter[bool]()
 
@@ -517,7 +515,6 @@ class _Reader:
             batch,
             encoder_decoder=self._encoder.encoder_decoder,
             options=self._capture,
-            checked=self._checked,
         )
         return records_of_forward(
             self._loaded,

@@ -11,10 +11,10 @@ import torch
 from attnviz.extraction.capture.check import SelfCheck, sinks_of, uses_sink_as_gate
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.masks import MaskReader, Positions
+from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
-__all__ = ["Captured", "capture", "read_attention", "with_four_axes"]
+__all__ = ["Captured", "copy_attention", "read_attention", "with_four_axes"]
 
 Captured = QueryKeyAttention | StoredWeights
 
@@ -67,30 +67,25 @@ def _map_tensors(
     )
 
 
-def capture(
+def copy_attention(
+    attentions: Sequence[Captured],
     call: AttentionCall,
-    unpadded: Sequence[Positions],
-    masks: MaskReader,
     copier: Copier,
-    check: SelfCheck,
     *,
     name: str,
     turn: int,
     windows: bool = False,
 ) -> tuple[list[Captured], float | None]:
-    """Copy the attention of each example of a call, and measure how rounding changes weights.
+    """Copy the attention of each example (or window) of a call, and measure rounding.
 
-    `unpadded` has the positions without padding of each example, or of each window if `windows` is
-    True. `name` is the path of the module. `turn` is any number that differs between calls, and
-    selects the single window in which the change of weights is measured.
+    `attentions` is a result of `read_attention`. `name` is the path of the module. `turn` is any
+    number that differs between calls, and selects the single window in which the change of weights
+    is measured if `windows` is True.
 
-    Return one copy per entry of `unpadded`, and the largest measured change of a weight (None if
-    the copies are not rounded). Raise NotImplementedError if the model's weights cannot be
-    determined. Raise ValueError if the attention has numbers that are not finite, or queries or
-    keys that are too large for the dtype of the copies. Raise OSError if writing a copy fails.
+    Return the copies, and the largest measured change of a weight (None if the copies are not
+    rounded). Raise ValueError if the attention has numbers that are not finite, or queries or keys
+    that are too large for the dtype of the copies. Raise OSError if writing a copy fails.
     """
-    heads = range(call.num_heads)
-    attentions = read_attention(call, unpadded, masks, check, heads=heads, name=name)
     if not all(map(_is_finite, attentions)):
         raise ValueError(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
@@ -113,16 +108,18 @@ def read_attention(
     masks: MaskReader,
     check: SelfCheck,
     *,
-    heads: Sequence[int],
     name: str,
 ) -> Sequence[Captured]:
     """Return the attention of each example (or window) of a call, without copying it.
 
-    The result has queries and keys. For `heads`, the weights computed from the queries and keys are
-    compared with the weights of the call, or with its output if the call has no weights. If queries
-    and keys are unknown or do not give the call's weights, or if the mask cannot be read, the
-    result has the call's weights instead. Raise NotImplementedError if a call without weights
-    cannot be read or fails the comparison.
+    `unpadded` has the positions without padding of each example or window. `name` is the path of
+    the module.
+
+    The result has queries and keys. The weights computed from them are compared with the weights of
+    the call, or with its output if the call has no weights (see `SelfCheck.finish`). If queries and
+    keys are unknown or do not give the call's weights, or if the mask cannot be read, the result
+    has the call's weights instead. Raise NotImplementedError if a call without weights cannot be
+    read or fails the comparison.
     """
     if call.query is None or call.key is None:
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
@@ -134,8 +131,8 @@ def read_attention(
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     attentions = [
         QueryKeyAttention(
-            queries=_without_padding(call.query, index, positions.queries),
-            keys=_without_padding(call.key, index, positions.keys),
+            queries=without_padding(call.query, index, positions.queries),
+            keys=without_padding(call.key, index, positions.keys),
             scale=_scale(call),
             mask=mask,
             bias=bias,
@@ -147,9 +144,8 @@ def read_attention(
         )
     ]
     if call.weights is None:
-        if heads:
-            check.check_output(call, attentions, unpadded, heads, name)
-    elif not check.agrees_with_weights(call, attentions, unpadded, heads):
+        check.compare_output(call, attentions, unpadded, name)
+    elif not check.agrees_with_weights(call, attentions, unpadded):
         # The traced queries and keys do not give the model's weights, so use the weights.
         return [_known_weights(call, index, positions) for index, positions in enumerate(unpadded)]
     return attentions
@@ -169,23 +165,11 @@ def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def _without_padding(
-    tensor: torch.Tensor, index: int, positions: torch.Tensor | None
-) -> torch.Tensor:
-    block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
-    if positions is None:
-        return block
-    if int(positions[-1]) == len(positions) - 1:
-        # If all padding is at the end, return a view instead of a copy.
-        return block[:, : len(positions)]
-    return block[:, positions.to(block.device)]
-
-
 def _known_weights(call: AttentionCall, index: int, positions: Positions) -> StoredWeights:
     weights = call.weights
     if weights is None:
         raise TypeError("a call without queries and keys must have weights")
-    block = _without_padding(weights, index, positions.queries)
+    block = without_padding(weights, index, positions.queries)
     if positions.keys is not None:
         block = block[..., positions.keys.to(block.device)]
     return StoredWeights(block.float())

@@ -116,7 +116,7 @@ def _filled_keys(attention: Captured, num_keys: int) -> Captured:
 def change_outputs(
     call: AttentionCall,
     changes: Sequence[LayerChange | None],
-    read: Callable[[Sequence[int]], Sequence[Captured]],
+    read: Callable[[], Sequence[Captured]],
     positions: Sequence[Positions],
     name: str,
     *,
@@ -125,9 +125,8 @@ def change_outputs(
 ) -> None:
     """Overwrite the output of a call for each example, as its entry in `changes` specifies.
 
-    `read` returns the model's own attention of each example, with all heads, and compares the given
-    heads with the output. `positions` has the queries and keys of each example that are not
-    padding. `name` is the path of the module. `edited` is whether `edit_weights` has changed the
+    `read` returns the model's own attention of each example, and compares it with the output.
+    `positions` has the queries and keys of each example that are not padding. `name` is the path of the module. `edited` is whether `edit_weights` has changed the
     weights of this call. In a step of a generation, `block` has the indices of the call's queries
     and keys in the text.
 
@@ -137,7 +136,7 @@ def change_outputs(
     if not edited:
         _check_changeable(call, len(changes), name, rows=any(change.rows for change in made))
         if any(change.rows for change in made):
-            attentions = read(sorted({head for change in made for head in change.rows}))
+            attentions = read()
             for example, (change, attention) in enumerate(zip(changes, attentions, strict=True)):
                 if change is not None and change.rows:
                     unpadded = positions[example]

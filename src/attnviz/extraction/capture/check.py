@@ -1,24 +1,21 @@
 """Comparison of weights computed from queries and keys with the model's own attention.
 
-The computed weights may be wrong in a single head, in a few rows, in one example of a batch, or in
-one window. A row has the weights of one query. In every call, rows of every requested head are
-compared in every example and window (in fewer examples if `CheckedCalls` is used):
+In every call of an attention function, 32 rows of each head are computed (a row has the weights of
+one query), or all rows of a short text. The weights of a row are multiplied by the values, and the
+product is compared with the model's output. If a call has several examples or windows, the 32 rows
+are divided among them, with at least 4 rows of each head in every example. All rows are compared
+for functions that transformers does not ship (`foreign_name`), as far as `_MAX_FOREIGN_ENTRIES`
+allows.
 
-- Number of rows: all rows of a call with at most `_MIN_ENTRIES` weights. Otherwise the number of
-  rows per head is chosen so that the comparison takes a few percent of the layer's time: at least
-  32, or at least 8 per example or window if several are compared together. For a function that
-  transformers does not ship (`foreign_name`), `_MIN_FOREIGN_ENTRIES` replaces `_MIN_ENTRIES`.
-- Choice of rows: rows are drawn from a generator with a fixed seed, so a second extraction compares
-  the same rows. The n rows are put into a random order. Each of the h heads takes the next m rows
-  in this order, so every row is compared in at least one head if h * m >= n. Then a mask that is
-  wrong in one row of all heads is always found.
-- Probability of finding a difference in k of the n rows of one head: 1 if all rows are compared,
-  else ``1 - C(n - k, m) / C(n, m)``, about ``1 - (1 - m / n)**k``. For m = 32 and n = 512 the
-  probability is 6% for k = 1, 64% for k = 16, and 1 for k > n - m.
+The rows of a head are evenly spread over the text, and each head has other rows. Together the heads
+have all rows of a text if there are enough of them, so a mask that is wrong in one row of all heads
+is found. If k of the n rows of one head are wrong, at least one of them is compared if they are
+consecutive and k > n / 32.
 
-A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`). Output
-vectors are compared by their projections on a few random directions. It is nearly certain that a
-difference of two vectors is visible in one of the projections.
+A difference counts only if it is larger than rounding errors can be (`_MAX_ROW_ERROR`).
+
+A model has many layers of the same shape. Their rows are collected and compared together, because
+the time of a comparison of few numbers is the time of its calls of torch.
 """
 
 from __future__ import annotations
@@ -31,57 +28,48 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import transformers
 from torch import nn
 
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.masks import Positions
+from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.softmax import exp_in_place
 
-__all__ = ["CheckedCalls", "SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
+__all__ = ["SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
 
-# Minimum number of compared rows per head in a call with one example.
-_MIN_ROWS = 32
-# Minimum number of compared rows per head and example in a call with several examples.
-_MIN_ROWS_OF_SEVERAL = 8
-# Increase of a layer's width (heads times head size) for which one more row per head is compared.
-# The time of a layer grows with the square of its width, and the time of the comparison with the
-# number of rows times the width. Therefore the comparison takes the same small share at any width.
-_WIDTH_PER_ROW = 24
-# Minimum number of compared weights of a call, enough for all rows of 73 tokens with 12 heads.
-_MIN_ENTRIES = 1 << 16
-# Minimum number of compared weights of a call of a function that transformers does not ship.
-_MIN_FOREIGN_ENTRIES = 1 << 22
-# Largest number of weights computed at once (1 MiB of float32), unless one row of a head has more.
-_MAX_ENTRIES_AT_ONCE = 1 << 18
-# Number of random directions. With probability 0.16, the projection of a vector on a direction is
-# less than a fifth of its usual size. With probability 4e-7, all 8 projections are that small.
-_PROJECTIONS = 8
+# Number of compared rows of each head in a call. The examples of a call share them.
+_ROWS = 32
+# Minimum number of compared rows of each head and example in a call with several examples.
+_MIN_ROWS_OF_EXAMPLE = 4
+# Maximum number of compared weights of a call of a function that transformers does not ship.
+_MAX_FOREIGN_ENTRIES = 1 << 22
+# Maximum number of weights computed at once (4 MiB of float32), unless the heads that share keys
+# have more in a row. Samples are collected until they have as many weights.
+_MAX_ENTRIES_AT_ONCE = 1 << 20
 
 # Limit of the error of a row of outputs. The error is the smallest c for which the first inequality
 # below holds. Rounding causes only a small c. The second inequality is for a row of weights.
 #
-#     |error of the projected output| <= c u (|o| + rms(p) + |l| std(p))
+#     |error of o| <= c u (|o| + rms(v) + |l| std(v))
 #     |error of w| <= c u (1 + |l|)
 #
 # u: the relative rounding error of the least precise computation of the call (`_rounding_unit`)
 # o: the output vector of the row
 # w: the weights of the row
-# p: the projected values. Their root mean square (rms) and standard deviation (std) over the keys
-#    are weighted by w.
-# |l|: the size of the row's logits, computed as the absolute log-normalizer of the row plus the
-#    logarithm of the number of keys
+# v: the value vectors. Their root mean square (rms) and standard deviation (std) over the keys are
+#    weighted by w.
+# |l|: the size of the row's logits: the absolute value of the largest logit plus the logarithm of
+#    the number of keys
 #
-# In 222 extractions of tiny models in bfloat16 and float16, the largest c was 1.8. If the logits
-# are large, the right-hand sides are large, and small errors of a formula are not found.
+# If the logits are large, the right-hand sides are large, and small errors of a formula are not
+# found.
 _MAX_ROW_ERROR = 4.0
-# Limit of the error of a head: the root mean square of the errors of its rows. The largest error
-# in the 222 extractions was 0.5. The limit is lower than that of a single row, because rounding
-# errors are large in few rows only. The error of a wrong formula is large in all rows.
+# Limit of the error of a head: the root mean square of the errors of its rows. The limit is lower
+# than that of a single row, because rounding errors are large in few rows only. The error of a
+# wrong formula is large in all rows.
 _MAX_HEAD_ERROR = 1.0
 # Limit of the error of a row of weights: the smallest c for which the second inequality holds.
 _MAX_WEIGHT_ERROR = 4.0
@@ -97,130 +85,103 @@ _SHIPPED, _TORCH = (
 
 @dataclass(frozen=True)
 class _Sample:
-    """Rows to compare in examples (or windows) with the same mask and the same bias.
+    """Rows of one example or window of a call, with the numbers that the model computed for them.
 
-    `attention` and `unpadded` (positions without padding) are those of the first example. `rows`
-    are row indices that do not count padding, int64: (heads, rows), or (1, rows) if they are the
-    same for all heads. `positions` are the indices of these rows in the model's padded tensors.
+    Attributes
+    ----------
+    attention : QueryKeyAttention
+        The captured attention of the example.
+    rows : Tensor
+        Indices of the compared rows, int64: (heads, rows), or (1, rows) if all heads have the same.
+    actual : Tensor
+        Output vectors of the rows, (heads, rows, value_dim), or weights, (heads, rows, keys).
+    values : Tensor or None
+        Values of the example without padding, (value_heads, keys, value_dim). None if weights are
+        compared.
+    sinks : Tensor or None
+        Logits of the sinks, (heads,), or None if the heads have none.
+    unit : float
+        Relative rounding error of the call (`_rounding_unit`).
+    name : str
+        Description of the module, for errors.
     """
 
-    examples: list[int]
     attention: QueryKeyAttention
-    unpadded: Positions
-    heads: Sequence[int]
     rows: torch.Tensor
-    positions: torch.Tensor
+    actual: torch.Tensor
+    values: torch.Tensor | None
+    sinks: torch.Tensor | None
+    unit: float
+    name: str
 
-    def parts(self) -> Iterator[tuple[slice, slice, slice]]:
-        """Divide the sample into parts with at most `_MAX_ENTRIES_AT_ONCE` weights or with one row.
+    @property
+    def num_entries(self) -> int:
+        """Number of weights in the compared rows."""
+        return self.actual.shape[0] * self.actual.shape[1] * self.attention.num_keys
 
-        Yield each part as slices of `examples`, of `heads` and of the second axis of `rows`.
-        """
-        count, num_keys = self.rows.shape[1], max(1, self.attention.num_keys)
-        steps = []
-        remaining = _MAX_ENTRIES_AT_ONCE // num_keys
-        for size in (count, len(self.heads), len(self.examples)):
-            steps.append(max(1, min(size, remaining)))
-            remaining //= max(1, size)
-        for example in range(0, len(self.examples), steps[2]):
-            for head in range(0, len(self.heads), steps[1]):
-                for row in range(0, count, steps[0]):
-                    yield (
-                        slice(example, example + steps[2]),
-                        slice(head, head + steps[1]),
-                        slice(row, row + steps[0]),
-                    )
-
-    def infinite_errors(self, device: torch.device) -> torch.Tensor:
-        """Return a tensor of errors, (examples, heads, rows), filled with infinity."""
-        size = len(self.examples), len(self.heads), self.rows.shape[1]
-        return torch.full(size, torch.inf, device=device)
-
-    def index(
-        self, part: tuple[slice, slice, slice], tensor: torch.Tensor, numbers: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return index tensors into `tensor` for the examples, heads and rows of a part.
-
-        The index tensors broadcast to (examples, heads, rows). `part` is one of ``self.parts()``.
-        The first axis of `tensor` is examples, or has size 1 if all examples share the tensor.
-        `numbers` are either the `rows` or the `positions` of this sample.
-        """
-        examples, heads, rows = part
-        example_indices = torch.tensor(self.examples[examples]) % tensor.shape[0]
-        own_rows = numbers[heads if len(numbers) > 1 else slice(None), rows]
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """Properties that samples must share to be compared together."""
+        attention = self.attention
+        tensors = (attention.queries, attention.keys, self.values, self.actual)
         return (
-            example_indices[:, None, None].to(tensor.device),
-            torch.tensor(self.heads[heads])[None, :, None].to(tensor.device),
-            own_rows[None].to(tensor.device),
+            id(attention.mask),
+            id(attention.bias),
+            id(self.rows),
+            attention.scale,
+            attention.softcap,
+            self.sinks is None,
+            self.unit,
+            *((x.shape, x.dtype, x.device) for x in tensors if x is not None),
         )
 
+    def parts(self, num_samples: int) -> Iterator[tuple[slice, slice]]:
+        """Divide heads and rows, so that a part of `num_samples` samples has few weights.
 
-class CheckedCalls:
-    """Kinds of calls that were compared in earlier forwards over a corpus.
-
-    Calls are of the same kind if they have the same module, implementation and type of mask, if
-    both or neither have padding, and if their numbers of queries and of keys lie between the same
-    powers of two. The first call of a kind is compared for the first and the last example, because
-    examples are sorted by length. Every later call of the kind is compared for one random example.
-    Calls of functions that transformers does not ship are always compared for all examples.
-    """
-
-    def __init__(self) -> None:
-        self._kinds: set[tuple[object, ...]] = set()
-        self._generator = torch.Generator().manual_seed(0)
-
-    def examples(self, call: AttentionCall, unpadded: Sequence[Positions], name: str) -> list[int]:
-        """Return the indices of the examples (or windows) to compare in a call."""
-        mask = call.mask
-        padded = any(
-            positions.queries is not None or positions.keys is not None for positions in unpadded
-        )
-        kind = (
-            name,
-            call.implementation,
-            (type(mask), getattr(mask, "dtype", None), getattr(mask, "ndim", 0)),
-            padded,
-            call.num_queries.bit_length(),
-            call.num_keys.bit_length(),
-        )
-        count = len(unpadded)
-        if foreign_name(call) is not None:
-            return list(range(count))
-        if kind not in self._kinds:
-            self._kinds.add(kind)
-            return sorted({0, count - 1})
-        return [int(torch.randint(count, (), generator=self._generator))]
+        Yield a slice of the heads and a slice of the rows for each part. Heads that share keys or
+        values stay together.
+        """
+        num_heads, num_rows = self.actual.shape[:2]
+        num_keys = self.attention.num_keys
+        shared = num_heads // self.attention.num_key_heads
+        if self.values is not None:
+            shared = math.lcm(shared, num_heads // len(self.values))
+        max_rows = _MAX_ENTRIES_AT_ONCE // (num_samples * num_keys)
+        head_step = max(1, max_rows // (num_rows * shared)) * shared
+        row_step = max(1, min(num_rows, max_rows // shared))
+        for head in range(0, num_heads, head_step):
+            for row in range(0, num_rows, row_step):
+                yield (
+                    slice(head, min(head + head_step, num_heads)),
+                    slice(row, min(row + row_step, num_rows)),
+                )
 
 
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own attention.
 
-    If `checked` is passed, outputs are compared only for the examples that `checked` selects.
     `foreign` has an entry for each attention function that transformers does not ship: the number
     of compared rows per head and the number of all rows. If calls differ, the entry is that of the
     smallest share of compared rows. The entry is None if a call had no output to compare with.
     """
 
-    def __init__(self, checked: CheckedCalls | None = None) -> None:
-        self._checked = checked
+    def __init__(self) -> None:
         self.foreign: dict[str, tuple[int, int] | None] = {}
-        self._generator = torch.Generator().manual_seed(0)
-        self._directions: dict[tuple[int, torch.device], torch.Tensor] = {}
+        self._samples: list[_Sample] = []
+        self._rows: dict[tuple[int, int, int], torch.Tensor] = {}
 
-    def check_output(
+    def compare_output(
         self,
         call: AttentionCall,
         attentions: Sequence[QueryKeyAttention],
         unpadded: Sequence[Positions],
-        heads: Sequence[int],
         name: str,
     ) -> None:
-        """Compare outputs of `heads` computed from `attentions` with the call's output, if known.
+        """Compare outputs computed from `attentions` with the call's output, if it is known.
 
-        `attentions` and `unpadded` have one entry for each example (or window) of the call. Raise
-        NotImplementedError if a difference is larger than rounding can cause. Possible causes are a
-        mask that the model ignores, a gate, and a term of the logits in an unknown keyword
-        argument. Raise ValueError if the output is NaN.
+        `attentions` and `unpadded` have one entry for each example (or window) of the call. The
+        comparison may be postponed to a later call of this method or of `finish`, which raises the
+        errors that are described there.
         """
         foreign = foreign_name(call)
         output = _checkable_output(call)
@@ -228,150 +189,222 @@ class SelfCheck:
             if foreign is not None:
                 self.foreign[foreign] = None
             return
-        selected = None
-        if self._checked is not None:
-            selected = self._checked.examples(call, unpadded, name)
-        samples = list(self._draw_samples(call, attentions, unpadded, heads, selected))
-        ratios = [self._output_errors(call, output, call.value, sample) for sample in samples]
-        for sample, sample_ratios, (row_error, head_error) in zip(
-            samples, ratios, _worst_errors(ratios), strict=True
-        ):
-            if math.isnan(row_error):
-                raise ValueError(
-                    f"model: the attention of {name} ({type(call.module).__name__}) returned "
-                    "NaN. Check its weights and its dtype."
-                )
-            if not (row_error <= _MAX_ROW_ERROR and head_error <= _MAX_HEAD_ERROR):
-                _raise_difference(
-                    call,
-                    output,
-                    sample,
-                    sample_ratios,
-                    name,
-                    whole_head=row_error <= _MAX_ROW_ERROR,
-                )
+        kind = f"{name} ({type(call.module).__name__}, implementation {call.implementation!r})"
+        unit, sinks = _rounding_unit(call), sinks_of(call)
+        for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
+            if not attention.num_queries or not attention.num_keys:
+                continue
+            rows = self._choose_rows(attention, len(attentions), is_foreign=foreign is not None)
+            actual = _rows_of(output[index].transpose(0, 1), rows, positions.queries)
+            values = without_padding(call.value, index, positions.keys)
+            sample = _Sample(attention, rows, actual, values, sinks, unit, kind)
+            self._samples.append(sample)
             if foreign is not None:
-                self._record_foreign(foreign, sample)
+                self._record_foreign(foreign, rows.shape[1], attention.num_queries)
+        if sum(sample.num_entries for sample in self._samples) >= _MAX_ENTRIES_AT_ONCE:
+            self.finish()
+
+    def finish(self) -> None:
+        """Complete the comparisons that were postponed.
+
+        Raise NotImplementedError if a difference is larger than rounding can cause. Possible causes
+        are a mask that the model ignores, a gate, and a term of the logits in an unknown keyword
+        argument. Raise ValueError if the output is NaN.
+        """
+        samples, self._samples = self._samples, []
+        groups: dict[tuple[object, ...], list[_Sample]] = {}
+        for sample in samples:
+            groups.setdefault(sample.kind, []).append(sample)
+        for group in groups.values():
+            ratios, errors = _compare(group)
+            with torch.no_grad():
+                of_heads = ratios.square().mean(dim=-1, keepdim=True).sqrt()
+                row_error, head_error = torch.stack([ratios.amax(), of_heads.amax()]).tolist()
+            if math.isnan(row_error):
+                name = group[int(ratios.isnan().nonzero()[0, 0])].name
+                raise ValueError(
+                    f"model: the attention of {name} returned NaN. Check its weights and its dtype."
+                )
+            if row_error > _MAX_ROW_ERROR:
+                raise _difference_error(group, ratios, errors, _MAX_ROW_ERROR / row_error)
+            if head_error > _MAX_HEAD_ERROR:
+                ratios = ratios.masked_fill(of_heads < of_heads.amax(), -1.0)
+                raise _difference_error(group, ratios, errors, _MAX_HEAD_ERROR / head_error)
 
     def agrees_with_weights(
         self,
         call: AttentionCall,
         attentions: Sequence[QueryKeyAttention],
         unpadded: Sequence[Positions],
-        heads: Sequence[int],
     ) -> bool:
         """Whether weights computed from the call's queries and keys agree with `call.weights`.
 
-        Only sampled rows of `heads` are compared. False if the call has no weights.
+        Only some rows of each head are compared. False if the call has no weights.
         """
-        model_weights = call.weights
-        if model_weights is None:
-            return False
-        first = attentions[0]
+        weights = call.weights
         expected = (call.num_heads, call.num_queries, call.num_keys)
-        if tuple(model_weights.shape[1:]) != expected or first.num_heads != call.num_heads:
+        if weights is None or tuple(weights.shape[1:]) != expected:
             return False
-        samples = self._draw_samples(call, attentions, unpadded, heads)
-        ratios = [_weight_errors(call, model_weights, sample) for sample in samples]
-        return all(row_error <= _MAX_WEIGHT_ERROR for row_error, _ in _worst_errors(ratios))
-
-    def _draw_samples(
-        self,
-        call: AttentionCall,
-        attentions: Sequence[QueryKeyAttention],
-        unpadded: Sequence[Positions],
-        heads: Sequence[int],
-        selected: Sequence[int] | None = None,
-    ) -> Iterator[_Sample]:
-        """Draw the rows to compare.
-
-        Examples without padding form one sample if they have the same mask and bias. `selected` are
-        the indices of the examples to compare. The default is all examples.
-        """
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for index in range(len(attentions)) if selected is None else selected:
-            attention, positions = attentions[index], unpadded[index]
-            key: tuple[int, ...] = (id(attention.mask), id(attention.bias))
-            if positions.queries is not None or positions.keys is not None:
-                key = (index,)
-            groups.setdefault(key, []).append(index)
-        for examples in groups.values():
-            attention, positions = attentions[examples[0]], unpadded[examples[0]]
+        if attentions[0].num_heads != call.num_heads:
+            return False
+        unit, groups = _rounding_unit(call), dict[tuple[object, ...], list[_Sample]]()
+        for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
             if not attention.num_queries or not attention.num_keys:
                 continue
-            rows = self._draw_rows(call, attention, len(heads), len(examples))
-            placed = rows if positions.queries is None else positions.queries.cpu()[rows]
-            yield _Sample(examples, attention, positions, heads, rows, placed)
-
-    def _draw_rows(
-        self, call: AttentionCall, attention: QueryKeyAttention, heads: int, examples: int
-    ) -> torch.Tensor:
-        num_queries = attention.num_queries
-        width = (attention.queries if call.value is None else call.value).shape[-1]
-        min_entries = _MIN_ENTRIES if foreign_name(call) is None else _MIN_FOREIGN_ENTRIES
-        count = max(
-            _MIN_ROWS // examples,
-            _MIN_ROWS_OF_SEVERAL,
-            attention.num_heads * width // _WIDTH_PER_ROW,
-            min_entries // (examples * heads * attention.num_keys),
+            rows = self._choose_rows(attention, len(attentions))
+            actual = _rows_of(weights[index if len(weights) > 1 else 0], rows, positions.queries)
+            if positions.keys is not None:
+                actual = actual[..., positions.keys.to(actual.device)]
+            sample = _Sample(attention, rows, actual, None, None, unit, "")
+            groups.setdefault(sample.kind, []).append(sample)
+        return all(
+            float(_compare(group)[0].amax()) <= _MAX_WEIGHT_ERROR for group in groups.values()
         )
-        if count >= num_queries:
-            return torch.arange(num_queries)[None]
-        order = torch.randperm(num_queries, generator=self._generator)
-        shared_rows = order[torch.arange(heads * count) % num_queries]
-        return shared_rows.view(heads, count).sort(dim=1).values
 
-    def _output_errors(
-        self, call: AttentionCall, output: torch.Tensor, value: torch.Tensor, sample: _Sample
+    def _choose_rows(
+        self, attention: QueryKeyAttention, num_examples: int, *, is_foreign: bool = False
     ) -> torch.Tensor:
-        """Return the error of each sampled row of the output, (examples, heads, rows).
+        """Return the rows to compare, as in `_Sample`. Equal arguments give the same tensor."""
+        heads, length = attention.num_heads, attention.num_queries
+        count = max(_ROWS // num_examples, min(_ROWS, _MIN_ROWS_OF_EXAMPLE))
+        if is_foreign:
+            entries = num_examples * heads * attention.num_keys
+            count = max(count, _MAX_FOREIGN_ENTRIES // entries)
+        count = min(count, length)
+        key = (heads, length, count)
+        if key not in self._rows:
+            numbers = torch.arange(heads * count).view(count, heads).T * length
+            all_rows = torch.arange(length)[None]
+            self._rows[key] = all_rows if count == length else numbers // (heads * count)
+        return self._rows[key]
 
-        The error of a row is the largest difference between a projection of the computed output and
-        of the model's output, divided by the limit for c = 1 (see `_MAX_ROW_ERROR`).
-        """
-        unit, device = _rounding_unit(call), value.device
-        directions = self._directions_of(value.shape[-1], device)
-        ratios = sample.infinite_errors(device)
-        limits = torch.finfo(output.dtype)
-        sinks = sinks_of(call)
-        for part in sample.parts():
-            with torch.no_grad(), torch.autocast(device.type, enabled=False):
-                exponentials, top = _exponentials(call, sample, part)
-                projected = _values_of_heads(sample, part, value).float() @ directions
-                # The values of masked keys may be infinite, and 0 times infinity would be NaN.
-                projected.masked_fill_(~projected.isfinite(), 0.0)
-                largest = projected.abs().amax().clamp_min(torch.finfo(torch.float32).tiny)
-                projected /= largest
-                ones = torch.ones_like(projected[..., :1])
-                sums = exponentials @ torch.cat([projected, projected.square(), ones], dim=-1)
-                total = sums[..., -1:]
-                if sinks is not None:
-                    sink_logits = sinks[list(sample.heads[part[1]])].to(device).float()
-                    total = total + torch.exp(sink_logits[None, :, None, None] - top[..., None])
-                expected, square = (sums[..., :-1] / total).chunk(2, dim=-1)
-                spread = (square - expected.square()).clamp_min(1e-12).sqrt()
-                examples, heads, rows = sample.index(part, output, sample.positions)
-                actual = output.detach()[examples, rows, heads].float() / largest
-                logits = (top + total[..., 0].log()).abs() + math.log(sample.attention.num_keys + 1)
-                allowed = actual.norm(dim=-1, keepdim=True) + square.sqrt()
-                allowed = unit * allowed + _relative_errors(unit * logits)[..., None] * spread
-                allowed += 4 * limits.tiny * limits.eps * math.sqrt(value.shape[-1]) / largest
-                part_ratios = ((actual @ directions - expected).abs() / allowed).amax(dim=-1)
-                # Ignore rows without allowed keys: their output is arbitrary.
-                ratios[part] = part_ratios.masked_fill(top.isneginf(), 0.0)
-        return ratios
-
-    def _directions_of(self, width: int, device: torch.device) -> torch.Tensor:
-        if (width, device) not in self._directions:
-            directions = torch.randn(width, _PROJECTIONS, generator=self._generator)
-            self._directions[width, device] = directions.to(device)
-        return self._directions[width, device]
-
-    def _record_foreign(self, foreign: str, sample: _Sample) -> None:
-        size = (sample.rows.shape[1], sample.attention.num_queries)
+    def _record_foreign(self, foreign: str, num_rows: int, num_queries: int) -> None:
+        size = (num_rows, num_queries)
         previous = self.foreign.get(foreign, size)
         if previous is not None:
             self.foreign[foreign] = min(previous, size, key=lambda rows: rows[0] / rows[1])
+
+
+def _rows_of(
+    tensor: torch.Tensor, rows: torch.Tensor, unpadded: torch.Tensor | None
+) -> torch.Tensor:
+    """Copy the rows of a sample, (heads, rows, ...), from `tensor`, (heads, queries, ...).
+
+    `unpadded` are the queries that are not padding. `rows` counts only these queries. The model may
+    overwrite its own tensor before the comparison.
+    """
+    tensor = tensor.detach()
+    if unpadded is None and len(rows) == 1:
+        return tensor.clone(memory_format=torch.contiguous_format)
+    positions = (rows if unpadded is None else unpadded.cpu()[rows]).to(tensor.device)
+    return tensor[torch.arange(len(tensor), device=tensor.device)[:, None], positions]
+
+
+def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the error of each row of samples of one kind: relative to its limit, and absolute.
+
+    Both tensors are (samples, heads, rows). The absolute error of a row is the length of the
+    difference of two output vectors, or the largest difference of two weights. The relative error
+    is the smallest c for which the inequality beside `_MAX_ROW_ERROR` holds.
+    """
+    first = samples[0]
+    attention, rows, unit = first.attention, first.rows, first.unit
+    with torch.no_grad(), torch.autocast(attention.queries.device.type, enabled=False):
+        queries = _stacked([sample.attention.queries for sample in samples])
+        keys = _stacked([sample.attention.keys for sample in samples])
+        values = _stacked([sample.values for sample in samples])
+        sinks = _stacked([sample.sinks for sample in samples])
+        actual = _stacked([sample.actual for sample in samples])
+        if queries is None or keys is None or actual is None:
+            raise TypeError("a call without queries, keys and outputs cannot be compared")
+        if len(rows) > 1:
+            heads = torch.arange(len(rows), device=queries.device)[:, None]
+            queries = queries[:, heads, rows.to(queries.device)]
+        ratios = torch.empty(actual.shape[:3], device=actual.device)
+        errors = torch.empty_like(ratios)
+        for part in first.parts(len(samples)):
+            own_heads, own_rows = part
+            numbers = rows[own_heads if len(rows) > 1 else slice(None), own_rows]
+            logits = attention.logits_of_products(
+                _times(
+                    queries[:, own_heads, own_rows].float() * attention.scale,
+                    _of_heads(keys, own_heads, attention.num_heads).float().mT,
+                ),
+                range(own_heads.start, own_heads.stop),
+                numbers,
+            )
+            top = logits.amax(dim=-1)
+            size = top.abs() + math.log(attention.num_keys + 1)
+            if sinks is not None:
+                columns = sinks[:, own_heads, None, None].float().expand(*top.shape, 1)
+                logits = torch.cat([logits, columns.to(logits.device)], dim=-1)
+            weights = torch.softmax(logits, dim=-1)[..., : attention.num_keys]
+            rows_of_model = actual[:, own_heads, own_rows].float()
+            if values is None:
+                error = (weights - rows_of_model).abs().amax(dim=-1)
+                limit = unit * (1 + size)
+            else:
+                own_values = _of_heads(values, own_heads, attention.num_heads)
+                error, limit = _output_error(weights, own_values, rows_of_model, unit, size)
+                limit += 4 * _smallest(actual.dtype) * math.sqrt(values.shape[-1])
+            # Ignore rows without allowed keys: their softmax is not defined.
+            ignored = top.isneginf()
+            errors[:, own_heads, own_rows] = error
+            ratios[:, own_heads, own_rows] = (error / limit).masked_fill_(ignored, 0.0)
+    return ratios, errors
+
+
+def _output_error(
+    weights: torch.Tensor,
+    values: torch.Tensor,
+    actual: torch.Tensor,
+    unit: float,
+    size: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the error of each row of outputs, and its limit for c = 1 (see `_MAX_ROW_ERROR`).
+
+    `size` has |l| of each row.
+    """
+    # The values of masked keys may be infinite, and 0 times infinity would be NaN.
+    values = values.float().nan_to_num(0.0, 0.0, 0.0)
+    squares = values.square().sum(dim=-1, keepdim=True)
+    expected, mean_square = _times(weights, torch.cat([values, squares], dim=-1)).split(
+        [values.shape[-1], 1], dim=-1
+    )
+    mean_square = mean_square[..., 0]
+    # If a logit has the error c * e, its weight has the relative error exp(c * e) - 1. `relative`
+    # is this error divided by c, where c is `_MAX_ROW_ERROR`.
+    relative = (_MAX_ROW_ERROR * unit * size).clamp_max(60.0).expm1() / _MAX_ROW_ERROR
+    spread = (mean_square - expected.square().sum(dim=-1)).clamp_min(1e-12 * mean_square).sqrt()
+    limit = unit * (torch.linalg.vector_norm(actual, dim=-1) + mean_square.sqrt())
+    return torch.linalg.vector_norm(actual - expected, dim=-1), limit + relative * spread
+
+
+def _stacked(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    first, *others = tensors
+    if first is None:
+        return None
+    if not others:
+        return first.detach()[None]
+    return torch.stack([tensor.detach() for tensor in tensors if tensor is not None])
+
+
+def _of_heads(tensor: torch.Tensor, heads: slice, num_heads: int) -> torch.Tensor:
+    """Return the keys or values that the query heads `heads` read, of all `num_heads`."""
+    shared = num_heads // tensor.shape[1]
+    return tensor[:, heads.start // shared : -(-heads.stop // shared)]
+
+
+def _times(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Multiply the matrices of each head. Each matrix of `right` serves equally many heads."""
+    grouped = left.reshape(len(left), right.shape[1], -1, left.shape[-1])
+    return (grouped @ right).view(*left.shape[:-1], right.shape[-1])
+
+
+def _smallest(dtype: torch.dtype) -> float:
+    """Return the smallest positive number of a dtype, to which tiny numbers are rounded."""
+    limits = torch.finfo(dtype)
+    return limits.smallest_normal * limits.eps
 
 
 def foreign_name(call: AttentionCall) -> str | None:
@@ -449,130 +482,6 @@ def _checkable_output(call: AttentionCall) -> torch.Tensor | None:
     return output.reshape(shape) if output.numel() == math.prod(shape) else None
 
 
-def _exponentials(
-    call: AttentionCall, sample: _Sample, part: tuple[slice, slice, slice]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return ``exp(logits - largest logit)`` of a part's rows, and the largest logit of each row.
-
-    `part` is one of ``sample.parts()``. The shapes are (examples, heads, rows, keys) and (examples,
-    heads, rows). The largest logit of a row without allowed keys is minus infinity.
-    """
-    if call.query is None:
-        raise TypeError("a call without queries cannot be checked")
-    attention, heads = sample.attention, sample.heads[part[1]]
-    examples, own_heads, rows = sample.index(part, call.query, sample.positions)
-    queries = call.query.detach()[examples, own_heads, rows].float() * attention.scale
-    key_heads = [attention.key_head(head) for head in heads]
-    # If each key head serves equally many consecutive `heads`, read its keys only once.
-    distinct = sorted(set(key_heads))
-    if key_heads == [head for head in distinct for _ in range(len(key_heads) // len(distinct))]:
-        key_heads = distinct
-    keys = _heads_of_examples(call.key, sample, part, key_heads, attention.keys).float()
-    grouped = queries.reshape(*queries.shape[:1], keys.shape[1], -1, queries.shape[-1])
-    products = (grouped @ keys.mT).view(*queries.shape[:3], -1)
-    of_heads = sample.rows[part[1] if len(sample.rows) > 1 else slice(None), part[2]]
-    logits = attention.logits_of_products(products, heads, of_heads)
-    top = logits.amax(dim=-1)
-    logits -= top.masked_fill(top.isneginf(), 0.0)[..., None]
-    return exp_in_place(logits), top
-
-
-def _values_of_heads(
-    sample: _Sample, part: tuple[slice, slice, slice], value: torch.Tensor
-) -> torch.Tensor:
-    """Return the values for a part of a sample: (examples, heads, keys, value_dim).
-
-    Keys that are padding are dropped.
-    """
-    size = sample.attention.num_heads // value.shape[1]
-    value_heads = [head // size for head in sample.heads[part[1]]]
-    values = _heads_of_examples(value, sample, part, value_heads, None)
-    keys = sample.unpadded.keys
-    return values if keys is None else values[:, :, keys.to(values.device)]
-
-
-def _heads_of_examples(
-    tensor: torch.Tensor | None,
-    sample: _Sample,
-    part: tuple[slice, slice, slice],
-    heads: Sequence[int],
-    alone: torch.Tensor | None,
-) -> torch.Tensor:
-    """Return `heads` of `tensor` for the examples of a part of a sample.
-
-    `alone` is `tensor` for the sample's first example only, without padding, or None. `alone` is
-    used instead of `tensor` if the sample has no other examples.
-    """
-    examples = sample.examples[part[0]]
-    if tensor is None or (alone is not None and len(sample.examples) == 1):
-        if alone is None:
-            raise TypeError("a call without keys cannot be checked")
-        block = alone[None]
-    elif tensor.shape[0] == 1:
-        block = tensor.detach()
-    else:
-        block = tensor.detach()[_as_slice(examples)]
-    return block[:, _as_slice(heads)]
-
-
-def _as_slice(numbers: Sequence[int]) -> slice | list[int]:
-    first, stop = numbers[0], numbers[-1] + 1
-    same = list(numbers) == list(range(first, stop))
-    return slice(first, stop) if same else list(numbers)
-
-
-def _weight_errors(
-    call: AttentionCall, model_weights: torch.Tensor, sample: _Sample
-) -> torch.Tensor:
-    """Return the error of each sampled row of weights, (examples, heads, rows).
-
-    The error of a row is the largest difference between a computed weight and the model's weight,
-    divided by the limit for c = 1 (see `_MAX_ROW_ERROR`).
-    """
-    unit = _rounding_unit(call)
-    ratios = sample.infinite_errors(model_weights.device)
-    for part in sample.parts():
-        with torch.no_grad(), torch.autocast(model_weights.device.type, enabled=False):
-            weights, top = _exponentials(call, sample, part)
-            total = weights.sum(dim=-1, keepdim=True)
-            weights /= total
-            examples, heads, rows = sample.index(part, model_weights, sample.positions)
-            actual = model_weights.detach()[examples, heads, rows].float()
-            if sample.unpadded.keys is not None:
-                actual = actual[..., sample.unpadded.keys.to(actual.device)]
-            logits = (top + total[..., 0].log()).abs() + math.log(sample.attention.num_keys + 1)
-            error = (weights - actual).abs().amax(dim=-1) / (unit * (1 + logits))
-            # Ignore rows without allowed keys: their softmax is not defined.
-            ratios[part] = error.masked_fill(top.isneginf(), 0.0)
-    return ratios
-
-
-def _relative_errors(error: torch.Tensor) -> torch.Tensor:
-    """Convert errors of logits into relative errors of weights.
-
-    If a logit has the error ``c * e``, its weight has the relative error ``exp(c * e) - 1``.
-    `error` is e, and the result is the relative error divided by c, where c is `_MAX_ROW_ERROR`.
-    """
-    return torch.expm1((_MAX_ROW_ERROR * error).clamp_max(60.0)) / _MAX_ROW_ERROR
-
-
-def _worst_errors(ratios: Sequence[torch.Tensor]) -> list[list[float]]:
-    """Return the largest error of a row and the largest error of a head for each sample.
-
-    The error of a head is the root mean square of the errors of its rows. The results for all
-    samples are copied from the device at once, because each copy waits for the device.
-    """
-    if not ratios:
-        return []
-    with torch.no_grad():
-        limits = [
-            torch.stack([sample_ratios.amax(), sample_ratios.square().mean(dim=-1).sqrt().amax()])
-            for sample_ratios in ratios
-        ]
-        worst: list[list[float]] = torch.stack(limits).tolist()
-    return worst
-
-
 def _rounding_unit(call: AttentionCall) -> float:
     """Return the relative rounding error of the least precise computation in a call."""
     tensors = [call.query, call.key, call.value, call.output, call.weights]
@@ -592,45 +501,21 @@ def _rounding_unit(call: AttentionCall) -> float:
     return max(unit, bits[precision], bits.get(torch.get_float32_matmul_precision(), 0.0))
 
 
-def _raise_difference(
-    call: AttentionCall,
-    output: torch.Tensor,
-    sample: _Sample,
-    ratios: torch.Tensor,
-    name: str,
-    *,
-    whole_head: bool,
-) -> NoReturn:
-    """Raise NotImplementedError that states the head, query and size of the worst difference.
+def _difference_error(
+    samples: Sequence[_Sample], ratios: torch.Tensor, errors: torch.Tensor, share: float
+) -> NotImplementedError:
+    """Return an error that states the module, head, query and size of the worst difference.
 
-    `ratios` are the errors of the sampled rows. If `whole_head` is True, search only the head with
-    the largest root mean square error.
+    `ratios` and `errors` are the results of `_compare`. `share` is the allowed part of the worst
+    difference.
     """
-    candidates = (
-        ratios.square().mean(dim=-1, keepdim=True).expand_as(ratios) if whole_head else ratios
-    )
-    if whole_head:
-        best = candidates == candidates.amax()
-        candidates = ratios.masked_fill(~best, -1.0)
-    example, head, row = (
-        int(index) for index in torch.unravel_index(candidates.argmax(), candidates.shape)
-    )
-    part = (slice(example, example + 1), slice(head, head + 1), slice(row, row + 1))
-    exponentials, top = _exponentials(call, sample, part)
-    total = exponentials.sum(dim=-1, keepdim=True)
-    sinks = sinks_of(call)
-    if sinks is not None:
-        total = total + torch.exp(sinks[sample.heads[head]].float().to(top.device) - top[..., None])
-    assert call.value is not None  # noqa: S101
-    expected = exponentials / total @ _values_of_heads(sample, part, call.value).float()
-    examples, heads, rows = sample.index(part, output, sample.positions)
-    error = float((output[examples, rows, heads].float() - expected).abs().max())
-    limit = _MAX_HEAD_ERROR if whole_head else _MAX_ROW_ERROR
-    allowed = error * limit / max(float(candidates.max()), limit)
-    raise NotImplementedError(
-        f"model: the attention of {name} ({type(call.module).__name__}, implementation "
-        f"{call.implementation!r}) is not softmax(scale * q k^T + bias + mask): its output "
-        f"differs by {error:.2g} (allowed {allowed:.2g}) in head {sample.heads[head]}, query "
-        f"{int(rows.flatten()[0])}. Its weights are not known. Show your own weights with "
+    index = torch.unravel_index(ratios.argmax(), ratios.shape)
+    number, head, row = (int(position) for position in index)
+    sample, error = samples[number], float(errors[index])
+    query = int(sample.rows[head if len(sample.rows) > 1 else 0, row])
+    return NotImplementedError(
+        f"model: the attention of {sample.name} is not softmax(scale * q k^T + bias + mask): its "
+        f"output differs by {error:.2g} (allowed {error * share:.2g}) in head {head}, query "
+        f"{query}. Its weights are not known. Show your own weights with "
         "AttentionRecord.from_weights."
     )

@@ -12,7 +12,7 @@ from torch import nn
 
 from attnviz.extraction.capture.calls import (
     Captured,
-    capture,
+    copy_attention,
     read_attention,
     with_four_axes,
 )
@@ -23,7 +23,7 @@ from attnviz.extraction.capture.change import (
     change_outputs,
     edit_weights,
 )
-from attnviz.extraction.capture.check import CheckedCalls, SelfCheck
+from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
@@ -158,8 +158,6 @@ class Collector:
         For each example, the changes of the model's attention. Empty if nothing is changed.
     skipped : sequence of ModuleRun
         Runs of modules that this forward leaves out, because their results are known.
-    checked : CheckedCalls, optional
-        Kinds of calls that were compared with the model's output in earlier forwards.
     """
 
     def __init__(
@@ -176,7 +174,6 @@ class Collector:
         trace_all: bool = False,
         changes: Sequence[ForwardChange] = (),
         skipped: Sequence[ModuleRun] = (),
-        checked: CheckedCalls | None = None,
     ) -> None:
         self.model = model
         self._changes = changes
@@ -203,7 +200,7 @@ class Collector:
         self._open: list[Run] = []
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
-        self.check = SelfCheck(checked)
+        self.check = SelfCheck()
         self._previous: AttentionCall | None = None
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
@@ -313,6 +310,7 @@ class Collector:
             run.num_heads = call.num_heads
             run.is_copied = self._is_requested(run, _unpadded_size(call, unpadded[0], windows))
         attentions: list[Captured]
+        read: Sequence[Captured] = ()
         error = None
         if not run.is_copied:
             attentions = [
@@ -320,18 +318,17 @@ class Collector:
                 for positions in unpadded
             ]
         else:
-            attentions, error = capture(
+            read = read_attention(call, unpadded, self._masks, self.check, name=run.name)
+            attentions, error = copy_attention(
+                read,
                 call,
-                unpadded,
-                self._masks,
                 self._copier,
-                self.check,
                 name=run.name,
                 turn=len(self.runs),
                 windows=windows > 1,
             )
-        # Change the output only now, because `capture` reads the model's own output.
-        self._change_outputs(call, unpadded, run)
+        # Change the output only now, because `read_attention` compares the model's own output.
+        self._change_outputs(call, unpadded, run, read)
         if error is not None:
             run.error = max(error, run.error or 0.0)
         run.num_calls += 1
@@ -351,16 +348,21 @@ class Collector:
         changes = [change.get((run.name, run.turn)) for change in self._changes]
         return changes if any(change is not None for change in changes) else []
 
-    def _change_outputs(self, call: AttentionCall, unpadded: Sequence[Positions], run: Run) -> None:
+    def _change_outputs(
+        self,
+        call: AttentionCall,
+        unpadded: Sequence[Positions],
+        run: Run,
+        attentions: Sequence[Captured] = (),
+    ) -> None:
+        """Change the output of a call. `attentions` is its attention if it was read before."""
         changes = self._changes_of(run)
         if not changes:
             return
 
-        def read(heads: Sequence[int]) -> Sequence[Captured]:
-            # `capture` has compared all heads of a copied run with the output.
-            heads = () if run.is_copied and call.weights is None else heads
-            return read_attention(
-                call, unpadded, self._masks, self.check, heads=heads, name=run.name
+        def read() -> Sequence[Captured]:
+            return attentions or read_attention(
+                call, unpadded, self._masks, self.check, name=run.name
             )
 
         module_run = (run.name, run.turn)

@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import accepted_arguments, shortens_logits
 from attnviz.extraction.capture.change import ForwardChange, ModuleRun
-from attnviz.extraction.capture.check import CheckedCalls
 from attnviz.extraction.capture.collector import Collector, Observer
 from attnviz.extraction.capture.memory import (
     LayerSize,
@@ -77,7 +76,6 @@ class _Watch:
     trace_all: bool = False
     changes: Sequence[ForwardChange] = ()
     skipped: Sequence[ModuleRun] = ()
-    checked: CheckedCalls | None = None
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,6 @@ def run_forward(
     trace_all: bool | None = None,
     observe: Observer | None = None,
     logits: int | None = None,
-    checked: CheckedCalls | None = None,
 ) -> Forward:
     """Run a model and collect its attention. Repeat the run only for a reason in `_RERUNS`.
 
@@ -124,12 +121,11 @@ def run_forward(
     are written. If `spools` is empty, copies stay in memory. `changes` and `skipped` are as for
     `Collector`. `trace_all` is known from an earlier forward of the same inputs. Then the run is
     not repeated. `observe` gets each attention call after its output was changed. `logits` is the
-    minimum number of final positions for which the model computes logits (None means 1). `checked`
-    has the kinds of calls that were compared with the model's output in earlier forwards.
+    minimum number of final positions for which the model computes logits (None means 1).
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space.
     """
-    watch = _Watch(options, bool(trace_all), changes, skipped, checked)
+    watch = _Watch(options, bool(trace_all), changes, skipped)
     reruns = [*_RERUNS] if trace_all is None else []
     while True:
         forward = _watched_forward(
@@ -178,6 +174,7 @@ def _watched_forward(
         except RuntimeError as error:
             _explain_mask(model, arguments, error)
             raise
+        collector.check.finish()
     notes += _cache_notes(model, arguments) + _mask_notes(model, arguments)
     return Forward(collector, outputs, [*notes, *forward_notes(model, collector)])
 
@@ -296,7 +293,6 @@ def _collector(
         trace_all=watch.trace_all,
         changes=watch.changes,
         skipped=watch.skipped,
-        checked=watch.checked,
     )
 
 

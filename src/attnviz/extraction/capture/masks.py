@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
 
-__all__ = ["MaskReader", "Positions"]
+__all__ = ["MaskReader", "Positions", "without_padding"]
 
 # Number of cached results. Models alternate between few masks (a global and a local one). The cache
 # also keeps the mask tensors alive, because a cache key has their addresses.
@@ -33,6 +33,23 @@ class Positions:
 
     queries: torch.Tensor | None
     keys: torch.Tensor | None
+
+
+def without_padding(
+    tensor: torch.Tensor, index: int, positions: torch.Tensor | None
+) -> torch.Tensor:
+    """Return the part of one example of a tensor, (heads, queries or keys, ...), without padding.
+
+    `tensor` is (batch, heads, queries or keys, ...). The batch axis has size 1 if all examples
+    share the tensor. `positions` are the queries or keys that are not padding, or None.
+    """
+    block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
+    if positions is None:
+        return block
+    if int(positions[-1]) == len(positions) - 1:
+        # If all padding is at the end, return a view instead of a copy.
+        return block[:, : len(positions)]
+    return block[:, positions.to(block.device)]
 
 
 class MaskReader:
@@ -121,7 +138,7 @@ class MaskReader:
         else:
             if causal:
                 flags = band.allowed(0, slice(0, num_queries), slice(0, num_keys))[None]
-                flags = _without_padding(flags, unpadded)
+                flags = _block_without_padding(flags, unpadded)
                 allowed = flags if allowed is None else allowed.cpu() & flags
             if allowed is not None:
                 rows = num_queries if unpadded.queries is None else len(unpadded.queries)
@@ -212,10 +229,10 @@ def _block_of_example(
             f"a mask or bias of shape {tuple(tensor.shape)} does not fit {num_queries} queries "
             f"and {num_keys} keys"
         )
-    return _without_padding(block.expand(-1, -1, num_keys), unpadded)
+    return _block_without_padding(block.expand(-1, -1, num_keys), unpadded)
 
 
-def _without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
+def _block_without_padding(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
     if unpadded.queries is not None and block.shape[1] > 1:
         block = block[:, unpadded.queries.to(block.device)]
     if unpadded.keys is not None:

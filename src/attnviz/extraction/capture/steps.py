@@ -143,8 +143,11 @@ class ChangedSteps:
         change = step_change.change_for(block.num_queries, block.num_keys)
         unpadded = [Positions(None, None)] * call.num_examples
 
-        def read(heads: Sequence[int]) -> Sequence[Captured]:
-            return read_attention(call, unpadded, self._masks, SelfCheck(), heads=heads, name=name)
+        def read() -> Sequence[Captured]:
+            check = SelfCheck()
+            attentions = read_attention(call, unpadded, self._masks, check, name=name)
+            check.finish()
+            return attentions
 
         changes = [change] * call.num_examples
         change_outputs(call, changes, read, unpadded, name, edited=edited, block=block)

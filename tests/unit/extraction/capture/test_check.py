@@ -16,17 +16,15 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from attnviz.extraction.capture import check
-from attnviz.extraction.capture.calls import capture
+from attnviz.extraction.capture.calls import read_attention
 from attnviz.extraction.capture.check import SelfCheck, foreign_name
-from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
-from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
 HEADS, LENGTH, WIDTH = 4, 9, 6
-# The check samples 32 of 256 rows in each of 8 heads, and each row in at least one head.
-LONG, MANY_HEADS = 256, 8
+# The check compares 32 of 256 rows in each of 8 heads, and each row in at least one head.
+ROWS, LONG, MANY_HEADS = 32, 256, 8
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
@@ -63,18 +61,17 @@ def captured(
     original: AttentionCall,
     *,
     unpadded: Sequence[Positions] | None = None,
-    windows: bool = False,
-) -> list[QueryKeyAttention | StoredWeights]:
-    attentions, _ = capture(
+    compared: SelfCheck | None = None,
+) -> Sequence[QueryKeyAttention | StoredWeights]:
+    compared = compared or SelfCheck()
+    attentions = read_attention(
         original,
         unpadded or [Positions(None, None)] * original.num_examples,
         MaskReader(),
-        Copier(CaptureOptions()),
-        SelfCheck(),
+        compared,
         name="layers.0.attention",
-        turn=0,
-        windows=windows,
     )
+    compared.finish()
     return attentions
 
 
@@ -98,25 +95,24 @@ def is_refused(original: AttentionCall, **options: Any) -> bool:
     return False
 
 
-@pytest.mark.parametrize("windows", [False, True])
-def test_every_row_of_every_head_and_window_is_compared(windows: bool) -> None:
+def test_every_row_of_every_head_and_example_is_compared() -> None:
     correct = call(examples=3, key_heads=2)
-    assert not is_refused(correct, windows=windows)
+    assert not is_refused(correct)
     for example, head, row in itertools.product(range(3), range(HEADS), range(LENGTH)):
         with pytest.raises(
             NotImplementedError,
             match=re.escape("layers.0.attention")
             + rf".*differs by 0\.001 .*in head {head}, query {row}\. ",
         ):
-            captured(with_output(correct, (example, row, head, row % WIDTH), 1e-3), windows=windows)
+            captured(with_output(correct, (example, row, head, row % WIDTH), 1e-3))
 
 
 def test_the_size_of_parts_does_not_change_what_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     correct = call(examples=3, key_heads=2)
-    # The limits fit the weights of 4 rows, 1 head, 3 heads, 1 example (4 heads) or 2 examples.
-    for entries in (4 * LENGTH, LENGTH**2, 3 * LENGTH**2, 4 * LENGTH**2, 8 * LENGTH**2):
+    # The limits fit the weights of 4 rows, of 2 heads (which share a key head), or of 4 heads.
+    for entries in (4 * LENGTH, 2 * LENGTH**2, 4 * LENGTH**2):
         monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
         assert not is_refused(correct)
         for index in [(0, 0, 0), (0, 3, 3), (1, 8, 1), (2, 8, 3)]:
@@ -145,17 +141,39 @@ def test_a_row_that_is_wrong_in_all_heads_of_a_long_text_is_found() -> None:
         assert is_refused(with_output(correct, (0, row), 0.1))
 
 
-def test_a_wrong_row_of_one_head_is_found_with_the_documented_probability() -> None:
-    correct = call(heads=MANY_HEADS, length=LONG)
-    wrong = [with_output(correct, (0, row, row % MANY_HEADS), 0.1) for row in range(LONG)]
-    before = torch.get_rng_state()
-    refused = [is_refused(wrong_call) for wrong_call in wrong]
-    # 32 of 256 rows of each head are compared, so about 32 of 256 changes are found, within four
-    # standard deviations.
-    assert 11 <= sum(refused) <= 53
-    # A second check samples the same rows, and torch's global generator is not used.
-    assert [is_refused(wrong_call) for wrong_call in wrong] == refused
-    assert torch.equal(torch.get_rng_state(), before)
+@pytest.mark.parametrize("length", [LONG, LONG + 37])
+def test_consecutive_wrong_rows_of_one_head_are_found(length: int) -> None:
+    correct = call(heads=MANY_HEADS, length=length)
+    num_wrong = length // ROWS + 1
+    for head, first in itertools.product((0, 3, MANY_HEADS - 1), range(0, length - num_wrong, 23)):
+        rows = slice(first, first + num_wrong)
+        assert is_refused(with_output(correct, (0, rows, head), 0.1))
+
+
+def test_some_rows_of_each_of_many_examples_are_compared() -> None:
+    correct = call(examples=16, length=64)
+    assert not is_refused(correct)
+    for example in range(16):
+        assert is_refused(with_output(correct, (example, slice(0, 16), 1), 0.1))
+
+
+def test_calls_of_several_layers_are_compared_together() -> None:
+    compared, correct = SelfCheck(), call()
+    for layer in range(4):
+        original = with_output(correct, (0, 5, 2), 0.1) if layer == 2 else correct
+        read_attention(
+            original, [Positions(None, None)], MaskReader(), compared, name=f"layers.{layer}"
+        )
+    with pytest.raises(NotImplementedError, match=r"layers\.2 .* in head 2, query 5\. "):
+        compared.finish()
+
+
+def test_an_output_that_the_model_overwrites_later_is_compared_as_it_was() -> None:
+    compared, correct = SelfCheck(), call()
+    read_attention(correct, [Positions(None, None)], MaskReader(), compared, name="layers.0")
+    assert correct.output is not None
+    correct.output.zero_()
+    compared.finish()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -181,14 +199,13 @@ def test_a_temperature_of_one_head_is_found(dtype: torch.dtype, factor: float) -
         assert is_refused(replace(correct, output=wrong.transpose(1, 2)))
 
 
-@pytest.mark.parametrize("windows", [False, True])
-def test_every_row_is_compared_with_the_weights(windows: bool) -> None:
+def test_every_row_is_compared_with_the_weights() -> None:
     correct = with_weights(call(examples=2))
-    attentions = captured(correct, windows=windows)
+    attentions = captured(correct)
     assert all(isinstance(attention, QueryKeyAttention) for attention in attentions)
     for example, head, row in itertools.product(range(2), range(HEADS), range(LENGTH)):
         weights = changed(correct.weights, (example, head, row, 0), 0.01)
-        attention = captured(replace(correct, weights=weights), windows=windows)[example]
+        attention = captured(replace(correct, weights=weights))[example]
         # The model's own weights are kept instead of queries and keys.
         assert isinstance(attention, StoredWeights)
         assert torch.equal(attention.values[head, row], weights[example, head, row])
@@ -239,8 +256,5 @@ def test_all_rows_of_a_foreign_function_are_compared() -> None:
 def test_an_output_of_another_size_cannot_be_compared() -> None:
     correct = replace(call(), function=own_function, implementation="mine")
     compared = SelfCheck()
-    attention = captured(correct)[0]
-    assert isinstance(attention, QueryKeyAttention)
-    wrong = replace(correct, output=torch.zeros(3))
-    compared.check_output(wrong, [attention], [Positions(None, None)], range(HEADS), "a")
+    captured(replace(correct, output=torch.zeros(3)), compared=compared)
     assert list(compared.foreign.values()) == [None]
