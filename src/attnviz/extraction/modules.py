@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import CodeType, FunctionType
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -26,7 +27,17 @@ from attnviz.extraction.families import (
     VISION_MODULE,
 )
 
-__all__ = ["AttentionModule", "attention_modules", "layer_numbers", "stack_of"]
+__all__ = [
+    "AttentionModule",
+    "ModuleScan",
+    "all_modules",
+    "attention_modules",
+    "layer_numbers",
+    "scan_modules",
+    "stack_of",
+]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -51,45 +62,108 @@ class AttentionModule:
     softmax: bool
 
 
-@dataclass(frozen=True)
-class _Scan:
-    """Result of a search for attention modules.
+@dataclass
+class ModuleScan:
+    """Modules of a model, and results that depend on the modules and their code only.
 
-    Attributes
-    ----------
-    modules : list of (str, weakref)
-        Path of each searched module, and a weak reference to it.
-    code : dict of type to code
-        Code of the ``forward`` method of each module class.
-    attending : list of (str, bool, bool)
-        `name`, `dispatches` and `softmax` of each attention module.
+    `modules` are in the order of `named_modules`, and `attending` has the attention modules among
+    them. `facts` has earlier results of `once`.
     """
 
-    modules: list[tuple[str, weakref.ref[nn.Module]]]
-    code: dict[type[nn.Module], object]
-    attending: list[tuple[str, bool, bool]]
+    modules: list[nn.Module]
+    names: list[str]
+    attending: list[AttentionModule]
+    facts: dict[Hashable, Any]
 
-    def is_of(self, modules: Sequence[tuple[str, nn.Module]]) -> bool:
-        """Whether exactly `modules` were searched, and their code was not replaced since then."""
+    @property
+    def paths(self) -> dict[int, str]:
+        """Path of each module in the model, by the ``id`` of the module."""
+        return dict(zip(map(id, self.modules), self.names, strict=True))
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the result of `compute`, which runs only if `facts` has no result for `key`.
+
+        The result must not refer to modules, because it may exist longer than the model.
+        """
+        if key not in self.facts:
+            self.facts[key] = compute()
+        result: T = self.facts[key]
+        return result
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Earlier scan of a model, with weak references to its modules.
+
+    `code` has the code of the ``forward`` method of each module class. `attending` has the index,
+    `dispatches` and `softmax` of each attention module.
+    """
+
+    modules: list[weakref.ref[nn.Module]]
+    names: list[str]
+    code: dict[type[nn.Module], object]
+    attending: list[tuple[int, bool, bool]]
+    facts: dict[Hashable, Any] = field(default_factory=dict)
+
+    def is_of(self, modules: Sequence[nn.Module]) -> bool:
+        """Whether exactly `modules` were scanned, and their code was not replaced since then."""
         return (
             len(modules) == len(self.modules)
             and all(
-                name == scanned_name and reference() is module
-                for (name, module), (scanned_name, reference) in zip(
-                    modules, self.modules, strict=True
-                )
+                reference() is module
+                for module, reference in zip(modules, self.modules, strict=True)
             )
             and _code(modules) == self.code
         )
 
 
-def _code(modules: Iterable[tuple[str, nn.Module]]) -> dict[type[nn.Module], object]:
-    kinds = {type(module) for _, module in modules}
-    return {kind: getattr(kind.forward, "__code__", None) for kind in kinds}
+def _code(modules: Iterable[nn.Module]) -> dict[type[nn.Module], object]:
+    return {
+        kind: getattr(kind.forward, "__code__", None) for kind in {type(part) for part in modules}
+    }
 
 
-# Cached searches by model. Keys and references are weak, so the cache keeps no model in memory.
-_scans: weakref.WeakKeyDictionary[nn.Module, _Scan] = weakref.WeakKeyDictionary()
+# Cached scans by model. Keys and references are weak, so the cache keeps no model in memory.
+_known: weakref.WeakKeyDictionary[nn.Module, _Known] = weakref.WeakKeyDictionary()
+
+
+def all_modules(model: nn.Module) -> list[nn.Module]:
+    """Return the modules of a model in the order of ``model.modules()``, in half of its time."""
+    found: dict[int, nn.Module] = {}
+    waiting: list[nn.Module | None] = [model]
+    while waiting:
+        module = waiting.pop()
+        if module is not None and id(module) not in found:
+            found[id(module)] = module
+            waiting += reversed(module._modules.values())
+    return list(found.values())
+
+
+def scan_modules(model: nn.Module) -> ModuleScan:
+    """Find the modules of a model and its attention modules.
+
+    The result is cached until modules or their code are replaced.
+    """
+    modules = all_modules(model)
+    known = _known.get(model)
+    if known is None or not known.is_of(modules):
+        named = list(model.named_modules())
+        names = [name for name, _ in named]
+        attending = [
+            (names.index(entry.name), entry.dispatches, entry.softmax)
+            for entry in _find_attention_modules(named)
+        ]
+        known = _Known([weakref.ref(part) for part in modules], names, _code(modules), attending)
+        _known[model] = known
+    return ModuleScan(
+        modules,
+        known.names,
+        [
+            AttentionModule(known.names[index], modules[index], dispatches, softmax)
+            for index, dispatches, softmax in known.attending
+        ],
+        known.facts,
+    )
 
 
 def attention_modules(model: nn.Module) -> list[AttentionModule]:
@@ -101,24 +175,8 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
     - outside of these modules, ``nn.MultiheadAttention`` of torch, and modules with parameters and
       with "attention" or "attn" in the name of their class. A module of this second group does not
       count if it contains another attention module.
-
-    The result is cached until modules or their code are replaced.
     """
-    modules = list(model.named_modules())
-    scan = _scans.get(model)
-    if scan is not None and scan.is_of(modules):
-        by_name = dict(modules)
-        return [
-            AttentionModule(name, by_name[name], dispatches, softmax)
-            for name, dispatches, softmax in scan.attending
-        ]
-    attending = _find_attention_modules(modules)
-    _scans[model] = _Scan(
-        [(name, weakref.ref(module)) for name, module in modules],
-        _code(modules),
-        [(entry.name, entry.dispatches, entry.softmax) for entry in attending],
-    )
-    return attending
+    return scan_modules(model).attending
 
 
 def _find_attention_modules(modules: Iterable[tuple[str, nn.Module]]) -> list[AttentionModule]:

@@ -46,9 +46,9 @@ _ROWS = 32
 _MIN_ROWS_OF_EXAMPLE = 4
 # Maximum number of compared weights of a call of a function that transformers does not ship.
 _MAX_FOREIGN_ENTRIES = 1 << 22
-# Maximum number of weights computed at once (4 MiB of float32), unless the heads that share keys
+# Maximum number of weights computed at once (512 KiB of float32), unless the heads that share keys
 # have more in a row. Samples are collected until they have as many weights.
-_MAX_ENTRIES_AT_ONCE = 1 << 20
+_MAX_ENTRIES_AT_ONCE = 1 << 17
 
 # Limit of the error of a row of outputs. The error is the smallest c for which the first inequality
 # below holds. Rounding causes only a small c. The second inequality is for a row of weights.
