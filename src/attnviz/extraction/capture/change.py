@@ -126,9 +126,9 @@ def change_outputs(
     """Overwrite the output of a call for each example, as its entry in `changes` specifies.
 
     `read` returns the model's own attention of each example, and compares it with the output.
-    `positions` has the queries and keys of each example that are not padding. `name` is the path of the module. `edited` is whether `edit_weights` has changed the
-    weights of this call. In a step of a generation, `block` has the indices of the call's queries
-    and keys in the text.
+    `positions` has the queries and keys of each example that are not padding. `name` is the path of
+    the module. `edited` is whether `edit_weights` has changed the weights of this call. In a step
+    of a generation, `block` has the indices of the call's queries and keys in the text.
 
     Raise NotImplementedError if the output of the call cannot be changed.
     """
