@@ -129,14 +129,14 @@ _known: weakref.WeakKeyDictionary[nn.Module, _Known] = weakref.WeakKeyDictionary
 
 def all_modules(model: nn.Module) -> list[nn.Module]:
     """Return the modules of a model in the order of ``model.modules()``, in half of its time."""
-    found: dict[int, nn.Module] = {}
+    modules: dict[int, nn.Module] = {}
     waiting: list[nn.Module | None] = [model]
     while waiting:
         module = waiting.pop()
-        if module is not None and id(module) not in found:
-            found[id(module)] = module
+        if module is not None and id(module) not in modules:
+            modules[id(module)] = module
             waiting += reversed(module._modules.values())
-    return list(found.values())
+    return list(modules.values())
 
 
 def scan_modules(model: nn.Module) -> ModuleScan:
