@@ -17,6 +17,7 @@ import pytest
 
 import attnviz as av
 from attnviz.corpus import RayEngine, on_ray
+from unit.corpus.same_statistics import assert_same_statistics
 
 pytestmark = [
     pytest.mark.slow,
@@ -64,19 +65,13 @@ def statistics(decoder: tuple[Any, Any], texts: Any, **options: Any) -> av.HeadS
     )
 
 
-def saved(statistics: av.HeadStatistics, folder: Path) -> bytes:
-    path = folder / "statistics.safetensors"
-    statistics.save(path)
-    return path.read_bytes()
-
-
 def alive() -> list[int]:
     """Return the ids of the processes of Ray's actors."""
     below = psutil.Process().children(recursive=True)
     pids = []
     for process in below:
         with suppress(psutil.Error):
-            if "MapWorker" in " ".join(process.cmdline()):
+            if "ray::_Actor" in " ".join(process.cmdline()):
                 pids.append(process.pid)
     return pids
 
@@ -91,7 +86,7 @@ def wait_for(condition: Any, seconds: float = 240) -> None:
 def test_a_lost_actor_changes_nothing(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """The saved statistics equal those of one process bit for bit."""
+    """The statistics equal those of one process."""
     marker = tmp_path / "killed"
     model, tokenizer = decoder
 
@@ -122,7 +117,7 @@ def test_a_lost_actor_changes_nothing(
     assert marker.exists()
     assert (result.texts, result.num_skipped) == (24, 1)
     alone = statistics(decoder, TEXTS, name="demo")
-    assert saved(result, tmp_path) == saved(alone, tmp_path)
+    assert_same_statistics(result, alone)
 
 
 def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
@@ -137,7 +132,7 @@ def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path)
     assert on_ray.to_table(dataset)["body"].tolist() == TEXTS
     dataset = cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True)
     result = statistics(decoder, dataset, column="body", columns=["half"], engine=ONE)
-    assert saved(result, tmp_path) == saved(alone, tmp_path)
+    assert_same_statistics(result, alone)
     with pytest.raises(ValueError, match="column='text': the table has the columns"):
         statistics(decoder, dataset)
 
@@ -176,4 +171,4 @@ def test_an_interrupt_leaves_no_actors(
             statistics(decoder, TEXTS, engine=ONE, checkpoint=checkpoint)
     wait_for(lambda: not alive())
     resumed = statistics(decoder, TEXTS, engine=ONE, checkpoint=checkpoint, resume=True)
-    assert saved(resumed, tmp_path) == saved(statistics(decoder, TEXTS), tmp_path)
+    assert_same_statistics(resumed, statistics(decoder, TEXTS))

@@ -1,23 +1,33 @@
-"""Checks that a checkpoint belongs to the same model, texts and arguments as a new call.
+"""Checkpoints of `head_statistics`: files from which a later call continues.
 
-A checkpoint stores a hash of the model's weights and fingerprints of some texts. A new call
-continues from the checkpoint only if its hash and fingerprints are equal to those.
+A checkpoint has the statistics of the texts that were read, a hash of the model's weights, the
+arguments of the call, and fingerprints of some texts. A call continues from the checkpoint only if
+these are equal to its own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from attnviz.corpus.statistics_file import read_totals, write_totals
+from attnviz.corpus.totals import Totals
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["check_same", "fingerprint", "weights_hash"]
+__all__ = ["Checkpoint", "fingerprint", "weights_hash"]
+
+# Minimum time in seconds between two saves.
+_SECONDS_BETWEEN_SAVES = 30.0
+# Maximum number of texts whose fingerprints a checkpoint stores.
+_NUM_FINGERPRINTS = 64
 
 # `weights_hash` reads fewer than twice this number of entries from each parameter.
 _NUMBERS_PER_PARAMETER = 1024
@@ -66,17 +76,89 @@ def _stable_repr(value: Any) -> str:
     return repr(value)
 
 
-def check_same(
-    path: Path, saved_arguments: Mapping[str, Any], arguments: Mapping[str, Any]
-) -> None:
-    """Raise ValueError if an argument of this call differs from the value in a checkpoint.
+@dataclass
+class Checkpoint:
+    """File to which the totals are saved while texts are read.
 
-    `saved_arguments` are stored in the checkpoint at `path`. `arguments` are passed in this call.
+    Attributes
+    ----------
+    path : Path
+        Path of the file.
+    arguments : mapping of str to str or None
+        Arguments of the call, which must be the same in the call that continues.
+    inputs : callable
+        Function that returns, for the index of a text, a mapping of arguments such as ``"texts"``
+        to the values that belong to this text.
+    count : int
+        Number of texts.
     """
-    for argument, value in arguments.items():
-        saved = saved_arguments.get(argument)
-        if saved != value:
+
+    path: Path
+    arguments: Mapping[str, str | None]
+    inputs: Callable[[int], Mapping[str, Any]]
+    count: int
+
+    def __post_init__(self) -> None:
+        """Note the time, for `save_if_due`."""
+        self._saved = time.monotonic()
+
+    def restored(self, new: Totals) -> Totals:
+        """Return the totals in the file, after checking that they fit this call.
+
+        If the file does not exist, write `new` to the file and return `new`.
+        """
+        if not self.path.exists():
+            self.save(new)
+            return new
+        totals, call = read_totals(self.path)
+        if call is None:
             raise ValueError(
-                f"checkpoint={str(path)!r}: {argument} is {short_repr(saved)} in the file but "
-                f"{short_repr(value)} in this call. Pass the same {argument} or another file."
+                f"checkpoint={str(self.path)!r} contains statistics that are not a checkpoint. "
+                "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
+        pairs = {name: (call.get(name), value) for name, value in self.arguments.items()}
+        for name in ("edges", "seed", "columns"):
+            pairs[name] = getattr(totals.settings, name), getattr(new.settings, name)
+        if new.weights:
+            # Without this hash, Ray actors load the model. `Totals.plus` compares both values then.
+            pairs["model"] = totals.model, new.model
+            pairs["model's weights"] = totals.weights, new.weights
+        for name, (saved, value) in pairs.items():
+            if saved != value:
+                raise ValueError(
+                    f"checkpoint={str(self.path)!r}: {name} is {short_repr(saved)} in the file but "
+                    f"{short_repr(value)} in this call. Pass the same {name} or another file."
+                )
+        self._check_inputs(call["inputs"], totals)
+        return totals
+
+    def _check_inputs(self, saved: Mapping[str, Mapping[str, int]], totals: Totals) -> None:
+        """Raise ValueError if an input of a text that was read has changed.
+
+        `saved` maps indices of texts to fingerprints. Texts that were not read yet may change.
+        """
+        for index in map(int, saved):
+            if not any(start <= index < stop for start, stop in totals.texts):
+                continue
+            values = self._fingerprints(index) if index < self.count else {"texts": 0}
+            for argument, value in values.items():
+                if saved[str(index)][argument] != value:
+                    raise ValueError(
+                        f"checkpoint={str(self.path)!r} was made with different {argument}. Pass "
+                        f"the same {argument} or another file."
+                    )
+
+    def _fingerprints(self, index: int) -> dict[str, int]:
+        return {name: fingerprint(value) for name, value in self.inputs(index).items()}
+
+    def save_if_due(self, totals: Totals) -> None:
+        """Save if the last save was more than `_SECONDS_BETWEEN_SAVES` seconds ago."""
+        if time.monotonic() - self._saved > _SECONDS_BETWEEN_SAVES:
+            self.save(totals)
+
+    def save(self, totals: Totals) -> None:
+        """Save `totals` with the arguments and with fingerprints of some texts."""
+        indices = np.unique(np.linspace(0, self.count - 1, _NUM_FINGERPRINTS).round().astype(int))
+        inputs = {str(index): self._fingerprints(index) for index in indices.tolist()}
+        write_totals(self.path, totals, {**self.arguments, "inputs": inputs})
+        self._saved = time.monotonic()

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -34,10 +33,6 @@ __all__ = [
 
 #: Number of tokens that are kept before and after the query and the key of an edge.
 WINDOW = 6
-# The edges to keep are selected when the candidates of all heads exceed this number plus twice the
-# number of kept edges, or when there are candidates of more than this number of texts.
-_MAX_CANDIDATES = 1 << 14
-_MAX_CANDIDATE_TEXTS = 64
 
 # Constants of splitmix64: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
 # generators".
@@ -258,40 +253,34 @@ class KeptEdges:
 
     Attributes
     ----------
-    max_edges : int
-        Maximum number of strongest edges, and of sampled edges, that are kept for each head.
     num_heads : int
         Number of heads.
     strongest, sampled : EdgeColumns
-        The kept edges, sorted by head. The edges of a head are sorted by descending `order`.
+        The edges. After `joined`, they are sorted by head, and the edges of a head by descending
+        `order`.
     tokens : tuple of NearTokens
-        Tokens near the kept edges. The tuple has one item if queries and keys are the same tokens,
+        Tokens near the edges. The tuple has one item if queries and keys are the same tokens,
         otherwise one item for queries and one for keys.
     words : tuple of tuple of str
         Distinct strings, to which `NearTokens.codes` refers: texts of tokens, followed by the names
         of the classes of each system.
-    candidates : tuple of KeptEdges
-        Edges of further texts, not sorted, that were not compared with the kept edges yet.
-        `settled` compares them.
 
     Examples
     --------
     >>> one = EdgeColumns.of(5, order=[9], head=[0], query=[1], key=[0], weight=[0.5])
     >>> tokens = TokenCodes(["the", "cat"], [np.array([0, -1])], [("DET",)])
-    >>> edges = KeptEdges.of_text(5, one, one, [tokens], max_edges=3, num_heads=1).settled()
+    >>> edges = KeptEdges.of_text(5, one, one, [tokens], num_heads=1)
     >>> edges.words, edges.tokens[0].codes.tolist()
     ((('the', 'cat'), ('DET',)), [[0, 1], [0, -1]])
     >>> edges.edge(edges.strongest, 0).window
     [(0, 'the'), (1, 'cat')]
     """
 
-    max_edges: int
     num_heads: int
     strongest: EdgeColumns
     sampled: EdgeColumns
     tokens: tuple[NearTokens, ...]
     words: tuple[tuple[str, ...], ...]
-    candidates: tuple[KeptEdges, ...] = ()
 
     @classmethod
     def of_text(
@@ -301,93 +290,59 @@ class KeptEdges:
         sampled: EdgeColumns,
         sides: Sequence[TokenCodes],
         *,
-        max_edges: int,
         num_heads: int,
     ) -> KeptEdges:
-        """Return candidates of one text.
+        """Return edges of one text, with all tokens of the text.
 
         `sides` has one item if queries and keys are the same tokens, otherwise the query tokens and
         the key tokens.
         """
-        ends = _ends([strongest, sampled], len(sides))
         codes_of: list[dict[str, int]] = [{}, *({} for _ in sides[0].names)]
         tokens = []
-        for side, around in zip(sides, ends, strict=True):
-            near = np.flatnonzero(_are_near(np.arange(len(side.texts)), around))
-            texts = [side.texts[position] for position in near.tolist()]
-            rows = [_codes(texts, codes_of[0])[:-1]]
+        for side in sides:
+            rows = [_codes(side.texts, codes_of[0])[:-1]]
             for names, classes, known in zip(side.names, side.classes, codes_of[1:], strict=True):
-                rows.append(_codes(names, known)[classes[near]])
-            numbers = np.full(len(near), text, np.int64)
-            tokens.append(NearTokens(numbers, near.astype(np.int32), np.stack(rows)))
-        words = tuple(map(tuple, codes_of))
-        candidates = cls(max_edges, num_heads, strongest, sampled, tuple(tokens), words)
-        return replace(
-            candidates,
-            strongest=strongest[:0],
-            sampled=sampled[:0],
-            tokens=tuple(side[:0] for side in tokens),
-            candidates=(candidates,),
-        )
+                rows.append(_codes(names, known)[classes])
+            positions = np.arange(len(side.texts), dtype=np.int32)
+            tokens.append(NearTokens(np.full(len(positions), text), positions, np.stack(rows)))
+        return cls(num_heads, strongest, sampled, tuple(tokens), tuple(map(tuple, codes_of)))
 
-    @cached_property
-    def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Smallest `order` with which an edge of each head could be kept, (heads,).
+    @classmethod
+    def joined(cls, parts: Sequence[KeptEdges], max_edges: int) -> KeptEdges:
+        """Return the edges of each head with the largest `order`, and the tokens near them.
 
-        The first array is for the strongest edges, the second for the sampled edges.
+        `parts` have edges of different texts. The result has at most `max_edges` strongest edges,
+        and as many sampled edges, of each head.
         """
-        return self._min_orders(self.strongest), self._min_orders(self.sampled)
-
-    def _min_orders(self, edges: EdgeColumns) -> NDArray[np.uint64]:
-        if not self.max_edges:
-            return np.full(self.num_heads, np.iinfo(np.uint64).max, np.uint64)
-        counts = np.bincount(edges.head, minlength=self.num_heads)
-        orders = np.zeros(self.num_heads, np.uint64)
-        full = counts >= self.max_edges
-        orders[full] = edges.order[np.cumsum(counts)[full] - 1]
-        return orders
-
-    def plus(self, other: KeptEdges) -> KeptEdges:
-        """Return the edges of the texts of `self` and `other`."""
-        parts = [part for part in (replace(other, candidates=()), *other.candidates) if len(part)]
-        total = replace(self, candidates=(*self.candidates, *parts))
-        # Select the edges to keep when there are many candidates, or candidates of many texts.
-        # After that, edges of later texts with an `order` below `min_orders` do not become
-        # candidates.
-        num_candidates = sum(map(len, total.candidates))
-        return (
-            total.settled()
-            if num_candidates > _MAX_CANDIDATES + 2 * len(self)
-            or len(total.candidates) > _MAX_CANDIDATE_TEXTS
-            else total
-        )
-
-    def settled(self) -> KeptEdges:
-        """Return edges without candidates: those of each head with the largest `order`."""
-        if not self.candidates:
-            return self
-        parts = (self, *self.candidates)
-        codes_of: list[dict[str, int]] = [{} for _ in self.words]
+        codes_of: list[dict[str, int]] = [{} for _ in parts[0].words]
         tokens = []
         for part in parts:
             new_codes = list(map(_codes, part.words, codes_of))
             tokens.append([side.recoded(new_codes) for side in part.tokens])
-        joined = replace(
-            self,
-            strongest=self._best([part.strongest for part in parts]),
-            sampled=self._best([part.sampled for part in parts]),
-            tokens=tuple(map(NearTokens.joined, zip(*tokens, strict=True))),
-            words=tuple(map(tuple, codes_of)),
-            candidates=(),
+        num_heads = parts[0].num_heads
+        joined = cls(
+            num_heads,
+            largest_per_head([part.strongest for part in parts], max_edges, num_heads),
+            largest_per_head([part.sampled for part in parts], max_edges, num_heads),
+            tuple(map(NearTokens.joined, zip(*tokens, strict=True))),
+            tuple(map(tuple, codes_of)),
         )
         return joined._with_near_tokens()
 
-    def limited(self, max_edges: int) -> KeptEdges:
-        """Return at most `max_edges` strongest and sampled edges of each head."""
-        fewer = replace(self, max_edges=max_edges)
-        return replace(
-            fewer, strongest=fewer._best([self.strongest]), sampled=fewer._best([self.sampled])
-        )._with_near_tokens()
+    def min_orders(self, max_edges: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return the smallest `order` with which an edge of each head could be kept, (heads,).
+
+        The first array is for the strongest edges, the second for the sampled edges. The edges must
+        be those of `joined`.
+        """
+        by_kind = []
+        for edges in (self.strongest, self.sampled):
+            orders = np.zeros(self.num_heads, np.uint64)
+            counts = np.bincount(edges.head, minlength=self.num_heads)
+            full = counts >= max_edges
+            orders[full] = edges.order[np.cumsum(counts)[full] - 1]
+            by_kind.append(orders)
+        return by_kind[0], by_kind[1]
 
     def with_class_names(self, names: Sequence[tuple[str, ...]]) -> KeptEdges:
         """Return the same edges, with `names` of each system as the last items of `words`.
@@ -407,7 +362,6 @@ class KeptEdges:
             strongest=replace(self.strongest, text=self.strongest.text + by),
             sampled=replace(self.sampled, text=self.sampled.text + by),
             tokens=tuple(replace(side, text=side.text + by) for side in self.tokens),
-            candidates=tuple(part.renumbered(by) for part in self.candidates),
         )
 
     def edge(self, edges: EdgeColumns, index: int) -> Edge:
@@ -435,9 +389,6 @@ class KeptEdges:
             (position, words[code])
             for position, code in zip(near.position.tolist(), near.codes[0].tolist(), strict=True)
         ]
-
-    def _best(self, parts: Sequence[EdgeColumns]) -> EdgeColumns:
-        return largest_per_head(parts, self.max_edges, self.num_heads)
 
     def _with_near_tokens(self) -> KeptEdges:
         """Drop the tokens that are not near an edge, and the texts of tokens that do not occur.

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import functools
-import operator
 import os
-import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
+from transformers import AutoTokenizer
 
-from attnviz.corpus.checkpoint import check_same, fingerprint, weights_hash
+from attnviz.corpus.checkpoint import Checkpoint, weights_hash
 from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.on_ray import (
     RayEngine,
-    Work,
     actor_results,
-    check_model,
-    from_bytes,
+    check_on_cpu,
     is_dataset,
     is_loader,
-    loaded_in_actor,
-    merged_results,
     resolve_engine,
-    running_ray,
-    to_bytes,
     to_table,
 )
 from attnviz.corpus.reading import (
@@ -41,12 +33,13 @@ from attnviz.corpus.reading import (
     read_records,
 )
 from attnviz.corpus.statistics import HeadStatistics
-from attnviz.corpus.statistics_file import statistics_state, write_statistics
 from attnviz.corpus.texts import Texts
+from attnviz.corpus.totals import Settings, Totals
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import (
     CaptureOptions,
     Layers,
+    RecordOptions,
     read_capture_options,
 )
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
@@ -67,10 +60,6 @@ __all__ = ["head_statistics"]
 
 # Maximum number of texts whose tokens are counted, to find the rarest token of a text.
 _MAX_COUNTED_TEXTS = 2_000
-# Minimum time in seconds between two writes of the checkpoint file.
-_SECONDS_BETWEEN_WRITES = 30.0
-# Maximum number of texts whose fingerprints a checkpoint stores, for calls with resume=True.
-_NUM_FINGERPRINTS = 64
 
 
 def head_statistics(
@@ -194,7 +183,7 @@ def head_statistics(
     >>> statistics.stack().roles().names[0][0]
     'previous token'
     """
-    on_ray = resolve_engine(engine, texts)
+    ray_engine = resolve_engine(engine, texts)
     if texts is None:
         given = given_arguments(
             head_statistics,
@@ -222,43 +211,49 @@ def head_statistics(
             seed=seed,
             progress=progress,
         )
-    batch_size = checked_batch_size(batch_size)
-    all_texts = Texts(to_table(texts) if is_dataset(texts) else texts, column)
-    checked_target(target, all_texts)
-    text_columns = TextColumns(columns, all_texts)
-    parses = _read_parses(parse, all_texts)
-    loaded = (load if on_ray is None else _unloaded_model)(model, tokenizer, processor)
     if resume and checkpoint is None:
         raise ValueError("resume=True continues from a file. Pass its path as checkpoint.")
+    inputs = _Inputs.of(to_table(texts) if is_dataset(texts) else texts, columns, parse, column)
+    checked_target(target, inputs.texts)
+    count = len(inputs.texts)
+    work = _Work(
+        model,
+        replace(inputs, target=target),
+        checked_batch_size(batch_size),
+        {
+            "tokenizer": tokenizer,
+            "processor": processor,
+            "truncation": truncation,
+            "layers": layers,
+            "name": name,
+        },
+    )
+    loaded = load(model, tokenizer, processor) if ray_engine is None else _for_ray(work)
+    in_memory = isinstance(loaded.model, torch.nn.Module)
     statistics = HeadStatistics(
         name or (None if is_loader(model) else name_of(loaded.model)),
-        weights=weights_hash(loaded.model) if isinstance(loaded.model, torch.nn.Module) else "",
+        weights=weights_hash(loaded.model) if in_memory else "",
         edges=edges,
         seed=seed,
-        columns=text_columns.names,
-        frequencies=_frequencies(loaded, all_texts),
+        columns=inputs.columns.names,
+        frequencies=_frequencies(loaded, inputs.texts),
     )
-    # A checkpoint stores all `arguments`, and fingerprints of some of the values in `by_text`.
-    by_text = {
-        "texts": all_texts,
-        "parse": parses,
-        "target": target,
-        "columns": text_columns,
-    }
-    arguments = {
-        "column": column,
-        "truncation": str(truncation),
-        "layers": short_repr(layers),
-        "part": None if part is None else str(part),
-    }
-    saver = _Checkpoint.open(checkpoint, arguments, by_text, len(all_texts), resume=resume)
+    saver = _open_checkpoint(
+        checkpoint,
+        {
+            "column": column,
+            "truncation": str(truncation),
+            "layers": short_repr(layers),
+            "part": None if part is None else str(part),
+        },
+        work.inputs,
+        resume=resume,
+    )
     if saver is not None:
-        statistics = saver.load_or_create(statistics)
-    read_ranges = statistics.text_numbers
-    part_texts = _part_indices(part, len(all_texts))
-    indices = [
-        index for index in _unread_indices(read_ranges, len(all_texts)) if index in part_texts
-    ]
+        statistics._totals = saver.restored(statistics._totals)
+    part_texts = _part_indices(part, count)
+    unread = _unread_indices(statistics.text_numbers, count)
+    indices = [index for index in unread if index in part_texts]
     bar = tqdm(
         total=len(part_texts),
         initial=len(part_texts) - len(indices),
@@ -266,56 +261,101 @@ def head_statistics(
         unit="text",
         disable=not progress,
     )
-    if on_ray is not None:
-        shared = _Shared(
-            model=model,
-            texts=all_texts,
-            columns=text_columns,
-            parses=parses,
-            target=target,
-            tokenizer=tokenizer if isinstance(tokenizer, str | Path) else loaded.tokenizer,
-            processor=processor if isinstance(processor, str | Path) else loaded.processor,
-            truncation=truncation,
-            layers=layers,
-            name=name,
-            batch_size=batch_size,
-            empty=statistics,
-            engine=on_ray,
-        )
-        return _read_on_ray(shared, statistics, indices, bar=bar, saver=saver)
-    reading = read_records(
-        loaded.model,
-        all_texts,
-        indices,
-        target=target,
-        batch_size=batch_size,
-        ordered=False,
-        tokenizer=loaded.tokenizer,
-        processor=loaded.processor,
-        truncation=truncation,
-        layers=layers,
-        name=statistics.model,
-    )
+    if ray_engine is None:
+        added = work.with_model(loaded).add_texts(statistics, indices)
+    else:
+        added = _add_on_ray(work, statistics, indices, ray_engine)
     try:
         with bar:
-            for text in reading:
-                _add_text(statistics, text, text_columns, parses)
-                bar.update()
+            for num_texts in added:
+                bar.update(num_texts)
                 if saver is not None:
-                    saver.write_if_due(statistics)
+                    saver.save_if_due(statistics._totals)
     finally:
         if saver is not None:
-            saver.write(statistics)
-    return _check_not_empty(statistics, len(all_texts))
-
-
-def _check_not_empty(statistics: HeadStatistics, count: int) -> HeadStatistics:
+            saver.save(statistics._totals)
     if not statistics.texts:
         raise ValueError(
             f"texts: all {count} are empty or too long for the model. Pass texts that contain "
             "words, or truncation=True."
         )
     return statistics
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Texts (or records) with their columns, parses and targets."""
+
+    texts: Texts
+    columns: TextColumns
+    parses: Sequence[Any] | None
+    target: Sequence[str] | None = None
+
+    @classmethod
+    def of(cls, texts: Any, columns: Any, parse: Any, column: str = "text") -> _Inputs:
+        all_texts = Texts(texts, column)
+        return cls(all_texts, TextColumns(columns, all_texts), _read_parses(parse, all_texts))
+
+    def of_text(self, index: int) -> dict[str, Any]:
+        """Return the inputs of one text, by the names of the arguments of `head_statistics`."""
+        return {
+            "texts": self.texts[index],
+            "columns": self.columns[index],
+            "parse": self.parse_of(index),
+            "target": None if self.target is None else self.target[index],
+        }
+
+    def parse_of(self, index: int) -> Any:
+        return None if self.parses is None else self.parses[index]
+
+    def add(self, statistics: HeadStatistics, text: ReadText, name: str = "texts") -> None:
+        """Add a text to the statistics. Errors name the text."""
+        if text.record is None:
+            statistics.skip(text.index, text.skip_reason)
+            return
+        try:
+            statistics.add(
+                text.record,
+                text.index,
+                columns=self.columns[text.index],
+                parse=self.parse_of(text.index),
+            )
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{name}[{text.index}]: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A model and the texts to measure with it, which are sent to the actors of Ray."""
+
+    model: Any
+    inputs: _Inputs
+    batch_size: BatchSize
+    options: RecordOptions
+
+    def with_model(self, loaded: Loaded) -> _Work:
+        options: RecordOptions = {
+            **self.options,
+            "tokenizer": loaded.tokenizer,
+            "processor": loaded.processor,
+            "name": self.options["name"] or name_of(loaded.model),
+        }
+        return replace(self, model=loaded.model, options=options)
+
+    def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
+        """Read texts and add them to the statistics. Yield 1 after each text."""
+        for text in read_records(
+            self.model,
+            self.inputs.texts,
+            indices,
+            target=self.inputs.target,
+            batch_size=self.batch_size,
+            ordered=False,
+            **self.options,
+        ):
+            self.inputs.add(statistics, text)
+            yield 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -328,129 +368,52 @@ class _RemoteModel:
     name_or_path: str
 
 
-def _unloaded_model(model: Any, tokenizer: Any, processor: Any) -> Loaded:
-    """Return `Loaded` with a `_RemoteModel`, or with the model if it is already in memory.
+def _for_ray(work: _Work) -> Loaded:
+    """Return a model that is in memory, or a placeholder for a model that the actors load.
 
     Raise ValueError if a model in memory is not on the CPU.
     """
-    check_model(model)
-    if not isinstance(model, str | os.PathLike) and not is_loader(model):
-        return load(model, tokenizer, processor)
-    source: Any = _RemoteModel("" if is_loader(model) else str(model))
-    if isinstance(tokenizer, str | Path):
-        source, tokenizer = _RemoteModel(str(tokenizer)), None
-    return Loaded(source, tokenizer, processor)
+    tokenizer, processor = work.options["tokenizer"], work.options["processor"]
+    if not isinstance(work.model, str | os.PathLike) and not is_loader(work.model):
+        loaded = load(work.model, tokenizer, processor)
+        check_on_cpu(loaded.model)
+        return loaded
+    if isinstance(tokenizer, str | os.PathLike):
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+    placeholder: Any = _RemoteModel("" if is_loader(work.model) else str(work.model))
+    return Loaded(placeholder, tokenizer, processor)
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """Arguments of `head_statistics` that every Ray actor receives.
-
-    Actors use only the settings and the token frequencies of `empty`.
-    """
-
-    model: Any
-    texts: Texts
-    columns: TextColumns
-    parses: Sequence[Any] | None
-    target: Any
-    tokenizer: Any
-    processor: Any
-    truncation: Any
-    layers: Any
-    name: str | None
-    batch_size: BatchSize
-    empty: HeadStatistics
-    engine: RayEngine
+def _add_on_ray(
+    work: _Work, statistics: HeadStatistics, indices: list[int], engine: RayEngine
+) -> Iterator[int]:
+    """Read texts in Ray actors and add their totals. Yield the number of texts of each batch."""
+    make = functools.partial(_measure_in_actor, work, statistics._totals.settings, engine)
+    for totals in actor_results(engine, indices, make):
+        statistics._totals = statistics._totals.plus(totals)
+        yield sum(stop - start for start, stop in totals.texts)
 
 
-def _make_work(shared: _Shared) -> Work:
-    """Load the model in a Ray actor, and return the function that measures texts.
+def _measure_in_actor(
+    work: _Work, settings: Settings, engine: RayEngine
+) -> Callable[[list[int]], Totals]:
+    """Load the model in a Ray actor, and return the function that measures texts."""
+    model = work.model() if is_loader(work.model) else work.model
+    loaded = load(model, work.options["tokenizer"], work.options["processor"])
+    if engine.num_gpus:
+        loaded.model.to("cuda")
+    work = work.with_model(loaded)
+    empty = Totals(settings, work.options["name"], weights_hash(loaded.model))
 
-    The returned function takes the indices of texts, and returns their statistics as bytes.
-    """
-    loaded = load(loaded_in_actor(shared.model, shared.engine), shared.tokenizer, shared.processor)
-    frequencies, weights = shared.empty._frequencies, weights_hash(loaded.model)
-
-    def measure(indices: list[int]) -> bytes:
-        statistics = HeadStatistics(
-            shared.name or name_of(loaded.model),
-            weights=weights,
-            edges=shared.empty.edges,
-            seed=shared.empty.seed,
-            columns=shared.empty.class_systems[1:],
-            frequencies=frequencies,
-        )
-        for text in read_records(
-            loaded.model,
-            shared.texts,
-            indices,
-            target=shared.target,
-            batch_size=shared.batch_size,
-            ordered=False,
-            tokenizer=loaded.tokenizer,
-            processor=loaded.processor,
-            truncation=shared.truncation,
-            layers=shared.layers,
-            name=statistics.model,
-        ):
-            _add_text(statistics, text, shared.columns, shared.parses)
-        # Do not send the frequencies back: they are the same in all results.
-        statistics._frequencies = {}
-        return to_bytes(lambda path: write_statistics(path, statistics))
+    def measure(indices: list[int]) -> Totals:
+        statistics = HeadStatistics()
+        statistics._totals = empty
+        for _ in work.add_texts(statistics, indices):
+            pass
+        # The frequencies are large, and the same in all results.
+        return replace(statistics._totals.compact(), settings=replace(settings, frequencies={}))
 
     return measure
-
-
-def _merge(parts: list[bytes]) -> bytes:
-    """Add statistics that are encoded as bytes. Return the sum as bytes."""
-    statistics = [from_bytes(part, HeadStatistics.load) for part in parts]
-    total = functools.reduce(operator.add, statistics)
-    return to_bytes(lambda path: write_statistics(path, total))
-
-
-def _read_on_ray(
-    shared: _Shared,
-    statistics: HeadStatistics,
-    indices: list[int],
-    *,
-    bar: Any,
-    saver: _Checkpoint | None,
-) -> HeadStatistics:
-    with bar, running_ray():
-        batches = actor_results(shared.engine, indices, _make_work, shared) if indices else iter(())
-        try:
-            for data in merged_results(batches, _merge, bar.update):
-                part = from_bytes(data, HeadStatistics.load)
-                part._frequencies = statistics._frequencies
-                statistics = statistics + part
-                if saver is not None:
-                    saver.write_if_due(statistics)
-        finally:
-            if saver is not None:
-                saver.write(statistics)
-    return _check_not_empty(statistics, len(shared.texts))
-
-
-def _add_text(
-    statistics: HeadStatistics,
-    text: ReadText,
-    text_columns: TextColumns,
-    parses: Sequence[Any] | None,
-) -> None:
-    if text.record is None:
-        statistics.skip(text.index, text.skip_reason)
-        return
-    try:
-        statistics.add(
-            text.record,
-            text.index,
-            columns=text_columns[text.index],
-            parse=None if parses is None else parses[text.index],
-        )
-    except (TypeError, ValueError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"texts[{text.index}]: {error}") from error
 
 
 def _statistics_of_records(
@@ -480,29 +443,19 @@ def _statistics_of_records(
                 f"records[{number}] must be an AttentionRecord, not {type(record).__name__}"
             )
     capture = read_capture_options(layers)
-    text_columns = TextColumns(columns, Texts(listed))
-    parses = _read_parses(parse, Texts(listed))
+    inputs = _Inputs.of(listed, columns, parse)
     counted: Counter[int | str] = Counter()
     for index in _counted_indices(len(listed)):
         sides = {id(s.key_tokens): s.key_tokens for s in listed[index].stacks.values()}
         for tokens in sides.values():
             counted.update(tokens.text if tokens.ids is None else tokens.ids)
     statistics = HeadStatistics(
-        edges=edges, seed=seed, columns=text_columns.names, frequencies=counted
+        edges=edges, seed=seed, columns=inputs.columns.names, frequencies=counted
     )
     for number, record in enumerate(
         tqdm(listed, desc="head_statistics", unit="text", disable=not progress)
     ):
-        try:
-            statistics.add(
-                _with_layers(record, capture, name),
-                number,
-                columns=text_columns[number],
-                parse=None if parses is None else parses[number],
-            )
-        except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"records[{number}]: {error}") from error
+        inputs.add(statistics, ReadText(number, _with_layers(record, capture, name)), "records")
     return statistics
 
 
@@ -616,11 +569,6 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     return dict(counted)
 
 
-def _fingerprints(values: Any, indices: Iterable[int]) -> dict[str, int]:
-    """Map each of `indices`, as a string, to the fingerprint of the value at this index."""
-    return {str(index): fingerprint(values[index]) for index in indices}
-
-
 def _counted_indices(count: int) -> list[int]:
     """Return up to `_MAX_COUNTED_TEXTS` evenly spaced indices of `count` texts."""
     spread = np.linspace(0, count - 1, min(count, _MAX_COUNTED_TEXTS)).astype(np.int64)
@@ -628,119 +576,19 @@ def _counted_indices(count: int) -> list[int]:
     return indices
 
 
-@dataclass
-class _Checkpoint:
-    """File to which the statistics are saved while texts are read.
+def _open_checkpoint(
+    path: Any, arguments: Mapping[str, str | None], inputs: _Inputs, *, resume: bool
+) -> Checkpoint | None:
+    """Return the checkpoint at `path`, or None if `path` is None.
 
-    `arguments` and `by_text` describe the call. `count` is the number of texts. `written` is the
-    monotonic time of the last write, or of the start of the call.
+    Raise FileExistsError if the file exists and `resume` is False.
     """
-
-    path: Path
-    arguments: Mapping[str, Any]
-    by_text: Mapping[str, Any]
-    count: int
-    written: float = 0.0
-
-    @classmethod
-    def open(
-        cls,
-        path: Any,
-        arguments: Mapping[str, Any],
-        by_text: Mapping[str, Any],
-        count: int,
-        *,
-        resume: bool,
-    ) -> _Checkpoint | None:
-        """Return the checkpoint at `path`, or None if `path` is None.
-
-        Raise FileExistsError if the file exists and `resume` is False.
-        """
-        if path is None:
-            return None
-        file = add_suffix(as_path("checkpoint", path, "file"))
-        if file.exists() and not resume:
-            raise FileExistsError(
-                f"checkpoint={str(path)!r} already exists. Pass resume=True to continue it, or "
-                "another path."
-            )
-        return cls(file, arguments, by_text, count, time.monotonic())
-
-    def load_or_create(self, new: HeadStatistics) -> HeadStatistics:
-        """Load and return the statistics in the file, after checking that they fit this call.
-
-        If the file does not exist, write `new` to the file and return `new`.
-        """
-        if not self.path.exists():
-            self.write(new)
-            return new
-        saved, saved_arguments = statistics_state(self.path, HeadStatistics)
-        if saved_arguments is None:
-            raise ValueError(
-                f"checkpoint={str(self.path)!r} contains statistics that are not a checkpoint. "
-                "Load them with HeadStatistics.load, and add the statistics of new texts."
-            )
-        saved_values = {
-            **saved_arguments,
-            "model": saved.model,
-            "model's weights": saved.weights,
-            "edges": saved.edges,
-            "seed": saved.seed,
-        }
-        values = {
-            **self.arguments,
-            "model": new.model,
-            "model's weights": new.weights,
-            "edges": new.edges,
-            "seed": new.seed,
-        }
-        if not new.weights:
-            # The Ray actors have not loaded the model yet. `HeadStatistics.__add__` compares the
-            # name and the weights later.
-            values = {name: values[name] for name in values if not name.startswith("model")}
-        check_same(self.path, saved_values, values)
-        self._check_texts(saved, saved_arguments)
-        return saved
-
-    def _check_texts(self, saved: HeadStatistics, saved_arguments: Mapping[str, Any]) -> None:
-        """Raise ValueError if a stored fingerprint of a text that was read has changed.
-
-        Also raise ValueError if this call has an argument of `by_text` that the file lacks, or the
-        reverse. Texts that were not read yet may change.
-        """
-        for argument, values in self.by_text.items():
-            before = saved_arguments.get(argument) or {}
-            if bool(before) != (values is not None):
-                raise ValueError(
-                    f"checkpoint={str(self.path)!r} was made with{'' if before else 'out'} "
-                    f"{argument}. Pass the same {argument} or another file."
-                )
-            read = [
-                index
-                for index in map(int, before)
-                if any(start <= index < stop for start, stop in saved.text_numbers)
-            ]
-            if any(index >= self.count for index in read) or _fingerprints(values, read) != {
-                str(index): before[str(index)] for index in read
-            }:
-                raise ValueError(
-                    f"checkpoint={str(self.path)!r} was made with different {argument}. Pass the "
-                    f"same {argument} or another file."
-                )
-
-    def write_if_due(self, statistics: HeadStatistics) -> None:
-        """Write the file if the last write was more than `_SECONDS_BETWEEN_WRITES` seconds ago."""
-        if time.monotonic() - self.written > _SECONDS_BETWEEN_WRITES:
-            self.write(statistics)
-
-    def write(self, statistics: HeadStatistics) -> None:
-        """Write `statistics` to the file, with the arguments and fingerprints of some texts."""
-        indices = sorted(
-            {round(index) for index in np.linspace(0, self.count - 1, _NUM_FINGERPRINTS)}
+    if path is None:
+        return None
+    file = add_suffix(as_path("checkpoint", path, "file"))
+    if file.exists() and not resume:
+        raise FileExistsError(
+            f"checkpoint={str(path)!r} already exists. Pass resume=True to continue it, or "
+            "another path."
         )
-        fingerprints = {
-            argument: None if values is None else _fingerprints(values, indices)
-            for argument, values in self.by_text.items()
-        }
-        write_statistics(self.path, statistics, arguments={**self.arguments, **fingerprints})
-        self.written = time.monotonic()
+    return Checkpoint(file, arguments, inputs.of_text, len(inputs.texts))

@@ -1,11 +1,7 @@
-"""Reading of texts on Ray, a framework that runs Python on several machines.
+"""Running of work on Ray, a framework that runs Python on several machines.
 
-An actor is a process of Ray. Each actor loads the model once, reads batches of texts, and returns
-one row for each batch. Ray Data stores rows as Arrow values, so the actors encode statistics as
-bytes. Large objects that all batches need are sent to the actors through Ray's object store. Actors
-return errors as rows, because Ray repeats a batch if its actor raises an error.
-
-The module `ray` is imported only when it is needed.
+An actor is a process of Ray. Each actor prepares the work once, for example loads a model, and then
+processes batches. The module `ray` is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -13,12 +9,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -27,43 +21,19 @@ from attnviz.utils.arguments import short_repr, whole_number
 
 __all__ = [
     "RayEngine",
-    "Work",
     "actor_results",
-    "check_model",
-    "from_bytes",
+    "check_on_cpu",
     "is_dataset",
     "is_loader",
-    "loaded_in_actor",
-    "merged_results",
     "resolve_engine",
     "running_ray",
-    "to_bytes",
     "to_table",
 ]
 
-# Name of the column of text indices in the input of the actors.
-_INDEX = "attnviz_number"
-# Number of results that one Ray task merges.
-_RESULTS_PER_MERGE = 16
-# Column names of the rows that actors return: the result, its number of texts, the type of an error
-# and the message of the error.
-_DATA, _TEXTS, _ERROR, _WORDS = "data", "texts", "error", "words"
-#: Function that an actor calls with the indices of texts, and that returns a result as bytes.
-Work = Callable[[list[int]], bytes]
+# Number of times that a batch is processed again after its actor has crashed.
+_MAX_TRIES_AGAIN = 3
 
-_ERRORS: dict[str, type[Exception]] = {
-    kind.__name__: kind
-    for kind in (
-        ArithmeticError,
-        LookupError,
-        MemoryError,
-        NotImplementedError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    )
-}
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -140,21 +110,13 @@ def is_dataset(texts: Any) -> bool:
 
 def is_loader(model: Any) -> bool:
     """Whether `model` is a function that loads a model, and not a model or a pipeline."""
-    return callable(model) and _module(model) is None
+    inside = getattr(model, "model", None)
+    return callable(model) and not any(isinstance(item, nn.Module) for item in (model, inside))
 
 
-def _module(model: Any) -> nn.Module | None:
-    """Return `model` or the model of a pipeline. Return None for a path or a function."""
-    inside = model if isinstance(model, nn.Module) else getattr(model, "model", None)
-    return inside if isinstance(inside, nn.Module) else None
-
-
-def check_model(model: Any) -> None:
-    """Raise ValueError if `model` is in memory and has weights that are not on the CPU."""
-    inside = _module(model)
-    if inside is None:
-        return
-    devices = {parameter.device.type for parameter in inside.parameters()} - {"cpu"}
+def check_on_cpu(model: nn.Module) -> None:
+    """Raise ValueError if `model` has weights that are not on the CPU."""
+    devices = {parameter.device.type for parameter in model.parameters()} - {"cpu"}
     if devices:
         raise ValueError(
             f"model: its weights are on {', '.join(sorted(devices))}, but Ray actors need a model "
@@ -163,131 +125,65 @@ def check_model(model: Any) -> None:
         )
 
 
-def loaded_in_actor(model: Any, engine: RayEngine) -> Any:
-    """Prepare the argument `model` in an actor.
-
-    If `model` is a function, call the function. If the actor has a GPU, also load the model from a
-    path, and move the model to the GPU.
-    """
-    if is_loader(model):
-        model = model()
-    if engine.num_gpus > 0:
-        if isinstance(model, str | Path):
-            from attnviz.extraction.models import load
-
-            model = load(model).model
-        inside = _module(model)
-        if inside is not None:
-            inside.to("cuda")
-    return model
-
-
 def to_table(dataset: Any) -> Any:
     """Convert a Ray dataset to a DataFrame. The rows have the order of the dataset's files."""
     with running_ray():
+        data: Any = importlib.import_module("ray.data")
+        context = data.DataContext.get_current()
         # The dataset copied the global options when it was created, so a change of the global
         # options would have no effect.
         options = dataset.context.execution_options
-        before = options.preserve_order
+        before = context.enable_progress_bars, options.preserve_order
         try:
-            options.preserve_order = True
+            context.enable_progress_bars, options.preserve_order = False, True
             return dataset.to_pandas()
         finally:
-            options.preserve_order = before
+            context.enable_progress_bars, options.preserve_order = before
 
 
 def actor_results(
-    engine: RayEngine, numbers: list[int], make: Callable[[Any], Work], shared: Any
-) -> Generator[tuple[bytes, int], None, None]:
-    """Read texts in actors. Yield each result as soon as it is ready, in any order.
+    engine: RayEngine, items: list[int], make: Callable[[], Callable[[list[int]], _Result]]
+) -> Iterator[_Result]:
+    """Process batches of items in actors. Yield each result as soon as it is ready, in any order.
 
     Parameters
     ----------
     engine : RayEngine
-        Number and resources of the actors.
-    numbers : list of int
-        Indices of the texts.
+        Number and resources of the actors, and the size of the batches.
+    items : list of int
+        Items, for example indices of texts.
     make : callable
-        Function that is called with `shared`, once in each actor. It returns the function (`Work`)
-        that the actor calls with the indices of each batch of texts.
-    shared : object
-        Argument of `make`, which is sent to the actors through Ray's object store.
+        Function that is called once in each actor. It returns the function that the actor calls
+        with each batch of items. `make` is sent to the actors through Ray's object store.
 
     Yields
     ------
-    result : bytes
-        Result of a batch of texts.
-    num_texts : int
-        Number of texts of the batch.
+    object
+        Result of a batch.
 
     Raises
     ------
     Exception
-        Error that occurred in an actor.
+        Error that occurred in an actor. Ray derives its class from the class of the original error.
     """
+    size = engine.texts_per_batch
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
     with running_ray() as ray:
-        # Keep this reference while actors run. Without a reference, Ray may delete the object, and
-        # a restarted actor could not read it.
-        reference = ray.put((make, shared))
-        blocks = math.ceil(len(numbers) / engine.texts_per_batch)
-        items = [{_INDEX: number} for number in numbers]
-        rows = ray.data.from_items(items, override_num_blocks=blocks).materialize()
-        options: dict[str, Any] = {"num_cpus": engine.num_cpus}
-        if engine.num_gpus:
-            options["num_gpus"] = engine.num_gpus
-        # Ray warns if there are more actors than blocks of rows.
-        min_actors = max(1, min(_num_fitting_actors(ray, engine), rows.num_blocks()))
-        pool = ray.data.ActorPoolStrategy(
-            min_size=min_actors, max_size=max(min_actors, engine.num_actors)
-        )
-        result_rows = rows.map_batches(
-            _Actor,
-            fn_constructor_args=([reference], engine.num_cpus),
-            batch_size=engine.texts_per_batch,
-            batch_format="pyarrow",
-            compute=pool,
-            **options,
-        )
-        iterator = result_rows.iter_rows()
+        reference = ray.put(make)
+        remote = ray.remote(
+            num_cpus=engine.num_cpus,
+            num_gpus=engine.num_gpus,
+            max_restarts=-1,
+            max_task_retries=_MAX_TRIES_AGAIN,
+        )(_Actor)
+        count = min(_num_fitting_actors(ray, engine), len(batches))
+        actors = [remote.remote([reference], engine.num_cpus) for _ in range(count)]
+        pool = importlib.import_module("ray.util").ActorPool(actors)
         try:
-            for row in iterator:
-                if row[_ERROR]:
-                    raise _ERRORS[row[_ERROR]](row[_WORDS])
-                yield row[_DATA], int(row[_TEXTS])
+            yield from pool.map_unordered(lambda actor, batch: actor.run.remote(batch), batches)
         finally:
-            with suppress(AttributeError):
-                iterator.close()
-            del iterator, result_rows
-
-
-def merged_results(
-    batches: Iterator[tuple[bytes, int]],
-    merge: Callable[[list[bytes]], bytes],
-    report: Callable[[int], object],
-) -> Iterator[bytes]:
-    """Merge groups of results in Ray tasks. Yield the merged results in any order.
-
-    `batches` yields results with their numbers of texts. `merge` returns one result for a list of
-    results. `report` is called with the number of texts of each result when it arrives. The last
-    results, which do not fill a group, are yielded unmerged.
-    """
-    ray: Any = importlib.import_module("ray")
-    # Request 0 CPUs for the task, because the actors may have reserved all CPUs.
-    task = ray.remote(num_cpus=0)(merge)
-    parts: list[bytes] = []
-    waiting: list[Any] = []
-    for data, num_texts in batches:
-        report(num_texts)
-        parts.append(data)
-        if len(parts) == _RESULTS_PER_MERGE:
-            waiting.append(task.remote(parts))
-            parts = []
-        ready, waiting = ray.wait(waiting, timeout=0) if waiting else ([], [])
-        yield from ray.get(ready)
-    yield from parts
-    while waiting:
-        ready, waiting = ray.wait(waiting)
-        yield from ray.get(ready)
+            for actor in actors:
+                ray.kill(actor)
 
 
 def _num_fitting_actors(ray: Any, engine: RayEngine) -> int:
@@ -318,25 +214,19 @@ class _Actor:
         # Limit the threads, because by default torch uses all cores in each actor.
         torch.set_num_threads(max(1, int(num_cpus)))
         self._reference = reference
-        self._work: Work | None = None
+        self._process: Callable[[list[int]], Any] | None = None
 
-    def __call__(self, table: Any) -> dict[str, list[Any]]:
-        """Return a row with the result of a batch, or with the error that occurred."""
-        data, kind, words = b"", "", ""
-        try:
-            if self._work is None:
-                make, shared = importlib.import_module("ray").get(self._reference[0])
-                self._work = make(shared)
-            data = self._work(table[_INDEX].to_pylist())
-        except tuple(_ERRORS.values()) as error:
-            kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _ERRORS)
-            words = str(error)
-        return {_DATA: [data], _TEXTS: [table.num_rows], _ERROR: [kind], _WORDS: [words]}
+    def run(self, batch: list[int]) -> Any:
+        # An error in `__init__` would not reach the caller, so `make` is called here.
+        if self._process is None:
+            make = importlib.import_module("ray").get(self._reference[0])
+            self._process = make()
+        return self._process(batch)
 
 
 @contextmanager
 def running_ray() -> Iterator[Any]:
-    """Return a context manager that provides the module `ray`, with progress bars disabled.
+    """Return a context manager that provides the module `ray`.
 
     If Ray is not running, start it, and stop it at the end. Raise ImportError if Ray is not
     installed.
@@ -346,32 +236,11 @@ def running_ray() -> Iterator[Any]:
             'engine="ray" needs Ray Data, which is not installed: pip install "attnviz[ray]"'
         )
     ray: Any = importlib.import_module("ray")
-    importlib.import_module("ray.data")
     started = not ray.is_initialized()
     if started:
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
-    context = ray.data.DataContext.get_current()
-    before = context.enable_progress_bars
     try:
-        context.enable_progress_bars = False
         yield ray
     finally:
-        context.enable_progress_bars = before
         if started:
             ray.shutdown()
-
-
-def to_bytes(save: Callable[[Path], object]) -> bytes:
-    """Call `save` with the path of a temporary file, and return the content of the file."""
-    with TemporaryDirectory(prefix="attnviz-") as folder:
-        path = Path(folder) / "part.safetensors"
-        save(path)
-        return path.read_bytes()
-
-
-def from_bytes(data: bytes, load: Callable[[Path], Any]) -> Any:
-    """Write `data` to a temporary file, and return what `load` reads from it."""
-    with TemporaryDirectory(prefix="attnviz-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "part.safetensors"
-        path.write_bytes(data)
-        return load(path)

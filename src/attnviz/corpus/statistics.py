@@ -1,8 +1,8 @@
 """Head statistics over a corpus: an object of limited size, to which texts are added.
 
 The object has sums over texts and a limited number of edges, but no records. An edge is a pair of a
-query and a key with its weight. The sums are integers. Therefore the statistics of the parts of a
-corpus add up exactly to the statistics of the whole corpus, in any order.
+query and a key with its weight. The statistics of the parts of a corpus add up to the statistics of
+the whole corpus.
 
 A system of classes assigns at most one class to each token. Each corpus has the system "kind",
 whose classes are kinds of tokens such as punctuation. The user can add systems as columns.
@@ -13,8 +13,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -22,23 +21,19 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import one_text
 from attnviz.analysis.token_kinds import KINDS, kinds_of
-from attnviz.corpus.columns import check_column_names, checked_entry, is_missing
+from attnviz.corpus.columns import checked_entry, is_missing
 from attnviz.corpus.edges import Edge, EdgeColumns, NearTokens
-from attnviz.corpus.measuring import (
-    OFFSET_LABELS,
-    POSITION_SCORES,
-    SCORES,
-    TOKEN_SCORES,
-    TokenFacts,
-    measure_stack,
-)
+from attnviz.corpus.measuring import OFFSET_LABELS, SCORES, TokenFacts, measure_stack
 from attnviz.corpus.parses import pairs_of_relations
 from attnviz.corpus.roles import ROLES, SYNTACTIC, Evidence, Roles, checked_share
+from attnviz.corpus.statistics_file import read_totals, write_totals
 from attnviz.corpus.totals import (
-    FIELDS,
+    KIND,
+    ClassTotals,
+    Settings,
     StackTotals,
-    Tables,
-    to_floats,
+    Totals,
+    sum_of_stacks,
     totals_of_text,
 )
 from attnviz.record.record import AttentionRecord
@@ -60,44 +55,12 @@ __all__ = ["HeadStatistics", "StackStatistics"]
 
 Numbers = NDArray[np.float64]
 
-#: Name of the built-in system of classes, the kinds of tokens.
-KIND = "kind"
-_FIELD = {name: index for index, name in enumerate(FIELDS)}
 # Maximum number of pairs of margin and level whose roles are cached.
 _MAX_CACHED_ROLES = 4
 _SEVERAL_CORPORA = (
     "Sum over corpora that were counted separately: the rarest token of a text was found with the "
     "counts of one corpus."
 )
-
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """Sums over all texts so far.
-
-    To add a text, the whole object is replaced. Therefore an interrupt cannot leave a text that is
-    only partly added.
-    """
-
-    # Indices of all texts, read or left out, as ascending half-open ranges (start, stop).
-    texts: tuple[tuple[int, int], ...]
-    tokens: int
-    empty: int
-    too_long: int
-    stacks: Mapping[str, StackTotals]
-    model: str | None
-
-    @property
-    def num_texts(self) -> int:
-        return sum(stop - start for start, stop in self.texts)
-
-    def renumbered(self, by: int) -> _State:
-        """Return the same sums with `by` added to each text index."""
-        return replace(
-            self,
-            texts=tuple((start + by, stop + by) for start, stop in self.texts),
-            stacks={name: totals.renumbered(by) for name, totals in self.stacks.items()},
-        )
 
 
 class HeadStatistics:
@@ -146,55 +109,58 @@ class HeadStatistics:
         columns: Sequence[str] = (),
         frequencies: Mapping[int | str, int] | None = None,
     ) -> None:
-        self.edges = whole_number("edges", edges, 0, 10_000)
-        self.seed = whole_number("seed", seed, 0)
-        self.weights = weights
-        names = [columns] if isinstance(columns, str) else list(columns)
-        check_column_names(names)
-        if KIND in names or len(set(names)) < len(names):
-            raise ValueError(
-                f"columns={short_repr(names)}: names must be distinct, and not {KIND!r}, which is "
-                "the name of the kinds of tokens"
-            )
-        self._columns = tuple(names)
-        self._frequencies = dict(frequencies or {})
-        #: Sentences on layers that the records do not show, which `notes` also contains.
-        self.remarks: tuple[str, ...] = ()
-        self._state = _State((), 0, 0, 0, MappingProxyType({}), model)
-        self._views: dict[str, tuple[StackTotals, StackStatistics]] = {}
+        listed = (columns,) if isinstance(columns, str) else tuple(columns)
+        settings = Settings(edges, seed, listed, dict(frequencies or {}))
+        self._totals = Totals(settings, model, weights)
+        self._stacks: dict[str, tuple[Sequence[StackTotals], StackStatistics]] = {}
 
     @property
     def model(self) -> str:
         """Name of the model, or "" if the name is not known."""
-        return self._state.model or ""
+        return self._totals.model or ""
+
+    @property
+    def weights(self) -> str:
+        """Hash of the model's weights, or "" if the hash is not known."""
+        return self._totals.weights
+
+    @property
+    def edges(self) -> int:
+        """Maximum number of strongest edges, and of sampled edges, of each head."""
+        return self._totals.settings.edges
+
+    @property
+    def seed(self) -> int:
+        """Seed of the sampled edges."""
+        return self._totals.settings.seed
 
     @property
     def texts(self) -> int:
         """Number of texts that were read, without those that were left out."""
-        return self._state.num_texts - self.num_skipped
+        return self._totals.num_texts
 
     @property
     def tokens(self) -> int:
         """Number of tokens of the texts that were read."""
-        return self._state.tokens
+        return self._totals.tokens
 
     @property
     def num_skipped(self) -> int:
         """Number of texts that were left out because they are empty or too long for the model."""
-        return self._state.empty + self._state.too_long
+        return self._totals.empty + self._totals.too_long
 
     @property
     def text_numbers(self) -> tuple[tuple[int, int], ...]:
         """Indices of all texts, read or left out, as ascending half-open ranges (start, stop)."""
-        return self._state.texts
+        return self._totals.texts
 
     @property
     def notes(self) -> list[str]:
         """Sentences for readers of the statistics, for example on texts that were left out."""
-        sentences = list(self.remarks)
+        sentences = list(self._totals.remarks)
         for count, why in (
-            (self._state.empty, "left out: empty."),
-            (self._state.too_long, "left out: too long for the model."),
+            (self._totals.empty, "left out: empty."),
+            (self._totals.too_long, "left out: too long for the model."),
         ):
             if count:
                 texts = "1 text is" if count == 1 else f"{count:,} texts are"
@@ -204,12 +170,12 @@ class HeadStatistics:
     @property
     def stack_names(self) -> tuple[str, ...]:
         """Names of the stacks, in the same order as in the records."""
-        return tuple(self._state.stacks)
+        return tuple(self._totals.parts)
 
     @property
     def class_systems(self) -> tuple[str, ...]:
         """Names of the systems of classes of tokens: ``"kind"``, followed by the columns."""
-        return (KIND, *self._columns)
+        return self._totals.settings.class_systems
 
     def roles(self, margin: float = 0.1, level: float = 0.05) -> Roles:
         """Return the roles of the heads, if the statistics have only one stack.
@@ -255,18 +221,18 @@ class HeadStatistics:
         ValueError
             If no text was added yet.
         """
-        if not self._state.stacks:
+        if not self._totals.parts:
             raise ValueError("the statistics have no texts yet. Add one with add(record).")
         chosen = self.stack_names[0] if name is None else name
-        if chosen not in self._state.stacks:
+        if chosen not in self._totals.parts:
             names = ", ".join(map(repr, self.stack_names))
             raise KeyError(f"stack={short_repr(name)}: these statistics have the stacks {names}")
-        totals = self._state.stacks[chosen]
-        # Cache the result: views call this function often, and sorting the edges is slow.
-        cached = self._views.get(chosen)
-        if cached is None or cached[0] is not totals:
-            cached = totals, StackStatistics(chosen, totals, self.class_systems)
-            self._views[chosen] = cached
+        parts = self._totals.parts[chosen]
+        # Cache the result: views call this function often, and adding the parts is slow.
+        cached = self._stacks.get(chosen)
+        if cached is None or cached[0] is not parts:
+            stack = StackStatistics(chosen, self._totals.stack(chosen), self.class_systems)
+            cached = self._stacks[chosen] = parts, stack
         return cached[1]
 
     def add(
@@ -303,37 +269,37 @@ class HeadStatistics:
         """
         if not isinstance(record, AttentionRecord):
             raise TypeError(f"record must be an AttentionRecord, not {type(record).__name__}")
-        following = self._state.texts[-1][1] if self._state.texts else 0
+        following = self.text_numbers[-1][1] if self.text_numbers else 0
         number = following if text is None else whole_number("text", text, 0, 2**62)
         given = dict(columns or {})
-        unknown = sorted(set(given) - set(self._columns))
+        known = self._totals.settings.columns
+        unknown = sorted(set(given) - set(known))
         if unknown:
             raise ValueError(
                 f"columns: {unknown[0]!r} is not one of the columns of these statistics, "
-                f"{short_repr(list(self._columns))}. Pass all names to HeadStatistics(columns=...)."
+                f"{short_repr(list(known))}. Pass all names to HeadStatistics(columns=...)."
             )
-        facts: dict[int, TokenFacts] = {}
-        sides = [
-            tokens
+        sides = {
+            id(tokens): tokens
             for stack in record.stacks.values()
             for tokens in (stack.query_tokens, stack.key_tokens)
-        ]
-        counts = {len(tokens) for tokens in sides}
-        classes = {name: checked_entry(name, entry, counts) for name, entry in given.items()}
-        for tokens in sides:
-            if id(tokens) not in facts:
-                facts[id(tokens)] = self._token_facts(tokens, classes)
-        stacks = {
-            name: self._totals(stack, facts, number, parse) for name, stack in record.stacks.items()
         }
-        count = sum(len(side_facts.tokens) for side_facts in facts.values())
-        state = _State(
-            ((number, number + 1),), count, 0, 0, stacks, record.model or self._state.model
+        counts = {len(tokens) for tokens in sides.values()}
+        classes = {name: checked_entry(name, entry, counts) for name, entry in given.items()}
+        facts = {side: self._token_facts(tokens, classes) for side, tokens in sides.items()}
+        added = Totals(
+            self._totals.settings,
+            record.model or self._totals.model,
+            texts=((number, number + 1),),
+            tokens=sum(map(len, sides.values())),
+            # Keep only the notes on missing layers, which are the same for every text.
+            remarks=tuple(note for note in record.notes if "not shown" in note),
+            parts={
+                name: (self._measure(stack, facts, number, parse),)
+                for name, stack in record.stacks.items()
+            },
         )
-        self._state = _sum_of_states(self._state, state)
-        # Keep only the notes on missing layers, which are the same for every text.
-        not_shown = [note for note in record.notes if "not shown" in note]
-        self.remarks = tuple(dict.fromkeys([*self.remarks, *not_shown]))
+        self._totals = self._totals.plus(added)
 
     def skip(self, text: int, why: str) -> None:
         """Count a text that was left out.
@@ -354,54 +320,33 @@ class HeadStatistics:
             raise ValueError(f'why={short_repr(why)} must be "empty" or "too long"')
         number = whole_number("text", text, 0, 2**62)
         empty = int(why == "empty")
-        state = _State(((number, number + 1),), 0, empty, 1 - empty, {}, self._state.model)
-        self._state = _sum_of_states(self._state, state)
+        skipped = Totals(
+            self._totals.settings,
+            texts=((number, number + 1),),
+            empty=empty,
+            too_long=1 - empty,
+        )
+        self._totals = self._totals.plus(skipped)
 
     def __add__(self, other: object) -> HeadStatistics:
         if not isinstance(other, HeadStatistics):
             return NotImplemented
-        self._check_same(other)
-        added, remarks = other._state, [*self.remarks, *other.remarks]
-        frequencies = self._frequencies
-        if frequencies is not other._frequencies and frequencies != other._frequencies:
-            frequencies = dict(Counter(frequencies) + Counter(other._frequencies))
-            if self._state.texts and added.texts:
+        first, second = self._totals, other._totals
+        counts = first.settings.frequencies, second.settings.frequencies
+        if counts[0] != counts[1]:
+            joined = dict(Counter(counts[0]) + Counter(counts[1]))
+            first = replace(first, settings=replace(first.settings, frequencies=joined))
+            if first.texts and second.texts:
                 # Both corpora number their texts from 0.
-                added = added.renumbered(self._state.texts[-1][1])
-                remarks.append(_SEVERAL_CORPORA)
-        total = self._with_state(_sum_of_states(self._state, added))
-        total.weights = self.weights or other.weights
-        total._frequencies = frequencies
-        total.remarks = tuple(dict.fromkeys(remarks))
-        return total
+                second = second.renumbered(first.texts[-1][1])
+                second = replace(second, remarks=(*second.remarks, _SEVERAL_CORPORA))
+        return self._with_totals(first.plus(second))
 
-    def _with_state(self, state: _State) -> HeadStatistics:
-        statistics = HeadStatistics(
-            weights=self.weights,
-            edges=self.edges,
-            seed=self.seed,
-            columns=self._columns,
-        )
-        statistics._frequencies = self._frequencies
-        statistics.remarks, statistics._state = self.remarks, state
+    @classmethod
+    def _with_totals(cls, totals: Totals) -> Self:
+        statistics = cls()
+        statistics._totals = totals
         return statistics
-
-    def _check_same(self, other: HeadStatistics) -> None:
-        if self.weights and other.weights and self.weights != other.weights:
-            raise ValueError(
-                f"the statistics of {self.model!r} and {other.model!r} belong to models with "
-                "different weights. Add statistics of the same model."
-            )
-        for what, first, second in (
-            ("edges", self.edges, other.edges),
-            ("seed", self.seed, other.seed),
-            ("columns", self._columns, other._columns),
-        ):
-            if first is not second and first != second:
-                raise ValueError(
-                    f"the statistics differ in {what}: {short_repr(first)} and "
-                    f"{short_repr(second)}. Make both with the same {what}."
-                )
 
     def save(self, path: str | os.PathLike[str]) -> Any:
         """Save the statistics to a file.
@@ -424,14 +369,12 @@ class HeadStatistics:
         ImportError
             If `path` is a ``.parquet`` file and pandas or pyarrow is not installed.
         """
-        from attnviz.corpus.statistics_file import write_statistics
-
         if as_path("path", path, "file").suffix.lower() == ".parquet":
             table = self.to_pandas()
             target = as_path("path", path, "file").absolute()
             table.to_parquet(target, index=False)
             return target
-        return write_statistics(path, self)
+        return write_totals(path, self._totals)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -453,10 +396,8 @@ class HeadStatistics:
         ValueError
             If the file is damaged or does not contain statistics.
         """
-        from attnviz.corpus.statistics_file import read_statistics
-
-        statistics: Self = read_statistics(path, cls)
-        return statistics
+        totals, _ = read_totals(path)
+        return cls._with_totals(totals)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a table of scores, with one row for each score of each head.
@@ -498,7 +439,7 @@ class HeadStatistics:
     def _token_facts(self, tokens: Tokens, values_by_column: Mapping[str, Any]) -> TokenFacts:
         classes: dict[str, NDArray[np.int64]] = {KIND: kinds_of(tokens).astype(np.int64)}
         names: dict[str, tuple[str, ...]] = {KIND: KINDS}
-        for column in self._columns:
+        for column in self._totals.settings.columns:
             entry = values_by_column.get(column)
             values = entry if isinstance(entry, list) else [entry] * len(tokens)
             if len(values) != len(tokens):
@@ -512,26 +453,14 @@ class HeadStatistics:
             classes[column] = np.array(
                 [code_of.get(token_class, -1) for token_class in texts], np.int64
             )
-        return TokenFacts(tokens, classes, names, self._frequencies)
+        return TokenFacts(tokens, classes, names, self._totals.settings.frequencies)
 
-    def _totals(
-        self,
-        stack: AttentionStack,
-        facts: Mapping[int, TokenFacts],
-        number: int,
-        parse: Any,
+    def _measure(
+        self, stack: AttentionStack, facts: Mapping[int, TokenFacts], text: int, parse: Any
     ) -> StackTotals:
         check_weights(stack, "statistics of heads")
         queries, keys = facts[id(stack.query_tokens)], facts[id(stack.key_tokens)]
         same_tokens = one_text(stack)
-        num_heads = sum(stack.heads_per_layer)
-        before = self._state.stacks.get(stack.name)
-        min_orders = None
-        if before is not None and num_heads == before.num_heads:
-            min_orders = before.edges.min_orders
-        elif not self.edges:
-            largest = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
-            min_orders = largest, largest
         relations = None
         if parse is not None and same_tokens:
             relations = pairs_of_relations(parse, stack.query_tokens)
@@ -539,10 +468,10 @@ class HeadStatistics:
             stack,
             queries,
             keys,
-            text=number,
+            text=text,
             seed=self.seed,
             relations=relations,
-            min_orders=min_orders,
+            min_orders=self._totals.min_orders(stack.name, sum(stack.heads_per_layer)),
         )
         return totals_of_text(
             numbers,
@@ -550,13 +479,12 @@ class HeadStatistics:
             heads_per_layer=stack.heads_per_layer,
             causal=stack.causal,
             sides=[queries] if same_tokens else [queries, keys],
-            text=number,
-            edges=self.edges,
+            text=text,
         )
 
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
-        heads = sum(totals.num_heads for totals in self._state.stacks.values())
+        heads = sum(parts[0].num_heads for parts in self._totals.parts.values())
         return (
             f"<HeadStatistics{of}: {heads} head{'' if heads == 1 else 's'} over {self.texts:,} "
             f"text{'' if self.texts == 1 else 's'}, {self.tokens:,} tokens>"
@@ -603,8 +531,7 @@ class StackStatistics:
     """
 
     def __init__(self, name: str, totals: StackTotals, class_systems: Sequence[str]) -> None:
-        self._totals = totals.canonical()
-        self._kept = self._totals.edges
+        self._totals, self._kept = totals, totals.edges
         self.name = name
         self.layers, self.heads_per_layer = totals.layers, totals.heads_per_layer
         self.causal, self.one_text = totals.causal, totals.one_text
@@ -615,7 +542,7 @@ class StackStatistics:
         self.score_names = tuple(
             score
             for score in possible
-            if score in totals.scores and totals.scores[score][_FIELD["texts"]].any()
+            if score in totals.scores and totals.scores[score][0, 0].any()
         )
 
     def mean(self, score: str) -> list[Numbers]:
@@ -679,10 +606,9 @@ class StackStatistics:
         KeyError
             If the score does not exist.
         """
-        if not self._has_baseline(score):
-            return None
-        # fmax ignores the second baseline if it is NaN because no text defines it.
-        return self._by_layer(np.fmax.reduce(self._evidence(score).baseline))
+        # fmax ignores a baseline if it is NaN because no text defines it.
+        baseline = np.fmax.reduce(self._evidence(score).baseline)
+        return None if np.isnan(baseline).all() else self._by_layer(baseline)
 
     def counts(self, score: str) -> list[NDArray[np.int64]]:
         """Return, for each head, the number of texts in which a score is defined.
@@ -728,11 +654,7 @@ class StackStatistics:
         IndexError
             If the layer does not exist.
         """
-        heads = self._head_slice(layer)
-        sums = to_floats(self._totals.offsets[heads], pairs=True)
-        counts = self._totals.offset_counts[heads]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(counts > 0, sums / counts, np.nan)
+        return _divide(*self._totals.offsets[:, self._head_slice(layer)])
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -756,7 +678,7 @@ class StackStatistics:
         KeyError
             If the system does not exist.
         """
-        return self._table(system).names
+        return self._class_totals(system).names
 
     def class_weights(self, layer: int, system: str = KIND) -> Numbers:
         """Return the mean weight between classes of queries and classes of keys.
@@ -779,11 +701,8 @@ class StackStatistics:
         IndexError, KeyError
             If the layer or the system does not exist.
         """
-        table, heads = self._table(system), self._head_slice(layer)
-        sums = to_floats(table.sums[heads], pairs=True)
-        counts = table.counts[heads][:, :, None]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(counts > 0, sums / counts, np.nan)
+        totals, heads = self._class_totals(system), self._head_slice(layer)
+        return _divide(totals.weights[heads], totals.queries[heads][:, :, None])
 
     def strongest(self, layer: int, head: int) -> list[Edge]:
         """Return the edges of a head with the largest weights.
@@ -883,7 +802,7 @@ class StackStatistics:
         10
         """
         count = whole_number("max_edges", max_edges, 0)
-        fewer = replace(self._totals, edges=self._kept.limited(count))
+        fewer = sum_of_stacks([self._totals], count)
         return StackStatistics(self.name, fewer, self.class_systems)
 
     @property
@@ -943,33 +862,16 @@ class StackStatistics:
                 f"score={short_repr(score)}: stack {self.name!r} has the scores "
                 f"{', '.join(map(repr, self.score_names))}"
             )
-        fields = self._totals.scores[score]
-        texts = fields[_FIELD["texts"]]
-        mean, error = _mean_and_error(texts, fields[1], fields[2])
-        comparisons = []
-        for kind in ("shuffled", "position"):
-            counts = fields[_FIELD[f"{kind} texts"]]
-            with np.errstate(invalid="ignore", divide="ignore"):
-                baseline = to_floats(fields[_FIELD[f"{kind} sum"]]) / counts
-            over, squares = fields[_FIELD[f"over {kind}"]], fields[_FIELD[f"squares over {kind}"]]
-            comparisons.append((baseline, *_mean_and_error(counts, over, squares)))
-        baselines, differences, errors = (
-            np.stack(parts) for parts in zip(*comparisons, strict=True)
-        )
+        texts, baselines, sums, squares = np.moveaxis(self._totals.scores[score], 1, 0)
+        means, errors = _means_and_errors(texts, sums, squares)
         return Evidence(
-            texts=texts,
-            score=mean,
-            standard_error=error,
-            baseline=baselines,
-            difference=differences,
-            difference_standard_error=errors,
+            texts=texts[0].astype(np.int64),
+            score=means[0],
+            standard_error=errors[0],
+            baseline=_divide(baselines, texts)[1:],
+            difference=means[1:],
+            difference_standard_error=errors[1:],
         )
-
-    def _has_baseline(self, score: str) -> bool:
-        if score not in self.score_names:
-            self._evidence(score)
-        with_baseline = (*POSITION_SCORES, *TOKEN_SCORES, "positional share")
-        return score in with_baseline or score.startswith(SYNTACTIC)
 
     def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
         heads_of_layer = self._head_slice(layer)
@@ -983,13 +885,13 @@ class StackStatistics:
         of_head = edges.of_heads(index, index + 1)
         return [self._kept.edge(of_head, number) for number in range(len(of_head))]
 
-    def _table(self, system: str) -> Tables:
-        if system not in self._totals.tables:
+    def _class_totals(self, system: str) -> ClassTotals:
+        if system not in self._totals.classes:
             names = ", ".join(map(repr, self.class_systems))
             raise KeyError(
                 f"system={short_repr(system)}: these statistics have the systems {names}"
             )
-        return self._totals.tables[system]
+        return self._totals.classes[system]
 
     def layer_number(self, layer: int) -> int:
         """Return the number of a layer in the model, after resolving a negative number.
@@ -1052,64 +954,16 @@ class StackStatistics:
         )
 
 
-def _sum_of_states(first: _State, second: _State) -> _State:
-    """Return the sum of two states. Raise ValueError if they share a text or do not fit."""
-    if first.model is not None and second.model is not None and first.model != second.model:
-        raise ValueError(
-            f"the statistics belong to model {first.model!r}, and the other statistics or the "
-            f"record to {second.model!r}. Make statistics for each model."
-        )
-    stacks = dict(first.stacks)
-    for name, totals in second.stacks.items():
-        if name not in stacks:
-            stacks[name] = totals
-            continue
-        total = stacks[name]
-        if (total.layers, total.heads_per_layer) != (totals.layers, totals.heads_per_layer):
-            raise ValueError(
-                f"stack {name!r} has layers {format_numbers(total.layers)} with "
-                f"{total.num_heads} heads, and layers {format_numbers(totals.layers)} with "
-                f"{totals.num_heads} heads. Use the same model and layers=."
-            )
-        stacks[name] = total.plus(totals)
-    return _State(
-        _join_ranges(first.texts, second.texts),
-        first.tokens + second.tokens,
-        first.empty + second.empty,
-        first.too_long + second.too_long,
-        MappingProxyType(stacks),
-        first.model if first.model is not None else second.model,
-    )
+def _divide(sums: Numbers, counts: Numbers) -> Numbers:
+    """Return the quotient, or NaN if the count is 0."""
+    return sums / np.where(counts > 0, counts, np.nan)
 
 
-def _join_ranges(
-    first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]
-) -> tuple[tuple[int, int], ...]:
-    """Return the union of two lists of half-open ranges, sorted and with adjacent ranges joined.
-
-    Raise ValueError if two ranges overlap.
-    """
-    joined: list[tuple[int, int]] = []
-    for start, stop in sorted([*first, *second]):
-        if joined and start < joined[-1][1]:
-            raise ValueError(
-                f"text={start} was already added. Pass a different number for each text."
-            )
-        if joined and start == joined[-1][1]:
-            joined[-1] = joined[-1][0], stop
-        else:
-            joined.append((start, stop))
-    return tuple(joined)
-
-
-def _mean_and_error(
-    counts: NDArray[np.int64], sums: NDArray[np.int64], squares: NDArray[np.int64]
-) -> tuple[Numbers, Numbers]:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(counts > 0, to_floats(sums) / counts, np.nan)
-        variance = (to_floats(squares) - counts * mean**2) / (counts - 1)
-        error = np.sqrt(np.maximum(variance, 0) / counts)
-    return mean, np.where(counts > 1, error, np.nan)
+def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the means of numbers and their standard errors, from sums over texts."""
+    means = _divide(sums, counts)
+    variances = _divide(squares - counts * means**2, counts - 1)
+    return means, np.sqrt(np.maximum(variances, 0) / np.maximum(counts, 1))
 
 
 def _class_name(column: str, value: Any) -> str:

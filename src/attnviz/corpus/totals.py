@@ -1,87 +1,106 @@
-"""Totals: sums of the measurements of a stack over many texts.
+"""Sums of the measurements of heads over many texts.
 
-Totals are integers, so that their sum is exact and does not depend on the order of the texts. A
-score x of one text is stored as round(x * 2**32), and a sum of weights x as round(x * 2**28).
-`StackTotals` can have the totals of one text or of many texts. `StackTotals.plus` adds two of them.
+`Totals` has the sums of a corpus, or of a part of a corpus, and `StackTotals` those of one stack.
+All numbers are float64 or integers, and the totals of two parts add to the totals of both.
 
-Totals also have edges, pairs of a query and a key with their weight (`attnviz.corpus.edges`).
+Totals also have edges. An edge is a pair of a query and a key with its weight. Each head keeps a
+limited number of edges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.corpus.columns import check_column_names
 from attnviz.corpus.edges import KeptEdges, TokenCodes
 from attnviz.corpus.measuring import StackNumbers, TokenFacts
+from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 
 __all__ = [
-    "FIELDS",
+    "KIND",
+    "ClassTotals",
+    "Settings",
     "StackTotals",
-    "Tables",
-    "to_floats",
+    "Totals",
+    "join_ranges",
+    "sum_of_stacks",
     "totals_of_text",
 ]
 
-Whole = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
-#: Names of the sums of each score. The first line has the number of texts, the sum of the scores,
-#: and the sum of the squared scores. Each other line belongs to a baseline. It has the number of
-#: texts, the sum of the baselines, the sum of the differences (score minus baseline), and the sum
-#: of the squared differences.
-FIELDS = (
-    *("texts", "sum", "squares"),
-    *("shuffled texts", "shuffled sum", "over shuffled", "squares over shuffled"),
-    *("position texts", "position sum", "over position", "squares over position"),
-)
-_SCALE = 1 << 32
-_PAIR_SCALE = 1 << 28
+#: Name of the built-in system of classes, the kinds of tokens.
+KIND = "kind"
+# The totals of several texts are added at once, which is faster. They are added when there are more
+# texts, or more edges, than these numbers.
+_MAX_PARTS = 64
+_MAX_EDGES = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class Settings:
+    """Settings of head statistics: the arguments of `HeadStatistics`, which raise if invalid."""
+
+    edges: int = 100
+    seed: int = 0
+    columns: tuple[str, ...] = ()
+    frequencies: Mapping[int | str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise TypeError or ValueError if a setting is invalid."""
+        whole_number("edges", self.edges, 0, 10_000)
+        whole_number("seed", self.seed, 0)
+        check_column_names(self.columns)
+        if KIND in self.columns or len(set(self.columns)) < len(self.columns):
+            raise ValueError(
+                f"columns={short_repr(list(self.columns))}: names must be distinct, and not "
+                f"{KIND!r}, which is the name of the kinds of tokens"
+            )
+
+    @property
+    def class_systems(self) -> tuple[str, ...]:
+        """Names of the systems of classes of tokens."""
+        return (KIND, *self.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassTotals:
     """Sums of weights by the classes of query and key, for one system of classes.
 
     Attributes
     ----------
     names : tuple of str
         Names of the classes.
-    sums : ndarray of int64, (heads, classes, classes)
+    weights : ndarray, (heads, classes, classes)
         Sums of weights by class of query and class of key.
-    counts : ndarray of int64, (heads, classes)
+    queries : ndarray, (heads, classes)
         Number of queries of each class whose weights are not all 0.
     """
 
     names: tuple[str, ...]
-    sums: Whole
-    counts: Whole
+    weights: Numbers
+    queries: Numbers
 
-    def plus(self, other: Tables) -> Tables:
-        """Return the sum of two tables. If the classes differ, the sum has all of them, sorted."""
-        if self.names == other.names:
-            return Tables(
-                self.names,
-                add_exactly(self.sums, other.sums),
-                add_exactly(self.counts, other.counts),
-            )
-        names = tuple(sorted({*self.names, *other.names}))
-        first, second = self._with_names(names), other._with_names(names)
-        return Tables(
-            names, add_exactly(first.sums, second.sums), add_exactly(first.counts, second.counts)
-        )
 
-    def _with_names(self, names: tuple[str, ...]) -> Tables:
-        indices = np.array([names.index(name) for name in self.names], np.int64)
-        sums = np.zeros((len(self.sums), len(names), len(names)), np.int64)
-        counts = np.zeros((len(self.sums), len(names)), np.int64)
-        if len(indices):
-            sums[:, indices[:, None], indices] = self.sums
-            counts[:, indices] = self.counts
-        return Tables(names, sums, counts)
+def _sum_of_classes(parts: Sequence[ClassTotals]) -> ClassTotals:
+    """Return the sum. If the parts have different classes, the sum has all of them, sorted."""
+    names = parts[0].names
+    if any(part.names != names for part in parts):
+        names = tuple(sorted({name for part in parts for name in part.names}))
+    heads = len(parts[0].weights)
+    total = ClassTotals(
+        names, np.zeros((heads, len(names), len(names))), np.zeros((heads, len(names)))
+    )
+    index_of = {name: index for index, name in enumerate(names)}
+    for part in parts:
+        indices = np.array([index_of[name] for name in part.names], np.int64)
+        total.weights[:, indices[:, None], indices] += part.weights
+        total.queries[:, indices] += part.queries
+    return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,74 +117,56 @@ class StackTotals:
         Whether queries can attend only to keys at the same or an earlier position.
     one_text : bool
         Whether queries and keys are the same tokens.
-    scores : mapping of str to ndarray of int64, (fields, heads)
-        Sums of each score. The rows are listed in `FIELDS`.
-    offsets, offset_counts : ndarray of int64, (heads, offsets)
-        Sums of the `offsets` and the `offset_counts` of `StackNumbers`.
-    tables : mapping of str to Tables
+    scores : mapping of str to ndarray, (3, 4, heads)
+        Sums of each score over the texts that define it. The first axis has 0, which stands for the
+        score itself, and two baselines: with shuffled keys, and from position. The second axis has
+        the number of texts, and the sums of the baseline, of the score minus the baseline, and of
+        the square of this difference.
+    offsets : ndarray, (2, heads, offsets)
+        Sums of weights, and numbers of pairs, by offset (`StackNumbers.offsets`).
+    classes : mapping of str to ClassTotals
         For each system of classes, sums of weights by class.
     edges : KeptEdges
-        Strongest edges and randomly sampled edges, with the tokens near them.
+        Strongest edges and randomly sampled edges, and the tokens near them.
     """
 
     layers: tuple[int, ...]
     heads_per_layer: tuple[int, ...]
     causal: bool
     one_text: bool
-    scores: Mapping[str, Whole]
-    offsets: Whole
-    offset_counts: Whole
-    tables: Mapping[str, Tables]
+    scores: Mapping[str, Numbers]
+    offsets: Numbers
+    classes: Mapping[str, ClassTotals]
     edges: KeptEdges
 
     @property
     def num_heads(self) -> int:
         return sum(self.heads_per_layer)
 
-    def plus(self, other: StackTotals) -> StackTotals:
-        """Return the totals of the texts of `self` and `other`."""
-        scores = dict(self.scores)
-        for name, numbers in other.scores.items():
-            scores[name] = add_exactly(scores[name], numbers) if name in scores else numbers
-        tables = dict(self.tables)
-        for name, table in other.tables.items():
-            tables[name] = tables[name].plus(table) if name in tables else table
-        return replace(
-            self,
-            causal=self.causal and other.causal,
-            scores=scores,
-            offsets=add_exactly(self.offsets, other.offsets),
-            offset_counts=add_exactly(self.offset_counts, other.offset_counts),
-            tables=tables,
-            edges=self.edges.plus(other.edges),
-        )
 
-    def renumbered(self, by: int) -> StackTotals:
-        """Return equal totals with `by` added to each text index."""
-        return replace(self, edges=self.edges.renumbered(by))
+def sum_of_stacks(parts: Sequence[StackTotals], max_edges: int) -> StackTotals:
+    """Return the totals of the texts of all parts, with at most `max_edges` edges of a kind a head.
 
-    def canonical(self) -> StackTotals:
-        """Return equal totals that do not depend on the order in which texts were added."""
-        names = [table.names for table in self.tables.values()]
-        return replace(
-            self,
-            scores={name: self.scores[name] for name in sorted(self.scores)},
-            edges=self.edges.settled().with_class_names(names),
-        )
-
-
-def add_exactly(first: Whole, second: Whole) -> Whole:
-    """Return the sum of two arrays. Raise OverflowError if a sum does not fit into 64 bits."""
-    total = first + second
-    # A sum has overflowed if its sign differs from the sign of both summands.
-    if (((first ^ total) & (second ^ total)) < 0).any():
-        raise OverflowError("too many texts: their sums do not fit into 64 bits")
-    return total
-
-
-def to_floats(sums: Whole, *, pairs: bool = False) -> Numbers:
-    """Convert integer sums back to floats. Pass `pairs=True` for sums of weights."""
-    return sums / (_PAIR_SCALE if pairs else _SCALE)
+    The parts must have the same layers and heads and different texts. The result does not depend on
+    their order, except for rounding.
+    """
+    first = parts[0]
+    classes = {
+        system: _sum_of_classes([part.classes[system] for part in parts])
+        for system in first.classes
+    }
+    edges = KeptEdges.joined([part.edges for part in parts], max_edges)
+    return replace(
+        first,
+        causal=all(part.causal for part in parts),
+        scores={
+            name: np.sum([part.scores[name] for part in parts if name in part.scores], axis=0)
+            for name in sorted({name for part in parts for name in part.scores})
+        },
+        offsets=np.sum([part.offsets for part in parts], axis=0),
+        classes=classes,
+        edges=edges.with_class_names([totals.names for totals in classes.values()]),
+    )
 
 
 def totals_of_text(
@@ -176,28 +177,24 @@ def totals_of_text(
     causal: bool,
     sides: Sequence[TokenFacts],
     text: int,
-    edges: int,
 ) -> StackTotals:
-    """Convert the measurements of one text to totals.
+    """Convert the measurements of one text to totals, which have all tokens of the text.
 
     `sides` has one item if queries and keys are the same tokens, otherwise the query tokens and the
-    key tokens. `edges` is the maximum number of kept edges of a head.
+    key tokens.
     """
     return StackTotals(
         layers=layers,
         heads_per_layer=heads_per_layer,
         causal=causal,
         one_text=len(sides) == 1,
-        scores=_fields(numbers.scores),
-        offsets=_to_integers(numbers.offsets, _PAIR_SCALE),
-        offset_counts=numbers.offset_counts,
-        tables={
-            name: Tables(
-                sides[0].names[name],
-                _to_integers(sums, _PAIR_SCALE),
-                numbers.class_counts[name],
+        scores=_sums_of_scores(numbers.scores),
+        offsets=np.stack([numbers.offsets, numbers.offset_counts]),
+        classes={
+            system: ClassTotals(
+                sides[0].names[system], weights, numbers.class_counts[system].astype(np.float64)
             )
-            for name, sums in numbers.classes.items()
+            for system, weights in numbers.classes.items()
         },
         edges=KeptEdges.of_text(
             text,
@@ -207,37 +204,173 @@ def totals_of_text(
                 TokenCodes(facts.tokens.text, [*facts.classes.values()], [*facts.names.values()])
                 for facts in sides
             ],
-            max_edges=edges,
             num_heads=sum(heads_per_layer),
         ),
     )
 
 
-def _fields(scores: Mapping[str, Numbers]) -> dict[str, Whole]:
-    """Compute the sums `FIELDS` of each score of one text, (fields, heads).
+def _sums_of_scores(scores: Mapping[str, Numbers]) -> dict[str, Numbers]:
+    """Return the sums of each score for one text, (3, 4, heads), as in `StackTotals.scores`.
 
     `scores` has arrays (3, heads): the score, the shuffled baseline, and the position baseline.
     """
     values = np.stack(list(scores.values()))
-    score = values[:, 0]
-    fields = np.empty((len(values), len(FIELDS), values.shape[2]), np.int64)
-    fields[:, 0], fields[:, 1], fields[:, 2] = (
-        np.isfinite(score),
-        _to_integers(score),
-        _to_integers(score**2),
-    )
-    baselines = values[:, 1:]
-    over = score[:, None] - baselines
+    baselines = values.copy()
+    baselines[:, 0] = 0
+    over = values[:, :1] - baselines
     defined = np.isfinite(over)
-    fields[:, 3::4], fields[:, 4::4] = defined, _to_integers(np.where(defined, baselines, 0))
-    fields[:, 5::4], fields[:, 6::4] = _to_integers(over), _to_integers(over**2)
-    return dict(zip(scores, fields, strict=True))
+    over, baselines = np.where(defined, over, 0), np.where(defined, baselines, 0)
+    sums = np.stack([defined, baselines, over, over**2], axis=2)
+    return dict(zip(scores, sums, strict=True))
 
 
-def _to_integers(values: Numbers, scale: int = _SCALE) -> Whole:
-    """Multiply numbers by `scale` and round them to integers. Convert NaN to 0."""
-    scaled = np.rint(np.where(np.isnan(values), 0.0, values) * scale)
-    if not (np.abs(scaled) < 2.0**62).all():
-        raise OverflowError("a number is too large to be added")
-    integers: Whole = scaled.astype(np.int64)
-    return integers
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Sums over the texts of a corpus or of a part of it.
+
+    To add a text, the whole object is replaced. Therefore an interrupt cannot leave a text that is
+    only partly added.
+
+    Attributes
+    ----------
+    settings : Settings
+        Settings with which the texts were measured.
+    model : str or None
+        Name of the model.
+    weights : str
+        Hash of the weights of the model, or "" if the hash is not known.
+    texts : tuple of (int, int)
+        Indices of all texts, read or left out, as ascending half-open ranges (start, stop).
+    tokens : int
+        Number of tokens of the texts that were read.
+    empty, too_long : int
+        Numbers of texts that were left out.
+    remarks : tuple of str
+        Sentences for readers, for example on layers that the records do not show.
+    parts : mapping of str to tuple of StackTotals
+        For each stack, totals of parts of the texts. `stack` adds the parts.
+    """
+
+    settings: Settings
+    model: str | None = None
+    weights: str = ""
+    texts: tuple[tuple[int, int], ...] = ()
+    tokens: int = 0
+    empty: int = 0
+    too_long: int = 0
+    remarks: tuple[str, ...] = ()
+    parts: Mapping[str, tuple[StackTotals, ...]] = field(default_factory=dict)
+
+    @property
+    def num_texts(self) -> int:
+        """Number of texts that were read."""
+        return sum(stop - start for start, stop in self.texts) - self.empty - self.too_long
+
+    def stack(self, name: str) -> StackTotals:
+        """Return the sum of the parts of a stack."""
+        return sum_of_stacks(self.parts[name], self.settings.edges)
+
+    def min_orders(
+        self, name: str, num_heads: int
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Return, for each head of a stack, the smallest `order` of a new edge that could be kept.
+
+        The two arrays, (heads,), are for strongest edges and sampled edges.
+        """
+        parts = self.parts.get(name)
+        if not self.settings.edges:
+            none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
+            return none_kept, none_kept
+        if parts is None or parts[0].num_heads != num_heads:
+            return np.zeros(num_heads, np.uint64), np.zeros(num_heads, np.uint64)
+        return parts[0].edges.min_orders(self.settings.edges)
+
+    def compact(self) -> Totals:
+        """Return equal totals in which each stack has only one part."""
+        return replace(self, parts={name: (self.stack(name),) for name in self.parts})
+
+    def renumbered(self, by: int) -> Totals:
+        """Return equal totals with `by` added to each text index."""
+        return replace(
+            self,
+            texts=tuple((start + by, stop + by) for start, stop in self.texts),
+            parts={
+                name: tuple(replace(part, edges=part.edges.renumbered(by)) for part in parts)
+                for name, parts in self.parts.items()
+            },
+        )
+
+    def plus(self, other: Totals) -> Totals:
+        """Return the sum, which has the settings of `self`.
+
+        Raise ValueError if the two have a common text, or another model or other settings.
+        """
+        self._check_same(other)
+        parts = dict(self.parts)
+        for name, added in other.parts.items():
+            parts[name] = self._joined(name, (*parts.get(name, ()), *added))
+        return Totals(
+            self.settings,
+            other.model if self.model is None else self.model,
+            self.weights or other.weights,
+            join_ranges(self.texts, other.texts),
+            self.tokens + other.tokens,
+            self.empty + other.empty,
+            self.too_long + other.too_long,
+            tuple(dict.fromkeys([*self.remarks, *other.remarks])),
+            parts,
+        )
+
+    def _check_same(self, other: Totals) -> None:
+        for name in ("edges", "seed", "columns"):
+            first, second = getattr(self.settings, name), getattr(other.settings, name)
+            if first != second:
+                raise ValueError(
+                    f"the statistics differ in {name}: {short_repr(first)} and "
+                    f"{short_repr(second)}. Make both with the same {name}."
+                )
+        if None not in (self.model, other.model) and self.model != other.model:
+            raise ValueError(
+                f"the statistics belong to model {self.model!r}, and the other statistics or the "
+                f"record to {other.model!r}. Make statistics for each model."
+            )
+        if self.weights and other.weights and self.weights != other.weights:
+            raise ValueError(
+                f"the statistics of {self.model!r} and {other.model!r} belong to models with "
+                "different weights. Add statistics of the same model."
+            )
+
+    def _joined(self, name: str, parts: tuple[StackTotals, ...]) -> tuple[StackTotals, ...]:
+        """Return `parts`, or their sum if there are many. The first part is always a sum."""
+        first, *others = parts
+        for part in others:
+            if (first.layers, first.heads_per_layer) != (part.layers, part.heads_per_layer):
+                raise ValueError(
+                    f"stack {name!r} has layers {format_numbers(first.layers)} with "
+                    f"{first.num_heads} heads, and layers {format_numbers(part.layers)} with "
+                    f"{part.num_heads} heads. Use the same model and layers=."
+                )
+        num_edges = sum(len(part.edges) for part in others)
+        if 0 < len(others) < _MAX_PARTS and num_edges <= _MAX_EDGES + 2 * len(first.edges):
+            return parts
+        return (sum_of_stacks(parts, self.settings.edges),)
+
+
+def join_ranges(
+    first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    """Return the union of two lists of half-open ranges, sorted and with adjacent ranges joined.
+
+    Raise ValueError if two ranges overlap.
+    """
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted([*first, *second]):
+        if joined and start < joined[-1][1]:
+            raise ValueError(
+                f"text={start} was already added. Pass a different number for each text."
+            )
+        if joined and start == joined[-1][1]:
+            joined[-1] = joined[-1][0], stop
+        else:
+            joined.append((start, stop))
+    return tuple(joined)

@@ -19,7 +19,6 @@ from unit.records import given_record, shares
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     statistics = HeadStatistics(columns=["pos"], frequencies={"t0": 3, 5: 2}, edges=4)
-    statistics.remarks = ("Made by hand.",)
     for _ in range(3):
         statistics.add(given_record(), columns={"pos": ["A", "B", None, "A", "B"]})
     cross = AttentionRecord.from_weights(
@@ -29,6 +28,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model="given",
     )
     statistics.add(cross)
+    statistics.skip(9, "empty")
     path: Path = tmp_path_factory.mktemp("statistics") / "file.safetensors"
     assert statistics.save(path) == path
     return path
@@ -39,7 +39,7 @@ def test_a_loaded_file_equals_the_saved_statistics(file: Path, tmp_path: Path) -
     assert (statistics.model, statistics.texts, statistics.edges) == ("given", 4, 4)
     assert statistics.stack_names == ("self", "cross")
     assert statistics.class_systems == ("kind", "pos")
-    assert statistics.notes == ["Made by hand."]
+    assert statistics.notes == ["1 text is left out: empty."]
     statistics.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == file.read_bytes()
     statistics.add(given_record(), columns={"pos": "A"})
@@ -74,12 +74,11 @@ def test_every_damaged_byte_is_noticed(file: Path, tmp_path: Path) -> None:
 
 # Fields of the header, each with a value that does not fit the rest of the file.
 HOSTILE_HEADERS: dict[str, Any] = {
-    "edges": 10**12,
+    "settings": {"edges": 10**12, "seed": 0, "columns": ["pos"], "frequencies": []},
     "model": 3,
-    "columns": ["other"],
     "texts": [[0, 3], [2, 4]],
     "tokens": -1,
-    "frequencies": [["a", "b"]],
+    "remarks": [1],
     "stacks": {},
 }
 # Arrays of the file, each with a first number that does not fit the rest of the file.
@@ -88,7 +87,7 @@ HOSTILE_NUMBERS = {
     "self/sampled/text": 77,
     "self/sampled/key": -1,
     "self/sampled/weight": float("nan"),
-    "self/tokens/0/counts": -5,
+    "self/tokens/0/text": -5,
     "self/tokens/0/codes": 10_000,
 }
 
@@ -117,14 +116,14 @@ def test_arrays_of_another_length_are_refused(file: Path, tmp_path: Path) -> Non
 def test_missing_fields_and_a_later_format(file: Path, tmp_path: Path) -> None:
     header, arrays = read_arrays(file)
     for key in header:
-        if key in ("arguments", "kind", "format"):
+        if key in ("checkpoint", "kind", "format"):
             continue
         fewer = {name: value for name, value in header.items() if name != key}
         write_arrays(tmp_path / "file", fewer, arrays)
         with pytest.raises(ValueError, match="is damaged"):
             HeadStatistics.load(tmp_path / "file")
-    write_arrays(tmp_path / "file", {**header, "format": 2}, arrays)
-    with pytest.raises(ValueError, match="has format 2, but this version of attnviz reads"):
+    write_arrays(tmp_path / "file", {**header, "format": 3}, arrays)
+    with pytest.raises(ValueError, match="has format 3, but this version of attnviz reads"):
         HeadStatistics.load(tmp_path / "file")
 
 
