@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm.auto import tqdm
-from transformers import AutoTokenizer
 
 from attnviz.corpus.checkpoint import Checkpoint, weights_hash
 from attnviz.corpus.columns import TextColumns
@@ -379,7 +378,8 @@ def _for_ray(work: _Work) -> Loaded:
         check_on_cpu(loaded.model)
         return loaded
     if isinstance(tokenizer, str | os.PathLike):
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+        saved_there: Any = _RemoteModel(str(tokenizer))
+        tokenizer = find_tokenizer(Loaded(saved_there, None, None), from_hub=False)
     placeholder: Any = _RemoteModel("" if is_loader(work.model) else str(work.model))
     return Loaded(placeholder, tokenizer, processor)
 
