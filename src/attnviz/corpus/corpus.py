@@ -26,9 +26,8 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import (
-    as_list,
-    format_numbers,
-    resolve_negative,
+    existing_name,
+    existing_numbers,
     short_repr,
     whole_number,
     whole_numbers,
@@ -254,24 +253,16 @@ class Corpus:
         IndexError
             If a layer exists in no stack, or if `layers` is empty.
         """
-        requested = list(whole_numbers("layers", as_list(layers)))
-        # Use only stacks in `stack_names`: records can have other stacks, without queries and keys.
-        existing = {number for name in self.stack_names for number in self.stack(name).layers}
-        longest = max(self.stack(name).num_layers for name in self.stack_names)
-        missing = [
-            layer
-            for layer in requested
-            if layer not in existing and layer not in range(-longest, 0)
-        ]
-        if missing or not requested:
-            raise IndexError(
-                f"layers={requested!r}: this corpus has layers {format_numbers(sorted(existing))}"
-            )
         corpus = copy.copy(self)
-        corpus.records = tuple(record.only(requested) for record in self.records)
+        corpus.records = tuple(record.only(layers) for record in self.records)
+        # The records can have other stacks, without queries and keys.
         corpus.stack_names = tuple(
             name for name in self.stack_names if name in corpus.records[0].stacks
         )
+        if not corpus.stack_names:
+            raise IndexError(
+                f"layers={short_repr(layers)}: these layers have weights, but no queries and keys"
+            )
         return corpus
 
     def same_tokens(self, stack: str | None = None) -> bool:
@@ -441,10 +432,9 @@ class Corpus:
         KeyError
             If the column or the stack does not exist. The error lists the valid values.
         """
-        if name not in self._columns:
-            names = ", ".join(map(repr, self._columns))
-            columns = f"the columns {names}" if names else "no columns"
-            raise KeyError(f"column={name!r}: this corpus has {columns}")
+        if not self._columns:
+            raise KeyError(f"column={name!r}: this corpus has no columns")
+        existing_name("column", name, self._columns, "this corpus has the columns")
         chosen = self._stack_name(stack)
         points, column = self.points(chosen), self._columns[name]
         return Column(
@@ -459,24 +449,14 @@ class Corpus:
     def _stack_name(self, name: str | None) -> str:
         if name is None:
             return self.stack_names[0]
-        if name not in self.stack_names:
-            names = ", ".join(map(short_repr, self.stack_names))
-            raise KeyError(f"stack={short_repr(name)}: this corpus has the stacks {names}")
-        return name
+        return existing_name("stack", name, self.stack_names, "this corpus has the stacks")
 
     def _heads(self, stack: str, layer: int, heads: int | Sequence[int] | None) -> tuple[int, ...]:
         valid = range(self.stack(stack).num_heads(layer))
         if heads is None:
             return tuple(valid)
-        requested = whole_numbers("heads", as_list(heads))
-        chosen = tuple(resolve_negative(head, valid) for head in requested)
-        missing = [head for head in chosen if head not in valid]
-        if missing or not chosen:
-            raise IndexError(
-                f"heads={list(chosen)!r}: layer {layer} of stack {stack!r} has heads "
-                f"{format_numbers(valid)}"
-            )
-        return chosen
+        owner = f"layer {layer} of stack {stack!r} has heads"
+        return existing_numbers("heads", heads, valid, owner)
 
     def __len__(self) -> int:
         return len(self.records)

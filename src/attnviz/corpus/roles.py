@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.table import require_pandas
-from attnviz.utils.arguments import format_numbers, resolve_negative, short_repr
+from attnviz.utils.arguments import existing_number, short_repr
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -318,18 +318,10 @@ class Roles:
         return pd.DataFrame(rows, columns=columns)
 
     def _tests_of_head(self, layer: int, head: int) -> list[tuple[Role, bool]]:
-        number = resolve_negative(layer, self.layers)
-        if number not in self.layers:
-            raise IndexError(
-                f"layer={short_repr(layer)}: these roles have layers {format_numbers(self.layers)}"
-            )
+        number = existing_number("layer", layer, self.layers, "these roles have layers")
         index = self.layers.index(number)
         heads = range(self.heads_per_layer[index])
-        chosen = resolve_negative(head, heads)
-        if chosen not in heads:
-            raise IndexError(
-                f"head={short_repr(head)}: layer {number} has heads {format_numbers(heads)}"
-            )
+        chosen = existing_number("head", head, heads, f"layer {number} has heads")
         return self._all[index][chosen]
 
     def __repr__(self) -> str:

@@ -42,8 +42,9 @@ from attnviz.record.table import require_pandas
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import (
     as_path,
+    existing_name,
+    existing_number,
     format_numbers,
-    resolve_negative,
     short_repr,
     whole_number,
 )
@@ -224,9 +225,7 @@ class HeadStatistics:
         if not self._totals.parts:
             raise ValueError("the statistics have no texts yet. Add one with add(record).")
         chosen = self.stack_names[0] if name is None else name
-        if chosen not in self._totals.parts:
-            names = ", ".join(map(repr, self.stack_names))
-            raise KeyError(f"stack={short_repr(name)}: these statistics have the stacks {names}")
+        existing_name("stack", chosen, self.stack_names, "these statistics have the stacks")
         parts = self._totals.parts[chosen]
         # Cache the result: views call this function often, and adding the parts is slow.
         cached = self._stacks.get(chosen)
@@ -857,11 +856,7 @@ class StackStatistics:
         return Roles(self.layers, self.heads_per_layer, evidence, margin=margin, level=level)
 
     def _evidence(self, score: str) -> Evidence:
-        if score not in self.score_names:
-            raise KeyError(
-                f"score={short_repr(score)}: stack {self.name!r} has the scores "
-                f"{', '.join(map(repr, self.score_names))}"
-            )
+        existing_name("score", score, self.score_names, f"stack {self.name!r} has the scores")
         texts, baselines, sums, squares = np.moveaxis(self._totals.scores[score], 1, 0)
         means, errors = _means_and_errors(texts, sums, squares)
         return Evidence(
@@ -876,21 +871,13 @@ class StackStatistics:
     def _edges(self, edges: EdgeColumns, layer: int, head: int) -> list[Edge]:
         heads_of_layer = self._head_slice(layer)
         heads = range(heads_of_layer.stop - heads_of_layer.start)
-        number = resolve_negative(head, heads)
-        if number not in heads:
-            raise IndexError(
-                f"head={short_repr(head)}: layer {layer} has heads {format_numbers(heads)}"
-            )
+        number = existing_number("head", head, heads, f"layer {layer} has heads")
         index = heads_of_layer.start + number
         of_head = edges.of_heads(index, index + 1)
         return [self._kept.edge(of_head, number) for number in range(len(of_head))]
 
     def _class_totals(self, system: str) -> ClassTotals:
-        if system not in self._totals.classes:
-            names = ", ".join(map(repr, self.class_systems))
-            raise KeyError(
-                f"system={short_repr(system)}: these statistics have the systems {names}"
-            )
+        existing_name("system", system, self.class_systems, "these statistics have the systems")
         return self._totals.classes[system]
 
     def layer_number(self, layer: int) -> int:
@@ -910,13 +897,7 @@ class StackStatistics:
         IndexError
             If the layer does not exist. The error lists the valid values.
         """
-        number = layer if layer in self.layers else resolve_negative(layer, self.layers)
-        if number not in self.layers:
-            raise IndexError(
-                f"layer={short_repr(layer)}: stack {self.name!r} has layers "
-                f"{format_numbers(self.layers)}"
-            )
-        return int(number)
+        return existing_number("layer", layer, self.layers, f"stack {self.name!r} has layers")
 
     def num_heads(self, layer: int) -> int:
         """Return the number of heads of a layer.

@@ -26,6 +26,7 @@ from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import (
     as_list,
+    existing_name,
     format_numbers,
     resolve_negative,
     short_repr,
@@ -353,12 +354,7 @@ class AttentionRecord:
         """
         if name is None:
             return next(iter(self.stacks.values()))
-        if name not in self.stacks:
-            raise KeyError(
-                f"stack={short_repr(name)}: this record has "
-                f"{', '.join(map(short_repr, self.stacks))}"
-            )
-        return self.stacks[name]
+        return self.stacks[existing_name("stack", name, self.stacks, "this record has")]
 
     @property
     def tokens(self) -> Tokens:

@@ -14,8 +14,8 @@ from attnviz.record.tokens import Tokens
 from attnviz.record.words import merge_layers
 from attnviz.utils.arguments import (
     as_list,
+    existing_number,
     format_numbers,
-    resolve_negative,
     resolve_slice,
     short_repr,
     whole_numbers,
@@ -226,12 +226,7 @@ class AttentionStack:
         >>> record.stack().layer_number(-1)
         0
         """
-        number = layer if layer in self._layers else resolve_negative(layer, self.layers)
-        if number not in self._layers:
-            raise IndexError(
-                f"layer={layer!r}: stack {self.name!r} has layers {format_numbers(self.layers)}"
-            )
-        return int(number)
+        return existing_number("layer", layer, self.layers, f"stack {self.name!r} has layers")
 
     def weights(
         self,
@@ -477,14 +472,9 @@ class AttentionStack:
         0
         """
         layer = self.layer_number(layer)
-        num_heads = self.attention(layer).num_heads
-        number = resolve_negative(head, range(num_heads))
-        if number not in range(num_heads):
-            raise IndexError(
-                f"head={head!r}: layer {layer} of stack {self.name!r} has heads 0 to "
-                f"{num_heads - 1}"
-            )
-        return int(number)
+        heads = range(self.attention(layer).num_heads)
+        owner = f"layer {layer} of stack {self.name!r} has heads"
+        return existing_number("head", head, heads, owner)
 
     def __repr__(self) -> str:
         heads = sorted(set(self.heads_per_layer))

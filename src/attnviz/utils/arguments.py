@@ -17,6 +17,9 @@ __all__ = [
     "as_list",
     "as_path",
     "did_you_mean",
+    "existing_name",
+    "existing_number",
+    "existing_numbers",
     "format_named",
     "format_numbers",
     "function_name",
@@ -174,6 +177,51 @@ def resolve_negative(number: Any, numbers: Sequence[int]) -> Any:
     if index is None or not -len(numbers) <= index < 0:
         return number
     return numbers[index]
+
+
+def existing_number(name: str, value: Any, valid: Sequence[int], owner: str) -> int:
+    """Return the item of `valid` that `value` selects. A negative index counts from the end.
+
+    Raise IndexError if there is none. `name` is the name of the argument. `owner` says what has the
+    items of `valid`.
+
+    >>> existing_number("layer", -1, [0, 4, 8], "stack 'self' has layers")
+    8
+    >>> existing_number("layer", 5, [0, 4, 8], "stack 'self' has layers")
+    Traceback (most recent call last):
+    IndexError: layer=5: stack 'self' has layers 0, 4, 8
+    """
+    return _existing(name, value, [value], valid, owner)[0]
+
+
+def existing_numbers(name: str, values: Any, valid: Sequence[int], owner: str) -> tuple[int, ...]:
+    """Return the items of `valid` that a number or a list of numbers selects.
+
+    Raise IndexError if `values` is empty, or an item does not exist. See `existing_number`.
+    """
+    return _existing(name, values, whole_numbers(name, as_list(values)), valid, owner)
+
+
+def _existing(
+    name: str, given: Any, values: Sequence[Any], valid: Sequence[int], owner: str
+) -> tuple[int, ...]:
+    numbers = [value if value in valid else resolve_negative(value, valid) for value in values]
+    if not numbers or any(number not in valid for number in numbers):
+        raise IndexError(f"{name}={short_repr(given)}: {owner} {format_numbers(valid)}")
+    return tuple(map(int, numbers))
+
+
+def existing_name(name: str, value: Any, valid: Iterable[str], owner: str) -> str:
+    """Return `value`, or raise KeyError if it is not in `valid`. See `existing_number`.
+
+    >>> existing_name("stack", "vision", ["self", "cross"], "this record has")
+    Traceback (most recent call last):
+    KeyError: "stack='vision': this record has 'self', 'cross'"
+    """
+    names = tuple(valid)
+    if value not in names:
+        raise KeyError(f"{name}={short_repr(value)}: {owner} {', '.join(map(short_repr, names))}")
+    return str(value)
 
 
 def _as_int(value: Any) -> int | None:

@@ -102,7 +102,7 @@ def test_a_table_can_have_one_stack_layer_or_head() -> None:
     last = record.to_pandas(layer=1, head=-1, stack="cross", top_k=1)
     assert set(last["head"]) == {4}
     np.testing.assert_allclose(last["weight"], shares(5, 4, 6, seed=5)[4].max(axis=1))
-    with pytest.raises(IndexError, match="head=3: layer 0 of stack 'cross' has heads 0 to 0"):
+    with pytest.raises(IndexError, match="head=3: layer 0 of stack 'cross' has heads 0"):
         record.to_pandas(head=3, stack="cross")
 
 
