@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { deflateSync } from "node:zlib";
 import { expect, it } from "vitest";
 import type { PageData } from "../src/client/page";
-import type { EmbeddedWeights } from "../src/client/page/rows";
+import type { EmbeddedRows } from "../src/client/page/rows";
 import type { Description, StackDescription, TokenList } from "../src/client/protocol";
 import type { Transport } from "../src/client/transport";
 
@@ -82,10 +82,15 @@ export function transportOf(
 export function pieceOf(
   shape: [number, number, number],
   codes: ArrayLike<number>,
-  overrides: Partial<EmbeddedWeights> = {},
-): EmbeddedWeights {
-  const data = deflateSync(Uint8Array.from(codes)).toString("base64");
-  const header = { encoding: "uint8-sqrt" as const, maximum: 1, error: 0.00392 };
+  overrides: Partial<EmbeddedRows> = {},
+): EmbeddedRows {
+  const [heads, queries, keys] = shape;
+  const rows = heads * queries;
+  // Each row contains all keys, from key 0 to the last.
+  const bytes = [...new Uint8Array(4 * rows), ...Uint8Array.from(codes)];
+  const data = deflateSync(Uint8Array.from(bytes)).toString("base64");
+  const runs = [rows, rows, rows, rows, 0, codes.length];
+  const header = { maximum: 1, max_rest: 0, reach: keys, runs, error: 0.00392 };
   return { stack: "self", layer: 0, shape, ...header, data, ...overrides };
 }
 
@@ -95,9 +100,9 @@ export function pieceOf(
  */
 export function sticky(
   shape: [number, number, number],
-  overrides: Partial<EmbeddedWeights> = {},
+  overrides: Partial<EmbeddedRows> = {},
   first = 0,
-): EmbeddedWeights {
+): EmbeddedRows {
   const [heads, queries, keys] = shape;
   const codes = new Uint8Array(heads * queries * keys);
   for (let head = 0; head < heads; head++)

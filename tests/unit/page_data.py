@@ -6,13 +6,11 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from attnviz.pages.strongest import ENCODING, SparseRows
 
 _DATA = re.compile(r'<script [^>]*id="attnviz-data">(.*?)</script>', re.DOTALL)
 _LAYER = re.compile(r'<template id="(attnviz-\d+)">(.*?)</template>', re.DOTALL)
@@ -43,64 +41,67 @@ def data_of(page: str) -> Any:
     }
 
 
-def shown(block: dict[str, Any]) -> NDArray[np.float64]:
-    """Decode the weights or differences of a layer of the page, (heads, rows, columns)."""
-    data = unpacked(block["data"])
-    if block["encoding"] == "strongest-keys":
-        return decode_sparse(block, data).dense()
-    heads, rows, columns = block["shape"]
-    weights = np.zeros((heads, rows, columns))
-    stored = np.tri(rows, columns, block["reach"], dtype=np.bool_)
-    if block["encoding"] == "int8-sqrt":
-        signed = np.frombuffer(data, np.int8).reshape(heads, -1).astype(np.float64)
-        weights[:, stored] = block["maximum"] * signed * np.abs(signed) / 127**2
-    else:
-        codes = np.frombuffer(data, np.uint8).reshape(heads, -1)
-        weights[:, stored] = block["maximum"] * (codes / 255) ** 2
-    return weights
-
-
 def unpacked(text: str) -> bytes:
     """Decode base64 and decompress the result."""
     return zlib.decompress(base64.b64decode(text))
 
 
-def no_page_of_all(*_: object, **__: object) -> None:
-    """Return None, as `pages.encoding._embed_all` does if a page has no room for all weights."""
+class DecodedRows(NamedTuple):
+    """Rows of a layer of a page.
+
+    Attributes
+    ----------
+    dense : ndarray of float64, (heads, rows, columns)
+        Weight of each key.
+    embedded : ndarray of bool, (heads, rows, columns)
+        Whether the page contains the weight of each key. The weights of other keys are equal.
+    """
+
+    dense: NDArray[np.float64]
+    embedded: NDArray[np.bool_]
 
 
-def decode_sparse(header: Mapping[str, Any], data: bytes) -> SparseRows:
-    """Decode a layer of which a page has only the largest weights of each row."""
-    assert header["encoding"] == ENCODING
-    assert sum(header["runs"]) == len(data)
-    heads, num_rows, columns = header["shape"]
-    runs = np.split(np.frombuffer(data, np.uint8), np.cumsum(header["runs"])[:-1])
-    counts, firsts, before, gaps = (_unpacked(runs[index]) for index in (0, 1, 2, 4))
-    row = np.tile(np.arange(num_rows), heads)
-    assert len(counts) == len(row)
-    # The first gap of a row is the distance from the entry in `firsts` to the first embedded key.
-    # Each later gap is the number of keys between two embedded keys.
-    of_rows = zip(firsts, np.split(gaps, np.cumsum(counts)[:-1]), strict=True)
-    keys = [first - 1 + np.cumsum(gaps_of_row + 1) for first, gaps_of_row in of_rows]
-    last = np.minimum(columns, row + 1 + header["reach"])
-    return SparseRows(
-        shape=(heads, num_rows, columns),
-        counts=counts,
-        keys=np.concatenate(keys),
-        codes=runs[5],
-        firsts=firsts,
-        ends=np.maximum(firsts, last - before),
-        rests=runs[3],
-        maximum=header["maximum"],
-        max_rest=header["max_rest"],
-        signed=header.get("signed", False),
-    )
+def decode_rows(block: Mapping[str, Any], data: bytes | None = None) -> DecodedRows:
+    """Decode a layer of a page with plain loops. By default, `data` is that of the block."""
+    data = unpacked(block["data"]) if data is None else data
+    assert sum(block["runs"]) == len(data)
+    heads, num_rows, columns = block["shape"]
+    runs = [
+        run.tobytes() for run in np.split(np.frombuffer(data, np.uint8), np.cumsum(block["runs"]))
+    ]
+    counts, firsts, befores, gaps = (iter(_integers(runs[index])) for index in (0, 1, 2, 4))
+    rests, codes = iter(runs[3]), iter(runs[5])
+    signed = block.get("signed", False)
+    dense = np.zeros(block["shape"])
+    embedded = np.zeros(block["shape"], np.bool_)
+    for head in range(heads):
+        for row in range(num_rows):
+            count, first = next(counts), next(firsts)
+            end = max(first, min(columns, row + 1 + block["reach"]) - next(befores))
+            keys = list(range(first, end))
+            rest = block["max_rest"] * (next(rests) / 255) ** 2
+            if count:
+                keys, key = [], first - 1
+                for _ in range(count):
+                    key += next(gaps) + 1
+                    keys.append(key)
+                dense[head, row, first:end] = rest / (end - first - count)
+            embedded[head, row, keys] = True
+            for key in keys:
+                code = next(codes)
+                code = code - 256 if signed and code > 127 else code
+                share = code * abs(code) / (127 if signed else 255) ** 2
+                dense[head, row, key] = block["maximum"] * share
+    assert all(next(run, None) is None for run in (counts, firsts, befores, gaps, rests, codes))
+    return DecodedRows(dense, embedded)
 
 
-def _unpacked(digits: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _integers(digits: bytes) -> Iterator[int]:
     """Decode base-128 numbers, lowest digit first. All digits but the last are stored plus 128."""
-    ends = np.flatnonzero(digits < 128) + 1
-    starts = np.concatenate([[0], ends])[:-1]
-    exponent = np.arange(len(digits)) - np.repeat(starts, ends - starts)
-    digit = (digits.astype(np.int64) & 127) << (7 * exponent)
-    return np.add.reduceat(digit, starts) if len(starts) else digit
+    number = shift = 0
+    for digit in digits:
+        number += (digit & 127) << shift
+        shift += 7
+        if digit < 128:
+            yield number
+            number = shift = 0

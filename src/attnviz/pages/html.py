@@ -12,13 +12,12 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import all_head_scores
-from attnviz.pages.encoding import MAP_SIZE, check_record, drop_cached_results, embed_weights
 from attnviz.pages.limits import (
     MAX_MEASURED,
     PagePrecision,
@@ -31,20 +30,19 @@ from attnviz.pages.limits import (
 from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import draw_heads
 from attnviz.pages.vectors import encode_vectors
+from attnviz.pages.weights import check_record, embed_maps, embed_weights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, num_scored_queries
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.description import describe
 from attnviz.server.images import encode_image
-from attnviz.server.maps import encode_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
-from attnviz.utils.progress import Cancelled, part_of, report, show_progress
+from attnviz.utils.progress import part_of, show_progress
 
 __all__ = [
     "FORMAT",
     "Embedded",
-    "PageOptions",
     "bundle",
     "document",
     "get_still",
@@ -147,42 +145,8 @@ html[theme=dark] {{ background: {_DARK}; color-scheme: dark; }}
 html[theme=dark] :is(#attnviz-note, #attnviz-still) {{ color: {_INK[_DARK]}; }}"""
 
 
-class PageOptions(TypedDict, total=False):
-    """Options for the content of a page of a record.
-
-    Attributes
-    ----------
-    embeds : collection of str
-        Kinds of data in the page: ``"weights"``, ``"vectors"`` (queries and keys) and ``"scores"``
-        (scores of patterns). By default weights and scores.
-    precision : str
-        Precision of the weights. By default ``"auto"``.
-    max_mb : float or None
-        Maximum size of the page in megabytes. None means the limits in `attnviz.pages.limits`.
-    """
-
-    embeds: Collection[Embedded]
-    precision: PagePrecision
-    max_mb: float | None
-
-
 @show_progress("page")
 def make_page(
-    record: AttentionRecord, view: str, state: Mapping[str, Any], **options: Unpack[PageOptions]
-) -> str:
-    """Make the page of a view, and show a progress bar if this takes long.
-
-    Encoded weights are cached in the record for its next page. If the caller cancels the page, they
-    are deleted.
-    """
-    try:
-        return _make_page(record, view, state, **options)
-    except Cancelled:
-        drop_cached_results(record)
-        raise
-
-
-def _make_page(
     record: AttentionRecord,
     view: str,
     state: Mapping[str, Any],
@@ -191,6 +155,22 @@ def _make_page(
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
 ) -> str:
+    """Make the page of a view, and show a progress bar if this takes long.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        Record that the view shows.
+    view, state
+        Name of the view and its traits.
+    embeds : collection of str
+        Kinds of data in the page: ``"weights"``, ``"vectors"`` (queries and keys) and ``"scores"``
+        (scores of patterns).
+    precision : str
+        Precision of the weights.
+    max_mb : float, optional
+        Maximum size of the page in megabytes. By default, the limits in `attnviz.pages.limits`.
+    """
     max_bytes = check_options(precision, max_mb)
     check_mapped(record.mapped_files)
     if "weights" in embeds:
@@ -233,18 +213,14 @@ def _make_page(
         "scores": scores,
     }
     if vectors is not None:
-        maps = _embed_maps(record)
-        data |= {"vectors": vectors, "maps": maps}
+        data |= {"vectors": vectors, "maps": embed_maps(record)}
     if "weights" in embeds:
         data |= _embed_images(record)
-        other_bytes = len(document(record.model, view, state, data, still).encode())
-        weights = embed_weights(
-            record,
-            precision=precision,
-            max_bytes=max_bytes,
-            other_bytes=other_bytes,
-        )
-        data |= weights.entries()
+
+        def size_of(weights: dict[str, Any]) -> int:
+            return len(document(record.model, view, state, data | weights, still).encode())
+
+        data |= embed_weights(record, precision=precision, max_bytes=max_bytes, size_of=size_of)
     page = document(record.model, view, state, data, still)
     if max_bytes is not None and (size := len(page.encode())) > max_bytes:
         raise ValueError(too_large_message(record, max_bytes, size))
@@ -428,19 +404,6 @@ def _round(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
     return [layer_scores.round(_SCORE_DIGITS) for layer_scores in scores]
 
 
-def _embed_maps(record: AttentionRecord) -> list[dict[str, Any]]:
-    layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    embedded = []
-    for done, (stack, layer) in enumerate(layers):
-        with part_of("thumbnails", done, len(layers)):
-            encoded, sampled, _ = encode_maps(stack, layer, MAP_SIZE)
-        header = {"stack": stack.name, "layer": layer} | encoded.header()
-        sampling = {} if sampled is None else {"sampled": sampled}
-        embedded.append(header | sampling | {"data": packed(encoded.data)})
-        report("thumbnails", done + 1, len(layers), "layer")
-    return embedded
-
-
 def _embed_images(record: AttentionRecord) -> dict[str, Any]:
     """Encode the images of the model's input as an entry ``images`` of the page's data.
 
@@ -450,6 +413,5 @@ def _embed_images(record: AttentionRecord) -> dict[str, Any]:
     for done, image in enumerate(record.images):
         with part_of("images", done, len(record.images), "image"):
             header, data = encode_image(image, MAX_REPLY_BYTES)
-        embedded.append(header | {"data": packed(data)})
-        report("images", done + 1, len(record.images), "image")
+            embedded.append(header | {"data": packed(data)})
     return {"images": embedded} if embedded else {}

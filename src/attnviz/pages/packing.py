@@ -7,19 +7,11 @@ import zlib
 
 from attnviz.utils.progress import report
 
-__all__ = [
-    "ELEMENT",
-    "ELEMENT_BYTES",
-    "Packer",
-    "packed",
-]
+__all__ = ["ELEMENT", "Packer", "packed"]
 
 #: HTML element that contains one packed text of a page. It is a template, which a browser reads in
 #: a third of the time of a script element.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'
-#: Number of bytes that an `ELEMENT` adds to a page besides its text: its tags, and its name in the
-#: data of the page.
-ELEMENT_BYTES = len(ELEMENT.format(0, "#attnviz-0000"))
 # Strategies of zlib to compare. Z_RLE finds only repetitions of one byte, such as zeros. This is
 # best for most weights: searching for other repeated sequences takes longer, and they are rare. The
 # default strategy finds all repeated sequences, which is better if the same weights occur several
@@ -62,27 +54,13 @@ class Packer:
             part = data[start : start + _TRIED]
             tried = {strategy: _deflated(part, strategy) for strategy in _STRATEGIES}
             self._strategy = min(_STRATEGIES, key=lambda strategy: len(tried[strategy]))
-            report("compressing", 0, len(data), "byte")
-            if len(data) <= _TRIED:
-                return _text(tried[self._strategy])
-        packer = _packer(self._strategy)
-        pieces = []
-        for start in range(0, len(data), _PIECE):
-            pieces.append(packer.compress(data[start : start + _PIECE]))
-            done = min(len(data), start + _PIECE)
-            report("compressing", done, len(data), "byte")
-        pieces.append(packer.flush())
-        return _text(b"".join(pieces))
+        return base64.b64encode(_deflated(data, self._strategy)).decode("ascii")
 
 
 def _deflated(data: bytes, strategy: int) -> bytes:
-    packer = _packer(strategy)
-    return packer.compress(data) + packer.flush()
-
-
-def _text(deflated: bytes) -> str:
-    return base64.b64encode(deflated).decode("ascii")
-
-
-def _packer(strategy: int) -> zlib._Compress:
-    return zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
+    packer = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
+    pieces = []
+    for start in range(0, len(data), _PIECE):
+        report("compressing", start, len(data), "byte")
+        pieces.append(packer.compress(data[start : start + _PIECE]))
+    return b"".join([*pieces, packer.flush()])

@@ -34,7 +34,7 @@ def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("something was computed before the error")
 
-    for name in ("describe", "_embed_scores", "_embed_maps", "embed_weights"):
+    for name in ("describe", "_embed_scores", "embed_maps", "embed_weights"):
         monkeypatch.setattr(html, name, never)
     monkeypatch.setattr("attnviz.pages.vectors._measure_errors", never)
 

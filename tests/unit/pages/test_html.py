@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-import attnviz.pages.encoding
 import attnviz.pages.html
 import attnviz.pages.limits
 from attnviz.record.attention import StoredWeights

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 import attnviz as av
-from attnviz.pages import encoding
-from attnviz.server.codec import encode
-from unit.page_data import data_of, unpacked
+from attnviz.pages import weights
+from attnviz.server.codec import decode, encode
+from unit.page_data import data_of, decode_rows
 from unit.records import vectors, words
 
 
@@ -33,14 +33,10 @@ def test_a_page_has_the_codes_of_every_weight_and_of_every_difference(causal: bo
     assert len(data["blocks"]) == 2 * len(record.stacks)
     for block in data["blocks"]:
         stack = record.stack(block["stack"])
-        heads, rows, keys = block["shape"]
-        visible = np.tri(rows, keys, block["reach"], dtype=np.bool_)
-        codes = np.zeros((heads, rows, keys), np.uint8)
-        packed = unpacked(block["data"])
-        codes[:, visible] = np.frombuffer(packed, np.uint8).reshape(heads, -1)
-        weights = stack.weights(layer=block["layer"])
-        whole = encode(weights, "uint8", stack.maximum, signed=stack.signed)
-        assert codes.tobytes() == whole.data, f"{block['stack']}, layer {block['layer']}"
+        numbers = stack.weights(layer=block["layer"])
+        encoded = encode(numbers, "uint8", stack.maximum, signed=stack.signed)
+        name = f"{block['stack']}, layer {block['layer']}"
+        assert_allclose(decode_rows(block).dense, decode(encoded), rtol=1e-6, err_msg=name)
     # A page of a comparison has no scores by which heads could be ordered.
     assert data["scores"] == []
     assert all(stack["patterns"] == [] for stack in data["description"]["stacks"])
@@ -50,6 +46,6 @@ def test_a_page_has_the_codes_of_every_weight_and_of_every_difference(causal: bo
 def test_a_short_text_has_no_maps_beside_its_weights(
     tokens: int, num_maps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoding, "_POOLED_WEIGHTS", 0)
+    monkeypatch.setattr(weights, "_POOLED_WEIGHTS", 0)
     page = av.CompareView(comparison(2, 1, 2, tokens)).to_html()
     assert len(data_of(page)["maps"]) == num_maps

@@ -10,7 +10,7 @@ import pytest
 
 import attnviz as av
 from attnviz.analysis import heads
-from attnviz.pages import encoding, html, packing, strongest, vectors
+from attnviz.pages import html, packing, vectors, weights
 from attnviz.record import softmax
 from attnviz.server import pending_replies
 from attnviz.server.kernel import KernelChannel
@@ -22,7 +22,6 @@ from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
 from unit.long_records import long_record
-from unit.page_data import no_page_of_all
 
 TOKENS = 300
 # Limit of the work per step, so low that a small record takes many steps.
@@ -36,17 +35,15 @@ def moments(monkeypatch: pytest.MonkeyPatch) -> None:
         (progress, "STEP"),
         (heads, "_MAX_ENTRIES"),
         (softmax, "_TILE_ENTRIES"),
-        (encoding, "_TILE"),
+        (weights, "_TILE"),
         (packing, "_PIECE"),
         (packing, "_TRIED"),
         (vectors, "_PIECE"),
         (vectors, "_MAX_WEIGHTS"),
-        (strongest, "_PART_KEYS"),
     ):
         monkeypatch.setattr(module, name, MOMENT)
-    monkeypatch.setattr(encoding, "_TILE_ROWS", 16)
+    monkeypatch.setattr(weights, "_TILE_ROWS", 16)
     monkeypatch.setattr(progress, "_CALL", 0)
-    monkeypatch.setattr(strongest, "_SHORT", 64)
 
 
 @pytest.fixture
@@ -114,10 +111,7 @@ def test_no_step_computes_much(
 
 
 @pytest.mark.usefixtures("moments")
-def test_two_pages_at_once_equal_separate_pages(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
+def test_two_pages_at_once_equal_separate_pages() -> None:
     separate_pages = [HeadView(record(), heads=[head]).to_html() for head in (0, 1)]
     both = record()
     pages = [steps_of(HeadView(both, heads=[head])) for head in (0, 1)]
@@ -154,10 +148,7 @@ def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("moments", "one_step")
-def test_a_cancelled_page_computes_nothing_and_keeps_nothing(
-    logit_blocks: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
+def test_a_cancelled_page_computes_nothing_more(logit_blocks: list[int]) -> None:
     shown_record = record()
     server = RecordServer(shown_record, page=HeadView(shown_record)._page_of)
     kernel = Kernel(server)
@@ -165,13 +156,12 @@ def test_a_cancelled_page_computes_nothing_and_keeps_nothing(
     with torch_threads(1):
         for _ in range(200):
             pending = kernel.ask("page")["pending"]
-            if pending["doing"] == "strongest keys" and pending["progress"] > 0.5:
+            if pending["doing"] == "weights" and pending["progress"] > 0.5:
                 break
         assert pending["progress"] > 0.5
         before = sum(logit_blocks)
         kernel.channel.receive({"attnviz": "cancel", "id": "page"})
         assert len(server.pending_replies) == 0
-        assert "pages" not in shown_record.computed
         assert sum(logit_blocks) == before
         # A new request starts from the beginning.
         assert kernel.ask("again")["pending"]["progress"] <= 0.5

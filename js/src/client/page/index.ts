@@ -21,8 +21,8 @@ import type {
 } from "../protocol";
 import type { Scores } from "../source";
 import type { Connection, Reply, Transport } from "../transport";
-import { type EmbeddedBlock, EmbeddedLayers } from "./layers";
-import type { EmbeddedWeights, WeightRows } from "./rows";
+import { EmbeddedLayers } from "./layers";
+import type { EmbeddedRows, WeightRows } from "./rows";
 import { pageStrongest } from "./strongest";
 import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
@@ -39,11 +39,11 @@ export interface PageData {
   state: Record<string, unknown>;
   description: Description;
   /** Weights of layers, except layers whose queries and keys are embedded instead. */
-  blocks: EmbeddedBlock[];
+  blocks: EmbeddedRows[];
   /** Form of the embedded weights, and the share of all weights that they cover. */
   embedded?: EmbeddedShare;
   /** Small maps of all heads. Empty if the page has few weights, because pooling these is fast. */
-  maps: EmbeddedWeights[];
+  maps: EmbeddedRows[];
   /** Scores of all heads of a stack, with one entry for each pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /** Queries and keys, if the view shows them or computes weights from them. */
@@ -191,11 +191,10 @@ function blockReply(
   const [left, right] = columns;
   const width = right - left;
   const values = new Float32Array(heads.length * (bottom - top) * width);
-  const write = weights.write ?? ((head, ...range) => weights.add([head], ...range));
   let offset = 0;
   for (const head of heads) {
     for (let row = top; row < bottom; row++) {
-      write(head, row, left, values.subarray(offset, offset + width));
+      weights.add([head], row, left, values.subarray(offset, offset + width));
       offset += width;
     }
   }

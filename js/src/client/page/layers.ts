@@ -4,18 +4,11 @@
  */
 
 import { LruCache, once } from "../lru-cache";
-import { completeRows, type EmbeddedWeights, type WeightRows } from "./rows";
-import { type EmbeddedKeys, sparseRows } from "./sparse";
+import { type EmbeddedRows, readRows, type WeightRows } from "./rows";
 import type { PageVectors } from "./vectors";
 
 /** Maximum size of the cache in bytes. A layer that was dropped is inflated again on request. */
 const CACHE_BYTES = 64_000_000;
-
-/**
- * Weights of a layer: all weights, or those of the strongest keys of each query. A layer with
- * embedded queries and keys has neither.
- */
-export type EmbeddedBlock = EmbeddedWeights | EmbeddedKeys;
 
 /** Stack and layer. The layer has the number that it has in the model. */
 export interface LayerKey {
@@ -27,14 +20,14 @@ function isSameLayer(first: LayerKey, second: LayerKey): boolean {
   return first.stack === second.stack && first.layer === second.layer;
 }
 
-/** Reads the weights of a layer from any of the forms in which a page embeds them. */
+/** Reads the weights of a layer: embedded weights, or weights computed from queries and keys. */
 export class EmbeddedLayers {
-  readonly #blocks: EmbeddedBlock[];
-  readonly #maps: EmbeddedWeights[];
+  readonly #blocks: EmbeddedRows[];
+  readonly #maps: EmbeddedRows[];
   readonly #vectors: PageVectors;
   readonly #cache = new LruCache<Promise<WeightRows>>(CACHE_BYTES);
 
-  constructor(blocks: EmbeddedBlock[], maps: EmbeddedWeights[], vectors: PageVectors) {
+  constructor(blocks: EmbeddedRows[], maps: EmbeddedRows[], vectors: PageVectors) {
     this.#blocks = blocks;
     this.#maps = maps;
     this.#vectors = vectors;
@@ -48,8 +41,7 @@ export class EmbeddedLayers {
   async rows(key: LayerKey): Promise<WeightRows> {
     return this.#cached("rows", key, async () => {
       const block = this.#blocks.find((entry) => isSameLayer(entry, key));
-      if (block?.encoding === "strongest-keys") return sparseRows(block);
-      if (block) return completeRows(block);
+      if (block) return readRows(block);
       const computed = await this.#vectors.rows(key);
       if (computed) return computed;
       throw new Error(`This page does not contain layer ${key.layer} of “${key.stack}”.`);
@@ -69,7 +61,7 @@ export class EmbeddedLayers {
   /** Return the embedded small maps of a layer, or null if the page does not contain them. */
   async maps(key: LayerKey): Promise<WeightRows | null> {
     const maps = this.#maps.find((entry) => isSameLayer(entry, key));
-    return maps ? this.#cached("maps", key, () => completeRows(maps)) : null;
+    return maps ? this.#cached("maps", key, () => readRows(maps)) : null;
   }
 
   #cached(

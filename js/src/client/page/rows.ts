@@ -1,10 +1,15 @@
 /**
- * Rows of a layer's weights. The interface is the same for all forms in which an exported page
- * embeds weights. A small map is the attention matrix of a head, pooled to few cells at the export.
+ * Rows of a layer's weights, as an exported page contains them: all weights of each query, or the
+ * largest ones. A small map is the attention matrix of a head, pooled to few cells at the export,
+ * and is stored in the same way.
+ *
+ * The keys whose weights a page contains are called embedded. The remaining weight of a row is
+ * spread evenly over the other keys in the row's range of keys. Nothing is spread for signed
+ * numbers, because their rows do not sum to 1. `attnviz/pages/rows.py` describes the format and
+ * writes it. The tests of both modules read `tests/fixtures/rows.json`.
  */
 
 import { codeValues } from "../codec";
-import type { Encoding } from "../protocol";
 import { inflatedText } from "./texts";
 
 /** Weights of all heads of a layer, read row by row. */
@@ -23,25 +28,21 @@ export interface WeightRows {
    * to key `left`.
    */
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
-  /**
-   * Write a row of one head into `line`, which contains zeros. Undefined if `write` would be no
-   * faster than `add`.
-   */
-  write?: (head: number, row: number, left: number, line: Float32Array) => void;
 }
 
-/** All weights of a layer, or its small maps. */
-export interface EmbeddedWeights {
+/** Encoded rows of a layer, or of its small maps. */
+export interface EmbeddedRows {
   stack: string;
   layer: number;
   shape: [number, number, number];
-  encoding: Encoding;
-  /**
-   * If set, row r contains only its first r + 1 + reach keys, because the weights of all later keys
-   * are 0. If undefined, every row contains all keys.
-   */
-  reach?: number;
   maximum: number;
+  /** Remaining weight that the largest code stands for. */
+  max_rest: number;
+  /** Whether the codes of weights are signed. */
+  signed?: boolean;
+  reach: number;
+  /** Length in bytes of each of the six arrays that `data` contains, one after the other. */
+  runs: number[];
   error: number;
   /** Query that each row of a small map stands for, if its rows are a sample of the queries. */
   sampled?: number[];
@@ -50,79 +51,127 @@ export interface EmbeddedWeights {
 }
 
 /**
- * Decode all weights of a layer, or its small maps.
- *
- * @throws Error if the number of bytes does not fit the shape.
+ * Decode numbers in base 128 with the lowest digit first. Every byte is a digit, with the highest
+ * bit set if another digit follows.
  */
-export async function completeRows(embedded: EmbeddedWeights): Promise<WeightRows> {
-  const { shape, encoding, maximum, error } = embedded;
-  const [numHeads, numRows, columns] = shape;
-  const bytes = await inflatedText(embedded.data);
-  /** Index of each row's first value in its head. The last entry is the number of values. */
-  const rowStarts = new Float64Array(numRows + 1);
-  for (let row = 0; row < numRows; row++) {
-    const width = Math.max(0, Math.min(columns, row + 1 + (embedded.reach ?? columns)));
-    rowStarts[row + 1] = (rowStarts[row] as number) + width;
+function unpacked(bytes: Uint8Array, count: number): Uint32Array {
+  const numbers = new Uint32Array(count);
+  let offset = 0;
+  for (let i = 0; i < count; i++) {
+    let digit = bytes[offset++] as number;
+    numbers[i] = digit;
+    // Most numbers have one digit, so check for this case first.
+    if (digit < 128) continue;
+    let number = digit - 128;
+    for (let scale = 128; digit & 128; scale *= 128) {
+      digit = bytes[offset++] as number;
+      number += (digit & 127) * scale;
+    }
+    numbers[i] = number;
   }
-  const headLength = rowStarts[numRows] as number;
-  const size = { "uint8-sqrt": 1, "int8-sqrt": 1, float32: 4, "float32-deflated": 4 }[encoding];
-  if (bytes.length !== numHeads * headLength * size) {
+  if (offset !== bytes.length) throw new Error("The page’s data do not match the number of rows.");
+  return numbers;
+}
+
+/**
+ * Decode the rows of a layer.
+ *
+ * @throws Error if the bytes do not fit the shape.
+ */
+export async function readRows(embedded: EmbeddedRows): Promise<WeightRows> {
+  const { shape, maximum, error, sampled } = embedded;
+  const [heads, numRows, columns] = shape;
+  const bytes = await inflatedText(embedded.data);
+  let end = 0;
+  const runs = embedded.runs.map((length) => {
+    end += length;
+    return bytes.subarray(end - length, end);
+  });
+  const array = (index: number): Uint8Array => runs[index] as Uint8Array;
+  const totalRows = heads * numRows;
+  const counts = unpacked(array(0), totalRows);
+  const firstKeys = unpacked(array(1), totalRows);
+  const endKeys = unpacked(array(2), totalRows);
+  const restPerKey = new Float32Array(totalRows);
+  /** Index of each row's first code, and of its first gap. Rows of all keys have no gaps. */
+  const starts = new Uint32Array(totalRows + 1);
+  const gapStarts = new Uint32Array(totalRows + 1);
+  const restValues = codeValues(embedded.max_rest);
+  for (let row = 0; row < totalRows; row++) {
+    const first = firstKeys[row] as number;
+    const last = Math.min(columns, (row % numRows) + 1 + embedded.reach) - (endKeys[row] as number);
+    endKeys[row] = Math.max(first, last);
+    const numKeys = (endKeys[row] as number) - first;
+    const numGaps = counts[row] as number;
+    if (numGaps > 0) {
+      const rest = restValues[array(3)[row] as number] as number;
+      restPerKey[row] = rest / (numKeys - numGaps);
+    }
+    starts[row + 1] = (starts[row] as number) + (numGaps || numKeys);
+    gapStarts[row + 1] = (gapStarts[row] as number) + numGaps;
+  }
+  // Number of keys between each embedded key and the previous one. The keys of a row are computed
+  // from these when the row is requested, because most rows are never requested.
+  const gaps = unpacked(array(4), gapStarts[totalRows] as number);
+  const codes = array(5);
+  if (codes.length !== starts[totalRows]) {
     throw new Error(
-      `Layer ${embedded.layer} has ${bytes.length} bytes, but its shape ${shape.join(" x ")} needs ${numHeads * headLength * size}.`,
+      `Layer ${embedded.layer} has ${codes.length} weights, but its rows need ${starts[totalRows]}.`,
     );
   }
-  const weights = READERS[encoding](bytes, maximum);
+  const values = codeValues(maximum, embedded.signed);
+  const size = bytes.length + 20 * totalRows + 4 * gaps.length;
+
+  /** Add the embedded weights of a row in which every key is embedded. */
+  function addAll(rowIndex: number, left: number, line: Float32Array): void {
+    // Index of the code of key `left`.
+    const offset = (starts[rowIndex] as number) - (firstKeys[rowIndex] as number) + left;
+    const from = Math.max(0, (firstKeys[rowIndex] as number) - left);
+    const to = Math.min(line.length, (endKeys[rowIndex] as number) - left);
+    for (let x = from; x < to; x++) {
+      line[x] = (line[x] as number) + (values[codes[offset + x] as number] as number);
+    }
+  }
+
+  /** Add the embedded weights of a row, less the share of the rest that every key has. */
+  function addSome(rowIndex: number, left: number, line: Float32Array): void {
+    const perKey = restPerKey[rowIndex] as number;
+    const count = counts[rowIndex] as number;
+    const [start, gapStart] = [starts[rowIndex] as number, gapStarts[rowIndex] as number];
+    let x = (firstKeys[rowIndex] as number) - 1 - left;
+    for (let i = 0; i < count; i++) {
+      x += (gaps[gapStart + i] as number) + 1;
+      if (x < 0 || x >= line.length) continue;
+      line[x] = (line[x] as number) - perKey + (values[codes[start + i] as number] as number);
+    }
+  }
+
   return {
-    ...{ shape, maximum, error, bytes: bytes.length },
-    ...(embedded.sampled && { sampled: embedded.sampled }),
-    add: (heads, row, left, line) => {
-      for (const head of heads) {
-        const start = head * headLength + (rowStarts[row] as number) + left;
-        const length = Math.min(
-          line.length,
-          head * headLength + (rowStarts[row + 1] as number) - start,
-        );
-        weights.add(start, length, line);
+    ...{ shape, maximum, error, bytes: size },
+    ...(sampled && { sampled }),
+    add: (headIndices, row, left, line) => {
+      let [rest, from, to] = [0, 0, 0];
+      const spreadRest = (): void => {
+        for (let x = from; rest > 0 && x < to; x++) line[x] = (line[x] as number) + rest;
+      };
+      for (const head of headIndices) {
+        const rowIndex = head * numRows + row;
+        if (counts[rowIndex] === 0) {
+          addAll(rowIndex, left, line);
+          continue;
+        }
+        const start = Math.max(0, (firstKeys[rowIndex] as number) - left);
+        const stop = Math.min(line.length, (endKeys[rowIndex] as number) - left);
+        // The remaining weight of most heads is spread over the same keys. For such heads it is
+        // summed first and then added once.
+        if (start !== from || stop !== to) {
+          spreadRest();
+          [rest, from, to] = [0, start, stop];
+        }
+        rest += restPerKey[rowIndex] as number;
+        addSome(rowIndex, left, line);
       }
+      spreadRest();
     },
   };
 }
-
-/** Access to weights in the encoding in which a page embeds them. */
-export interface WeightReader {
-  value: (index: number) => number;
-  /** Add `count` weights, beginning with index `start`, to the first numbers of `line`. */
-  add: (start: number, count: number, line: Float32Array) => void;
-}
-
-/** Return a reader of weights that are stored as one code per byte. */
-export function byteWeights(codes: Uint8Array, maximum: number, signed = false): WeightReader {
-  const values = codeValues(maximum, signed);
-  return {
-    value: (index) => values[codes[index] as number] as number,
-    add: (start, count, line) => {
-      for (let x = 0; x < count; x++) {
-        line[x] = (line[x] as number) + (values[codes[start + x] as number] as number);
-      }
-    },
-  };
-}
-
-function exactWeights(bytes: Uint8Array): WeightReader {
-  const values = new Float32Array(bytes.buffer as ArrayBuffer);
-  return {
-    value: (index) => values[index] as number,
-    add: (start, count, line) => {
-      for (let x = 0; x < count; x++) {
-        line[x] = (line[x] as number) + (values[start + x] as number);
-      }
-    },
-  };
-}
-
-const READERS = {
-  "uint8-sqrt": byteWeights,
-  "int8-sqrt": (codes: Uint8Array, maximum: number) => byteWeights(codes, maximum, true),
-  float32: exactWeights,
-  "float32-deflated": exactWeights,
-} satisfies Record<EmbeddedWeights["encoding"], unknown>;

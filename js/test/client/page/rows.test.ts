@@ -1,58 +1,114 @@
 // @vitest-environment node
+
+import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { completeRows, type EmbeddedWeights } from "../../../src/client/page/rows";
-import { pieceOf } from "../../builders";
+import { PageTransport } from "../../../src/client/page";
+import { type EmbeddedRows, readRows } from "../../../src/client/page/rows";
+import { TILE } from "../../../src/client/page/tiles";
+import type { BlockRequest } from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
+import { precision } from "../../../src/ui/text/captions";
+import { described, pageOf, pieceOf, readFixture, stackOf } from "../../builders";
 
-const embeddedOf = (bytes: Uint8Array, overrides: Partial<EmbeddedWeights> = {}): EmbeddedWeights =>
-  pieceOf([2, 3, 3], bytes, { layer: 3, reach: 0, ...overrides });
+interface Case {
+  name: string;
+  header: Omit<EmbeddedRows, "stack" | "layer" | "error" | "data">;
+  data: string;
+  /** Head, row, column and weight of each nonzero weight. */
+  cells: [number, number, number, number][];
+}
 
-// Codes of two heads. With the causal mask, the three rows of a head have one, two and three codes.
-const CODES = [255, 102, 153, 51, 204, 255, 51, 255, 0, 102, 0, 153];
-/** Weights of `CODES`, (code / 255)^2, as [head][row][key]. Weights of masked keys are 0. */
-const WEIGHTS = [
-  [
-    [1, 0, 0],
-    [0.16, 0.36, 0],
-    [0.04, 0.64, 1],
-  ],
-  [
-    [0.04, 0, 0],
-    [1, 0, 0],
-    [0.16, 0, 0.36],
-  ],
-];
+/** Weights that a script encoded without the package's encoder (tests/fixtures/make_rows.py). */
+const { cases } = readFixture<{ cases: Case[] }>("rows.json");
 
-describe("complete rows of a page", () => {
-  it("end at the last stored key, and are added to the line", async () => {
-    const rows = await completeRows(embeddedOf(Uint8Array.from(CODES)));
-    WEIGHTS.forEach((matrix, head) => {
-      matrix.forEach((weights, row) => {
-        for (let left = 0; left < 3; left++) {
-          const line = new Float32Array(3 - left).fill(2);
-          rows.add([head], row, left, line);
-          const expected = weights.slice(left).map((weight) => expect.closeTo(2 + weight, 6));
-          expect([...line]).toEqual(expected);
-        }
+const STACK = stackOf({ layers: [3] });
+
+function blockOf({ header, data }: Pick<Case, "header" | "data">): EmbeddedRows {
+  const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
+  return { stack: "self", layer: 3, error: 0.01, ...header, data: deflated };
+}
+
+function sourceOf(fixtureCase: Pick<Case, "header" | "data">): Source {
+  const embedded = { form: "strongest", covered: 0.9521, error: 0.0041 } as const;
+  const blocks = [blockOf(fixtureCase)];
+  return new Source(new PageTransport(pageOf({ description: described(STACK), blocks, embedded })));
+}
+
+/** Return all weights as [head][row][column]. */
+function denseOf({ header, cells }: Case): number[][][] {
+  const [heads, rows, columns] = header.shape;
+  const dense = Array.from({ length: heads }, () =>
+    Array.from({ length: rows }, () => new Array<number>(columns).fill(0)),
+  );
+  for (const [head, row, column, weight] of cells) {
+    (dense[head]?.[row] as number[])[column] = weight;
+  }
+  return dense;
+}
+
+const LAYER = { stack: "self", layer: 3 };
+
+describe("the rows of a page", () => {
+  it.each(cases)("decode to every weight, from any key on: $name", async (fixtureCase) => {
+    const { shape, maximum } = fixtureCase.header;
+    const [numHeads, numRows, numKeys] = shape;
+    const heads = Array.from({ length: numHeads }, (_, head) => head);
+    const dense = denseOf(fixtureCase);
+    const source = sourceOf(fixtureCase);
+    const expectWeights = (matrix: Float32Array | undefined, weights: number[]): void => {
+      const errors = weights.map((weight, i) => Math.abs((matrix?.[i] as number) - weight));
+      expect(Math.max(...errors)).toBeLessThanOrEqual(1e-6 * maximum);
+    };
+    for (const left of [0, 1, Math.floor(numKeys / 2)]) {
+      const columns: [number, number] = [left, numKeys];
+      const block = await source.block({ ...LAYER, heads, rows: [0, numRows], columns });
+      expect(block.error).toBe(0.01);
+      dense.forEach((rows, head) => {
+        expectWeights(
+          block.matrices[head],
+          rows.flatMap((row) => row.slice(left)),
+        );
       });
-    });
-    const bothHeads = new Float32Array(3);
-    rows.add([0, 1], 2, 0, bothHeads);
-    expect([...bothHeads]).toEqual([0.2, 0.64, 1.36].map((sum) => expect.closeTo(sum, 6)));
-  });
-
-  it("are read without decoding if they are float32", async () => {
-    const bytes = new Uint8Array(Float32Array.of(1, 0.25, 0.75, 1, 0.5, 0.5).buffer);
-    const layer = embeddedOf(bytes, { shape: [2, 2, 2], encoding: "float32", error: 0 });
-    const rows = await completeRows(layer);
-    const line = new Float32Array(2);
-    rows.add([0], 1, 0, line);
-    expect([...line]).toEqual([0.25, 0.75]);
-  });
-
-  it.each([11, 13])("are rejected with %i bytes instead of 12", async (length) => {
-    const bytes = new Uint8Array(length);
-    await expect(completeRows(embeddedOf(bytes))).rejects.toThrow(
-      `Layer 3 has ${length} bytes, but its shape 2 x 3 x 3 needs 12`,
+    }
+    // A cell of a level 0 tile is one query and one key. Its weight is the mean over the heads.
+    const request = { ...LAYER, heads, level: 0, row: 0, column: 0, pooled: "mean" as const };
+    const tile = await source.tile(request);
+    const means = (dense[0] as number[][]).flatMap((line, row) =>
+      line
+        .slice(0, TILE)
+        .map((_, key) => dense.reduce((sum, head) => sum + (head[row]?.[key] ?? 0), 0) / numHeads),
     );
+    expectWeights(tile.matrices[0], means);
+  });
+
+  it("state their share of the weight, rounded down", async () => {
+    const { stacks } = await sourceOf(cases[0] as Case).describe();
+    expect(precision(0.0021, stacks[0])).toBe("95.2% of the weight, exact to 0.003");
+  });
+
+  it("are zero for a row that ends before it starts, as in Python", async () => {
+    // The bytes state that the row contains all keys from key 1 on, except the last three keys. The causal mask allows one key, so the row ends at key 1 - 3 = -2.
+    const header: Case["header"] = {
+      ...{ shape: [1, 1, 4], maximum: 1, max_rest: 1, reach: 0 },
+      runs: [1, 1, 1, 1, 0, 0],
+    };
+    const data = Buffer.from([0, 1, 3, 255]).toString("base64");
+    const request = { ...LAYER, heads: [0], rows: [0, 1], columns: [0, 4] } as BlockRequest;
+    const block = await sourceOf({ header, data }).block(request);
+    expect([...(block.matrices[0] as Float32Array)]).toEqual([0, 0, 0, 0]);
+  });
+
+  it("reject integers that do not fit the rows", async () => {
+    const { header, data } = cases[0] as Case;
+    const [first = 0, second = 0, ...others] = header.runs;
+    const runs = [first - 1, second + 1, ...others];
+    const source = sourceOf({ header: { ...header, runs }, data });
+    const request = { ...LAYER, heads: [0], rows: [0, 1], columns: [0, 1] } as BlockRequest;
+    await expect(source.block(request)).rejects.toThrow(/do not match the number of rows/);
+  });
+
+  it.each([11, 13])("reject %i codes of 12 weights", async (count) => {
+    const block = pieceOf([2, 2, 3], new Uint8Array(count));
+    await expect(readRows(block)).rejects.toThrow(`has ${count} weights, but its rows need 12`);
   });
 });

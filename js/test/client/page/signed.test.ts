@@ -38,8 +38,7 @@ function transport(): PageTransport {
     ...{ normalized: false, signed: true, measure: "difference", maximum: MAXIMUM },
   });
   const codes = CODES.flat(2).map((code) => code & 255);
-  const encoding = { encoding: "int8-sqrt" as const, maximum: MAXIMUM, error: 0.016 };
-  const block = pieceOf([2, 3, 4], codes, encoding);
+  const block = pieceOf([2, 3, 4], codes, { signed: true, maximum: MAXIMUM, error: 0.016 });
   return new PageTransport(pageOf({ blocks: [block], description: described(stack) }));
 }
 

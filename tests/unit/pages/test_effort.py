@@ -1,4 +1,4 @@
-"""Tests of how many weights are computed and how many keys are kept for a page."""
+"""Tests of how many weights are computed for a page, and which of them it contains."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ import pytest
 import torch
 
 import attnviz as av
-from attnviz.pages import encoding, html
-from attnviz.pages.strongest import Cut, Sweep
+from attnviz.pages import html, weights
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.rows import sample_queries
 from attnviz.views.head import HeadView
-from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
 from unit.formulas import logits_of, weights_of
 from unit.long_records import long_record
-from unit.page_data import data_of, decode_sparse, no_page_of_all, unpacked
+from unit.page_data import data_of, decode_rows
 from unit.records import vectors, words
 
 
@@ -45,49 +43,34 @@ def windows() -> av.AttentionRecord:
     return record_of(vectors(1, 2, 1500, 1500).mul(2).exp().tril().triu(-30))
 
 
-def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
-    """Return the keys that fit into `room` bytes, and the largest number of keys in memory."""
-    sweep, max_keys = Sweep(collect), 0
-    for stack in record.stacks.values():
-        for layer in stack.layers:
-            sweep.begin(stack, layer)
-            for part in encoding.head_tiles(stack, layer):
-                for weights in encoding.tile_of_heads(stack, layer, part):
-                    sweep.add(weights, part.tile.columns.start)
-                    max_keys = max(max_keys, sweep._num_keys)
-    return sweep.cut(0.95, room), max_keys
+def page_of(record: av.AttentionRecord, room: int) -> dict[str, Any]:
+    """Return the weights of a page that has `room` bytes for them and their maps."""
+
+    def size_of(entries: dict[str, Any]) -> int:
+        blocks = [*entries.get("blocks", []), *entries.get("maps", [])]
+        return sum(len(block["data"]) for block in blocks)
+
+    return weights.embed_weights(record, precision="auto", max_bytes=room, size_of=size_of)
 
 
-@pytest.mark.parametrize("make", [noise, heads_of_all_sharpness, windows])
-def test_a_sweep_keeps_few_keys_and_drops_none_that_fits(
-    make: Callable[[], av.AttentionRecord],
+@pytest.mark.parametrize(
+    ("make", "room"), [(noise, 150_000), (heads_of_all_sharpness, 150_000), (windows, 40_000)]
+)
+def test_no_omitted_weight_is_larger_than_an_embedded_one(
+    make: Callable[[], av.AttentionRecord], room: int
 ) -> None:
-    record, room = make(), 150_000
-    bounded, max_keys = swept(record, room, room)
-    everything, _ = swept(record, room, 1e12)
-    assert max_keys <= 1.5 * room / 0.8
-    # Each sweep searches for its own threshold, so the results differ a little.
-    assert bounded.covered == pytest.approx(everything.covered, abs=0.005)
-    assert bounded.error == pytest.approx(everything.error, rel=0.05)
-    assert max(bounded.size, everything.size) <= room
-    for block in bounded.blocks:
-        weights = record.stacks[block["stack"]].weights(layer=block["layer"])
-        rows = decode_sparse(block, unpacked(block["data"]))
-        row = np.repeat(np.arange(len(rows.counts)), rows.counts)
-        stored = np.zeros((len(rows.counts), weights.shape[-1]), np.bool_)
-        stored[row, rows.keys] = True
-        # Apart from the two strongest keys of each row, stored weights exceed all omitted weights.
-        flat = weights.reshape(stored.shape)
-        second = np.sort(flat, axis=1)[:, -2]
-        weakest = min(flat[stored & (flat < second[:, None])], default=np.inf)
-        assert flat[~stored].max() <= weakest * (1 + 1e-6)
-
-
-def test_a_sweep_of_equal_weights_keeps_the_fewest() -> None:
-    cut, max_keys = swept(record_of(torch.ones(1, 2, 1500, 1500)), 100_000, 50_000)
-    # All weights are equal, so each row keeps the minimum of two keys.
-    assert cut.covered == pytest.approx(2 / 1500, rel=1e-6)
-    assert max_keys <= 1.5 * 50_000 / 0.8
+    record = make()
+    data = page_of(record, room)
+    assert data["embedded"]["form"] == "strongest"
+    weakest, strongest = np.inf, 0.0
+    for block in data["blocks"]:
+        layer_weights = record.stacks[block["stack"]].weights(layer=block["layer"])
+        stored = decode_rows(block).embedded
+        # The two strongest keys of each row are embedded in any case.
+        second = np.sort(layer_weights, axis=2)[..., -2:-1]
+        weakest = min(weakest, layer_weights[stored & (layer_weights < second)].min(initial=np.inf))
+        strongest = max(strongest, layer_weights[~stored].max())
+    assert strongest <= weakest * (1 + 1e-6)
 
 
 def long() -> av.AttentionRecord:
@@ -112,35 +95,17 @@ class Counted:
         monkeypatch.setattr(QueryKeyAttention, "weights", counted)
 
 
-def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
-    smaller = HeadView(long()).to_html(max_mb=0.6)
-    record = long()
+def test_a_page_takes_one_pass_over_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     computed = Counted(monkeypatch)
-    page = HeadView(record).to_html(max_mb=0.8)
-    first = computed.weights
+    page = HeadView(long()).to_html(max_mb=0.8)
+    assert data_of(page)["embedded"]["form"] == "strongest"
     # 6 heads compute all 1100 * 1101 / 2 pairs that the causal mask allows, and some masked pairs.
-    assert 6 * 1100 * 1101 / 2 <= first < 6 * 1100 * 1100
-    # Three more pages compute no weights: the same page, another view's page, and a smaller page.
-    assert HeadView(record).to_html(max_mb=0.8) == page
-    assert data_of(MatrixView(record).to_html(max_mb=0.8))["embedded"]["form"] == "strongest"
-    assert data_of(HeadView(record).to_html(max_mb=0.6)) == data_of(smaller)
-    assert computed.weights == first
-    # A larger page needs keys that were dropped, so all weights are computed again.
-    HeadView(record).to_html(max_mb=1.2)
-    assert computed.weights == 2 * first
-    # Keys that take more memory than `MAX_CACHED_BYTES` are not kept.
-    monkeypatch.setattr(encoding, "MAX_CACHED_BYTES", 1000)
-    record = long()
-    for _ in range(2):
-        HeadView(record).to_html(max_mb=0.8)
-    assert computed.weights == 4 * first
+    assert 6 * 1100 * 1101 / 2 <= computed.weights < 6 * 1100 * 1100
 
 
 @pytest.mark.slow
 def test_an_interrupted_page_starts_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(encoding, "_embed_all", no_page_of_all)
-    monkeypatch.setattr(encoding, "_TILE", 1 << 14)
+    monkeypatch.setattr(weights, "_TILE", 1 << 14)
     computed = Counted(monkeypatch)
     page = HeadView(long()).to_html(max_mb=0.8)
     record = long()

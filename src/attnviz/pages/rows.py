@@ -1,0 +1,286 @@
+"""The rows of weights that a page contains: encoding of their largest weights.
+
+A row contains the weights of one query in one head. The keys whose weights a page contains are
+called embedded. These are the keys with a weight of at least a threshold, and in each row at least
+the `MIN_KEYS` keys with the largest weights (unless they are 0). The rest of a row's weight is
+spread evenly over the other keys between the first and the last key of the row with a weight above
+0. With the threshold 0, all keys between the first and the last key are embedded.
+
+The bytes of a layer consist of six sequences, called runs. Each run has one number per row or per
+embedded key, head by head. The integers in the first three runs and in gaps have variable length:
+the digits in base 128, the lowest first, with 128 added to all digits except the last (LEB128,
+DWARF 5, section 7.6).
+
+=========  ========  ===============================================================================
+Run        Per       Content
+=========  ========  ===============================================================================
+counts     row       number of embedded keys, or 0 if all keys from the first to the last key are
+                     embedded
+firsts     row       first key with weight
+ends       row       number of keys without weight at the end of ``min(columns, row + 1 + reach)``
+rests      row       one byte, ``round(255 sqrt(rest / max_rest))``: weight of the other keys
+gaps       key       number of keys between this and the previous embedded key, or since `firsts`.
+                     Only for rows in which not all keys are embedded.
+codes      key       one byte, ``round(255 sqrt(weight / maximum))``
+=========  ========  ===============================================================================
+
+`reach` in the header is the largest distance from a query to a later key with weight. For signed
+numbers (``signed`` in the header), the largest absolute values count as the largest weights. Their
+codes are signed bytes, ``sign(number) * round(127 sqrt(abs(number) / maximum))``. All rests are 0,
+so keys that are not embedded have the value 0.
+
+``js/src/client/page/rows.ts`` decodes the bytes. The tests of both languages read
+``tests/fixtures/rows.json``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE, encode_bytes
+
+__all__ = ["MIN_KEYS", "Rows", "concatenate_rows", "encode_rows", "select_rows"]
+
+#: Minimum number of embedded keys per row. In many rows the first token has most of the weight, so
+#: the second strongest key is more interesting than the strongest key.
+MIN_KEYS = 2
+
+# Smallest positive float32. Weights of 0 are not embedded.
+_SMALLEST = np.finfo(np.float32).smallest_subnormal
+_SEVEN_BITS = 7
+_MORE = 0x80
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Embedded keys of some rows of a layer, and what is known about the other keys.
+
+    Attributes
+    ----------
+    counts : ndarray of int64, (rows,)
+        Number of embedded keys of each row.
+    firsts, ends : ndarray of int64, (rows,)
+        First key of each row with weight, and the key after the last key with weight. Both are 0
+        for rows without weight.
+    gaps : ndarray of uint8
+        Run of gaps of the embedded keys (see the module).
+    codes : ndarray of uint8
+        Codes of the weights of the embedded keys.
+    rests, largest : ndarray of float64, (rows,)
+        Sum of the weights of the other keys, and the largest of them. For signed numbers, of their
+        absolute values.
+    mass : float
+        Sum of the weights of the embedded keys. For signed numbers, of their absolute values.
+    error : float
+        Largest rounding error of the codes: an upper bound if no row has other keys, otherwise
+        measured.
+    """
+
+    counts: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    gaps: NDArray[np.uint8]
+    codes: NDArray[np.uint8]
+    rests: NDArray[np.float64]
+    largest: NDArray[np.float64]
+    mass: float
+    error: float
+
+    @property
+    def covered(self) -> float:
+        """Share of the weight of all keys that the embedded keys have, from 0 to 1."""
+        total = self.mass + float(self.rests.sum())
+        return self.mass / total if total > 0 else 1.0
+
+
+def select_rows(
+    weights: NDArray[np.float32],
+    threshold: float,
+    maximum: float,
+    first: int = 0,
+    *,
+    signed: bool = False,
+) -> Rows:
+    """Select and encode the embedded keys of some rows.
+
+    Parameters
+    ----------
+    weights : ndarray of float32
+        (rows, columns). Each row contains all keys of the row with weight.
+    threshold : float
+        Minimum weight of an embedded key, apart from the `MIN_KEYS` keys with the largest weights.
+        If weights are equal, the weight of the first key counts as larger.
+    maximum : float
+        Weight that has the largest code.
+    first : int, default 0
+        Key of the first column.
+    signed : bool, default False
+        Whether numbers are signed. They are then selected by absolute value.
+
+    Examples
+    --------
+    >>> weights = np.array([[0.0, 0.125, 0.5, 0.0, 0.375]], np.float32)
+    >>> rows = select_rows(weights, 0.4, 1.0)
+    >>> rows.codes, rows.gaps, rows.rests
+    (array([180, 156], dtype=uint8), array([1, 1], dtype=uint8), array([0.125]))
+    """
+    sizes = np.abs(weights) if signed else weights
+    has_weight = sizes > 0
+    firsts = has_weight.argmax(axis=1)
+    ends = np.where(has_weight.any(axis=1), sizes.shape[1] - has_weight[:, ::-1].argmax(axis=1), 0)
+    if threshold > 0:
+        embedded, others = _largest_keys(sizes, threshold)
+        rests, largest = others.sum(axis=1, dtype=np.float64), others.max(axis=1).astype(np.float64)
+    else:
+        key = np.arange(sizes.shape[1])
+        embedded = (key >= firsts[:, None]) & (key < ends[:, None])
+        rests = largest = np.zeros(len(sizes))
+    counts = np.count_nonzero(embedded, axis=1)
+    kept = weights[embedded]
+    codes, error = encode_bytes(kept, maximum, signed=signed)
+    if threshold > 0:
+        rounded = _decode(codes, maximum, signed=signed)
+        error = float(np.abs(rounded - kept).max(initial=0))
+    return Rows(
+        counts=counts,
+        firsts=np.where(ends > 0, firsts + first, 0),
+        ends=np.where(ends > 0, ends + first, 0),
+        gaps=_encode_integers(_gaps(embedded, counts, firsts, ends)),
+        codes=codes,
+        rests=rests,
+        largest=largest,
+        mass=float(np.abs(kept).sum(dtype=np.float64)),
+        error=error,
+    )
+
+
+def _largest_keys(
+    sizes: NDArray[np.float32], threshold: float
+) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    """Return whether each key is embedded, and the weights with 0 at embedded keys."""
+    embedded = sizes >= max(np.float32(threshold), _SMALLEST)
+    others = sizes.copy()
+    row = np.arange(len(sizes))
+    for _ in range(min(MIN_KEYS, sizes.shape[1])):
+        key = others.argmax(axis=1)
+        embedded[row, key] |= others[row, key] > 0
+        others[row, key] = 0
+    others[embedded] = 0
+    return embedded, others
+
+
+def _gaps(
+    embedded: NDArray[np.bool_],
+    counts: NDArray[np.int64],
+    firsts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Return the gaps before the embedded keys of all rows that have other keys."""
+    rows = np.flatnonzero(ends - firsts > counts)
+    if not len(rows):
+        return rows
+    counts = counts[rows]
+    key = np.flatnonzero(embedded[rows] if len(rows) < len(embedded) else embedded)
+    key -= np.repeat(np.arange(len(rows)) * embedded.shape[1], counts)
+    gaps = np.diff(key, prepend=0) - 1
+    begins = np.cumsum(counts) - counts
+    gaps[begins] = key[begins] - firsts[rows]
+    return gaps
+
+
+def concatenate_rows(parts: list[Rows]) -> Rows:
+    """Concatenate sets of rows. Pass at least one set."""
+    arrays = ("counts", "firsts", "ends", "gaps", "codes", "rests", "largest")
+    return Rows(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in arrays},
+        mass=sum(part.mass for part in parts),
+        error=max(part.error for part in parts),
+    )
+
+
+def encode_rows(
+    rows: Rows,
+    shape: tuple[int, ...],
+    maximum: float,
+    *,
+    signed: bool = False,
+    queries: NDArray[np.int64] | None = None,
+) -> tuple[dict[str, Any], bytes]:
+    """Join the runs of the rows of a layer. Return a header of JSON values, and the bytes.
+
+    ``covered`` in the header is the share of the weight that the embedded keys have. ``error`` is
+    an upper bound of the absolute error of a weight.
+
+    Parameters
+    ----------
+    rows : Rows
+        All rows of the layer, head by head.
+    shape : tuple of int
+        (heads, rows, columns).
+    maximum, signed
+        The arguments of `select_rows` for these rows.
+    queries : ndarray of int64, optional
+        Query of each row of a head. By default row number i is query i.
+    """
+    row = np.tile(np.arange(shape[1]) if queries is None else queries, shape[0])
+    others = rows.ends - rows.firsts - rows.counts
+    # The signs of other numbers are unknown, so they are 0.
+    rests = np.where((others > 0) & (not signed), rows.rests, 0.0)
+    # Rests have their own maximum, because they can be far smaller than the rounding error of a
+    # large weight.
+    max_rest = float(rests.max(initial=0))
+    codes = encode_bytes(rests, max_rest)[0]
+    spread = _decode(codes, max_rest) / np.maximum(others, 1)
+    # An other key has a weight between 0 and `largest`, and is decoded as `spread`.
+    errors = np.maximum(rows.largest - spread, spread)[others > 0]
+    reach = int(np.max(rows.ends - row - 1, initial=0, where=rows.ends > rows.firsts))
+    last = np.minimum(shape[2], row + 1 + reach)
+    runs = [
+        _encode_integers(np.where(others > 0, rows.counts, 0)),
+        _encode_integers(rows.firsts),
+        _encode_integers(np.maximum(0, last - rows.ends)),
+        codes,
+        rows.gaps,
+        rows.codes,
+    ]
+    header: dict[str, Any] = {
+        "shape": list(shape),
+        "maximum": maximum,
+        "max_rest": max_rest,
+        "reach": reach,
+        "runs": [len(run) for run in runs],
+        "error": max(rows.error, float(errors.max(initial=0))),
+        "covered": rows.covered,
+    }
+    return header | ({"signed": True} if signed else {}), np.concatenate(runs).tobytes()
+
+
+def _encode_integers(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Encode non-negative integers with variable length (LEB128)."""
+    lengths = np.ones(len(numbers), np.int64)
+    largest = int(numbers.max(initial=0))
+    for digits in range(1, -(-largest.bit_length() // _SEVEN_BITS)):
+        lengths += numbers >= 1 << _SEVEN_BITS * digits
+    ends = np.cumsum(lengths)
+    encoded = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
+    for digit in range(int(lengths.max(initial=0))):
+        has_digit = lengths > digit
+        bits = (numbers[has_digit] >> _SEVEN_BITS * digit) & (_MORE - 1)
+        continuation = np.where(lengths[has_digit] > digit + 1, _MORE, 0)
+        encoded[ends[has_digit] - lengths[has_digit] + digit] = bits + continuation
+    return encoded
+
+
+def _decode(
+    codes: NDArray[np.uint8], maximum: float, *, signed: bool = False
+) -> NDArray[np.float64]:
+    if signed:
+        roots = codes.view(np.int8) / TOP_SIGNED_CODE
+        numbers: NDArray[np.float64] = maximum * roots * np.abs(roots)
+        return numbers
+    values: NDArray[np.float64] = maximum * (codes / TOP_CODE) ** 2
+    return values

@@ -1,0 +1,473 @@
+"""The weights of a record in a page.
+
+A page contains the weights in one of three forms:
+
+``"all"``
+    Every weight in one byte, with an error of at most 0.004 of the largest possible weight. For a
+    signed stack, such as a difference, it is 0.008 of the largest absolute value.
+``"strongest"``
+    The largest weights of each query, at least those above a threshold. The rest of a query's
+    weight is spread evenly over other keys. The other numbers of a signed stack are 0.
+``"vectors"``
+    Queries and keys, from which the page computes the weights.
+
+The first two forms are the same encoding (`attnviz.pages.rows`) with different thresholds. The
+weights of sampled queries determine the threshold. One pass over all weights then encodes them.
+
+The page can also contain small maps, which are heat maps of all heads with at most 32 rows and
+columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.analysis.heads import weights_of_some
+from attnviz.pages import limits
+from attnviz.pages.limits import PagePrecision
+from attnviz.pages.packing import Packer, packed
+from attnviz.pages.rows import Rows, concatenate_rows, encode_rows, select_rows
+from attnviz.pages.vectors import encode_vectors, size_of_vectors
+from attnviz.record.record import AttentionRecord
+from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
+from attnviz.record.stack import AttentionStack
+from attnviz.server.codec import check_weights, decode
+from attnviz.server.maps import encode_maps
+from attnviz.server.pooling import join_signs, split_signs
+from attnviz.utils.progress import part_of, report
+from attnviz.utils.threads import map_ahead
+
+__all__ = ["check_record", "embed_maps", "embed_weights"]
+
+#: Share of the total weight that the strongest keys in a page cover, if the size limit allows it.
+COVERED = 0.95
+#: Maximum number of rows and columns of a small map.
+MAP_SIZE = 32
+# If a page has the form "all" and at most this many weights, it contains no small maps. The page
+# computes them from the weights when it is opened.
+_POOLED_WEIGHTS = 1_000_000
+# Maximum number of weights in a layer for the form "vectors". A browser computes them in a second.
+_COMPUTED_PAIRS = 16_000_000
+# Ratio of the sizes after and before base64 encoding.
+_TEXT = 4 / 3
+# Upper bounds of the size in bytes of a row and of a layer in a page, besides the codes of weights.
+_ROW, _LAYER = 16, 1000
+# Maximum number of weights of sampled queries.
+_SAMPLED_WEIGHTS = 1 << 24
+# Number of levels. A level is an integer that stands for a threshold: ``(level / _LEVELS) ** 2``
+# times the `maximum` of the stack. The level above the last embeds only the `MIN_KEYS` keys of each
+# row.
+_LEVELS = 4096
+# Shares of the available bytes that the rows of a page should use, according to the estimate from
+# sampled queries. Each next share is tried only if the page is nevertheless too large. With the
+# share 0, the page has the fewest keys.
+_USED = (0.98, 0.9, 0.75, 0.0)
+# A level whose estimated size is at least this share of the available bytes is not improved.
+_CLOSE = 0.98
+# Number of weights in a tile. About as many fit into a processor's cache.
+_TILE = 1 << 19
+# Maximum number of rows of a tile.
+_TILE_ROWS = 512
+
+#: Entries of the JSON data of a page.
+Entries = dict[str, Any]
+
+
+def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
+    """Raise ValueError if a record has too many weights for a page with this precision."""
+    count = limits.count_weights(record)
+    if precision == "exact":
+        if count > limits.MAX_WEIGHTS and not _can_compute(record):
+            raise ValueError(limits.too_many_message(record, None))
+    elif count > limits.MAX_SEARCHED_WEIGHTS:
+        raise ValueError(limits.too_long_message(record))
+
+
+def embed_weights(
+    record: AttentionRecord,
+    *,
+    precision: PagePrecision,
+    max_bytes: int | None,
+    size_of: Callable[[Entries], int],
+) -> Entries:
+    """Choose a form for the weights and return them as entries of the page's JSON data.
+
+    `size_of` returns the size of the page with such entries. The form is ``"all"`` if the page then
+    has at most `max_bytes` (by default 6 MB).
+
+    Otherwise the limit of the page is `max_bytes` or, by default, `limits.default_limit`. The form
+    is ``"strongest"``, with the keys that cover 95% of the weight, or as many keys as fit. If
+    vectors are known to fit, and take less space or these keys cover less, it is ``"vectors"``.
+
+    Raise ValueError if even the smallest page exceeds the limit. With ``precision="exact"``, the
+    form is the smaller of ``"all"`` and unrounded ``"vectors"``.
+    """
+    if precision == "exact":
+        return _embed_exact(record, max_bytes, size_of)
+    full = limits.FULL_BYTES if max_bytes is None else max_bytes
+    room = full - size_of({})
+    if _largest_size(record) <= room:
+        return _embed_rows(record, 0)
+    sample = _Sample(record)
+    if sample.size(0) <= room:
+        entries = _embed_rows(record, 0)
+        if size_of(entries) <= full:
+            return entries
+    limit = max_bytes or limits.default_limit(record, sample.causal)
+    return _embed_strongest(record, sample, limit, size_of)
+
+
+def _embed_strongest(
+    record: AttentionRecord, sample: _Sample, limit: int, size_of: Callable[[Entries], int]
+) -> Entries:
+    """Embed the largest weights that fit, or queries and keys, in a page of at most `limit` bytes.
+
+    Raise ValueError if even the `MIN_KEYS` largest weights of each row do not fit.
+    """
+    without = size_of({})
+    if without >= limit:
+        raise ValueError(limits.no_room_message(record, limit, without=without))
+    room = limit - without - sum(_size_of_maps(stack, layer) for stack, layer in _layers(record))
+    levels = sorted({sample.level(share * room) for share in _USED})
+    if _can_compute(record):
+        size = size_of_vectors(record.stacks.values()) * _TEXT
+        if size < room and (levels[0] > sample.covering or size < sample.size(levels[0])):
+            return _embed_vectors(record)
+    for level in levels:
+        entries = _embed_rows(record, level)
+        needed = size_of(entries)
+        if needed <= limit:
+            return entries
+    raise ValueError(limits.no_room_message(record, limit, without=without, needed=needed))
+
+
+def _embed_exact(
+    record: AttentionRecord, max_bytes: int | None, size_of: Callable[[Entries], int]
+) -> Entries:
+    """Embed all weights, or unrounded queries and keys if they are smaller."""
+    allowed = limits.count_weights(record) <= limits.MAX_WEIGHTS
+    entries = None
+    if _can_compute(record):
+        size = size_of_vectors(record.stacks.values(), exact=True) * _TEXT
+        if not allowed or size < _Sample(record).size(0):
+            entries = _embed_vectors(record, exact=True)
+    if entries is None and allowed:
+        entries = _embed_rows(record, 0)
+    if entries is None or (max_bytes is not None and size_of(entries) > max_bytes):
+        raise ValueError(limits.too_many_message(record, max_bytes))
+    return entries
+
+
+def _embed_vectors(record: AttentionRecord, *, exact: bool = False) -> Entries:
+    vectors = encode_vectors(record.stacks.values(), exact=exact)
+    error = max((layer["error"] for layer in vectors["layers"]), default=0.0)
+    return {
+        "maps": embed_maps(record),
+        "vectors": vectors,
+        "embedded": {"form": "vectors", "covered": 1.0, "error": error},
+    }
+
+
+def embed_maps(record: AttentionRecord) -> list[Entries]:
+    """Return small maps of the heads of all layers as entries of the page's JSON data."""
+    layers = _layers(record)
+    embedded = []
+    for done, (stack, layer) in enumerate(layers):
+        report("thumbnails", done, len(layers), "layer")
+        maps = encode_maps(stack, layer, MAP_SIZE)
+        sampling = {} if maps.sampled is None else {"sampled": maps.sampled}
+        embedded.append(_map_entry(stack, layer, decode(maps.encoded)) | sampling)
+    return embedded
+
+
+def _embed_rows(record: AttentionRecord, level: int) -> Entries:
+    """Embed the weights above the threshold of a level, in one pass over all weights."""
+    layers = _layers(record)
+    total = sum(tile.size for stack, layer in layers for tile in _tiles(stack, layer))
+    small = level == 0 and limits.count_weights(record) <= _POOLED_WEIGHTS
+    blocks, maps = [], []
+    done, mass, sum_of_all = 0, 0.0, 0.0
+    packer = Packer()
+    for stack, layer in layers:
+        maximum, threshold = stack.maximum, _threshold(level) * stack.maximum
+        pooled = SmallMaps(stack, layer)
+        # A short text needs no small maps, because they would be copies of its weights.
+        with_maps = not small and max(len(stack.query_tokens), len(stack.key_tokens)) > MAP_SIZE
+
+        def encode(tile: Tile) -> tuple[Tile, Rows, MapCells | None]:
+            weights = _weights_of_tile(stack, layer, tile)  # noqa: B023 - called before the next layer
+            # Merge the axes of heads and rows.
+            flat = weights.reshape(-1, weights.shape[2])
+            first = tile.columns.start
+            rows = select_rows(flat, threshold, maximum, first, signed=stack.signed)  # noqa: B023
+            return tile, rows, pooled.pool(tile, weights) if with_maps else None  # noqa: B023
+
+        parts = []
+        for tile, rows, cells in map_ahead(encode, _tiles(stack, layer)):
+            parts.append(rows)
+            if cells is not None:
+                pooled.add(tile.heads, cells)
+            done += tile.size
+            report("weights", done, total)
+        rows = concatenate_rows(parts)
+        shape = stack.num_heads(layer), len(stack.query_tokens), len(stack.key_tokens)
+        header, data = encode_rows(rows, shape, maximum, signed=stack.signed)
+        entry = {"stack": stack.name, "layer": layer, **header}
+        with part_of("weights", done, total, "weight", size=0):
+            blocks.append(entry | {"data": packer.pack(data)})
+        if with_maps:
+            maps.append(_map_entry(stack, layer, pooled.cells))
+        mass += rows.mass
+        sum_of_all += rows.mass + float(rows.rests.sum())
+    embedded = {
+        "form": "all" if level == 0 else "strongest",
+        "covered": mass / sum_of_all if sum_of_all > 0 else 1.0,
+        "error": max(block["error"] for block in blocks),
+    }
+    return {"blocks": blocks, "maps": maps, "embedded": embedded}
+
+
+class _Sample:
+    """Weights of sampled queries of all heads, for estimates of the size of a page.
+
+    Attributes
+    ----------
+    causal : list of AttentionStack
+        Stacks in which no sampled query attends to a later key.
+    covering : int
+        Highest level with which the strongest keys cover the share `COVERED` of the weight.
+    """
+
+    def __init__(self, record: AttentionRecord) -> None:
+        layers = _layers(record)
+        keys = sum(stack.num_heads(layer) * len(stack.key_tokens) for stack, layer in layers)
+        num_queries = max(1, min(SAMPLED_QUERIES, _SAMPLED_WEIGHTS // keys))
+        self._layers: list[tuple[AttentionStack, NDArray[np.int64], NDArray[np.float32]]] = []
+        self._sizes: dict[int, float] = {}
+        counts, masses = np.zeros((2, _LEVELS + 1))
+        ahead = set()
+        done = 0
+        for stack, layer in layers:
+            queries = sample_queries(len(stack.query_tokens), num_queries)
+            heads = range(stack.num_heads(layer))
+            parts = []
+            for _, weights, _ in weights_of_some(stack, layer, heads, queries):
+                # The pass over all weights raises an error if some are invalid.
+                valid = np.nan_to_num(weights).clip(-stack.maximum, stack.maximum)
+                parts.append(valid)
+                done += weights.size
+                report("sampled queries", done, num_queries * keys)
+            sampled = np.concatenate(parts)
+            self._layers.append((stack, queries, sampled))
+            factor = len(stack.query_tokens) / len(queries)
+            sizes = np.abs(sampled[sampled != 0])
+            levels = (np.sqrt(sizes / stack.maximum) * _LEVELS).astype(np.int32)
+            counts += factor * np.bincount(levels, minlength=_LEVELS + 1)
+            masses += factor * np.bincount(levels, sizes, minlength=_LEVELS + 1)
+            offset = len(stack.key_tokens) - len(stack.query_tokens)
+            later = np.arange(len(stack.key_tokens)) > (queries + offset)[:, None].clip(-1)
+            if not stack.causal and sampled[:, later].any():
+                ahead.add(stack.name)
+        self.causal = [stack for stack in record.stacks.values() if stack.name not in ahead]
+        # Number of keys with a weight of at least each level.
+        self._counts = np.append(np.cumsum(counts[::-1])[::-1], 0.0)
+        covered = np.cumsum(masses[::-1])[::-1] >= COVERED * masses.sum()
+        self.covering = int(np.flatnonzero(covered).max(initial=0))
+
+    def size(self, level: int) -> float:
+        """Estimate the size of all rows in a page with the threshold of a level, in bytes."""
+        if level not in self._sizes:
+            size, packer = 0.0, Packer()
+            for stack, queries, sampled in self._layers:
+                flat = sampled.reshape(-1, sampled.shape[2])
+                threshold = _threshold(level) * stack.maximum
+                rows = select_rows(flat, threshold, stack.maximum, signed=stack.signed)
+                arguments = (sampled.shape, stack.maximum)
+                _, data = encode_rows(rows, *arguments, signed=stack.signed, queries=queries)
+                with part_of("sampled queries", 1, 1, "weight", size=0):
+                    text = packer.pack(data)
+                size += _LAYER / 2 + len(text) * len(stack.query_tokens) / len(queries)
+            self._sizes[level] = size
+        return self._sizes[level]
+
+    def level(self, room: float) -> int:
+        """Return the lowest level from `covering` with which all rows take at most `room` bytes.
+
+        The level may be a little higher. If no level is high enough, return ``_LEVELS + 1``.
+        """
+        low, high = self.covering, _LEVELS + 1
+        if self.size(low) <= room:
+            return low
+        # The rows of `low` are too large, and those of `high` are not, or have the fewest keys.
+        while high - low > 1 and self.size(high) < _CLOSE * room:
+            # Sizes grow by about the same number of bytes with each key. Interpolate the number.
+            low_size, high_size = self.size(low), self.size(high)
+            share = (room - high_size) / (low_size - high_size)
+            num_keys = self._counts[high] + share * (self._counts[low] - self._counts[high])
+            fitting = int(np.flatnonzero(self._counts <= num_keys)[0])
+            level = min(max(low + 1, fitting), high - 1)
+            low, high = (low, level) if self.size(level) <= room else (level, high)
+        return high
+
+
+def _threshold(level: int) -> float:
+    return (level / _LEVELS) ** 2
+
+
+def _largest_size(record: AttentionRecord) -> float:
+    """Return an upper bound of the size of the form "all" in a page."""
+    return sum(
+        _TEXT * stack.num_heads(layer) * len(stack.query_tokens) * (len(stack.key_tokens) + _ROW)
+        + _size_of_maps(stack, layer)
+        + _LAYER
+        for stack, layer in _layers(record)
+    )
+
+
+def _size_of_maps(stack: AttentionStack, layer: int) -> float:
+    """Return an upper bound of the size of a layer's small maps in a page."""
+    return _TEXT * stack.num_heads(layer) * MAP_SIZE * (MAP_SIZE + _ROW) + _LAYER
+
+
+def _can_compute(record: AttentionRecord) -> bool:
+    """Whether the form "vectors" is possible.
+
+    It needs queries and keys in all stacks, and layers that are small enough for a browser.
+    """
+    return all(
+        stack.has_vectors
+        and stack.num_heads(layer) * len(stack.query_tokens) * len(stack.key_tokens)
+        <= _COMPUTED_PAIRS
+        for stack, layer in _layers(record)
+    )
+
+
+def _layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
+    return [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
+
+
+class Tile(NamedTuple):
+    """Range of heads, range of queries (`rows`), and the keys to which these may attend."""
+
+    heads: slice
+    rows: slice
+    columns: slice
+
+    @property
+    def size(self) -> int:
+        size: int = np.prod([side.stop - side.start for side in self])
+        return size
+
+
+def _tiles(stack: AttentionStack, layer: int) -> list[Tile]:
+    """Return the tiles of a layer, head by head, each from the first to the last query.
+
+    If a head has only one tile, a tile contains several heads.
+    """
+    num_queries, keys = len(stack.query_tokens), len(stack.key_tokens)
+    attention = stack.attention(layer)
+    blocks: list[tuple[slice, slice]] = []
+    start = 0
+    while start < num_queries:
+        columns = slice(0, keys)
+        # The number of rows depends on the number of keys, and the keys depend on the rows. The
+        # second iteration uses the keys of the first.
+        for _ in range(2):
+            count = max(1, min(_TILE_ROWS, _TILE // max(1, columns.stop - columns.start)))
+            rows = slice(start, min(num_queries, start + count))
+            columns = attention.key_range(rows)
+        # A tile has at least one key, so that queries that may attend to no key are in a tile, too.
+        blocks.append((rows, columns if columns.stop > columns.start else slice(0, 1)))
+        start = rows.stop
+    heads = stack.num_heads(layer)
+    together = max(1, _TILE // Tile(slice(0, 1), *blocks[0]).size) if len(blocks) == 1 else 1
+    return [
+        Tile(slice(head, min(head + together, heads)), rows, columns)
+        for head in range(0, heads, together)
+        for rows, columns in blocks
+    ]
+
+
+def _weights_of_tile(stack: AttentionStack, layer: int, tile: Tile) -> NDArray[np.float32]:
+    """Compute the weights of a tile, (heads, rows, columns).
+
+    Raise ValueError if a weight is not finite or out of range.
+    """
+    attention = stack.attention(layer)
+    heads = range(tile.heads.start, tile.heads.stop)
+    if attention.stored_weights is None:
+        weights = np.stack([attention.weights(head, tile.rows, tile.columns) for head in heads])
+    else:
+        queries = np.arange(tile.rows.start, tile.rows.stop)
+        weights = attention.rows_of_each_head(heads, queries)[0][..., tile.columns]
+    try:
+        check_weights(weights, stack.maximum, signed=stack.signed, label="")
+    except ValueError:
+        for head, head_weights in zip(heads, weights, strict=True):
+            label = f"stack {stack.name!r}, layer {layer}, head {head}"
+            check_weights(head_weights[None], stack.maximum, signed=stack.signed, label=label)
+        raise
+    return weights
+
+
+def _map_entry(stack: AttentionStack, layer: int, cells: NDArray[np.float32]) -> Entries:
+    """Return the small maps of a layer, (heads, rows, columns), as an entry of the JSON data."""
+    flat = cells.reshape(-1, cells.shape[2])
+    rows = select_rows(flat, 0.0, stack.maximum, signed=stack.signed)
+    header, data = encode_rows(rows, cells.shape, stack.maximum, signed=stack.signed)
+    return {"stack": stack.name, "layer": layer, **header, "data": packed(data)}
+
+
+class MapCells(NamedTuple):
+    """Maximum weights of some cells of small maps.
+
+    `maxima` has the shape (1, heads, rows, columns). For signed numbers, the first axis has length
+    2: maxima of the positive numbers, and of the absolute values of the negative numbers.
+    """
+
+    rows: slice
+    columns: slice
+    maxima: NDArray[np.float32]
+
+
+class SmallMaps:
+    """Small maps of a layer's heads, whose weights are added tile by tile.
+
+    A cell is the maximum of its weights, as in `attnviz.server.codec.pool_max`. For signed numbers,
+    a cell is the number with the largest absolute value (`attnviz.server.pooling`).
+    """
+
+    def __init__(self, stack: AttentionStack, layer: int) -> None:
+        sides = len(stack.query_tokens), len(stack.key_tokens)
+        self._starts = [np.arange(min(n, MAP_SIZE)) * n // min(n, MAP_SIZE) for n in sides]
+        self._signed = stack.signed
+        shape = (1 + stack.signed, stack.num_heads(layer), *map(len, self._starts))
+        self._parts = np.zeros(shape, np.float32)
+
+    @property
+    def cells(self) -> NDArray[np.float32]:
+        """Cells of the maps, (heads, rows, columns)."""
+        return join_signs(self._parts)
+
+    def pool(self, tile: Tile, weights: NDArray[np.float32]) -> MapCells:
+        """Return the maximum of `weights`, (heads, rows, columns), in each cell with a weight."""
+        pooled = split_signs(weights, signed=self._signed)
+        across = []
+        # Pool along keys first, because this axis is contiguous in memory.
+        for axis, side in ((1, tile.columns), (0, tile.rows)):
+            starts = self._starts[axis]
+            first = int(np.searchsorted(starts, side.start, side="right")) - 1
+            last = int(np.searchsorted(starts, side.stop, side="left"))
+            begins = np.maximum(starts[first:last] - side.start, 0)
+            pooled = np.maximum.reduceat(pooled, begins, axis=axis + 2)
+            across.append(slice(first, last))
+        return MapCells(across[1], across[0], pooled)
+
+    def add(self, heads: slice, pooled: MapCells) -> None:
+        """Update the maps of some heads with the result of `pool`."""
+        cells = self._parts[:, heads, pooled.rows, pooled.columns]
+        np.maximum(cells, pooled.maxima, out=cells)
