@@ -10,7 +10,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,11 +19,11 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 import attnviz as av
+from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.changes import Change
-from attnviz.interventions.copies import ModuleRun
-from attnviz.interventions.intervene import by_module, module_runs_of, plan_of, unchanged
+from attnviz.interventions.plan import identity_of, module_runs_of, plan_of
 from attnviz.interventions.projection import head_norms, projections_of
 from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.record import AttentionRecord
@@ -121,18 +120,15 @@ class _Tried:
         return result
 
     def _changed(self, change: Change) -> Any:
-        return self._forward(by_module(self._plan(change))).outputs
+        return self._forward(self._plan(change)).outputs
 
-    def _plan(self, change: Change) -> Any:
+    def _plan(self, change: Change) -> ForwardChange:
         return plan_of([change], self.record, self._places)
 
     def _noise(self, name: str) -> float:
         # The plan covers every query and head, as for a cut key, but cuts nothing.
         plan = self._plan(av.Knockout(keys=0, stack=name))
-        again = {
-            key: replace(change, attend=unchanged, factors={}) for key, change in plan.values()
-        }
-        return _apart(self._before, self._forward(again).outputs)
+        return _apart(self._before, self._forward(identity_of(plan)).outputs)
 
     def _other_projections(self, keys: set[ModuleRun], columns: Mapping[str, Any]) -> str:
         """Name the output projections found by `attnviz.interventions` that lost no columns."""

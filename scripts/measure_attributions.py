@@ -17,13 +17,11 @@ import sys
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.analysis import kendall_tau
-from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.interventions.copies import Copies, ModuleRun
+from attnviz.interventions.runner import Copy, Runner
 from attnviz.interventions.runs import ExampleRunner
 from train_demos.sentences import antecedent_sentence
 
@@ -122,43 +120,16 @@ def cut(
 
     The answer is the difference of the logits of `ids`. If `before`, the cut is before the softmax.
     """
-    copies = Copies(
-        model, ExampleRunner.one(model, text, None, None, {"tokenizer": tokenizer}).batch, 1
-    )
-    size = len(record.tokens)
-    pairs = np.argwhere(pairs_of(size)).tolist()
-
-    def difference(outputs: Any) -> Numbers:
-        logits = outputs.logits[:, -1].double()
-        answers: Numbers = (logits[:, ids[0]] - logits[:, ids[1]]).numpy()
-        return answers
-
-    plain = difference(copies.outputs)[0]
-    changes = []
-    stack = record.stack()
-    for layer in stack.layers:
-        target: ModuleRun = f"transformer.h.{layer}.attn", 0
-        for head in range(stack.attention(layer).num_heads):
-            weights = torch.from_numpy(stack.weights(layer=layer, head=head).copy())
-            rows = torch.stack([weights[query] for query, _ in pairs])
-            rows[torch.arange(len(pairs)), [key for _, key in pairs]] = 0
-            if before:
-                rows /= rows.sum(dim=1, keepdim=True).clamp_min(1e-30)
-
-            def change(
-                call: AttentionCall,
-                position: ModuleRun,
-                target: ModuleRun = target,
-                head: int = head,
-                rows: torch.Tensor = rows,
-            ) -> None:
-                if position == target and call.value is not None:
-                    outputs = rows @ call.value[0, head]
-                    for copy, (query, _) in enumerate(pairs):
-                        call.output[copy, query, head] = outputs[copy]
-
-            changes.append(difference(copies.run(len(pairs), change, before=target)) - plain)
-    return np.concatenate(changes)
+    runner = Runner(ExampleRunner.one(model, text, None, None, {"tokenizer": tokenizer}))
+    runner.ask(tuple(ids))
+    pairs = np.argwhere(pairs_of(len(record.tokens))).tolist()
+    copies = [
+        Copy(runner.change(av.Knockout(query, key, layer, head, renormalize=before)))
+        for layer in record.stack().layers
+        for head in range(record.stack().num_heads(layer))
+        for query, key in pairs
+    ]
+    return np.array(runner.answers(copies, doing="cuts", unit="forward")) - runner.before
 
 
 if __name__ == "__main__":

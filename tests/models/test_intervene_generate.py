@@ -178,6 +178,8 @@ def test_both_models_use_the_same_random_numbers() -> None:
     torch.manual_seed(3)
     record = av.intervene(model, {"input_ids": IDS}, av.Ablate(factor=1.0), generate=settings)
     assert record.effect.text_before == record.effect.text_after
+    assert record.notes[-1] == f"{record.effect}."
+    assert "; the model produces “#" in record.notes[-1]
     torch.manual_seed(3)
     own = av.extract(model, {"input_ids": IDS}, generate=settings)
     assert own.stack().query_tokens.ids == record.stack().query_tokens.ids

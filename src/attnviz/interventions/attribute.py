@@ -6,8 +6,8 @@ An attribution is one number for each query-key pair that estimates the pair's e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Unpack, get_args
 
@@ -15,22 +15,23 @@ import numpy as np
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import output_by_head
+from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.capture.masks import Positions
 from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
-from attnviz.interventions.answer import Answer, answer_of, function_instead, reading_of
+from attnviz.interventions.answer import function_instead
 from attnviz.interventions.attributed import (
     GradientAttribution,
     MixedLayers,
     NormAttribution,
     uniform_share_of_first,
 )
-from attnviz.interventions.copies import Copies, ModuleRun
+from attnviz.interventions.changes import Ablate
 from attnviz.interventions.direct import direct_gradients
+from attnviz.interventions.plan import StackLayer
 from attnviz.interventions.projection import head_norms
+from attnviz.interventions.runner import Copy, Runner
 from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord, derive_record
@@ -215,18 +216,18 @@ def attribute(
     capture = read_capture_options(
         options.get("layers"), options.get("dtype"), options.get("device", "cpu")
     )
-    runner = ExampleRunner.one(model, inputs, target, None, options)
+    example = ExampleRunner.one(model, inputs, target, None, options)
     if method not in ("value norm", "rollout"):
         # Each layer stores at least `_NUM_SAVED` vectors per token and copy for the backward pass.
         # The attribution itself stores three: value, output and gradient.
         copies = steps + 1 if method == "integrated gradients" else 1
-        runner.check_runs(
+        example.check_runs(
             f"method={method!r}",
             copies=lambda _: copies,
             kept=lambda _: 3 + _NUM_SAVED * copies,
         )
     with show_progress("attribute", shown=progress):
-        return _attributed(runner, capture, method, (answer, position), steps)
+        return _attributed(example, capture, method, (answer, position), steps)
 
 
 @dataclass(frozen=True)
@@ -243,68 +244,59 @@ class _Vectors:
 
 
 def _attributed(
-    runner: ExampleRunner,
+    example: ExampleRunner,
     capture: CaptureOptions,
     method: Method,
     asked_for: tuple[Any, int | str | None],
     steps: int,
 ) -> AttentionRecord:
-    answer_argument, position = asked_for
-    forward = runner.forward(capture, None)
-    record = runner.record(forward, capture)
-    if method in ("value norm", "rollout") and (
-        answer_argument is not None or position is not None
-    ):
+    answer, position = asked_for
+    runner = Runner(example, capture)
+    if method in ("value norm", "rollout") and (answer is not None or position is not None):
         raise ValueError(f"method={method!r} has no answer. Do not pass answer and position.")
     if method in _MIXED and capture.layers is not None:
         raise ValueError(f"method={method!r} multiplies all layers. Do not pass layers.")
     if method == "rollout":
-        return _mixed(record, method, [])
+        return _mixed(runner.record, method, [])
     if method == "value norm":
-        norms = head_norms(runner)
-        made = {
-            module_run: partial(_norm_attribution, key_norms)
-            for module_run, key_norms in norms.items()
+        makers: dict[ModuleRun, _Maker] = {
+            module_run: partial(_norm_attribution, norms)
+            for module_run, norms in head_norms(example).items()
         }
-        return _record(record, forward, made, method, [])
-    reading = reading_of(record, position, forward.outputs, runner.batch, answer_argument)
-    copies = Copies(runner.loaded.model, runner.batch, reading.logits(answer_argument))
-    answer = answer_of(runner, copies.outputs, answer_argument, reading)
-    if answer.of_hidden_states:
+        return _record(runner, makers, method, [])
+    runner.ask(answer, position)
+    if runner.answer.of_hidden_states:
         raise ValueError(
-            f"answer: {type(runner.loaded.model).__name__} has no logits, and the similarity of "
-            "its hidden states to themselves has the gradient 0. Load the model with its head, or "
-            f"{function_instead(copies.outputs)}."
+            f"answer: {type(runner.model).__name__} has no logits, and the similarity of its "
+            "hidden states to themselves has the gradient 0. Load the model with its head, or "
+            f"{function_instead(runner.outputs)}."
         )
     layers = {
-        (run.name, run.turn)
-        for name in record.stacks
-        for number, run in zip(
-            forward.stacks[name].examples[0], forward.stacks[name].runs, strict=True
-        )
-        if number in record.stacks[name].layers
+        (name, number): module_run
+        for (name, number), module_run in runner.module_runs.items()
+        if name in runner.record.stacks and number in runner.record.stacks[name].layers
     }
-    notes = [f"Attributed number: the {answer.measure}."]
+    notes = [f"Attributed number: the {runner.answer.measure}."]
     if method == "integrated gradients":
-        vectors, off = _integrated(runner.loaded.model, copies, answer, layers, steps)
+        vectors, off = _integrated(runner, layers, steps)
         notes.append(
             "The sum of a layer's numbers differs from the loss of the answer without the layer "
             f"by at most {format_small(off)} of the loss ({steps} steps)."
         )
     elif method == "direct":
-        slopes = direct_gradients(runner, copies, answer, layers)
         vectors = {
-            module_run: _vectors(call, slope) for module_run, (call, slope) in slopes.items()
+            module_run: _vectors(call, gradient)
+            for module_run, (call, gradient) in direct_gradients(runner, layers.values()).items()
         }
     else:
-        vectors = _gradients(runner.loaded.model, copies, answer, layers)
+        vectors = _gradients(runner, layers.values())
     by: Literal["weights", "logits"] = "logits" if method == "knockout gradient" else "weights"
     makers = {
         module_run: partial(_gradient_attribution, module_vectors, by)
         for module_run, module_vectors in vectors.items()
     }
-    made_record = _record(record, forward, makers, method, notes)
-    return _mixed(made_record, method, notes) if method == "relevance" else made_record
+    record = _record(runner, makers, method, notes)
+    return _mixed(record, method, notes) if method == "relevance" else record
 
 
 #: Function that computes the attributions of a layer. Its arguments are the layer's attention and
@@ -431,9 +423,7 @@ def _passes(module: nn.Module, input_tensor: torch.Tensor, output: torch.Tensor)
     return gradient is not None
 
 
-def _gradients(
-    model: nn.Module, copies: Copies, answer: Answer, requested: set[ModuleRun]
-) -> dict[ModuleRun, _Vectors]:
+def _gradients(runner: Runner, requested: Collection[ModuleRun]) -> dict[ModuleRun, _Vectors]:
     """Return values, outputs and gradients of the requested attention modules.
 
     The gradients of the answer are computed in one backward pass.
@@ -441,8 +431,9 @@ def _gradients(
     calls: dict[ModuleRun, AttentionCall] = {}
 
     def take(call: AttentionCall, module_run: ModuleRun) -> None:
-        if not torch.is_grad_enabled():
-            torch.set_grad_enabled(True)
+        if call.function is None:
+            return
+        torch.set_grad_enabled(True)
         if module_run not in requested:
             return
         output = output_by_head(call, module_run[0])
@@ -450,13 +441,13 @@ def _gradients(
             output.requires_grad_()
         calls[module_run] = call
 
-    outputs = _followed(model, partial(copies.run, 1, take))
+    outputs = _followed(runner.model, partial(runner.run, [Copy()], take))
     outputs_by_head = [call.output for call in calls.values()]
     if not outputs_by_head:
         return {}
     with torch.enable_grad():
         gradients = torch.autograd.grad(
-            answer.with_gradient(outputs), outputs_by_head, allow_unused=True
+            runner.answer.with_gradient(outputs), outputs_by_head, allow_unused=True
         )
     return {
         module_run: _vectors(call, gradient)
@@ -473,7 +464,7 @@ def _vectors(call: AttentionCall, gradient: torch.Tensor | None) -> _Vectors:
 
 
 def _integrated(
-    model: nn.Module, copies: Copies, answer: Answer, requested: set[ModuleRun], steps: int
+    runner: Runner, layers: Mapping[StackLayer, ModuleRun], steps: int
 ) -> tuple[dict[ModuleRun, _Vectors], float]:
     """Compute the vectors for integrated gradients, one layer after the other.
 
@@ -484,76 +475,76 @@ def _integrated(
     nodes, shares = np.polynomial.legendre.leggauss(steps)
     # The factors are the nodes of the quadrature, mapped from [-1, 1] to [0, 1]. The additional
     # factor 0 measures the loss of the answer without the layer.
-    factors = torch.tensor([*((nodes + 1) / 2), 0.0])
+    factors = [*((nodes + 1) / 2).tolist(), 0.0]
     weights = torch.tensor(shares / 2)
+    calls: dict[ModuleRun, AttentionCall] = {}
+
+    def take(call: AttentionCall, module_run: ModuleRun) -> None:
+        if call.function is not None and module_run in layers.values():
+            output_by_head(call, module_run[0])
+            calls[module_run] = call
+
+    runner.run([Copy()], take)
     vectors: dict[ModuleRun, _Vectors] = {}
     worst = 0.0
-    whole = answer.value(copies.outputs)
-    for number, module_run in enumerate(sorted(requested), 1):
-        captured: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+    for number, ((stack, layer), module_run) in enumerate(sorted(layers.items()), 1):
+        if module_run not in calls:
+            continue
+        scaled: list[torch.Tensor] = []
 
-        def scale(
+        def follow(
             call: AttentionCall,
             current: ModuleRun,
             module_run: ModuleRun = module_run,
-            captured: Any = captured,
+            scaled: list[torch.Tensor] = scaled,
         ) -> None:
-            if current != module_run:
-                return
-            output = output_by_head(call, current[0])
-            own = output[:1].detach().clone()
-            output *= factors.to(output)[:, None, None, None]
-            output.requires_grad_()
-            torch.set_grad_enabled(True)
-            captured.append((call.value, own, output))
+            if current == module_run:
+                scaled.append(call.output.requires_grad_())
+                torch.set_grad_enabled(True)
 
-        outputs = _followed(model, partial(copies.run, steps + 1, scale, before=module_run))
-        if not captured:
-            continue
-        value, own, scaled = captured[0]
+        copies = [
+            Copy(runner.change(Ablate(layer, factor=factor, stack=stack))) for factor in factors
+        ]
+        outputs = _followed(runner.model, partial(runner.run, copies, follow))
         with torch.enable_grad():
-            results = [answer.with_gradient(outputs, copy) for copy in range(steps + 1)]
+            results = [runner.answer.with_gradient(outputs, copy) for copy in range(steps + 1)]
             total = torch.stack(results[:-1]).sum()
-            [slopes] = torch.autograd.grad(total, [scaled], allow_unused=True)
-        mean = torch.zeros_like(own[0])
+            [slopes] = torch.autograd.grad(total, scaled[:1], allow_unused=True)
+        own = _vectors(calls[module_run], None)
+        mean = torch.zeros_like(own.outputs)
         if slopes is not None:
-            mean = (slopes[:-1] * weights.to(slopes)[:, None, None, None]).sum(dim=0)
-        lost = whole - float(results[-1].detach())
-        added = float((mean.double() * own[0].double()).sum())
-        if abs(lost) > _MIN_LOSS * max(1.0, abs(whole)):
+            weighted = slopes[:-1] * weights.to(slopes)[:, None, None, None]
+            mean = weighted.sum(dim=0).transpose(0, 1).cpu()
+        lost = runner.before - float(results[-1].detach())
+        added = float((mean.double() * own.outputs.double()).sum())
+        if abs(lost) > _MIN_LOSS * max(1.0, abs(runner.before)):
             worst = max(worst, abs(added - lost) / abs(lost))
-        vectors[module_run] = _Vectors(
-            value[0].detach().cpu(), own[0].transpose(0, 1).cpu(), mean.transpose(0, 1).cpu()
-        )
-        report("layers", number, len(requested), "layer")
+        vectors[module_run] = replace(own, gradients=mean)
+        report("layers", number, len(layers), "layer")
     return vectors, worst
 
 
 def _record(
-    record: AttentionRecord,
-    forward: Forward,
-    made: Mapping[ModuleRun, _Maker],
-    method: Method,
-    notes: list[str],
+    runner: Runner, made: Mapping[ModuleRun, _Maker], method: Method, notes: list[str]
 ) -> AttentionRecord:
     """Return the record with attributions in place of the weights.
 
     `made` has a function for each module whose attributions can be computed. Other layers are left
     out, and a note names them. Raise NotImplementedError if no layer remains.
     """
+    record = runner.record
+    positions = {(run.name, run.turn): run.positions for run in runner.unchanged.collector.runs}
     stacks: dict[str, AttentionStack] = {}
     left: list[str] = []
     for name, stack in record.stacks.items():
-        stack_layers = forward.stacks[name]
-        runner = dict(zip(stack_layers.examples[0], stack_layers.runs, strict=True))
         layers = {}
         for number in stack.layers:
-            attention, run = stack.attention(number), runner[number]
-            maker = made.get((run.name, run.turn))
-            # Without `positions`, the module computed several attentions, such as windows. Their
+            attention, module_run = stack.attention(number), runner.module_runs[name, number]
+            maker, unpadded = made.get(module_run), positions[module_run]
+            # Without positions, the module computed several attentions, such as windows. Their
             # vectors cannot be assigned to the tokens of the layer.
-            if maker and run.positions is not None and attention.vectors is not None:
-                layers[number] = maker(attention, run.positions)
+            if maker and unpadded is not None and attention.vectors is not None:
+                layers[number] = maker(attention, unpadded)
         if not layers:
             left.append(f"stack {quote(name)}")
             continue

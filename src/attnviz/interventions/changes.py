@@ -309,12 +309,12 @@ class Ablate(Change):
         return f"The output is multiplied by {self.factor:g} in {self._where(stack)}"
 
 
-def with_means(change: Change, means: Mapping[tuple[str, int], torch.Tensor]) -> Change:
+def with_means(change: Ablate, means: Mapping[tuple[str, int], torch.Tensor]) -> Ablate:
     """Return a copy of an `Ablate` change that has its mean outputs.
 
     `means` has the mean outputs of the heads for each (stack, layer), (heads, value_dim).
     """
-    made = replace(change)  # type: ignore[type-var]  # every change is a dataclass
+    made = replace(change)
     object.__setattr__(made, "_means", means)
     return made
 

@@ -8,19 +8,17 @@ NotImplementedError for models that do not have them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import output_by_head
+from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.models import hook, in_this_thread
-from attnviz.interventions.answer import Answer
-from attnviz.interventions.copies import Copies, ModuleRun
 from attnviz.interventions.projection import projections_of
-from attnviz.interventions.runs import ExampleRunner
+from attnviz.interventions.runner import Copy, Runner
 from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["DirectGradients", "direct_gradients"]
@@ -34,39 +32,36 @@ _SAME = 1e-3
 DirectGradients = dict[ModuleRun, tuple[AttentionCall, torch.Tensor]]
 
 
-def direct_gradients(
-    runner: ExampleRunner,
-    copies: Copies,
-    answer: Answer,
-    requested: set[ModuleRun],
-) -> DirectGradients:
+def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> DirectGradients:
     """Return the direct gradient of the answer with respect to the outputs of attention modules.
 
     This gradient passes only through the output projection, the residual stream, the last norm, and
     the modules after this norm. Raise NotImplementedError if heads do not add their outputs to one
     residual stream, or if its last norm is missing or unknown.
     """
-    model = runner.loaded.model
+    model = runner.model
     projections = {
-        module_run: gradients
-        for module_run, gradients in projections_of(runner).items()
+        module_run: projection
+        for module_run, projection in projections_of(runner.example).items()
         if module_run in requested
     }
     if not projections:
         raise NotImplementedError(
             'method="direct": the model has no known output projection after its attention'
         )
-    norm = _last_norm(model, copies)
+    norm = _last_norm(runner)
     kept = {id(norm), *(id(module) for module in projections.values())}
     leaves = list(_leaves(model))
     # Gradients pass the modules after the last norm, because these compute the logits. The outputs
     # of all other modules except the projections are detached.
-    behind = _modules_after(norm, leaves, copies)
+    behind = _modules_after(norm, leaves, runner)
     calls: dict[ModuleRun, AttentionCall] = {}
     added: dict[ModuleRun, torch.Tensor] = {}
     by_module = {id(module): module_run for module_run, module in projections.items()}
 
     def take(call: AttentionCall, module_run: ModuleRun) -> None:
+        if call.function is None:
+            return
         torch.set_grad_enabled(True)
         if module_run in projections:
             output = output_by_head(call, module_run[0])
@@ -88,13 +83,13 @@ def direct_gradients(
 
     with Cleanup() as undo, undo:
         hook((leaf.register_forward_hook(in_this_thread(after)) for leaf in leaves), undo)
-        outputs = copies.run(1, take)
+        outputs = runner.run([Copy()], take)
     module_runs = [module_run for module_run in calls if module_run in added]
     tensors = [calls[module_run].output for module_run in module_runs] + [
         added[module_run] for module_run in module_runs
     ]
     with torch.enable_grad():
-        value = answer.with_gradient(outputs)
+        value = runner.answer.with_gradient(outputs)
         # If the parameters of the model are frozen, a value that does not depend on any attention
         # output has no gradient, and `torch.autograd.grad` would fail.
         if not all(tensor.requires_grad for tensor in (value, *tensors)):
@@ -125,7 +120,8 @@ def _is_norm(module: nn.Module) -> bool:
     return "norm" in type(module).__name__.lower() and getattr(weight, "dim", lambda: 0)() == 1
 
 
-def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
+def _last_norm(runner: Runner) -> nn.Module:
+    model = runner.model
     ran: list[nn.Module] = []
 
     def note(module: nn.Module, *_: Any) -> None:
@@ -140,7 +136,7 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
             ),
             undo,
         )
-        copies.run(1, lambda *_: None)
+        runner.run([Copy()])
     if not ran:
         raise NotImplementedError(
             f'method="direct": {type(model).__name__} has no norm whose scale could be constant'
@@ -148,7 +144,7 @@ def _last_norm(model: nn.Module, copies: Copies) -> nn.Module:
     return ran[-1]
 
 
-def _modules_after(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> set[int]:
+def _modules_after(norm: nn.Module, leaves: list[nn.Module], runner: Runner) -> set[int]:
     """Return the ids of the `leaves` that run after the last call of `norm`."""
     order: list[nn.Module] = []
 
@@ -157,7 +153,7 @@ def _modules_after(norm: nn.Module, leaves: list[nn.Module], copies: Copies) -> 
 
     with Cleanup() as undo, undo:
         hook((leaf.register_forward_hook(in_this_thread(note)) for leaf in leaves), undo)
-        copies.run(1, lambda *_: None)
+        runner.run([Copy()])
     last = max(index for index, module in enumerate(order) if module is norm)
     return {id(module) for module in order[last + 1 :]}
 

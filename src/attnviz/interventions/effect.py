@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from attnviz.interventions.answer import Answer, exact_row, texts_of
-from attnviz.interventions.runs import ExampleRunner
+from attnviz.interventions.runner import Runner
 from attnviz.record.tokens import Candidate, quote
 from attnviz.utils.numbers import format_signed, format_small
 
@@ -101,7 +101,7 @@ def share_of(outputs: Any, position: int | None, token: int) -> float:
     return math.nan if row is None else float(torch.softmax(row, dim=-1)[token])
 
 
-def effect_of(runner: ExampleRunner, answer: Answer, *, after: Any, identity: Any) -> Effect:
+def effect_of(runner: Runner, answer: Answer, after: Any, identity: Any) -> Effect:
     """Return the effect of a change, without generated texts.
 
     `after` has the outputs of the changed run. `identity` has the outputs of a run in which the
@@ -121,7 +121,7 @@ def effect_of(runner: ExampleRunner, answer: Answer, *, after: Any, identity: An
     shares = logs[0].exp()
     # If p is 0, p log(p / q) is NaN in floating point, but its limit is 0.
     divergence = float(torch.where(shares > 0, shares * (logs[0] - logs[1]), 0.0).sum())
-    best = [_candidates(row, runner, classes=answer.position is None) for row in (one, other)]
+    best = [_candidates(row, runner) for row in (one, other)]
     return replace(
         effect,
         divergence=max(0.0, divergence),
@@ -130,10 +130,9 @@ def effect_of(runner: ExampleRunner, answer: Answer, *, after: Any, identity: An
     )
 
 
-def _candidates(
-    row: torch.Tensor, runner: ExampleRunner, *, classes: bool
-) -> tuple[Candidate, ...]:
+def _candidates(row: torch.Tensor, runner: Runner) -> tuple[Candidate, ...]:
     best, ids = torch.softmax(row, dim=-1).topk(min(_CANDIDATES, len(row)))
-    tokenizer = runner.encoder.tokenizer(required=False)
-    texts = texts_of(ids.tolist(), runner.loaded.model, tokenizer, classes=classes)
+    tokenizer = runner.example.encoder.tokenizer(required=False)
+    classes = runner.reading.row is None
+    texts = texts_of(ids.tolist(), runner.model, tokenizer, classes=classes)
     return tuple(map(Candidate, texts, ids.tolist(), best.tolist()))

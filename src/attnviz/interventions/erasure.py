@@ -185,7 +185,7 @@ def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> ErasureCurve:
     sets = [tuple(order[:count]) for order in orders for count in range(1, len(order) + 1)]
     answers = text.answers(sets, "tokens")
     count = len(orders[0])
-    values = np.full((len(orders), count + 1), text.before)
+    values = np.full((len(orders), count + 1), text.runner.before)
     values[:, 1:] = np.array(answers).reshape(len(orders), count)
     others = values[1:]
     flips = [_flips_after(row) for row in values]
@@ -198,7 +198,7 @@ def _curve(text: TokenRemover, orders: Sequence[Sequence[int]]) -> ErasureCurve:
         float(
             np.mean([count if num_flipped is None else num_flipped for num_flipped in flips[1:]])
         ),
-        text.answer.measure,
+        text.runner.answer.measure,
     )
 
 
@@ -307,10 +307,11 @@ def sufficient_tokens(
     text = TokenRemover(
         ExampleRunner.one(model, inputs, target, None, options), removal, answer, position
     )
-    if text.answer.of_hidden_states or text.before <= 0:
+    measured, before = text.runner.answer, text.runner.before
+    if measured.of_hidden_states or before <= 0:
         raise ValueError(
-            f"answer={short_repr(answer)}: {text.answer.measure} is {text.before:.4g}. Pass an "
-            "answer that is more likely than the other token, or a function that is above 0."
+            f"answer={short_repr(answer)}: {measured.measure} is {before:.4g}. Pass an answer that "
+            "is more likely than the other token, or a function that is above 0."
         )
     with show_progress("tokens", shown=progress):
         return _smallest(text) if len(text.choice) <= _EXACT else _spared(text)
@@ -320,7 +321,12 @@ def _sufficient(
     text: TokenRemover, kept: Sequence[int], value: float, *, exact: bool
 ) -> SufficientTokens:
     return SufficientTokens(
-        tuple(sorted(kept)), text.tokens, value, text.before, exact, text.answer.measure
+        tuple(sorted(kept)),
+        text.tokens,
+        value,
+        text.runner.before,
+        exact,
+        text.runner.answer.measure,
     )
 
 
@@ -332,11 +338,11 @@ def _smallest(text: TokenRemover) -> SufficientTokens:
         best = int(np.argmax(values))
         if values[best] > 0:
             return _sufficient(text, kept[best], values[best], exact=True)
-    return _sufficient(text, text.choice, text.before, exact=True)
+    return _sufficient(text, text.choice, text.runner.before, exact=True)
 
 
 def _spared(text: TokenRemover) -> SufficientTokens:
-    kept, value = list(text.choice), text.before
+    kept, value = list(text.choice), text.runner.before
     gone: list[int] = []
     while len(kept) > text.num_kept:
         values = text.answers([(*gone, token) for token in kept], "tokens")

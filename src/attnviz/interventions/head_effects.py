@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Unpack, get_args, overload
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.change import output_by_head
-from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.inputs.encode import examples_of
 from attnviz.extraction.options import RecordOptions
-from attnviz.interventions.answer import answer_of, one_for_each, reading_of
-from attnviz.interventions.copies import Copies, ModuleRun, rounding_of
-from attnviz.interventions.means import Sums, means_of, sums_of
-from attnviz.interventions.runs import MINIMAL_CAPTURE, NOT_KEPT, ExampleRunner, check_options
+from attnviz.interventions.answer import one_for_each
+from attnviz.interventions.changes import Ablate, with_means
+from attnviz.interventions.means import Means, means_by_layer, means_of, sums_of
+from attnviz.interventions.runner import Copy, Runner, copies_per_batch
+from attnviz.interventions.runs import NOT_KEPT, ExampleRunner, check_options
+from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
-from attnviz.utils.progress import report, show_progress
+from attnviz.utils.progress import part_of, show_progress
 
 __all__ = ["HeadEffects", "head_effects"]
 
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
-
-# Maximum number of tokens in one batch, over all copies of a text, if the batch has more than two
-# copies. Larger batches are not faster on a CPU.
-_TOKENS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +109,8 @@ def head_effects(
 
     The effects are measured, not estimated from gradients. The model runs on batches of copies of
     the text, and each copy has another ablated head. In most models, layers before the ablated head
-    do not run again.
+    do not run again. If copies of one input in a batch have different answers, the copies run one
+    at a time.
 
     Parameters
     ----------
@@ -153,7 +149,7 @@ def head_effects(
         before the model runs.
     NotImplementedError
         If the output of a head cannot be replaced, because the attention module computes everything
-        in one torch function. Also if copies of one input in a batch have different answers.
+        in one torch function, or attends in windows.
 
     Notes
     -----
@@ -174,63 +170,53 @@ def head_effects(
     if ablate == "mean" and len(examples) < 2:
         raise ValueError('ablate="mean" takes the mean over other texts. Pass at least two texts.')
     answers = one_for_each(answer, len(examples), many=many)
-    # `_runner_of` checks the memory. Create all runners before the model runs.
-    runners = [_runner_of(model, example, target, options) for example in examples]
-    sums: list[Sums] = []
-    if ablate == "mean":
-        sums = [_Text(runner, None, None, stack).sums() for runner in runners]
-
-    def texts() -> Iterator[tuple[_Text, Mapping[ModuleRun, torch.Tensor] | None]]:
-        for number, (runner, text_answer) in enumerate(zip(runners, answers, strict=True)):
-            others = [*sums[:number], *sums[number + 1 :]]
-            yield _Text(runner, text_answer, position, stack), means_of(others) if sums else None
-
+    # Check the memory for all texts before the model runs.
+    runners = [_example_runner(model, example, target, options) for example in examples]
     with show_progress("head effects", shown=progress):
-        return _effects(texts(), len(runners))
+        return _effects(runners, answers, position, stack, ablate)
 
 
-def _runner_of(model: Any, text: Any, target: str | None, options: RecordOptions) -> ExampleRunner:
+def _example_runner(
+    model: Any, text: Any, target: str | None, options: RecordOptions
+) -> ExampleRunner:
     """Return the runner of a text. Raise MemoryError if its ablations need too much memory."""
     runner = ExampleRunner.one(model, text, target, None, options)
-    # `Copies` stores one vector per token and layer: the output of the layer.
-    runner.check_runs("ablating every head", copies=_most_copies, kept=lambda _: 1)
+    # One vector per token and layer is stored: the output of the layer.
+    runner.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
     return runner
 
 
 def _effects(
-    texts: Iterator[tuple[_Text, Mapping[ModuleRun, torch.Tensor] | None]], count: int
+    examples: Sequence[ExampleRunner],
+    answers: Sequence[Any],
+    position: int | str | None,
+    stack: str | None,
+    ablate: Ablation,
 ) -> HeadEffects:
-    """Measure the effects of all heads, and average them over the texts.
-
-    `texts` yields each text with the mean outputs of heads over the other texts, or None for
-    ``"zero"``. `texts` is an iterator, so that the layer outputs of only one text are in memory.
-    """
+    """Measure the effects of all heads, and average them over the texts."""
+    sums = [sums_of(example) for example in examples] if ablate == "mean" else []
     effects_of_texts: list[list[Values]] = []
     measures: set[str] = set()
-    noise, stack = 0.0, ""
+    noise, name = 0.0, ""
     layers: tuple[int, ...] = ()
-    for number, (text, mean) in enumerate(texts):
-        values: list[Values] = []
-        while len(values) < len(text.layers):
-            reused = text.reuses
-            values.append(text.effects_of(text.layers[len(values)], mean))
-            if text.reuses < reused:
-                # The check failed with stored outputs of layers. All effects so far were measured
-                # with stored outputs, so they are measured again.
-                values = []
-            done = number * text.num_heads + sum(map(len, values))
-            report("heads", done, count * text.num_heads, "head")
-        effects_of_texts.append(values)
-        if effects_of_texts[1:] and text.layers != layers:
+    count = len(examples)
+    for index, (example, answer) in enumerate(zip(examples, answers, strict=True)):
+        with part_of("heads", index, count, "text"):
+            runner = Runner(example)
+            runner.ask(answer, position)
+            attention_stack = runner.outline.stack(stack)
+            means = means_of([*sums[:index], *sums[index + 1 :]]) if sums else None
+            effects_of_texts.append(_effects_of_text(runner, attention_stack, means))
+        if index and attention_stack.layers != layers:
             raise ValueError(
                 "inputs: the texts run through different layers, so that their effects cannot be "
                 "averaged"
             )
-        layers, stack = text.layers, text.stack
-        measures.add(text.answer.measure)
-        noise = max(noise, text.noise)
-        # Free the memory of this text before the iterator creates the next text.
-        del text
+        layers, name = attention_stack.layers, attention_stack.name
+        measures.add(runner.answer.measure)
+        noise = max(noise, runner.noise)
+        # Free the stored outputs of this text before the next text runs.
+        del runner
     by_layer = [np.stack(effects) for effects in zip(*effects_of_texts, strict=True)]
     standard_errors = None
     if count > 1:
@@ -242,144 +228,25 @@ def _effects(
         measures.pop()
         if len(measures) == 1
         else "logit of the most likely token minus that of the second",
-        stack,
+        name,
         layers,
         count,
     )
 
 
-def _most_copies(num_tokens: int) -> int:
-    """Return the maximum number of copies of a text in one batch."""
-    return max(2, _TOKENS_AT_ONCE // num_tokens)
+def _effects_of_text(runner: Runner, stack: AttentionStack, means: Means | None) -> list[Values]:
+    """Return the effects of all heads, one array per layer.
 
-
-class _Text:
-    """Runs of one text in which each copy has one ablated head."""
-
-    def __init__(
-        self, runner: ExampleRunner, answer: Any, position: int | str | None, stack: str | None
-    ) -> None:
-        self._model = runner.loaded.model
-        plain = runner.forward(MINIMAL_CAPTURE, None)
-        record = runner.record(plain, MINIMAL_CAPTURE)
-        reading = reading_of(record, position, plain.outputs, runner.batch, answer)
-        row, logits = reading.row, reading.logits(answer)
-        self.stack = record.stack(stack).name
-        layer_runs = plain.stacks[self.stack]
-        self.layers = tuple(layer_runs.examples[0])
-        self._module_runs: dict[int, ModuleRun] = {}
-        self._heads: dict[int, int] = {}
-        for layer, run in zip(self.layers, layer_runs.runs, strict=True):
-            self._module_runs[layer], self._heads[layer] = (run.name, run.turn), run.num_heads
-        self.num_heads = sum(self._heads.values())
-        self._num_tokens = max(len(record.stack(stack).query_tokens), 1)
-        self._trace_all = plain.collector.trace_all
-        self._batch = runner.batch
-        own = getattr(plain.outputs, "logits", None)
-        if reading.lacks(plain.outputs, None):
-            # If the text is padded at its end, the last row of logits does not belong to its last
-            # token. So the model runs again and returns more rows.
-            own = runner.forward(MINIMAL_CAPTURE, None, reading.logits(None)).outputs.logits
-        own = None if row is None or own is None else own[0, row].float()
-        del record, plain
-        # To save time and memory, the language head computes only the needed rows, unless this
-        # changes the logits, as in some models for pretraining.
-        for shorten in (False,) if own is None else (True, False):
-            self._copies = Copies(
-                self._model, runner.batch, logits, trace_all=self._trace_all, shorten=shorten
-            )
-            if own is None or self._is_same(self._copies.outputs.logits[0, row].float(), own):
-                break
-        self.answer = answer_of(runner, self._copies.outputs, answer, reading)
-        self._before = self.answer.value(self._copies.outputs)
-        self.noise = 0.0
-        self._most = _most_copies(self._num_tokens)
-
-    @property
-    def reuses(self) -> bool:
-        """Whether layers before the ablated head return stored outputs, and do not run again."""
-        return self._copies.reuses
-
-    def _is_same(self, row: torch.Tensor, own: torch.Tensor) -> bool:
-        """Return whether a row of logits is equal to the model's own row, up to rounding errors."""
-        most = rounding_of(self._model, float(own.abs().max()))
-        return bool((row - own).abs().max() <= most)
-
-    def sums(self) -> Sums:
-        """Return the sum of each head's outputs over all tokens, and the number of tokens."""
-        return sums_of(self._model, self._batch, trace_all=self._trace_all)
-
-    def effects_of(self, layer: int, mean: Mapping[ModuleRun, torch.Tensor] | None) -> Values:
-        """Return the effects of all heads of a layer, (heads,).
-
-        An effect is the answer without the head minus the answer with it. `mean` has the mean
-        outputs that replace the outputs of heads, or is None for 0.
-        """
-        module_run, heads = self._module_runs[layer], self._heads[layer]
-        values = np.empty(heads)
-        start = 0
-        while start < heads:
-            # In the first and the last layer, and without stored outputs, the batch has an
-            # additional unchanged copy. If the answer of this copy differs from that of the text
-            # alone, the model does not compute each copy separately.
-            check = layer in (self.layers[0], self.layers[-1]) or not self.reuses
-            chunk = list(range(start, min(heads, start + self._most - check)))
-            outputs = self._ablated(module_run, chunk, mean, check=check)
-            if outputs is None:
-                continue
-            for copy, head in enumerate(chunk, int(check)):
-                values[head] = self.answer.value(outputs, copy) - self._before
-            start += len(chunk)
-        return values
-
-    def _ablated(
-        self,
-        module_run: ModuleRun,
-        heads: Sequence[int],
-        mean: Mapping[ModuleRun, torch.Tensor] | None,
-        *,
-        check: bool,
-    ) -> Any:
-        """Return the model's outputs for a batch in which each copy lacks one of `heads`.
-
-        With `check`, the batch starts with an unchanged copy. If its answer differs from that of
-        the text alone, return None, and do not use stored outputs of layers in later calls. Raise
-        NotImplementedError instead if this call did not use stored outputs.
-        """
-        copies = [*([None] if check else []), *heads]
-        reached: list[ModuleRun] = []
-
-        def ablate(call: AttentionCall, current: ModuleRun) -> None:
-            if current != module_run:
-                return
-            output = output_by_head(call, module_run[0], len(copies))
-            for copy, head in enumerate(copies):
-                if head is None:
-                    continue
-                own = output[copy, :, head]
-                if mean is None:
-                    own.zero_()
-                else:
-                    own.copy_(mean[module_run][head].to(own).expand_as(own))
-            reached.append(module_run)
-
-        outputs = self._copies.run(len(copies), ablate, before=module_run)
-        if not reached:
-            raise NotImplementedError(
-                f"model: {module_run[0]} computes its attention in one function, or in an "
-                "unsupported way, so that it cannot be changed. Pass another stack."
-            )
-        if not check:
-            return outputs
-        off = abs(self.answer.value(outputs) - self._before)
-        if off <= rounding_of(self._model, self._before):
-            self.noise = max(self.noise, off)
-            return outputs
-        if not self.reuses:
-            raise NotImplementedError(
-                f"model: the answer of {type(self._model).__name__} differs between copies of one "
-                f"input in a batch (by {off:.2g}). Change one head at a time with intervene(model, "
-                "inputs, Ablate(layers=, heads=))."
-            )
-        self._copies.reuses = False
-        return None
+    An effect is the answer without the head minus the answer with it. `means` has the outputs that
+    replace those of heads, or is None for 0.
+    """
+    copies = []
+    for layer in stack.layers:
+        for head in range(stack.num_heads(layer)):
+            ablation = Ablate(layer, head, stack=stack.name, mean_of=means)
+            if means is not None:
+                ablation = with_means(ablation, means_by_layer(means, runner.module_runs))
+            copies.append(Copy(runner.change(ablation)))
+    answers = np.array(runner.answers(copies, doing="heads", unit="head"))
+    last = np.cumsum([stack.num_heads(layer) for layer in stack.layers])
+    return np.split(answers - runner.before, last[:-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -11,8 +11,7 @@ from typing import Any, Unpack, overload
 import torch
 from tqdm.auto import tqdm
 
-from attnviz.extraction.capture.change import ForwardChange, LayerChange
-from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.capture.change import LayerChange, ModuleRun
 from attnviz.extraction.capture.steps import MORE_KEYS, MORE_QUERIES, ChangedSteps, StepChange
 from attnviz.extraction.inputs.generate import (
     Generated,
@@ -22,40 +21,26 @@ from attnviz.extraction.inputs.generate import (
 from attnviz.extraction.models import load
 from attnviz.extraction.options import CaptureOptions, RecordOptions, read_capture_options
 from attnviz.extraction.tokens.text import token_texts
-from attnviz.interventions.answer import answer_of, one_for_each, reading_of
+from attnviz.interventions.answer import one_for_each
 from attnviz.interventions.changes import (
     Ablate,
     Change,
-    check_change,
     description_of,
     for_generation,
     keeps_row_sums,
     layer_change,
     with_means,
 )
-from attnviz.interventions.copies import ModuleRun
 from attnviz.interventions.effect import Effect, effect_of
-from attnviz.interventions.means import means_of, sums_of
-from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner, answering_stack
-from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.interventions.means import Means, means_by_layer, means_of, sums_of
+from attnviz.interventions.plan import changes_by_stack, identity_of, outline_of_layer
+from attnviz.interventions.runner import Runner
+from attnviz.interventions.runs import ExampleRunner, answering_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
-__all__ = [
-    "ChangedRecord",
-    "ModuleRuns",
-    "Plan",
-    "by_module",
-    "changed_record",
-    "identity_of",
-    "intervene",
-    "module_runs_of",
-    "outline_of",
-    "plan_of",
-    "read_changes",
-    "unchanged",
-]
+__all__ = ["ChangedRecord", "changed_record", "intervene", "read_changes"]
 
 
 class ChangedRecord(AttentionRecord):
@@ -238,130 +223,138 @@ def intervene(
         # not loaded again. A pipeline is not replaced, because it has the tokenizer.
         model = loaded.model if isinstance(model, str | PathLike) else model
         settings = read_generation_settings(options["generate"], loaded.model)
-    runners, many = ExampleRunner.several(
+    examples, many = ExampleRunner.several(
         model, inputs, target, decoder_input_ids, options, settings=settings
     )
-    answers = one_for_each(answer, len(runners), many=many)
-    means = _Means()
+    answers = one_for_each(answer, len(examples), many=many)
+    intervention = _Intervention(change_list, capture, position)
     records = []
-    bar = tqdm(runners, desc="intervene", unit="text", disable=not (progress and many))
-    for runner, text_answer in zip(bar, answers, strict=True):
-        one = _Intervention(runner, change_list, capture, means)
+    bar = tqdm(examples, desc="intervene", unit="text", disable=not (progress and many))
+    for example, text_answer in zip(bar, answers, strict=True):
         if settings is None:
-            records.append(one.record(text_answer, position))
+            records.append(intervention.record(example, text_answer))
         else:
-            records.append(one.generated(text_answer, position, settings, progress=progress))
+            records.append(
+                intervention.generated(example, text_answer, settings, progress=progress)
+            )
     return records if many else records[0]
 
 
 class _Intervention:
-    """Intervention on one example, with all runs of the model that it needs."""
+    """Intervention on examples of a model, with the options of the records and of the answer."""
 
     def __init__(
-        self, run: ExampleRunner, changes: tuple[Change, ...], kept: CaptureOptions, means: _Means
+        self, changes: tuple[Change, ...], kept: CaptureOptions, position: int | str | None
     ) -> None:
-        self._run = run
         self._changes = changes
         self._kept = kept
-        self._means = means
-        self._model = run.loaded.model
-        self._tokenizer = run.encoder.tokenizer(required=False)
+        self._position = position
+        # Mean outputs of heads for each `Ablate` with `mean_of`, and for each decoder input.
+        self._means: dict[tuple[int, int], Means] = {}
 
-    def record(self, answer: Any, position: int | str | None) -> ChangedRecord:
+    def record(self, example: ExampleRunner, answer: Any) -> ChangedRecord:
         """Return the record of the changed run on the example, without a generated text."""
-        self._run.check_memory(self._kept)
-        before = self._run.forward(MINIMAL_CAPTURE, None)
-        record = outline_of(self._run.record(before, MINIMAL_CAPTURE), before)
-        changes = self._means.insert(self._changes, record, before, self._run)
-        return self._compared(self._run, changes, (before, record), (answer, position), None)
+        example.check_memory(self._kept)
+        runner = Runner(example)
+        return self._compare(runner, self._with_means(runner), answer, self._position)
 
     def generated(
         self,
+        example: ExampleRunner,
         answer: Any,
-        position: int | str | None,
         settings: GenerationSettings,
         *,
         progress: bool,
     ) -> ChangedRecord:
         """Generate a text with changed attention, and return the changed record of this text."""
-        run = self._run
-        run.check_memory(self._kept, settings)
-        prompt = run
-        if run.encoder.encoder_decoder:
+        example.check_memory(self._kept, settings)
+        model, prompt = example.loaded.model, example
+        if example.encoder.encoder_decoder:
             # The first input of the decoder is only known after a generation, so one token is
             # generated.
-            first = read_generation_settings(1, self._model)
-            prompt = run.with_generated_text(run.generated(first, progress=False), first.method)
-        before = prompt.forward(MINIMAL_CAPTURE, None)
-        record = outline_of(prompt.record(before, MINIMAL_CAPTURE), before)
-        count = len(answering_stack(record).query_tokens)
+            first = read_generation_settings(1, model)
+            generated = example.generated(first, progress=False)
+            prompt = example.with_generated_text(generated, first.method)
+        runner = Runner(prompt)
+        count = len(answering_stack(runner.outline).query_tokens)
         longest = settings.max_tokens(count)
-        prompt_changes = self._means.insert(self._changes, record, before, prompt)
-        changes = tuple(_for_generation(change, record, longest) for change in prompt_changes)
-        plan = plan_of(changes, record, module_runs_of(before))
+        changes = tuple(
+            _for_generation(change, runner.outline, longest) for change in self._with_means(runner)
+        )
         # If the model does not support the changes, this run raises the error before the slow
         # generation.
-        prompt.forward(MINIMAL_CAPTURE, _identity(plan))
-        devices = [self._model.device] if self._model.device.type == "cuda" else []
+        runner.forward(identity_of(runner.change(*changes)))
+        devices = [model.device] if model.device.type == "cuda" else []
         with torch.random.fork_rng(devices):
-            unchanged_text = run.generated(settings, progress=progress)
+            unchanged_text = example.generated(settings, progress=progress)
         steps = ChangedSteps(
-            self._model,
-            _in_steps(changes, record, plan),
-            trace_all=before.collector.trace_all,
+            model, _in_steps(changes, runner), trace_all=runner.unchanged.collector.trace_all
         )
-        text = run.generated(settings, progress=progress, watch=steps.watch)
-        made = run.with_generated_text(text, settings.method)
-        before = made.forward(MINIMAL_CAPTURE, None)
-        record = outline_of(made.record(before, MINIMAL_CAPTURE), before)
+        text = example.generated(settings, progress=progress, watch=steps.watch)
         # An answer that is a function reads the whole output, and cannot have a position.
-        read_after = count - 1 if position is None and not callable(answer) else position
-        texts = tuple(map(self._text, (unchanged_text, text)))
-        return self._compared(made, changes, (before, record), (answer, read_after), texts)
+        no_position = self._position is None and not callable(answer)
+        made = Runner(example.with_generated_text(text, settings.method))
+        position = count - 1 if no_position else self._position
+        tokenizer = example.encoder.tokenizer(required=False)
+        texts = _text_of(unchanged_text, tokenizer), _text_of(text, tokenizer)
+        return self._compare(made, changes, answer, position, texts)
 
-    def _text(self, generated: Generated) -> str:
-        ids = generated.ids[generated.prefix :].tolist()
-        if self._tokenizer is None:
-            return "".join(token_texts(ids, None))
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True))
-
-    def _compared(
+    def _compare(
         self,
-        run: ExampleRunner,
+        runner: Runner,
         changes: tuple[Change, ...],
-        read: tuple[Forward, AttentionRecord],
-        asked_for: tuple[Any, int | str | None],
-        texts: tuple[str, ...] | None,
+        answer: Any,
+        position: int | str | None,
+        texts: tuple[str | None, str | None] = (None, None),
     ) -> ChangedRecord:
-        before, record = read
-        plan = plan_of(changes, record, module_runs_of(before))
-        answer, position = asked_for
-        reading = reading_of(record, position, before.outputs, run.batch, answer)
-        logits = reading.logits(answer)
-        if reading.lacks(before.outputs, answer):
-            before = run.forward(MINIMAL_CAPTURE, None, logits)
-        measured = partial(answer_of, run, before.outputs, answer, reading)
-        # If the answer is invalid, this call raises the error before the model runs again.
-        measured()
-        same = run.forward(MINIMAL_CAPTURE, _identity(plan), logits)
-        changed = run.forward(self._kept, by_module(plan), logits)
-        effect = effect_of(
-            run, measured(changed.outputs), after=changed.outputs, identity=same.outputs
-        )
-        if texts is not None:
-            effect = replace(effect, text_before=texts[0], text_after=texts[1])
-        made = changed_record(run.record(changed, self._kept), changes, plan, record, effect)
+        """Run the model with changes, and return the record of this run with the effect.
+
+        `texts` are the texts that the unchanged and the changed model have generated.
+        """
+        change = runner.change(*changes)
+        runner.ask(answer, position)
+        same = runner.forward(identity_of(change)).outputs
+        changed = runner.forward(change, self._kept)
+        effect = effect_of(runner, runner.answer_to(answer, changed.outputs), changed.outputs, same)
+        effect = replace(effect, text_before=texts[0], text_after=texts[1])
+        record = runner.example.record(changed, self._kept)
+        made = changed_record(runner, record, changes, effect)
         made.changes = self._changes
         return made
 
+    def _with_means(self, runner: Runner) -> tuple[Change, ...]:
+        """Return the changes. Each `Ablate` with `mean_of` is replaced by a copy with its means."""
+        changes_by_stack(self._changes, runner.outline)
+        return tuple(
+            with_means(change, means_by_layer(self._means_of(change, runner), runner.module_runs))
+            if isinstance(change, Ablate) and change.mean_of is not None
+            else change
+            for change in self._changes
+        )
 
-def _for_generation(change: Change, record: AttentionRecord, longest: int) -> Change:
-    """Return the change for a text that the model generates after the text of `record`.
+    def _means_of(self, change: Ablate, runner: Runner) -> Means:
+        # In an encoder-decoder model, the means depend on the example: the texts run with its
+        # decoder input.
+        example = runner.example
+        key = id(change), id(example) if example.encoder.encoder_decoder else 0
+        if key not in self._means:
+            self._means[key] = means_of(list(map(sums_of, example.other_examples(change.mean_of))))
+        return self._means[key]
+
+
+def _text_of(generated: Generated, tokenizer: Any) -> str:
+    ids = generated.ids[generated.prefix :].tolist()
+    if tokenizer is None:
+        return "".join(token_texts(ids, None))
+    return str(tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def _for_generation(change: Change, prompt: AttentionRecord, longest: int) -> Change:
+    """Return the change for a text that the model generates after `prompt`.
 
     `longest` is the maximum number of tokens of the whole text. See `for_generation`.
     """
-    _check_stack(change, record)
-    stack = record.stack(change.stack)
+    stack = prompt.stack(change.stack)
     queries, keys = (
         longest if more else len(tokens)
         for more, tokens in (
@@ -372,9 +365,7 @@ def _for_generation(change: Change, record: AttentionRecord, longest: int) -> Ch
     return for_generation(change, stack, (queries, keys))
 
 
-def _in_steps(
-    changes: Sequence[Change], record: AttentionRecord, plan: Plan
-) -> dict[StackLayer, StepChange]:
+def _in_steps(changes: Sequence[Change], runner: Runner) -> dict[ModuleRun, StepChange]:
     """Return the changes of each attention module during a generation.
 
     The numbers of queries and keys can grow, so a `LayerChange` is made for each step.
@@ -382,22 +373,25 @@ def _in_steps(
     # Cache with one entry. At each step, the layers of a stack run one after the other, with the
     # same numbers of queries and keys.
     outlines: dict[tuple[str, int, int], AttentionStack] = {}
-    by_stack = _by_stack(changes, record)
+    by_stack = changes_by_stack(changes, runner.outline)
 
     def at(name: str, number: int, queries: int, keys: int) -> LayerChange:
         if (name, queries, keys) not in outlines:
             outlines.clear()
-            outlines[name, queries, keys] = _lengthened(record.stack(name), queries, keys)
+            outlines[name, queries, keys] = _lengthened(runner.outline.stack(name), queries, keys)
         change = layer_change(by_stack[name], outlines[name, queries, keys], number)
         if change is None:
             raise RuntimeError(f"layer {number} of stack {name!r} is not changed")
         return change
 
-    made = {}
-    for (name, number), (module_run, _) in plan.items():
-        num_heads = record.stack(name).attention(number).num_heads
-        made[module_run] = StepChange(name, num_heads, partial(at, name, number))
-    return made
+    changed = runner.change(*changes)
+    return {
+        module_run: StepChange(
+            name, runner.outline.stack(name).num_heads(number), partial(at, name, number)
+        )
+        for (name, number), module_run in runner.module_runs.items()
+        if module_run in changed
+    }
 
 
 def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStack:
@@ -412,7 +406,7 @@ def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStac
     return AttentionStack(
         stack.name,
         {
-            number: _outline(
+            number: outline_of_layer(
                 stack.num_heads(number),
                 queries,
                 keys,
@@ -423,84 +417,6 @@ def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStac
         rows,
         None if same else Tokens.of([""] * keys),
     )
-
-
-def _outline(heads: int, queries: int, keys: int, *, vectors: bool) -> LayerAttention:
-    """Return an attention layer in which only the shape matters. Its arrays take almost no memory.
-
-    `vectors` is whether the layer has queries and keys, or only weights.
-    """
-    one = torch.zeros(1, 1, 1)
-    if not vectors:
-        return StoredWeights(one.expand(heads, queries, keys))
-    return QueryKeyAttention(one.expand(heads, queries, 1), one.expand(heads, keys, 1), scale=1.0)
-
-
-def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
-    """Return a record with the layers, heads and tokens of a forward, but without its attention.
-
-    Changes are checked and described with this record, which takes almost no memory.
-    """
-    made = {}
-    for name, layers in forward.stacks.items():
-        if name not in record.stacks:
-            continue
-        tokens = record.stack(name)
-        same = tokens.key_tokens is tokens.query_tokens
-        kept = {
-            number: _outline(
-                run.num_heads,
-                len(tokens.query_tokens),
-                len(tokens.key_tokens),
-                vectors=run.dtype is not None,
-            )
-            for number, run in zip(layers.examples[0], layers.runs, strict=True)
-        }
-        made[name] = AttentionStack(
-            name, kept, tokens.query_tokens, None if same else tokens.key_tokens
-        )
-    return AttentionRecord(made, model=record.model, images=record.images)
-
-
-class _Means:
-    """Cache of the mean outputs of heads over the texts of `Ablate.mean_of`."""
-
-    def __init__(self) -> None:
-        self._cached: dict[tuple[int, int], dict[ModuleRun, torch.Tensor]] = {}
-
-    def insert(
-        self,
-        changes: Sequence[Change],
-        record: AttentionRecord,
-        forward: Forward,
-        run: ExampleRunner,
-    ) -> tuple[Change, ...]:
-        """Return the changes. Each `Ablate` with `mean_of` is replaced by a copy with its means."""
-        return tuple(self._with(change, record, forward, run) for change in changes)
-
-    def _with(
-        self, change: Change, record: AttentionRecord, forward: Forward, run: ExampleRunner
-    ) -> Change:
-        if not isinstance(change, Ablate) or change.mean_of is None:
-            return change
-        _check_stack(change, record)
-        # In an encoder-decoder model, the means depend on the example: the texts run with its
-        # decoder input.
-        key = id(change), id(run) if run.encoder.encoder_decoder else 0
-        if key not in self._cached:
-            trace_all = forward.collector.trace_all
-            self._cached[key] = means_of(
-                [
-                    sums_of(example.loaded.model, example.batch, trace_all=trace_all)
-                    for example in run.other_examples(change.mean_of)
-                ]
-            )
-        means = self._cached[key]
-        module_runs = module_runs_of(forward).items()
-        return with_means(
-            change,
-            {layer: means[module_run] for layer, module_run in module_runs if module_run in means},
-        )
 
 
 def read_changes(changes: Any) -> tuple[Change, ...]:
@@ -522,110 +438,32 @@ def _listed(changes: Any) -> Iterable[Any]:
     return changes
 
 
-StackLayer = tuple[str, int]
-#: For each stack and layer, the name of its attention module and the index of the module's run.
-ModuleRuns = Mapping[StackLayer, StackLayer]
-Plan = Mapping[StackLayer, tuple[StackLayer, LayerChange]]
-
-
-def module_runs_of(forward: Forward) -> ModuleRuns:
-    """Return the attention module and the index of its run for each layer of each stack."""
-    return {
-        (name, number): (run.name, run.turn)
-        for name, layers in forward.stacks.items()
-        for number, run in zip(layers.examples[0], layers.runs, strict=True)
-    }
-
-
-def plan_of(changes: Sequence[Change], record: AttentionRecord, module_runs: ModuleRuns) -> Plan:
-    """Return the change of each changed layer, with its attention module.
-
-    The module is a name and the index of its run, see `ModuleRuns`. `record` has all layers of the
-    model, as from `outline_of`. Raise TypeError, ValueError or IndexError if a change cannot be
-    applied.
-    """
-    by_stack = _by_stack(changes, record)
-    for name, stack_changes in by_stack.items():
-        for change in stack_changes:
-            check_change(change, record.stack(name))
-    plan: dict[StackLayer, tuple[StackLayer, LayerChange]] = {}
-    for (name, number), module_run in module_runs.items():
-        if name in by_stack:
-            layer_changes = layer_change(by_stack[name], record.stack(name), number)
-            if layer_changes is not None:
-                plan[name, number] = module_run, layer_changes
-    return plan
-
-
-def _by_stack(changes: Sequence[Change], record: AttentionRecord) -> dict[str, list[Change]]:
-    by_stack: dict[str, list[Change]] = {}
-    for change in changes:
-        _check_stack(change, record)
-        by_stack.setdefault(record.stack(change.stack).name, []).append(change)
-    return by_stack
-
-
-def _check_stack(change: Change, record: AttentionRecord) -> None:
-    if change.stack is None and len(record.stacks) > 1:
-        raise ValueError(
-            f"{type(change).__name__}: stack is required. Pass one of "
-            f"{', '.join(map(repr, record.stacks))}."
-        )
-
-
-def by_module(plan: Plan) -> ForwardChange:
-    return dict(plan.values())
-
-
-def _identity(plan: Plan) -> ForwardChange:
-    """Return `identity_of` for the changes of a plan."""
-    return identity_of(by_module(plan))
-
-
-def identity_of(change: ForwardChange) -> ForwardChange:
-    """Return changes that overwrite the same outputs with values from the unchanged weights.
-
-    A run with these changes differs from the unchanged run only by rounding errors, which are the
-    noise of the effect.
-    """
-    return {
-        module_run: replace(module_change, attend=unchanged, factors={}, outputs={})
-        for module_run, module_change in change.items()
-    }
-
-
-def unchanged(attention: LayerAttention) -> LayerAttention:
-    return attention
-
-
 def changed_record(
-    record: AttentionRecord,
-    changes: tuple[Change, ...],
-    plan: Plan,
-    before: AttentionRecord,
-    effect: Effect,
+    runner: Runner, record: AttentionRecord, changes: tuple[Change, ...], effect: Effect
 ) -> ChangedRecord:
     """Return a record with the changed weights, and with notes about the changes and their effect.
 
     `record` has the weights that the model computed in the changed run, before the changes are
-    applied. `before` is the record without attention from which `plan` was made.
+    applied. `runner` made this run.
     """
+    change, outline = runner.change(*changes), runner.outline
+    by_stack = changes_by_stack(changes, outline)
     stacks = {}
     for name, stack in record.stacks.items():
         layers = {number: stack.attention(number) for number in stack.layers}
-        stack_changes = [change for change in changes if before.stack(change.stack).name == name]
         for number, attention in layers.items():
-            if (name, number) in plan:
-                layers[number] = plan[name, number][1].attend(attention)
+            layer_changes = change.get(runner.module_runs[name, number])
+            if layer_changes is not None:
+                layers[number] = layer_changes.attend(attention)
         same = stack.key_tokens is stack.query_tokens
         stacks[name] = AttentionStack(
             name,
             layers,
             stack.query_tokens,
             None if same else stack.key_tokens,
-            normalized=stack.normalized and all(map(keeps_row_sums, stack_changes)),
+            normalized=stack.normalized and all(map(keeps_row_sums, by_stack.get(name, ()))),
         )
-    notes = [f"{description_of(change, before.stack(change.stack))}." for change in changes]
+    notes = [f"{description_of(change, outline.stack(change.stack))}." for change in changes]
     made = ChangedRecord(
         stacks,
         model=f"{record.model} (changed)" if record.model else "changed",

@@ -3,48 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 
-from attnviz.extraction.capture.change import output_by_head
+from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.forward import arguments_of
-from attnviz.extraction.inputs.batch import Batch
-from attnviz.extraction.models import evaluate
-from attnviz.interventions.copies import ModuleRun, watch
-from attnviz.utils.cleanup import Cleanup
+from attnviz.interventions.plan import ModuleRuns, StackLayer
+from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner
 
-__all__ = ["Sums", "means_of", "sums_of"]
+__all__ = ["Means", "Sums", "means_by_layer", "means_of", "sums_of"]
 
-#: For each attention module, the sum of each head's outputs over all tokens, (heads, value_dim),
-#: float64, and the number of tokens.
+#: For each run of an attention module, the sum of each head's outputs over all tokens, (heads,
+#: value_dim), float64, and the number of tokens.
 Sums = Mapping[ModuleRun, tuple[torch.Tensor, int]]
+#: For each run of an attention module, the mean output of each head, (heads, value_dim).
+Means = Mapping[ModuleRun, torch.Tensor]
 
 
-def sums_of(model: Any, batch: Batch, *, trace_all: bool) -> Sums:
+def sums_of(example: ExampleRunner) -> Sums:
     """Run a model on one example without padding, and return the sums of its heads' outputs.
 
-    Attention modules whose outputs have unknown axes are missing. `trace_all` is as for `Copies`.
+    Attention modules whose outputs have unknown axes are missing.
     """
     sums: dict[ModuleRun, tuple[torch.Tensor, int]] = {}
 
-    def take(call: AttentionCall, module_run: ModuleRun) -> None:
+    def add(call: AttentionCall, module_run: ModuleRun) -> None:
+        # A module may call the attention function again with the same weights. Its first call
+        # counts.
+        if module_run in sums:
+            return
         try:
-            output = output_by_head(call, module_run[0], 1)
+            output = output_by_head(call, module_run[0])
         except NotImplementedError:
             return
         sums[module_run] = output.detach().double().sum(dim=(0, 1)), output.shape[1]
 
-    with Cleanup() as undo, undo:
-        evaluate(model, undo)
-        watch(model, take, undo, trace_all=trace_all)
-        model(**arguments_of(model, batch))
+    example.forward(MINIMAL_CAPTURE, None, observe=add)
     return sums
 
 
-def means_of(sums: Sequence[Sums]) -> dict[ModuleRun, torch.Tensor]:
-    """Return the mean outputs of heads over all tokens of all texts, (heads, value_dim).
+def means_of(sums: Sequence[Sums]) -> Means:
+    """Return the mean outputs of heads over all tokens of all texts.
 
     `sums` has one entry per text. Modules that did not run for every text are missing.
     """
@@ -54,3 +53,10 @@ def means_of(sums: Sequence[Sums]) -> dict[ModuleRun, torch.Tensor]:
             total = torch.stack([text_sums[module_run][0] for text_sums in sums]).sum(dim=0)
             means[module_run] = total / sum(text_sums[module_run][1] for text_sums in sums)
     return means
+
+
+def means_by_layer(means: Means, module_runs: ModuleRuns) -> dict[StackLayer, torch.Tensor]:
+    """Return the mean outputs of the heads of each layer of each stack."""
+    return {
+        layer: means[module_run] for layer, module_run in module_runs.items() if module_run in means
+    }

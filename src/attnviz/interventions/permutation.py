@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.change import output_by_head
-from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.change import LayerChange
 from attnviz.extraction.options import CaptureOptions, RecordOptions
-from attnviz.interventions.answer import Reading, answer_of, exact_row, reading_of
-from attnviz.interventions.copies import Copies, ModuleRun
+from attnviz.interventions.answer import Answer, exact_row
+from attnviz.interventions.runner import Copy, Runner, copies_per_batch
 from attnviz.interventions.runs import ExampleRunner
+from attnviz.record.attention import StoredWeights
+from attnviz.record.edited import ReplacedWeights
 from attnviz.utils.arguments import whole_number
 
 __all__ = ["PermutationEffect", "permutation_effect"]
-
-# Maximum number of tokens in one batch, over all copies of a text.
-_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +121,7 @@ def permutation_effect(
         If the copies of the text in one batch need more than the free memory. The error is raised
         before the model runs.
     NotImplementedError
-        If the attention module does not use the attention dispatcher of transformers, or also
-        attends to padding.
+        If the attention cannot be changed, for example because the module also attends to padding.
 
     Examples
     --------
@@ -134,18 +131,12 @@ def permutation_effect(
     ...                       tokenizer=tokenizer).median                          # doctest: +SKIP
     """
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
-    runner = ExampleRunner.one(model, inputs, target, None, options)
-
-    def copies_per_batch(num_tokens: int) -> int:
-        """Return the number of copies in one batch. The first batch has one unchanged copy."""
-        return min(permutations + 1, max(1, _AT_ONCE // num_tokens))
-
-    # `Copies` stores one vector per token and layer: the output of the layer.
-    runner.check_runs("permuting weights", copies=copies_per_batch, kept=lambda _: 1)
-    forward = runner.forward(CaptureOptions(), None)
-    record = runner.record(forward, CaptureOptions())
-    reading = reading_of(record, position, forward.outputs, runner.batch, answer)
-    attention_stack = record.stack(stack)
+    example = ExampleRunner.one(model, inputs, target, None, options)
+    # One vector per token and layer is stored: the output of the layer.
+    example.check_runs("permuting weights", copies=copies_per_batch, kept=lambda _: 1)
+    runner = Runner(example, CaptureOptions())
+    _ask(runner, answer, position)
+    attention_stack = runner.record.stack(stack)
     layer = attention_stack.layer_number(layer)
     head = attention_stack.head_number(layer, head)
     token = attention_stack.query_tokens.position(query, "query")
@@ -155,74 +146,39 @@ def permutation_effect(
         raise ValueError(
             f"query={query!r} may attend to {len(keys)} key. Pass a query with several keys."
         )
-    layers = forward.stacks[attention_stack.name]
-    run = layers.runs[list(layers.examples[0]).index(layer)]
-    module_run = run.name, run.turn
     generator = np.random.default_rng(seed)
     rows = np.repeat(weights, permutations + 1, axis=0)
     for number in range(1, permutations + 1):
         rows[number, keys] = weights[0, generator.permutation(keys)]
-    copies = Copies(runner.loaded.model, runner.batch, reading.logits(answer))
-    moved, measure = _moved(runner, copies.outputs, answer, reading)
-    values: list[float] = []
-    num_copies = copies_per_batch(len(attention_stack.query_tokens))
-    for start in range(0, len(rows), num_copies):
-        chunk = rows[start : start + num_copies]
-        changed = _changed(copies, module_run, head, token, chunk)
-        values += [moved(changed, copy) for copy in range(len(chunk))]
-    return PermutationEffect(np.array(values[1:]), values[0], len(keys), measure)
+    num_queries = len(attention_stack.query_tokens)
+    is_permuted = np.arange(num_queries) == token
+    copies = []
+    for row in rows:
+        source = StoredWeights(torch.from_numpy(row).expand(1, num_queries, -1))
+        attend = partial(ReplacedWeights, replacements={head: (source, 0)}, rows=is_permuted)
+        shape = num_queries, len(row)
+        change = LayerChange(attend, {head: np.array([token])}, {}, shape)
+        copies.append(Copy({runner.module_runs[attention_stack.name, layer]: change}))
+    answers = np.array(runner.answers(copies, doing="permutations", unit="forward"))
+    noise, *values = np.abs(answers - runner.before)
+    return PermutationEffect(np.array(values), float(noise), len(keys), runner.answer.measure)
 
 
-def _changed(
-    copies: Copies, module_run: ModuleRun, head: int, token: int, rows: NDArray[np.float32]
-) -> Any:
-    """Run one copy for each row of weights, and return the outputs of the model.
-
-    In copy i, the query at position `token` has the weights ``rows[i]`` in one head.
-    """
-    reached: list[ModuleRun] = []
-
-    def attend(call: AttentionCall, current: ModuleRun) -> None:
-        if current != module_run or call.value is None:
-            return
-        output = output_by_head(call, module_run[0])
-        group = call.num_heads // call.value.shape[1]
-        values = call.value[0, head // group].float()
-        if values.shape[0] != rows.shape[1] or output.shape[1] <= token:
-            raise NotImplementedError(
-                f"model: {module_run[0]} also attends to padding. Pass the text without padding."
-            )
-        output[:, token, head] = (torch.from_numpy(rows).to(values.device) @ values).to(output)
-        reached.append(module_run)
-
-    outputs = copies.run(len(rows), attend, before=module_run)
-    if not reached:
-        raise NotImplementedError(
-            f"model: {module_run[0]} computes its attention without the dispatcher of "
-            "transformers, so that its weights cannot be permuted"
-        )
-    return outputs
-
-
-def _moved(
-    runner: ExampleRunner, outputs: Any, answer_argument: Any, reading: Reading
-) -> tuple[Callable[[Any, int], float], str]:
-    """Return a function that measures the change of one copy, and a description of the measure.
-
-    The function takes the outputs of a batch and the index of a copy. `outputs` are the unchanged
-    outputs.
-    """
-    before = exact_row(outputs, reading.row)
-    if answer_argument is not None or before is None:
-        answer = answer_of(runner, outputs, answer_argument, reading)
-        value = answer.value(outputs)
-        return lambda changed, copy: abs(answer.value(changed, copy) - value), answer.measure
+def _ask(runner: Runner, answer: Any, position: int | str | None) -> None:
+    """Let a runner measure `answer`, or by default the distance of the predicted distributions."""
+    runner.read_after(position, answer)
+    before = exact_row(runner.outputs, runner.reading.row)
+    if answer is not None or before is None:
+        runner.ask(answer, position)
+        return
     shares = torch.softmax(before, dim=-1)
 
-    def variation(changed: Any, copy: int) -> float:
-        row = exact_row(changed, reading.row, copy)
+    def variation(outputs: Any) -> torch.Tensor:
+        row = exact_row(outputs, runner.reading.row)
         if row is None:
             raise TypeError("the outputs of a copy have no logits")
-        return float((torch.softmax(row, dim=-1) - shares).abs().sum() / 2)
+        return (torch.softmax(row, dim=-1) - shares).abs().sum() / 2
 
-    return variation, "distribution of the answer"
+    measure = "distribution of the answer"
+    runner.answer = Answer(measure, runner.outputs, runner.reading.row, function=variation)
+    runner.before = 0.0

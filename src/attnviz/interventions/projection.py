@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.capture.change import output_by_head
+from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall, observe
 from attnviz.extraction.models import hook, in_this_thread
-from attnviz.interventions.copies import Copies, ModuleRun
-from attnviz.interventions.runs import ExampleRunner
+from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
@@ -162,34 +161,35 @@ class FollowedOutputs:
             self.found[module_run] = ProjectedValues(value[0].detach().clone(), row, module)
 
 
-def head_norms(runner: ExampleRunner) -> dict[ModuleRun, torch.Tensor]:
+def head_norms(example: ExampleRunner) -> dict[ModuleRun, torch.Tensor]:
     """Return the norm of each key's value after the output projection, (heads, keys), float32.
 
     Attention modules are left out if no output projection is found, or if it is not linear.
     """
     return {
         module_run: torch.stack([projected.norms(head) for head in range(len(projected.output))])
-        for module_run, projected in _followed(runner).items()
+        for module_run, projected in _followed(example).items()
         if projected.linear
     }
 
 
-def projections_of(runner: ExampleRunner) -> dict[ModuleRun, nn.Module]:
+def projections_of(example: ExampleRunner) -> dict[ModuleRun, nn.Module]:
     """Return the output projections. Attention modules without a known one are left out."""
-    return {module_run: projected.projection for module_run, projected in _followed(runner).items()}
+    return {
+        module_run: projected.projection for module_run, projected in _followed(example).items()
+    }
 
 
-def _followed(runner: ExampleRunner) -> dict[ModuleRun, ProjectedValues]:
-    model = runner.loaded.model
-    following = FollowedOutputs(model)
+def _followed(example: ExampleRunner) -> dict[ModuleRun, ProjectedValues]:
+    following = FollowedOutputs(example.loaded.model)
 
     def check(call: AttentionCall, module_run: ModuleRun) -> None:
-        output_by_head(call, module_run[0])
+        if call.function is not None:
+            output_by_head(call, module_run[0])
 
-    copies = Copies(model, runner.batch, 1)
     with Cleanup() as undo, undo:
         following.watch(undo)
-        copies.run(1, check)
+        example.forward(MINIMAL_CAPTURE, None, observe=check)
     return following.found
 
 

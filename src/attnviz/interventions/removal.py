@@ -7,30 +7,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 
-from attnviz.extraction.capture.forward import arguments_of
-from attnviz.extraction.models import evaluate
-from attnviz.interventions.answer import answer_of, reading_of
-from attnviz.interventions.copies import expanded, rounding_of
-from attnviz.interventions.runs import MINIMAL_CAPTURE, NOT_KEPT, ExampleRunner, check_options
+from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_batch
+from attnviz.interventions.runs import NOT_KEPT, ExampleRunner, check_options
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
-from attnviz.utils.cleanup import Cleanup
-from attnviz.utils.progress import report
 
 __all__ = ["Removal", "TokenRemover", "read_removal"]
 
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
-Arguments = dict[str, Any]
-
-# Approximate maximum number of tokens in one batch, over all copies of a text. Larger batches are
-# not faster on a CPU.
-_TOKENS_AT_ONCE = 4096
 
 
 def read_removal(value: Any, options: Any) -> Removal:
@@ -66,161 +56,52 @@ class TokenRemover:
 
     Attributes
     ----------
+    runner : Runner
+        Runner of the model, with the answer, its value with all tokens, and the noise.
     tokens : Tokens
         Tokens of the example. For an encoder-decoder model, the tokens of the encoder.
-    answer : Answer
-        Definition of the measured number.
-    before : float
-        Answer with all tokens.
-    noise : float
-        Rounding error of the measurement: the largest difference between `before` and the answer of
-        a copy with all tokens in a batch. Updated when answers are computed.
+    choice : list of int
+        Positions of the tokens that can be removed. The token after which the answer is read is not
+        among them.
+    num_kept : int
+        Number of these tokens that must remain: 1 if the text would be empty without them, else 0.
     """
 
     def __init__(
-        self, runner: ExampleRunner, removal: Removal, answer: Any, position: int | str | None
+        self, example: ExampleRunner, removal: Removal, answer: Any, position: int | str | None
     ) -> None:
-        self._model = model = runner.loaded.model
-        virtual = runner.loaded.virtual
+        virtual = example.loaded.virtual
         if virtual is not None and not virtual.only_keys:
             raise NotImplementedError(
                 f"model: tokens after virtual tokens ({virtual.kind}) cannot be removed. Use "
                 "av.intervene with av.HideTokens."
             )
-        runner.check_runs("removing tokens", copies=lambda count: _sets_per_batch(count) + 1)
-        forward = runner.forward(MINIMAL_CAPTURE, None)
-        record = runner.record(forward, MINIMAL_CAPTURE)
-        reading = reading_of(record, position, forward.outputs, runner.batch, answer)
-        row = reading.row
-        encoder_decoder = "decoder" in record.stacks
-        name = "encoder" if encoder_decoder else record.stack().name
-        self.tokens = record.stack(name if name in record.stacks else None).query_tokens
-        del record, forward
-        count = len(self.tokens)
-        arguments = arguments_of(model, runner.batch, reading.logits(answer))
-        plain = _run(model, arguments)
-        self.answer = answer_of(runner, plain, answer, reading)
-        if removal == "delete" and self.answer.of_hidden_states:
+        example.check_runs("removing tokens", copies=copies_per_batch)
+        self.runner = runner = Runner(example)
+        runner.ask(answer, position)
+        if removal == "delete" and runner.answer.of_hidden_states:
             raise ValueError(
                 'removal="delete": hidden states of texts of different lengths cannot be '
                 'compared. Pass "mask", or a function as answer=.'
             )
-        self.before = self.answer.value(plain)
-        self.noise = 0.0
-        self._noise_measured = False
-        example = _Example(
-            arguments,
-            self.tokens,
-            row,
-            None if row is None or encoder_decoder else count + row,
-            lambda changed: (
-                self._deviation(_run(model, changed)) <= rounding_of(model, self.before)
-            ),
-        )
-        self._change = _CHANGES[removal](model, example)
-        #: Positions of the tokens that can be removed. The token after which the answer is read is
-        #: not among them.
-        self.choice = [token for token in self._change.tokens() if token != example.read_at]
-        #: Number of these tokens that must remain: 1 if the text would be empty without them, else
-        #: 0.
+        stacks, row = runner.outline.stacks, runner.reading.row
+        name = "encoder" if "decoder" in stacks else runner.outline.stack().name
+        self.tokens = runner.outline.stack(name if name in stacks else None).query_tokens
+        count = len(self.tokens)
+        read_at = None if row is None or "decoder" in stacks else count + row
+
+        def same(arguments: Arguments) -> bool:
+            return runner.is_unchanged(Copy(inputs=lambda: arguments))
+
+        example_values = _Example(runner.arguments, self.tokens, row, read_at, same)
+        self._change = _CHANGES[removal](runner.model, example_values)
+        self.choice = [token for token in self._change.tokens() if token != read_at]
         self.num_kept = int(removal == "delete" and len(self.choice) == count)
-        self._sets_per_batch = _sets_per_batch(count)
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> list[float]:
-        """Compute one answer for each set: the answer without the tokens of this set.
-
-        `doing` is the label of the progress bar.
-        """
-        answers: list[float] = []
-        # The texts of one batch must have the same length. After deletion, the length depends on
-        # the size of the set, so the sets are sorted by size.
-        order = sorted(range(len(sets)), key=lambda index: len(sets[index]))
-        for start in range(0, len(order), self._sets_per_batch):
-            chunk = [sets[index] for index in order[start : start + self._sets_per_batch]]
-            for _, group in groupby(chunk, key=self._length):
-                answers += self._of_group(list(group))
-            report(doing, len(answers), len(sets), "forward")
-        values = [0.0] * len(sets)
-        for index, value in zip(order, answers, strict=True):
-            values[index] = value
-        return values
-
-    def _length(self, tokens: Sequence[int]) -> int:
-        return len(tokens) if isinstance(self._change, _Delete) else 0
-
-    def _of_group(self, sets: Sequence[Sequence[int]]) -> list[float]:
-        """Return one answer for each set. All remaining texts must have the same length."""
-        beside = self._length(sets[0]) == 0
-        if beside:
-            # The batch starts with a copy without a removal. If the answer of this copy differs
-            # from that of the text alone, the model does not compute each copy separately.
-            sets = [(), *sets]
-        elif not self._noise_measured:
-            # A copy with all tokens is longer than the others, so it needs a separate batch.
-            self._check_copies(len(sets) + 1)
-        outputs = _run(self._model, _stacked([self._change(tokens) for tokens in sets]))
-        values = []
-        for number, tokens in enumerate(sets):
-            answer = self.answer
-            if answer.position is not None:
-                answer = replace(answer, position=self._change.row(tokens))
-            values.append(answer.value(outputs, number))
-        if beside:
-            self._check(abs(values.pop(0) - self.before))
-        return values
-
-    def _check_copies(self, count: int) -> None:
-        """Run `count` copies with all tokens in a batch, and compare each answer with `before`.
-
-        See `_check` for the noise and the error.
-        """
-        outputs = _run(self._model, _stacked([self._change(())] * count))
-        for copy in range(count):
-            self._check(self._deviation(outputs, copy))
-        self._noise_measured = True
-
-    def _deviation(self, outputs: Any, copy: int = 0) -> float:
-        """Return the absolute difference between `before` and the answer of one copy."""
-        return abs(self.answer.value(outputs, copy) - self.before)
-
-    def _check(self, off: float) -> None:
-        """Set `noise` to `off` if `off` is larger.
-
-        `off` is the absolute difference between `before` and the answer of a copy with all tokens.
-        Raise NotImplementedError if `off` is NaN or larger than a rounding error.
-        """
-        # Comparisons with NaN are False, so this also rejects NaN.
-        if not off <= rounding_of(self._model, self.before):
-            raise NotImplementedError(
-                f"model: the answer of {type(self._model).__name__} differs (by {off:.2g}) when "
-                "the same input is repeated in a batch, or passed as embeddings. Pass another "
-                "removal."
-            )
-        self.noise = max(self.noise, off)
-
-
-def _stacked(parts: Sequence[Arguments]) -> Arguments:
-    """Return the arguments for one batch, from the arguments for each copy."""
-    first = parts[0]
-    stacked = {}
-    for name, value in first.items():
-        shared = all(part[name] is value for part in parts)
-        if shared or not isinstance(value, torch.Tensor) or value.dim() == 0:
-            stacked[name] = expanded(value, len(parts))
-        else:
-            stacked[name] = torch.cat([part[name] for part in parts])
-    return stacked
-
-
-def _run(model: Any, arguments: Arguments) -> Any:
-    with Cleanup() as undo, undo:
-        evaluate(model, undo)
-        return model(**arguments)
-
-
-def _sets_per_batch(num_tokens: int) -> int:
-    """Return the number of sets of tokens in one batch. The batch may have an additional copy."""
-    return max(1, _TOKENS_AT_ONCE // max(1, num_tokens) - 1)
+        """Return the answer without the tokens of each set. `doing` is as in `Progress`."""
+        copies = [self._change.copy(tokens) for tokens in sets]
+        return self.runner.answers(copies, self._change.copy(()), doing=doing, unit="forward")
 
 
 class _Change:
@@ -236,17 +117,13 @@ class _Change:
         """Return the arguments of the model after `tokens` are removed. `tokens` may be empty."""
         raise NotImplementedError
 
+    def copy(self, tokens: Sequence[int]) -> Copy:
+        """Return a copy of the example without `tokens`."""
+        return Copy(inputs=partial(self, tokens))
+
     def tokens(self) -> Iterator[int]:
         """Yield the positions of the tokens that this kind of removal can remove."""
         yield from range(len(self._example.tokens))
-
-    def row(self, tokens: Sequence[int]) -> int | None:
-        """Return the row of the logits with the answer after `tokens` are removed.
-
-        Rows are counted as in `Reading.row`.
-        """
-        del tokens
-        return self._example.row
 
     def _ids(self) -> torch.Tensor:
         ids = self._example.arguments.get("input_ids")
@@ -350,12 +227,15 @@ class _Delete(_Change):
             arguments[name] = value[:, kept]
         return arguments
 
-    def row(self, tokens: Sequence[int]) -> int | None:
-        """Return the row with the answer. If later tokens are deleted, it is nearer to the end."""
+    def copy(self, tokens: Sequence[int]) -> Copy:
+        """Return a copy of the example without `tokens`.
+
+        If later tokens are deleted, the row with the answer is nearer to the end.
+        """
         row, read_at = self._example.row, self._example.read_at
-        if row is None or read_at is None:
-            return row
-        return row + sum(token > read_at for token in tokens)
+        if row is not None and read_at is not None:
+            row += sum(token > read_at for token in tokens)
+        return Copy(inputs=partial(self, tokens), num_deleted=len(tokens), row=row)
 
 
 class _MeanColor(_Change):

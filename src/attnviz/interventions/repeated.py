@@ -16,23 +16,14 @@ from numpy.typing import NDArray
 
 from attnviz.extraction.capture.change import ForwardChange, LayerChange
 from attnviz.extraction.options import CaptureOptions, RecordOptions
-from attnviz.interventions.answer import Answer, Reading, answer_of, reading_of
+from attnviz.interventions.answer import Answer
 from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, description_of
 from attnviz.interventions.effect import Effect, effect_of, share_of
-from attnviz.interventions.intervene import (
-    ChangedRecord,
-    ModuleRuns,
-    by_module,
-    changed_record,
-    identity_of,
-    module_runs_of,
-    outline_of,
-    plan_of,
-    read_changes,
-    unchanged,
-)
+from attnviz.interventions.intervene import ChangedRecord, changed_record, read_changes
+from attnviz.interventions.plan import StackLayer, identity_of, unchanged
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
-from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner
+from attnviz.interventions.runner import Runner
+from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quote
 from attnviz.utils.cleanup import Cleanup
@@ -70,24 +61,6 @@ class Outcome:
     described: tuple[str, ...]
     effect: Effect
     record: ChangedRecord | None = None
-
-
-@dataclass(frozen=True)
-class _UnchangedRun:
-    """Results of the unchanged run that later interventions need. `record` has no attention."""
-
-    record: AttentionRecord
-    module_runs: ModuleRuns
-    outputs: Any
-    #: Row from which the answer is read, and number of rows of logits in `outputs`.
-    reading: Reading
-    logits: int
-    subject: str
-    #: Outputs of the run that measures the noise, for all heads. None if a module does not support
-    #: it: then each change has a separate run for its noise.
-    identity: Any
-    #: Values and output projections for each (stack, layer) for which they were found.
-    values: dict[tuple[str, int], ProjectedValues]
 
 
 @dataclass(frozen=True)
@@ -132,11 +105,16 @@ class RepeatedInterventions:
         shown: AttentionRecord | None = None,
         **options: Unpack[RecordOptions],
     ) -> None:
-        self._arguments = (model, inputs, target, None)
-        self._options = options
+        self._arguments = (model, inputs, target, None, options)
         self._shown = shown
-        self._runner: ExampleRunner | None = None
-        self._stored_run: _UnchangedRun | None = None
+        self._runner: Runner | None = None
+        #: Words for what the model predicts, such as "the next token".
+        self._subject = ""
+        #: Outputs of the run that measures the noise, for all heads. None if a module does not
+        #: support it: then each change has a separate run for its noise.
+        self._identity: Any = None
+        #: Values and output projections for each (stack, layer) for which they were found.
+        self._values: dict[StackLayer, ProjectedValues] = {}
         self._last: _ChangedRun | None = None
         self._busy = False
         self._norms: dict[tuple[str, int, int], NDArray[np.float64] | None] = {}
@@ -144,7 +122,7 @@ class RepeatedInterventions:
     @property
     def ready(self) -> bool:
         """Whether the unchanged run and the noise are computed."""
-        return self._stored_run is not None
+        return self._runner is not None
 
     def outcome(self, changes: Sequence[Change], answer: Any = None) -> Outcome:
         """Compute the effect of changes on the answer.
@@ -157,21 +135,15 @@ class RepeatedInterventions:
             raise RuntimeError("another change is being computed. Wait for its answer.")
         self._busy = True
         try:
-            unchanged_run = self._stored_run
-            if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
-                unchanged_run = self._stored_run = self._prepared(answer)
-                self._last = None
+            runner = self._prepared(answer)
             # If the answer is invalid, this line raises the error before the model runs again.
-            unchanged_answer = self._answer(unchanged_run, answer)
+            unchanged_answer = runner.answer_to(answer)
             if not changes:
-                return _outcome_unchanged(
-                    unchanged_run, unchanged_answer, self._example_runner, named=answer is not None
-                )
+                return self._unchanged_outcome(runner, unchanged_answer, named=answer is not None)
             change_list = read_changes(changes)
-            last = self._last
-            if last is None or last.changes != change_list or last.record is None:
-                last = self._last = self._changed_run(change_list, unchanged_run)
-            return self._compared(unchanged_run, last, self._answer(unchanged_run, answer, last))
+            if self._last is None or self._last.changes != change_list or self._last.record is None:
+                self._last = self._changed_run(runner, change_list)
+            return self._compared(runner, self._last, answer)
         finally:
             self._busy = False
 
@@ -181,19 +153,11 @@ class RepeatedInterventions:
         If the stored outputs have too few rows of logits, the model runs as in `outcome`. If they
         have enough, this method can also be used while an outcome is being computed.
         """
-        unchanged_run = self._stored_run
-        if unchanged_run is None or unchanged_run.logits < unchanged_run.reading.logits(answer):
+        runner = self._runner
+        if runner is None or runner.reading.lacks(runner.outputs, answer):
             self.outcome((), answer)
         else:
-            self._answer(unchanged_run, answer)
-
-    def _answer(
-        self, unchanged_run: _UnchangedRun, answer: Any, changed: _ChangedRun | None = None
-    ) -> Answer:
-        outputs = None if changed is None else changed.outputs
-        return answer_of(
-            self._example_runner, unchanged_run.outputs, answer, unchanged_run.reading, outputs
-        )
+            runner.answer_to(answer)
 
     def norm_share(self, stack: str, layer: int, head: int, query: int, key: int) -> float:
         """Compute the norm of a key's contribution to a query, as a share of the sum over all keys.
@@ -202,7 +166,7 @@ class RepeatedInterventions:
         2020). The model does not run again. Raise LookupError with a message for the reader of the
         view if the share is unknown.
         """
-        if self._stored_run is None or self._shown is None:
+        if self._runner is None or self._shown is None:
             raise LookupError("the model has not run yet")
         shown = self._shown.stack(stack)
         if shown.measure != "weight" or shown.signed:
@@ -211,7 +175,7 @@ class RepeatedInterventions:
         if stack_head not in self._norms:
             while len(self._norms) >= _NORMS_KEPT:
                 self._norms.pop(next(iter(self._norms)))
-            self._norms[stack_head] = self._norms_of(self._stored_run, stack_head)
+            self._norms[stack_head] = self._norms_of(self._runner, stack, layer, head)
         norms = self._norms[stack_head]
         if norms is None:
             raise LookupError("this attention has no known output projection")
@@ -222,164 +186,149 @@ class RepeatedInterventions:
         return float(row[key]) / total
 
     def _norms_of(
-        self, unchanged_run: _UnchangedRun, stack_head: tuple[str, int, int]
+        self, runner: Runner, stack: str, layer: int, head: int
     ) -> NDArray[np.float64] | None:
-        stack, layer, head = stack_head
-        values = unchanged_run.values.get((stack, layer))
+        values = self._values.get((stack, layer))
         if values is None or not values.linear:
             return None
-        if len(unchanged_run.record.stack(stack).key_tokens) != values.values.shape[1]:
+        if len(runner.outline.stack(stack).key_tokens) != values.values.shape[1]:
             raise LookupError("the model also reads padding")
-        norms = values.norms(head)
-        return norms.double().numpy()
+        return values.norms(head).double().numpy()
 
-    @property
-    def _model(self) -> Any:
-        return self._example_runner.loaded.model
+    def _prepared(self, answer: Any) -> Runner:
+        """Return the runner. Run the model without changes, and again to measure the noise.
 
-    @property
-    def _tokenizer(self) -> Any:
-        return self._example_runner.encoder.tokenizer(required=False)
-
-    @property
-    def _example_runner(self) -> ExampleRunner:
-        if self._runner is None:
-            model, inputs, target, ids = self._arguments
-            self._runner = ExampleRunner.one(model, inputs, target, ids, self._options)
-        return self._runner
-
-    def _run(self, change: ForwardChange | None, logits: int = 1) -> Any:
-        return self._example_runner.forward(MINIMAL_CAPTURE, change, logits)
-
-    def _prepared(self, answer: Any) -> _UnchangedRun:
-        """Run the model without changes, and again to measure the noise.
-
-        The outputs have the rows of logits that `answer` needs.
+        This is done only once, unless `answer` needs more rows of logits than the stored outputs
+        have.
         """
-        report("the unchanged run", 0, 3, "run")
-        following = FollowedOutputs(self._model, _VALUE_BYTES)
-        with Cleanup() as undo, undo:
-            following.watch(undo)
-            forward = self._run(None)
-        read = self._example_runner.record(forward, MINIMAL_CAPTURE)
-        if self._shown is not None:
-            _check_same_tokens(self._shown, read)
-        record, module_runs = outline_of(read, forward), module_runs_of(forward)
-        values = {
-            stack_layer: following.found[module_run]
-            for stack_layer, module_run in module_runs.items()
-            if module_run in following.found
-        }
-        position = self._masked_token(record)
-        reading = reading_of(record, position, forward.outputs, self._example_runner.batch)
-        logits = reading.logits(answer)
-        outputs = forward.outputs
-        if reading.lacks(outputs, answer):
-            outputs = self._run(None, logits).outputs
-        del forward
+        runner = self._runner
+        if runner is None:
+            report("the unchanged run", 0, 3, "run")
+            runner = self._first_run()
+        elif not runner.require_logits(answer):
+            return runner
+        self._last = None
+        runner.require_logits(answer)
         report("the noise", 1, 3, "run")
         try:
-            identity = self._run(_recompute_all_heads(record, module_runs), logits).outputs
+            self._identity = runner.forward(_recompute_all_heads(runner)).outputs
         except NotImplementedError:
-            identity = None
-        subject = self._subject(reading, position)
-        return _UnchangedRun(
-            record, module_runs, outputs, reading, logits, subject, identity, values
-        )
+            self._identity = None
+        self._runner = runner
+        return runner
 
-    def _changed_run(
-        self, changes: tuple[Change, ...], unchanged_run: _UnchangedRun
-    ) -> _ChangedRun:
+    def _first_run(self) -> Runner:
+        """Run the model without changes, and store its values."""
+        example = ExampleRunner.one(*self._arguments)
+        following = FollowedOutputs(example.loaded.model, _VALUE_BYTES)
+        with Cleanup() as undo, undo:
+            following.watch(undo)
+            runner = Runner(example)
+        if self._shown is not None:
+            _check_same_tokens(self._shown, runner.record)
+        self._values = {
+            layer: following.found[module_run]
+            for layer, module_run in runner.module_runs.items()
+            if module_run in following.found
+        }
+        position = _masked_token(runner)
+        runner.read_after(position)
+        self._subject = _subject(runner, position)
+        return runner
+
+    def _changed_run(self, runner: Runner, changes: tuple[Change, ...]) -> _ChangedRun:
         """Run the model with changes.
 
         If the noise could not be measured for all heads, the model first runs to measure the noise
         of these changes.
         """
-        change = by_module(plan_of(changes, unchanged_run.record, unchanged_run.module_runs))
-        identity = unchanged_run.identity
+        change, identity = runner.change(*changes), self._identity
         if identity is None:
             report("the noise", 0, 2, "run")
-            identity = self._run(identity_of(change), unchanged_run.logits).outputs
+            identity = runner.forward(identity_of(change)).outputs
         report("the changed run", 1, 2, "run")
         if self._shown is not None:
-            options = _as_shown(self._shown, unchanged_run.record)
+            options = _as_shown(self._shown, runner.outline)
             # If there is too little memory for the record, the answer is measured without a record.
             with suppress(MemoryError):
-                forward = self._example_runner.forward(options, change, unchanged_run.logits)
-                record = self._example_runner.record(forward, options)
+                forward = runner.forward(change, options)
+                record = runner.example.record(forward, options)
                 return _ChangedRun(changes, forward.outputs, identity, record)
-        outputs = self._run(change, unchanged_run.logits).outputs
-        return _ChangedRun(changes, outputs, identity, None)
+        return _ChangedRun(changes, runner.forward(change).outputs, identity, None)
 
-    def _masked_token(self, record: AttentionRecord) -> int | None:
-        """Return the position of the mask token, from whose logits the answer is read.
+    def _unchanged_outcome(self, runner: Runner, answer: Answer, *, named: bool) -> Outcome:
+        """Return the outcome without changes.
 
-        Return None if the text does not have exactly one mask token. The answer is then read from
-        the logits of the last token.
+        `named` is whether the reader chose an answer. If True, the sentence also contains the value
+        of the answer.
         """
-        ids = self._example_runner.batch.arguments.get("input_ids")
-        mask = getattr(self._tokenizer, "mask_token_id", None)
-        if mask is None or not isinstance(ids, torch.Tensor) or ids.dim() != 2:
-            return None
-        mask_positions = (ids[0] == mask).nonzero().flatten().tolist()
-        count = len(record.stack().query_tokens)
-        return mask_positions[0] if len(mask_positions) == 1 and ids.shape[1] == count else None
+        effect = effect_of(runner, answer, runner.outputs, runner.outputs)
+        if answer.of_hidden_states:
+            words = "The model has no logits: its last hidden states are compared."
+            return Outcome(words, (), effect)
+        sentence = "Unchanged."
+        if effect.candidates_before:
+            one = effect.candidates_before[0]
+            sentence = f"Unchanged, {self._subject} is {quote(one.text)} ({one.probability:.2f})."
+        if named:
+            sentence += f" {_measure(effect)}: {format_signed(effect.before, '.1f')}."
+        return Outcome(sentence, (), effect)
 
-    def _subject(self, reading: Reading, position: int | None) -> str:
-        """Return the words for what the model predicts, such as "the next token"."""
-        if reading.row is None:
-            return "the class"
-        if position is not None:
-            return "the masked token"
-        return "the next token" if self._model.can_generate() else "the most likely last token"
-
-    def _compared(
-        self, unchanged_run: _UnchangedRun, changed: _ChangedRun, answer: Answer
-    ) -> Outcome:
-        effect = effect_of(
-            self._example_runner, answer, after=changed.outputs, identity=changed.identity
-        )
-        changes, record = changed.changes, None
+    def _compared(self, runner: Runner, changed: _ChangedRun, requested: Any) -> Outcome:
+        answer = runner.answer_to(requested, changed.outputs)
+        effect = effect_of(runner, answer, changed.outputs, changed.identity)
+        changes, outline = changed.changes, runner.outline
+        record = None
         if changed.record is not None:
-            plan = plan_of(changes, unchanged_run.record, unchanged_run.module_runs)
-            record = changed_record(changed.record, changes, plan, unchanged_run.record, effect)
+            record = changed_record(runner, changed.record, changes, effect)
         described = tuple(
-            f"{description_of(change, unchanged_run.record.stack(change.stack))}."
-            for change in changes
+            f"{description_of(change, outline.stack(change.stack))}." for change in changes
         )
-        sentence = _sentence(unchanged_run, changes, answer, effect, changed.outputs)
+        begin = _begin(changes, outline)
+        noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
+        noise += f" {format_small(effect.noise)}."
+        numbers = f"{format_change(effect.before, effect.after)}, {noise}"
+        if effect.candidates_before:
+            one, other = effect.candidates_before[0], effect.candidates_after[0]
+            left = share_of(changed.outputs, runner.reading.row, one.id)
+            same = one.id == other.id
+            outcome = f"{self._subject} {'stays' if same else 'becomes'} {quote(other.text)}"
+            of = "" if same else f"{quote(one.text)} "
+            shares = f"({of}{one.probability:.2f} to {left:.2f})"
+            sentence = f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}"
+        elif answer.of_hidden_states:
+            sentence = (
+                f"{begin}, the last hidden states have a cosine similarity of "
+                f"{format_signed(effect.after, '.4f')} with the unchanged ones, {noise}"
+            )
+        else:
+            sentence = f"{begin}, the {effect.measure} goes from {numbers}"
         return Outcome(sentence, described, effect, record)
 
 
-def _sentence(
-    unchanged_run: _UnchangedRun,
-    changes: tuple[Change, ...],
-    answer: Answer,
-    effect: Effect,
-    outputs: Any,
-) -> str:
-    """Return sentences about the prediction and the answer before and after the changes.
+def _masked_token(runner: Runner) -> int | None:
+    """Return the position of the mask token, from whose logits the answer is read.
 
-    `outputs` are those of the changed run.
+    Return None if the text does not have exactly one mask token. The answer is then read from the
+    logits of the last token.
     """
-    begin = _begin(changes, unchanged_run.record)
-    noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
-    noise += f" {format_small(effect.noise)}."
-    numbers = f"{format_change(effect.before, effect.after)}, {noise}"
-    if not effect.candidates_before:
-        if not answer.of_hidden_states:
-            return f"{begin}, the {effect.measure} goes from {numbers}"
-        return (
-            f"{begin}, the last hidden states have a cosine similarity of "
-            f"{format_signed(effect.after, '.4f')} with the unchanged ones, {noise}"
-        )
-    one, other = effect.candidates_before[0], effect.candidates_after[0]
-    left = share_of(outputs, unchanged_run.reading.row, one.id)
-    same = one.id == other.id
-    outcome = f"{unchanged_run.subject} {'stays' if same else 'becomes'} {quote(other.text)}"
-    of = "" if same else f"{quote(one.text)} "
-    shares = f"({of}{one.probability:.2f} to {left:.2f})"
-    return f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}"
+    example = runner.example
+    ids = example.batch.arguments.get("input_ids")
+    mask = getattr(example.encoder.tokenizer(required=False), "mask_token_id", None)
+    if mask is None or not isinstance(ids, torch.Tensor) or ids.dim() != 2:
+        return None
+    mask_positions = (ids[0] == mask).nonzero().flatten().tolist()
+    count = len(runner.outline.stack().query_tokens)
+    return mask_positions[0] if len(mask_positions) == 1 and ids.shape[1] == count else None
+
+
+def _subject(runner: Runner, position: int | None) -> str:
+    """Return the words for what the model predicts, such as "the next token"."""
+    if runner.reading.row is None:
+        return "the class"
+    if position is not None:
+        return "the masked token"
+    return "the next token" if runner.model.can_generate() else "the most likely last token"
 
 
 def _measure(effect: Effect) -> str:
@@ -421,43 +370,21 @@ def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
                 )
 
 
-def _recompute_all_heads(record: AttentionRecord, module_runs: ModuleRuns) -> ForwardChange:
+def _recompute_all_heads(runner: Runner) -> ForwardChange:
     """Return changes that compute the outputs of all heads again from the unchanged weights.
 
     Up to `_NOISE_ROWS` queries at equal distances are computed again.
     """
     change = {}
-    for (name, number), module_run in module_runs.items():
-        if name in record.stacks:
-            stack = record.stack(name)
+    for (name, number), module_run in runner.module_runs.items():
+        if name in runner.outline.stacks:
+            stack = runner.outline.stack(name)
             count = len(stack.query_tokens)
             rows = np.unique(np.linspace(0, count - 1, min(count, _NOISE_ROWS)).astype(np.int64))
-            heads = range(stack.attention(number).num_heads)
+            heads = range(stack.num_heads(number))
             shape = (count, len(stack.key_tokens))
             change[module_run] = LayerChange(unchanged, dict.fromkeys(heads, rows), {}, shape)
     return change
-
-
-def _outcome_unchanged(
-    unchanged_run: _UnchangedRun, answer: Answer, runner: ExampleRunner, *, named: bool
-) -> Outcome:
-    """Return the outcome without changes.
-
-    `named` is whether the reader chose an answer. If True, the sentence also contains the value of
-    the answer.
-    """
-    effect = effect_of(runner, answer, after=unchanged_run.outputs, identity=unchanged_run.outputs)
-    if answer.of_hidden_states:
-        return Outcome("The model has no logits: its last hidden states are compared.", (), effect)
-    sentence = "Unchanged."
-    if effect.candidates_before:
-        one = effect.candidates_before[0]
-        sentence = (
-            f"Unchanged, {unchanged_run.subject} is {quote(one.text)} ({one.probability:.2f})."
-        )
-    if named:
-        sentence += f" {_measure(effect)}: {format_signed(effect.before, '.1f')}."
-    return Outcome(sentence, (), effect)
 
 
 def _begin(changes: tuple[Change, ...], record: AttentionRecord) -> str:

@@ -110,7 +110,7 @@ def token_effects(
         If an argument does not fit the model or the text, for example if the model has no mask, no
         token embeddings or no patches.
     NotImplementedError
-        If copies of one input in a batch have different answers.
+        If the model has another answer for embeddings than for token ids.
 
     Notes
     -----
@@ -126,16 +126,10 @@ def token_effects(
     >>> av.token_effects(model, "a b c a b", tokenizer=tokenizer).values          # doctest: +SKIP
     """
     removal = read_removal(removal, options)
-    runner = ExampleRunner.one(model, inputs, target, None, options)
+    example = ExampleRunner.one(model, inputs, target, None, options)
     with show_progress("token effects", shown=progress):
-        return _effects(runner, removal, answer, position)
-
-
-def _effects(
-    runner: ExampleRunner, removal: Removal, answer: Any, position: int | str | None
-) -> TokenEffects:
-    text = TokenRemover(runner, removal, answer, position)
-    values = np.full(len(text.tokens), np.nan)
-    answers = text.answers([(token,) for token in text.choice], "tokens")
-    values[text.choice] = np.array(answers) - text.before
-    return TokenEffects(values, text.noise, text.answer.measure, removal, text.tokens)
+        text = TokenRemover(example, removal, answer, position)
+        answers = text.answers([(token,) for token in text.choice], "tokens")
+    runner, values = text.runner, np.full(len(text.tokens), np.nan)
+    values[text.choice] = np.array(answers) - runner.before
+    return TokenEffects(values, runner.noise, runner.answer.measure, removal, text.tokens)

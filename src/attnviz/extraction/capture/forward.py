@@ -123,7 +123,8 @@ def run_forward(
     not repeated. `observe` gets each attention call after its output was changed. `logits` is the
     minimum number of final positions for which the model computes logits (None means 1).
 
-    Raise MemoryError or OSError before the run if the copies would exceed the free space.
+    Raise MemoryError or OSError before the run if the copies would exceed the free space, and
+    RuntimeError if a module in `changes` ran without its change.
     """
     watch = _Watch(options, bool(trace_all), changes, skipped)
     reruns = [*_RERUNS] if trace_all is None else []
@@ -139,6 +140,9 @@ def run_forward(
         )
         rerun = next((reason for reason in reruns if reason.is_needed(forward, options)), None)
         if rerun is None:
+            missed = {run for change in changes for run in change} - forward.collector.changed
+            if missed:
+                raise RuntimeError(f"{min(missed)[0]} ran without its change")
             return forward
         reruns.remove(rerun)
         watch = rerun.change(watch)

@@ -1,0 +1,528 @@
+"""Runs of a model on an example, and on copies of it with changed attention or changed inputs.
+
+Several copies run in one batch. An unchanged copy in the batch shows whether the model computes
+each copy separately. If it does not, the copies run one at a time.
+
+Layers before the first changed layer return the same output for every copy. So the output of each
+layer is stored once, and these layers do not run again. A trial run checks that the model allows
+this. Layers that share data outside of their outputs, such as the keys and values of Gemma 4, do
+not allow this, and neither do layers whose outputs do not have the batch as first axis, as in Gemma
+3n. In such models, all layers run for all copies.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capture.change import ForwardChange, ModuleRun
+from attnviz.extraction.capture.collector import Observer
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.forward import Forward, arguments_of, run_forward
+from attnviz.extraction.inputs.batch import Batch, TokenSequence
+from attnviz.extraction.modules import attention_modules
+from attnviz.extraction.options import CaptureOptions
+from attnviz.interventions.answer import Answer, answer_of, reading_of
+from attnviz.interventions.changes import Change
+from attnviz.interventions.plan import ModuleRuns, module_runs_of, outline_of, plan_of
+from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner
+from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.progress import report
+
+__all__ = ["Arguments", "Copy", "Runner", "copies_per_batch"]
+
+Arguments = dict[str, Any]
+
+# Maximum number of tokens in one batch, over all copies of a text, if the batch has more than two
+# copies. Larger batches are not faster on a CPU.
+_TOKENS_AT_ONCE = 4096
+# Maximum difference between the output for a copy in a batch and the output for the example alone,
+# relative to the largest absolute value, for each dtype of the model.
+_SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
+_SAME_HALF = 0.05
+
+
+def copies_per_batch(num_tokens: int) -> int:
+    """Return the maximum number of copies of a text in one batch, including an unchanged copy."""
+    return max(2, _TOKENS_AT_ONCE // max(1, num_tokens))
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copy of an example in a batch, and its differences from the example.
+
+    Attributes
+    ----------
+    change : mapping of ModuleRun to LayerChange
+        Changes of the attention.
+    inputs : callable or None
+        Function that returns the arguments of the model, if they differ from those of the example.
+    num_deleted : int
+        Number of tokens that `inputs` lacks.
+    row : int or None
+        Row of the logits with the answer, if it differs from `Reading.row`.
+    """
+
+    change: ForwardChange = field(default_factory=dict)
+    inputs: Callable[[], Arguments] | None = None
+    num_deleted: int = 0
+    row: int | None = None
+
+
+class Runner:
+    """Runs of a model on an example and on copies of it, and the answer of each run.
+
+    Creating an instance runs the model once on the unchanged example. Call `ask` or `read_after`
+    before any other method.
+
+    Parameters
+    ----------
+    example : ExampleRunner
+        The example.
+    options : CaptureOptions
+        Options for the attention that `record` keeps. By default, it keeps none.
+
+    Attributes
+    ----------
+    unchanged : Forward
+        Unchanged run.
+    outputs : object
+        Outputs of the unchanged model for the example alone.
+    record : AttentionRecord
+        Record of the unchanged run.
+    outline : AttentionRecord
+        Record with all layers and tokens, but without attention, with which changes are checked and
+        described.
+    module_runs : mapping
+        Attention module of each layer of each stack.
+    answer : Answer
+        Definition of the measured number.
+    before : float
+        Answer of the unchanged run.
+    noise : float
+        Rounding error of the measurement: the largest difference between `before` and the answer of
+        an unchanged copy in a batch. Updated when copies run.
+    """
+
+    answer: Answer
+    before: float
+
+    def __init__(self, example: ExampleRunner, options: CaptureOptions = MINIMAL_CAPTURE) -> None:
+        self.example = example
+        self.model = example.loaded.model
+        self.unchanged = example.forward(options, None)
+        self.outputs = self.unchanged.outputs
+        self.record = example.record(self.unchanged, options)
+        self.outline = outline_of(self.record, self.unchanged)
+        self.module_runs: ModuleRuns = module_runs_of(self.unchanged)
+        self.noise = 0.0
+        self._logits = 1
+        self._shortens_head = False
+        # Whether the model computes each copy of a batch separately, as far as it is known.
+        self._separates = True
+        self._longest = max(len(stack.query_tokens) for stack in self.outline.stacks.values())
+        self._has_run_unchanged = False
+
+    def ask(self, answer: Any, position: int | str | None = None) -> None:
+        """Choose the number that later runs measure."""
+        self.read_after(position, answer)
+        self.answer = self.answer_to(answer)
+        self.before = self.answer.value(self.outputs)
+
+    def read_after(self, position: int | str | None, answer: Any = None) -> None:
+        """Choose the token after which answers are read. See `reading_of`."""
+        self.reading = reading_of(self.record, position, self.outputs, self.example.batch, answer)
+        self.require_logits(answer)
+
+    def require_logits(self, answer: Any) -> bool:
+        """Let later runs return the logits that `answer` needs.
+
+        If `outputs` lacks some of them, run the unchanged model again, and return True.
+        """
+        self._logits = max(self._logits, self.reading.logits(answer))
+        lacks = self.reading.lacks(self.outputs, answer)
+        if lacks:
+            self.outputs = self.forward(None).outputs
+        return lacks
+
+    def answer_to(self, answer: Any, changed: Any = None) -> Answer:
+        """Return the definition of an answer. `changed` are outputs to compare, see `answer_of`."""
+        return answer_of(self.example, self.outputs, answer, self.reading, changed)
+
+    def change(self, *changes: Change) -> ForwardChange:
+        """Return the changes of all layers. Raise an error if a change cannot be applied."""
+        return plan_of(changes, self.outline, self.module_runs)
+
+    def forward(
+        self, change: ForwardChange | None, options: CaptureOptions = MINIMAL_CAPTURE
+    ) -> Forward:
+        """Run the model with changes on the example alone."""
+        return self.example.forward(options, change, self._logits)
+
+    @property
+    def arguments(self) -> Arguments:
+        """Arguments of the model for the example alone."""
+        return arguments_of(self.model, self.example.batch, self._logits)
+
+    def answers(
+        self, copies: Sequence[Copy], unchanged: Copy = Copy(), *, doing: str, unit: str
+    ) -> list[float]:
+        """Return the answer of each copy, and update `noise`.
+
+        `unchanged` is a copy that must have the answer of the example alone. `doing` and `unit` are
+        as in `Progress`. Raise NotImplementedError if the answer of `unchanged` differs although it
+        runs alone.
+        """
+        keys = [self._batch_key(copy) for copy in copies]
+        order = sorted(range(len(copies)), key=keys.__getitem__)
+        starts = [start for _, start in keys]
+        # Batches have an unchanged copy if they run all blocks, or begin at the first or the last
+        # changed block. In between, the copy would take much time.
+        checked = (0, min(starts, default=0), max(starts, default=0))
+        most = copies_per_batch(self._longest) - 1
+        values: dict[int, float] = {}
+        for (num_deleted, start), group in groupby(order, key=keys.__getitem__):
+            indices = list(group)
+            beside = [unchanged] if start in checked else []
+            for first in range(0, len(indices), most):
+                chunk = indices[first : first + most]
+                if num_deleted != unchanged.num_deleted:
+                    # The unchanged copy is longer than the others, so it needs a separate batch.
+                    beside = []
+                    self._check_separately(unchanged, len(chunk) + 1)
+                answers = self._answers_of_batch([copies[i] for i in chunk], beside, start)
+                if answers is None:
+                    # Stored outputs of blocks have changed the answer, so start without them.
+                    self._blocks.drop()
+                    return self.answers(copies, unchanged, doing=doing, unit=unit)
+                values.update(zip(chunk, answers, strict=True))
+                report(doing, len(values), len(copies), unit)
+        return [values[index] for index in range(len(copies))]
+
+    def run(self, copies: Sequence[Copy], observe: Observer | None = None) -> Any:
+        """Run copies in one batch, and return the outputs of the model.
+
+        The texts of all copies must have the same length. `observe` gets each attention call after
+        its output was changed. Gradients are disabled until `observe` enables them.
+        """
+        return self._run(copies, observe, start=min(map(self._start_of, copies)))
+
+    def is_unchanged(self, copy: Copy) -> bool:
+        """Run one copy, and return whether its answer is that of the example, up to rounding."""
+        return self._is_unchanged(self.run([copy]), 0)
+
+    def _batch_key(self, copy: Copy) -> tuple[int, int]:
+        """Return two numbers that are equal for copies that run in the same batch."""
+        return copy.num_deleted, self._start_of(copy)
+
+    def _start_of(self, copy: Copy) -> int:
+        """Return the number of first blocks whose stored outputs are valid for a copy."""
+        if copy.inputs is not None or not copy.change:
+            return 0
+        return min(self._blocks.number_of.get(module_run, 0) for module_run in copy.change)
+
+    def _answers_of_batch(
+        self, copies: list[Copy], beside: list[Copy], start: int
+    ) -> list[float] | None:
+        """Return the answers of copies that run in one batch, after the first `start` blocks.
+
+        `beside` has an unchanged copy that is added to the batch, or is empty. If its answer is not
+        that of the example alone, the copies run one at a time. If the batch used stored outputs of
+        blocks, return None instead.
+        """
+        if self._separates:
+            outputs = self._run([*beside, *copies], start=start)
+            if not beside or self._is_unchanged(outputs, 0):
+                return [
+                    self._value(outputs, index, copy)
+                    for index, copy in enumerate(copies, len(beside))
+                ]
+            if start:
+                return None
+            self._stop_batches(beside[0])
+        return [self._value(self._run([copy]), 0, copy) for copy in copies]
+
+    def _check_separately(self, unchanged: Copy, number: int) -> None:
+        """Check that `number` unchanged copies in one batch have the answer of the example alone.
+
+        Only the first call runs the model.
+        """
+        if self._separates and not self._has_run_unchanged:
+            self._has_run_unchanged = True
+            outputs = self._run([unchanged] * number)
+            if not all(self._is_unchanged(outputs, index) for index in range(number)):
+                self._stop_batches(unchanged)
+
+    def _stop_batches(self, unchanged: Copy) -> None:
+        """Run copies one at a time from now on."""
+        self._separates = False
+        if not self.is_unchanged(unchanged):
+            raise NotImplementedError(
+                f"model: the answer of {type(self.model).__name__} differs if its input is "
+                "passed in another form, such as embeddings. Pass another removal."
+            )
+
+    def _value(self, outputs: Any, index: int, copy: Copy) -> float:
+        answer = self.answer
+        if copy.row is not None:
+            answer = replace(answer, position=copy.row)
+        return answer.value(outputs, index)
+
+    def _is_unchanged(self, outputs: Any, index: int) -> bool:
+        """Return whether an unchanged copy has the answer `before`, up to rounding.
+
+        If it has, `noise` becomes at least their difference.
+        """
+        off = abs(self.answer.value(outputs, index) - self.before)
+        # Comparisons with NaN are False.
+        is_same = off <= self._rounding(self.before)
+        if is_same:
+            self.noise = max(self.noise, off)
+        return is_same
+
+    def _rounding(self, largest: float) -> float:
+        """Return how much a number may differ between a copy in a batch and the example alone.
+
+        `largest` is the largest absolute value of the compared numbers.
+        """
+        return _SAME.get(self.model.dtype, _SAME_HALF) * max(1.0, abs(largest))
+
+    def _run(
+        self,
+        copies: Sequence[Copy],
+        observe: Observer | None = None,
+        *,
+        start: int = 0,
+        prepare: Callable[[Cleanup], None] | None = None,
+    ) -> Any:
+        with Cleanup() as undo, undo:
+            if prepare is not None:
+                prepare(undo)
+            skipped = self._blocks.replay(start, len(copies), undo) if start else []
+            batch = self._batch_of(copies)
+            if self._shortens_head and "logits_to_keep" not in batch.arguments:
+                _shorten_head(self.model, self._logits, undo)
+            changes = [copy.change for copy in copies]
+            forward = run_forward(
+                self.example.loaded,
+                batch,
+                encoder_decoder=self.example.encoder.encoder_decoder,
+                options=MINIMAL_CAPTURE,
+                changes=changes if any(changes) else (),
+                skipped=skipped,
+                trace_all=self.unchanged.collector.trace_all,
+                observe=observe,
+                logits=self._logits,
+            )
+        return forward.outputs
+
+    def _batch_of(self, copies: Sequence[Copy]) -> Batch:
+        own, batch = self.arguments, self.example.batch
+        parts = [own if copy.inputs is None else copy.inputs() for copy in copies]
+        arguments = {}
+        for name, value in parts[0].items():
+            shared = all(part[name] is value for part in parts)
+            if shared or not isinstance(value, torch.Tensor) or value.dim() == 0:
+                arguments[name] = _expanded(value, len(parts))
+            else:
+                arguments[name] = torch.cat([part[name] for part in parts])
+        sequences = {
+            name: TokenSequence(sequence.length, sequence.unpadded * len(copies))
+            for name, sequence in batch.sequences.items()
+        }
+        return replace(batch, arguments=arguments, size=len(copies), sequences=sequences)
+
+    @cached_property
+    def _blocks(self) -> _Blocks:
+        """Layers of the model with their stored outputs. They have none if these cannot be used.
+
+        A trial runs two unchanged copies, with stored outputs for all layers before the last
+        attention module. To save time and memory, the language head computes only the needed rows,
+        unless this changes the logits, as in some models for pretraining.
+        """
+        blocks = _Blocks(self.model)
+        row, alone = self.reading.row, [Copy()]
+        for shortens in (False,) if row is None else (True, False):
+            self._shortens_head = shortens
+            outputs = self._run(alone, blocks.note, prepare=blocks.record)
+            own = None if row is None else self.outputs.logits[0, row].float()
+            if own is None or self._is_close(outputs.logits[0, row].float(), own):
+                break
+        self.__dict__["_blocks"] = blocks
+        last = max(blocks.number_of.values(), default=0)
+        try:
+            pair = self._run([Copy(), Copy()], start=last)
+        except Exception:  # noqa: BLE001 - a layer raises anything when it is given too little
+            pair = None
+        if pair is None or not self._are_copies(pair, outputs):
+            blocks.drop()
+        return blocks
+
+    def _is_close(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        most = self._rounding(float(other.abs().max()))
+        return torch.allclose(one, other, rtol=0, atol=most, equal_nan=True)
+
+    def _are_copies(self, pair: Any, alone: Any) -> bool:
+        """Return whether two copies have the outputs of the example alone, up to rounding."""
+        for name in alone if isinstance(alone, Mapping) else range(len(alone)):
+            one = alone[name]
+            if not isinstance(one, torch.Tensor) or one.dim() == 0 or one.shape[0] != 1:
+                continue
+            if not one.is_floating_point():
+                continue
+            if pair[name].shape != (2, *one.shape[1:]):
+                return False
+            if not self._is_close(pair[name].float(), one.float()):
+                return False
+        return True
+
+
+def _expanded(value: Any, copies: int) -> Any:
+    """Repeat an input or output of a module along the batch axis, for `copies` copies.
+
+    Tensors whose first axis does not have the size 1 are returned unchanged.
+    """
+    if isinstance(value, torch.Tensor):
+        if value.dim() == 0 or value.shape[0] != 1 or copies == 1:
+            return value
+        # Some models change their inputs in place, so each copy needs separate memory.
+        return value.expand(copies, *value.shape[1:]).contiguous()
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(_expanded(item, copies) for item in value)
+    if isinstance(value, list):
+        return [_expanded(item, copies) for item in value]
+    return value
+
+
+def _shorten_head(model: Any, logits: int, undo: Cleanup) -> None:
+    """Pass only the last `logits` tokens to the language head.
+
+    The original ``forward`` is restored at the end of the ``with`` block of `undo`. The language
+    head is the direct child of the model that contains the output embeddings. Nothing changes if
+    this child also contains attention modules.
+    """
+    outputs = model.get_output_embeddings()
+    own = next(
+        (
+            child
+            for child in model.children()
+            if outputs is not None and any(module is outputs for module in child.modules())
+        ),
+        None,
+    )
+    if own is None or attention_modules(own):
+        return
+    thread, run = threading.get_ident(), own.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        is_head_input = (
+            threading.get_ident() == thread and args and isinstance(args[0], torch.Tensor)
+        )
+        if is_head_input and args[0].dim() == 3:
+            args = (args[0][:, -logits:], *args[1:])
+        return run(*args, **kwargs)
+
+    undo.add(partial(_put_back, own, own.__dict__.get("forward")))
+    own.forward = forward
+
+
+class _Blocks:
+    """Layers of a model, with their stored outputs.
+
+    Each entry of a ``ModuleList`` that is not inside another ``ModuleList`` is one layer, called
+    block here.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        lists = [
+            name for name, module in model.named_modules() if isinstance(module, nn.ModuleList)
+        ]
+        outermost = [
+            name for name in lists if not any(name.startswith(f"{other}.") for other in lists)
+        ]
+        self._blocks = [
+            block for name in outermost for block in model.get_submodule(name).children()
+        ]
+        self._outputs: list[Any] = []
+        self._begun = 0
+        self._inside = False
+        #: For each attention module, the number of blocks that are complete when it runs.
+        self.number_of: dict[ModuleRun, int] = {}
+
+    def drop(self) -> None:
+        """Remove all stored outputs. From now on, all blocks run."""
+        self._outputs.clear()
+        self.number_of.clear()
+
+    def note(self, call: AttentionCall, module_run: ModuleRun) -> None:
+        """Store how many blocks are complete when an attention module runs."""
+        del call
+        self.number_of[module_run] = self._begun - self._inside
+
+    def record(self, undo: Cleanup) -> None:
+        """Store the output of each block that runs until the ``with`` block of `undo` ends."""
+        self._outputs.clear()
+
+        def run(number: int, forward: Any, args: Any, kwargs: Any) -> Any:
+            del number
+            self._inside = True
+            try:
+                output = forward(*args, **kwargs)
+            finally:
+                self._inside = False
+            self._outputs.append(output)
+            return output
+
+        self._replace_forwards(run, undo)
+
+    def replay(self, until: int, copies: int, undo: Cleanup) -> list[ModuleRun]:
+        """Let the first `until` blocks return their stored outputs, for `copies` copies.
+
+        This ends with the ``with`` block of `undo`. Return the runs of modules that are left out.
+        """
+
+        def run(number: int, forward: Any, args: Any, kwargs: Any) -> Any:
+            if number < until:
+                return _expanded(self._outputs[number], copies)
+            self._inside = True
+            try:
+                return forward(*args, **kwargs)
+            finally:
+                self._inside = False
+
+        self._replace_forwards(run, undo)
+        return [module_run for module_run, number in self.number_of.items() if number < until]
+
+    def _replace_forwards(self, run: Callable[[int, Any, Any, Any], Any], undo: Cleanup) -> None:
+        """Call `run` in place of the ``forward`` of each block until the block of `undo` ends.
+
+        Its arguments are the number of the run, and the original function with its arguments.
+        """
+        self._begun, self._inside = 0, False
+        thread = threading.get_ident()
+        for block in self._blocks:
+            own = block.forward
+
+            def forward(*args: Any, _own: Any = own, **kwargs: Any) -> Any:
+                # A block that another block calls is part of that block.
+                if threading.get_ident() != thread or self._inside:
+                    return _own(*args, **kwargs)
+                self._begun += 1
+                return run(self._begun - 1, _own, args, kwargs)
+
+            undo.add(partial(_put_back, block, block.__dict__.get("forward")))
+            block.forward = forward
+
+
+def _put_back(module: nn.Module, forward: Any) -> None:
+    if forward is None:
+        module.__dict__.pop("forward", None)
+    else:
+        module.forward = forward
