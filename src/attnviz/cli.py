@@ -182,33 +182,24 @@ def _positional(function: Callable[..., View]) -> list[str]:
 
 def _view_options(function: Callable[..., View]) -> dict[str, _Option]:
     """Return options for the arguments of a `show_*` function and for the traits of its view."""
-    view = _view_of(function)
     from traitlets import Bool, Unicode
 
     from attnviz.extraction.options import RecordOptions
 
-    described: dict[str, str] = {}
-    for source in (function, *view.__mro__):
-        for name, _, words in documented_names(source):
-            # Ignore descriptions that only refer to another class.
-            if words and not words.startswith("See "):
-                described.setdefault(name, words)
-    options = _keywords(function)
+    view = _view_of(function)
+    options, sources = _keywords(function), [function, *view.__mro__]
     if "options" in inspect.signature(function).parameters:
         # The function passes its ``**options`` to `attnviz.extract`, so add the arguments of
         # `extract`.
         more = {"target": "str | None", **RecordOptions.__annotations__}
-        described |= {name: words for name, _, words in documented_names(attnviz.extract)}
         options |= {name: (annotation, None) for name, annotation in more.items()}
+        sources.insert(0, attnviz.extract)
     for name in view.state_names():
         trait = view.class_traits()[name]
         kind = "bool" if isinstance(trait, Bool) else "str" if isinstance(trait, Unicode) else ""
         if name not in options or options[name][0] is inspect.Parameter.empty:
             options[name] = (kind, None)
-    return {
-        name: _Option(annotation, default, described.get(name, ""))
-        for name, (annotation, default) in options.items()
-    }
+    return _described(options, sources)
 
 
 def _saving_options(view: type[View]) -> dict[str, _Option]:
@@ -218,14 +209,27 @@ def _saving_options(view: type[View]) -> dict[str, _Option]:
     """
     from attnviz.pages.figure import FigureArguments
 
-    described: dict[str, str] = {}
-    for method in ("to_html", "to_svg", "save"):
-        for name, _, words in documented_names(getattr(view, method)):
-            described.setdefault(name, words)
-    options = _keywords(cast("Any", view).save)
+    methods: Any = view
+    options = _keywords(methods.save)
     options |= {name: (kind, None) for name, kind in FigureArguments.__annotations__.items()}
+    return _described(options, [methods.to_html, methods.to_svg, methods.save])
+
+
+def _described(
+    options: Mapping[str, tuple[Any, Any]], sources: Sequence[Any]
+) -> dict[str, _Option]:
+    """Add the description of each argument from the first of `sources` that has one.
+
+    `options` maps the name of an argument to its annotation and its default.
+    """
+    words: dict[str, str] = {}
+    for source in sources:
+        for name, _, description in documented_names(source):
+            # Ignore descriptions that only refer to another class.
+            if description and not description.startswith("See "):
+                words.setdefault(name, description)
     return {
-        name: _Option(annotation, default, described.get(name, ""))
+        name: _Option(annotation, default, words.get(name, ""))
         for name, (annotation, default) in options.items()
     }
 

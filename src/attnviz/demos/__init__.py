@@ -34,7 +34,14 @@ from typing import Any
 
 __all__ = ["CHECKPOINTS", "NAMES", "checkpoints", "example", "load", "sentences"]
 
-NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
+# Names of the classes of each model and of its tokenizer or processor in transformers.
+_CLASSES = {
+    "decoder": ("GPT2LMHeadModel", "PreTrainedTokenizerFast"),
+    "encoder-decoder": ("BartForConditionalGeneration", "PreTrainedTokenizerFast"),
+    "vision": ("ViTForImageClassification", "AutoImageProcessor"),
+    "vision-language": ("LlavaForConditionalGeneration", "AutoProcessor"),
+}
+NAMES = tuple(_CLASSES)
 #: For each model, the training steps whose weights `checkpoints` can load. 0 is before training.
 CHECKPOINTS = {"decoder": (0,), "induction": (0, 100, 200, 300, 480)}
 
@@ -89,25 +96,14 @@ def load(name: str) -> tuple[Any, Any]:
     folder = _HERE / _checked(name)
     import transformers
 
-    readers: dict[str, Any] = {
-        "decoder": transformers.PreTrainedTokenizerFast,
-        "encoder-decoder": transformers.PreTrainedTokenizerFast,
-        "vision": transformers.AutoImageProcessor,
-        "vision-language": transformers.AutoProcessor,
-    }
+    model, reader = (getattr(transformers, kind) for kind in _CLASSES[name])
     if name.startswith("vision"):
         try:
             import PIL  # noqa: F401
         except ImportError as error:
             raise _without_pillow(name, error) from error
-    reader = readers[name].from_pretrained(folder)
-    classes: dict[str, Any] = {
-        "decoder": transformers.GPT2LMHeadModel,
-        "encoder-decoder": transformers.BartForConditionalGeneration,
-        "vision": transformers.ViTForImageClassification,
-        "vision-language": transformers.LlavaForConditionalGeneration,
-    }
-    return _loaded(classes[name], folder), reader
+    loaded_reader = reader.from_pretrained(folder)
+    return _loaded(model, folder), loaded_reader
 
 
 def checkpoints(name: str, after: Sequence[int]) -> tuple[dict[int, Any], Any]:
