@@ -193,12 +193,12 @@ class LiveView:
 def logits_computed() -> Iterator[Counter[str]]:
     """Count the logits computed from queries and keys inside the context, under "logits"."""
     counted: Counter[str] = Counter()
-    compute = QueryKeyAttention.shared_logits
+    compute = QueryKeyAttention.logits
 
     def counting(self: QueryKeyAttention, *arguments: Any, **options: Any) -> Any:
         logits = compute(self, *arguments, **options)
         counted["logits"] += logits.numel()
         return logits
 
-    with mock.patch.object(QueryKeyAttention, "shared_logits", counting):
+    with mock.patch.object(QueryKeyAttention, "logits", counting):
         yield counted

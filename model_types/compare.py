@@ -109,8 +109,9 @@ class Comparison:
 
 def layer_weights(attention: LayerAttention) -> Array:
     """Return all weights of a layer, (heads, queries, keys)."""
-    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
-    return np.stack([attention.weights(h, rows, columns) for h in range(attention.num_heads)])
+    rows = slice(0, attention.num_queries)
+    weights: Array = attention.block(range(attention.num_heads), rows).numpy()
+    return weights
 
 
 def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparison:

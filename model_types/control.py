@@ -32,11 +32,8 @@ def unnoticed(matches: list[Match]) -> list[str]:
 
 def _can_choose(attention: LayerAttention) -> bool:
     """Return whether any query has at least two keys. A single key always gets all weight."""
-    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
-    return any(
-        attention.allowed(head, rows, columns).sum(-1).max() > 1
-        for head in range(attention.num_heads)
-    )
+    allowed = attention.allowed(range(attention.num_heads), slice(0, attention.num_queries))
+    return bool(allowed.sum(-1).max() > 1)
 
 
 def _corruptions(attention: LayerAttention) -> Iterator[tuple[str, LayerAttention]]:

@@ -39,7 +39,7 @@ def placed_weights(corpus: Corpus, layer: int, placing: Placing, text: int) -> N
     for head in range(num_heads):
         if attention.bias is not None:
             logits[head] += attention.bias.added(head, *whole)
-        logits[head][~torch.from_numpy(attention.allowed(head, *whole))] = -torch.inf
+        logits[head][~attention.allowed([head], *whole)[0]] = -torch.inf
     if attention.sinks is not None:
         sinks = attention.sinks[:, None, None].expand(-1, num_queries, 1)
         return torch.cat([logits, sinks], dim=2).softmax(dim=2)[..., :-1].numpy()

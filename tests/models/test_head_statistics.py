@@ -196,7 +196,7 @@ def test_weights_of_many_heads_at_once_are_those_of_each(kind: str, byte_tokeniz
     for layer in stack.layers:
         attention = stack.attention(layer)
         for heads in ((0, 1, 2, 3), (3, 1)):
-            weights = attention.weights_of_heads(heads, slice(2, 9))
+            weights = attention.block(heads, slice(2, 9))
             separate = [stack.weights(layer=layer, head=head, rows=slice(2, 9)) for head in heads]
             assert_allclose(weights, np.stack(separate), rtol=0, atol=weights_error(attention))
 

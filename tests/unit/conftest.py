@@ -19,14 +19,14 @@ def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logit_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that gets the number of logits of each block that `shared_logits` computes."""
+    """Return a list that gets the number of logits of each block that `logits` computes."""
     sizes: list[int] = []
-    compute = QueryKeyAttention.shared_logits
+    compute = QueryKeyAttention.logits
 
     def counted(*block: Any, **options: Any) -> torch.Tensor:
         logits = compute(*block, **options)
         sizes.append(logits.numel())
         return logits
 
-    monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
+    monkeypatch.setattr(QueryKeyAttention, "logits", counted)
     return sizes

@@ -23,7 +23,7 @@ const TIE_MARGIN = 1e-3;
  * Return the value of a cell: its pooled positive numbers, or its pooled negative numbers if these
  * are larger in absolute value.
  *
- * For a live view, `attnviz/server/pooling.py` computes the same. The tests of both modules read
+ * For a live view, `attnviz/record/pooling.py` computes the same. The tests of both modules read
  * `tests/fixtures/tiles.json`.
  */
 export function cellValue(positive: number, negative: number): number {

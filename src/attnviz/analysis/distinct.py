@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import (
+    allowed_pairs,
     one_text,
     patterns_of,
     row_blocks,
@@ -196,13 +197,14 @@ def _measured(
     """
     totals = np.zeros((len(heads), len(blocks[0][1]), 3))
     for block, (rows, patterns) in enumerate(blocks):
-        for group, weights, allowed in weights_of_some(stack, layer, heads, rows):
+        for group, weights in weights_of_some(stack, layer, heads, rows):
             for number, pairs in enumerate(patterns):
                 totals[group, number, 0] += pairs.sums_of(weights)
-            mask = block, len(allowed), allowed.tobytes()
-            if mask not in mask_cache:
-                mask_cache[mask] = _of_mask(allowed, patterns)
-            totals[group, :, 1:] += mask_cache[mask]
+        allowed = allowed_pairs(stack, layer, heads, rows)
+        mask = block, len(allowed), allowed.tobytes()
+        if mask not in mask_cache:
+            mask_cache[mask] = _of_mask(allowed, patterns)
+        totals[:, :, 1:] += mask_cache[mask]
     with np.errstate(invalid="ignore", divide="ignore"):
         totals[..., :2] /= totals[..., 2:]
     return totals

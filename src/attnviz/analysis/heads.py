@@ -17,7 +17,6 @@ from attnviz.analysis.patterns import PATTERNS, PairIndices, codes_of, pairs_of
 from attnviz.utils.progress import Pace
 
 if TYPE_CHECKING:
-    from attnviz.record.attention import RowsOfHeads
     from attnviz.record.record import AttentionRecord
     from attnviz.record.stack import AttentionStack
 
@@ -226,7 +225,8 @@ def head_entropy(
         for head in range(num_heads):
             total, count = 0.0, 0
             for rows in row_blocks(stack, max_queries):
-                weights = _weights(stack, layer, head, rows)[0].astype(np.float64)
+                [(_, block)] = weights_of_some(stack, layer, [head], rows)
+                weights = block[0].astype(np.float64)
                 sums = weights.sum(axis=1)
                 weights = weights[sums > 0] / sums[sums > 0, None]
                 logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
@@ -287,7 +287,7 @@ def uniform_scores(
         for head in range(num_heads):
             total, count = 0.0, 0
             for rows in row_blocks(stack, max_queries):
-                allowed = _weights(stack, layer, head, rows)[1]
+                allowed = allowed_pairs(stack, layer, [head], rows)[0]
                 keys = allowed.sum(axis=1)
                 if entropy:
                     total += float(np.log(keys[keys > 0]).sum())
@@ -329,19 +329,6 @@ def scores_of_heads(
     mass = np.zeros((len(patterns), len(heads)))
     counts = np.zeros((len(patterns), len(heads)), np.int64)
     for rows in row_blocks(stack, max_queries):
-        if max_queries is not None:
-            blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
-            # Heads that read the same keys are computed together. Limit the number of heads to
-            # save memory.
-            together = max(1, _MAX_ENTRIES // num_keys)
-            for start in range(0, len(heads), together):
-                heads_slice = slice(start, start + together)
-                into = mass[:, heads_slice], counts[:, heads_slice]
-                groups = stack.attention(layer).rows_of_heads(heads[heads_slice], rows)
-                for group_heads, group in groups:
-                    _add_sampled(group, group_heads, blocks, into)
-                    pace.advance(len(group_heads) * len(rows) * num_keys, len(rows))
-            continue
         pattern_pairs = None if pair_cache is None else pair_cache.get(int(rows[0]))
         if pattern_pairs is None:
             pattern_pairs = [
@@ -353,35 +340,15 @@ def scores_of_heads(
             <= _MAX_CACHED_PAIRS
         ):
             pair_cache[int(rows[0])] = pattern_pairs
-        for heads_slice, weights, allowed in weights_of_some(stack, layer, heads, rows):
+        allowed = allowed_pairs(stack, layer, heads, rows)
+        for number, pairs in enumerate(pattern_pairs):
+            counts[number] += pairs.count_rows(allowed)
+        for heads_slice, weights in weights_of_some(stack, layer, heads, rows):
             for number, pairs in enumerate(pattern_pairs):
                 mass[number, heads_slice] += pairs.sums_of(weights)
-                counts[number, heads_slice] += pairs.count_rows(allowed)
             pace.advance(weights.size, len(weights))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, mass / counts, np.nan)
-
-
-def _add_sampled(
-    group: RowsOfHeads,
-    group_heads: Sequence[int],
-    blocks: Sequence[NDArray[np.bool_]],
-    into: tuple[Scores, NDArray[np.int64]],
-) -> None:
-    """Add the weight on each pattern's pairs, and the number of rows with an allowed pair.
-
-    `group` contains the rows of `group_heads`, and `blocks` the pairs of each pattern in these
-    rows, (rows, keys). Results are added to the two arrays of `into`, (patterns, heads). Only the
-    weights from the first to the last pair of a row are computed.
-    """
-    mass, counts = into
-    for number, pairs in enumerate(blocks):
-        for at in np.flatnonzero(pairs.any(axis=1)).tolist():
-            keys = np.flatnonzero(pairs[at])
-            one, columns = slice(at, at + 1), slice(int(keys[0]), int(keys[-1]) + 1)
-            chosen = pairs[at, columns]
-            mass[number, group_heads] += group.weights(one, columns)[:, 0, chosen].sum(axis=-1)
-            counts[number, group_heads] += group.allowed(one, columns)[:, 0, chosen].any(axis=-1)
 
 
 def stack_of(value: object) -> AttentionStack:
@@ -450,26 +417,34 @@ def _pace(stack: AttentionStack, num_heads: int, max_queries: int | None) -> Pac
     return Pace("scores", num_heads * rows * len(stack.key_tokens))
 
 
-def _weights(
-    stack: AttentionStack, layer: int, head: int, rows: NDArray[np.int64]
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Return the weights of `rows`, and whether the mask allows each pair, both (rows, keys)."""
-    return stack.attention(layer).weights_of_rows(head, rows)
-
-
 def weights_of_some(
     stack: AttentionStack, layer: int, heads: Sequence[int], rows: NDArray[np.int64]
-) -> Iterator[tuple[slice, NDArray[np.float32], NDArray[np.bool_]]]:
-    """Yield slices of `heads`, each with the weights and the allowed pairs of these heads.
+) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    """Yield slices of `heads`, each with the weights of these heads, (heads, rows, keys).
 
-    Weights are (heads, rows, keys). Allowed pairs are (heads, rows, keys), or (1, rows, keys) if
-    the heads share one mask. A slice has a single head, or at most `_MAX_ENTRIES` weights.
+    A slice has a single head, or at most `_MAX_ENTRIES` weights.
     """
+    # Import the function here, because its module imports torch.
+    from attnviz.record.softmax import as_rows
+
     attention = stack.attention(layer)
     together = max(1, _MAX_ENTRIES // max(_MIN_ENTRIES_PER_HEAD, len(rows) * attention.num_keys))
     for start in range(0, len(heads), together):
         heads_slice = slice(start, start + together)
-        yield heads_slice, *attention.rows_of_each_head(heads[heads_slice], rows)
+        yield heads_slice, attention.block(heads[heads_slice], as_rows(rows)).cpu().numpy()
+
+
+def allowed_pairs(
+    stack: AttentionStack, layer: int, heads: Sequence[int], rows: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return whether the mask allows each pair, (heads, rows, keys).
+
+    The first axis may have length 1 if all heads have the same mask.
+    """
+    from attnviz.record.softmax import as_rows
+
+    flags: NDArray[np.bool_] = stack.attention(layer).allowed(heads, as_rows(rows)).numpy()
+    return flags
 
 
 def row_blocks(stack: AttentionStack, max_queries: int | None) -> Iterator[NDArray[np.int64]]:

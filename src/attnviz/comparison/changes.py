@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.comparison.common import common_heads
-from attnviz.comparison.distance import rows_at_once, weights_of
+from attnviz.comparison.distance import rows_at_once
+from attnviz.record.softmax import as_rows
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import report
 
@@ -36,8 +37,10 @@ def largest_changes(
     for layer in a.layers:
         for head in heads[layer]:
             for queries in rows_at_once(rows, len(a.key_tokens)):
-                one = weights_of(a.attention(layer), head, queries)
-                two = weights_of(b.attention(layer), head, queries)
+                one, two = (
+                    stack.attention(layer).block([head], as_rows(queries))[0].cpu().numpy()
+                    for stack in (a, b)
+                )
                 # Rounding to float32 does not matter for the selection. The returned differences
                 # are computed in float64.
                 change = two - one

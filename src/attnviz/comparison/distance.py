@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.rows import sample_queries
+from attnviz.record.softmax import as_rows
 
 __all__ = [
     "MEASURES",
@@ -19,7 +20,6 @@ __all__ = [
     "head_distance",
     "rounding_distance",
     "rows_at_once",
-    "weights_of",
 ]
 
 Measure = Literal["total variation", "Jensen-Shannon"]
@@ -30,10 +30,6 @@ Weights = NDArray[np.float32] | Numbers
 # least `_MIN_ROWS` queries, because all keys are read for each group.
 _MAX_CACHED = 1 << 18
 _MIN_ROWS = 16
-# If a block from the first to the last requested query has at most this many rows per requested
-# query, the complete block is computed, which is faster than single rows.
-_MAX_ROWS_PER_QUERY = 1.5
-
 # Relative error of a query or key vector due to one rounding, as a multiple of half the dtype's
 # epsilon. It is larger for float32 and float64, whose products are not summed in a higher
 # precision.
@@ -102,7 +98,10 @@ def head_distance(
     """
     total, count = 0.0, 0
     for rows in rows_at_once(queries, a.num_keys):
-        one, two = weights_of(a, heads[0], rows), weights_of(b, heads[1], rows)
+        one, two = (
+            attention.block([head], as_rows(rows))[0].cpu().numpy()
+            for attention, head in ((a, heads[0]), (b, heads[1]))
+        )
         comparable = np.logical_and(one.max(axis=1) > 0, two.max(axis=1) > 0)
         if not comparable.all():
             one, two = one[comparable], two[comparable]
@@ -120,22 +119,6 @@ def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[
     step = max(_MIN_ROWS, _MAX_CACHED // max(1, num_keys))
     for start in range(0, len(queries), step):
         yield queries[start : start + step]
-
-
-def weights_of(
-    attention: LayerAttention, head: int, queries: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Return the weights of `queries` for all keys, (queries, keys), float32.
-
-    `queries` must ascend. If they are close together, all rows from the first to the last query are
-    computed as one block.
-    """
-    block = slice(int(queries[0]), int(queries[-1]) + 1)
-    count = block.stop - block.start
-    if count > _MAX_ROWS_PER_QUERY * len(queries):
-        return attention.weights_of_rows(head, queries)[0]
-    weights = attention.weights(head, block, slice(0, attention.num_keys))
-    return weights if count == len(queries) else weights[queries - block.start]
 
 
 def rounding_distance(

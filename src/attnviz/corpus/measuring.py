@@ -609,7 +609,7 @@ class _Group:
 
     def allowed(self, rows: slice) -> Flags:
         attention, heads = self.members[0]
-        flags = attention.allowed(heads[0], rows, slice(0, attention.num_keys))
+        flags: Flags = attention.allowed(heads[:1], rows)[0].numpy()
         if self.looks_causal:
             # Weights that the model returned (`attentions`) have no mask: masked weights are 0.
             flags &= np.tri(len(flags), flags.shape[1], rows.start, dtype=bool)
@@ -622,7 +622,7 @@ class _Group:
             chosen = heads[max(0, subset.start - start) : max(0, subset.stop - start)]
             start += len(heads)
             if chosen:
-                parts.append(attention.weights_of_heads(chosen, rows))
+                parts.append(attention.block(chosen, rows).cpu().numpy())
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 

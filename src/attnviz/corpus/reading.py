@@ -575,15 +575,12 @@ def _difference(first_record: AttentionRecord, second_record: AttentionRecord) -
         # Compare the last queries, because they are next to the padding. In a causal model they
         # also attend to the most keys.
         count = len(stack.query_tokens)
-        rows, columns = (
-            slice(max(0, count - _NUM_COMPARED_QUERIES), count),
-            slice(0, len(stack.key_tokens)),
-        )
+        rows = slice(max(0, count - _NUM_COMPARED_QUERIES), count)
         for layer in stack.layers:
             pair = stack.attention(layer), alone.attention(layer)
-            for head in range(stack.num_heads(layer)):
-                first, second = (attention.weights(head, rows, columns) for attention in pair)
-                worst = float(np.maximum(worst, np.abs(first - second).max()))
+            heads = range(stack.num_heads(layer))
+            first, second = (attention.block(heads, rows).cpu().numpy() for attention in pair)
+            worst = float(np.maximum(worst, np.abs(first - second).max()))
     return math.inf if math.isnan(worst) else worst
 
 

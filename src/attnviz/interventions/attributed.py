@@ -21,6 +21,7 @@ No array with an entry per query and key is stored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,8 +88,7 @@ class GradientAttribution(ScaledAttention):
         for row in order[:looked_at].tolist():
             if float(reach[row]) <= most:
                 return most
-            block = self.weights(head, slice(row, row + 1), slice(0, self.num_keys))
-            most = max(most, float(np.abs(block).max()))
+            most = max(most, float(self.block([head], slice(row, row + 1)).abs().max()))
         left = [float(reach[row]) for row in order[looked_at : looked_at + 1].tolist()]
         return max([most, *left])
 
@@ -119,9 +119,8 @@ class GradientAttribution(ScaledAttention):
         G . v.
         """
         group = len(self.outputs) // len(self.values)
-        weights, allowed = self.base.weights_of_rows(head, rows.numpy())
-        alone = torch.from_numpy(allowed.sum(axis=1) == 1)
-        others = torch.from_numpy(weights).double()
+        alone = self.base.allowed([head], rows)[0].sum(dim=1) == 1
+        others = self.base.block([head], rows)[0].cpu().double()
         others.scatter_(1, keys[:, None], 0.0)
         left = others.sum(dim=1)
         along = self.gradients[head, rows].double() @ self.values[head // group].double().T
@@ -197,10 +196,17 @@ class MixedLayers(LayerAttention):
     def causal(self) -> bool:
         return all(layer.causal for layer in self.layers)
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        del head
-        product = np.zeros((rows.stop - rows.start, self.num_keys))
-        product[np.arange(len(product)), np.arange(rows.start, rows.stop)] = 1.0
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        del heads, normalizers
+        positions = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows.numpy()
+        product = np.zeros((len(positions), self.num_keys))
+        product[np.arange(len(product)), positions] = 1.0
         for layer in reversed(self.layers):
             mixed = self.own * product
             for part in row_tiles(slice(0, self.num_queries), self.num_keys):
@@ -208,13 +214,14 @@ class MixedLayers(LayerAttention):
                 if columns_of_layer.any():
                     mixed += columns_of_layer @ self._mean(layer, part)
             product = mixed
-        return product[:, columns].astype(np.float32)
+        shown = product if columns is None else product[:, columns]
+        return torch.from_numpy(shown.astype(np.float32))[None]
 
     def _mean(self, layer: LayerAttention, rows: slice) -> NDArray[np.float64]:
         """Return rows of a layer's M without the term of the identity, (rows, keys), float64."""
         total = np.zeros((rows.stop - rows.start, self.num_keys))
         for head in range(layer.num_heads):
-            block = layer.weights(head, rows, slice(0, self.num_keys))
+            block = layer.block([head], rows)[0].cpu().numpy()
             total += np.maximum(block, 0) if self.positive else block
         share = 1.0 if self.positive else 1 - self.own
         return total * (share / layer.num_heads)

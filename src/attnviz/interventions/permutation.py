@@ -140,8 +140,9 @@ def permutation_effect(
     layer = attention_stack.layer_number(layer)
     head = attention_stack.head_number(layer, head)
     token = attention_stack.query_tokens.position(query, "query")
-    weights, allowed = attention_stack.attention(layer).weights_of_rows(head, np.array([token]))
-    keys = np.flatnonzero(allowed[0])
+    attention, row = attention_stack.attention(layer), slice(token, token + 1)
+    weights = attention.block([head], row)[0].cpu().numpy()
+    keys = np.flatnonzero(attention.allowed([head], row)[0, 0].numpy())
     if len(keys) < 2:
         raise ValueError(
             f"query={query!r} may attend to {len(keys)} key. Pass a query with several keys."

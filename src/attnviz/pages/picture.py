@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
+from attnviz.record.pooling import join_signs, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import decode, pool_max
 from attnviz.server.maps import encode_maps
-from attnviz.server.pooling import join_signs, split_signs
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Pace
@@ -193,7 +193,7 @@ def _draw_heads(stack: AttentionStack) -> str:
     for row, layer in enumerate(stack.layers):
         heads = range(stack.num_heads(layer))
         positions += [(row, head) for head in heads]
-        for _, weights, _ in weights_of_some(stack, layer, heads, queries):
+        for _, weights in weights_of_some(stack, layer, heads, queries):
             # Check first, because `nan_to_num` takes ten times as long and is rarely needed.
             numbers = weights if np.isfinite(weights).all() else np.nan_to_num(weights)
             head_maps.append(pool_maps(numbers, side, signed=stack.signed))

@@ -172,7 +172,7 @@ def _cells(
     affordable = max(1, MAX_WEIGHTS // (len(heads) * max(num_keys, 1)))
     rows = sample_queries(num_queries, min(_MAX_CELLS, affordable))
     maps = []
-    for _, weights, _ in weights_of_some(stack, layer, heads, rows):
+    for _, weights in weights_of_some(stack, layer, heads, rows):
         numbers = np.nan_to_num(weights)
         maps.append(
             pool_maps(numbers, (len(rows), _MAX_CELLS), signed=stack.signed) if pooled else numbers

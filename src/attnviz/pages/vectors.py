@@ -305,12 +305,15 @@ def _measure_errors(
     pace = Pace("rounding errors", 4 * attention.num_heads * measured * attention.num_keys)
     for part in _parts(sample_queries(count, measured), attention.num_keys):
         for head in range(attention.num_heads):
-            logits = [side.logits(head, torch.from_numpy(part)) for side in (attention, embedded)]
+            rows = torch.from_numpy(part)
+            logits = [side.logits([head], rows) for side in (attention, embedded)]
             # For a pair that the mask forbids, both logits are minus infinity, so the difference is
             # NaN.
             difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
             logit_error = max(logit_error, float(difference.abs().max()))
-            exact, rounded = (side.weights_of_rows(head, part)[0] for side in (attention, embedded))
+            exact, rounded = (
+                side.block([head], rows)[0].cpu().numpy() for side in (attention, embedded)
+            )
             weight_error = max(weight_error, float(np.abs(rounded - exact).max()))
             if attention.sinks is not None:
                 # The weights of a row and the weight of its sink add up to 1. Therefore the error

@@ -32,12 +32,12 @@ from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import Packer, packed
 from attnviz.pages.rows import Rows, concatenate_rows, encode_rows, select_rows
 from attnviz.pages.vectors import encode_vectors, size_of_vectors
+from attnviz.record.pooling import join_signs, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import check_weights, decode
 from attnviz.server.maps import encode_maps
-from attnviz.server.pooling import join_signs, split_signs
 from attnviz.utils.progress import part_of, report
 from attnviz.utils.threads import map_ahead
 
@@ -255,7 +255,7 @@ class _Sample:
             queries = sample_queries(len(stack.query_tokens), num_queries)
             heads = range(stack.num_heads(layer))
             parts = []
-            for _, weights, _ in weights_of_some(stack, layer, heads, queries):
+            for _, weights in weights_of_some(stack, layer, heads, queries):
                 # The pass over all weights raises an error if some are invalid.
                 valid = np.nan_to_num(weights).clip(-stack.maximum, stack.maximum)
                 parts.append(valid)
@@ -399,11 +399,8 @@ def _weights_of_tile(stack: AttentionStack, layer: int, tile: Tile) -> NDArray[n
     """
     attention = stack.attention(layer)
     heads = range(tile.heads.start, tile.heads.stop)
-    if attention.stored_weights is None:
-        weights = np.stack([attention.weights(head, tile.rows, tile.columns) for head in heads])
-    else:
-        queries = np.arange(tile.rows.start, tile.rows.stop)
-        weights = attention.rows_of_each_head(heads, queries)[0][..., tile.columns]
+    block = attention.block(heads, tile.rows, tile.columns)
+    weights: NDArray[np.float32] = block.cpu().numpy()
     try:
         check_weights(weights, stack.maximum, signed=stack.signed, label="")
     except ValueError:
@@ -438,7 +435,7 @@ class SmallMaps:
     """Small maps of a layer's heads, whose weights are added tile by tile.
 
     A cell is the maximum of its weights, as in `attnviz.server.codec.pool_max`. For signed numbers,
-    a cell is the number with the largest absolute value (`attnviz.server.pooling`).
+    a cell is the number with the largest absolute value (`attnviz.record.pooling`).
     """
 
     def __init__(self, stack: AttentionStack, layer: int) -> None:

@@ -9,8 +9,8 @@ embedding and normalization), a scale, a position bias b, a mask, a soft cap c a
 (Vaswani et al. 2017, equation 1; Gemma 2 report, section 2, for the cap; gpt-oss model card for the
 sink). Rows sum to 1, except with a sink (1 minus the sink's share) and if no key is allowed (0).
 
-Rows are queries and columns are keys. A block is the part of a head's weights that belongs to some
-rows and some columns. All other modules use the interface `LayerAttention`.
+Rows are queries and columns are keys. A block has the weights of some heads, some rows and some
+columns. All other modules read weights with `LayerAttention.block`.
 """
 
 from __future__ import annotations
@@ -18,45 +18,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from attnviz.record.masks import Bias, Mask, Rows
-from attnviz.record.softmax import exp_in_place, key_blocks, row_tiles, weights_from_logits
+from attnviz.record.softmax import (
+    count_rows,
+    exp_in_place,
+    key_blocks,
+    row_groups,
+    tile_rows,
+    weights_from_logits,
+)
 
 __all__ = [
     "DerivedAttention",
     "LayerAttention",
     "QueryKeyAttention",
     "ReweightedAttention",
-    "RowsOfHeads",
     "ScaledAttention",
     "StoredWeights",
 ]
 
-# Number of queries that are multiplied with a block of keys at once.
+# Number of queries of a head that are multiplied with keys at once.
 _ROWS_PER_PRODUCT = 256
-# Smaller number for queries that are sampled from the whole text. In causal attention, a group of
-# queries is multiplied with the keys up to the last query of the group. Small groups at the
-# beginning of the text therefore need few keys.
-_SAMPLED_ROWS_PER_PRODUCT = 8
-
-Numbers = NDArray[np.float64]
-
-
-class RowsOfHeads(Protocol):
-    """Selected rows of several heads. Each call reads some of these rows and some columns."""
-
-    def weights(self, rows: slice, columns: slice) -> Numbers:
-        """Return weights, float64, (heads, rows, columns). `rows` counts only selected rows."""
-        ...
-
-    def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether each query-key pair is allowed, bool, (heads, rows, columns)."""
-        ...
 
 
 class LayerAttention(ABC):
@@ -109,21 +94,61 @@ class LayerAttention(ABC):
             return self.vectors.queries, self.vectors.keys
         return () if self.stored_weights is None else (self.stored_weights,)
 
+    @property
+    def shares_mask(self) -> bool:
+        """Whether all heads are known to have the same mask."""
+        return False
+
     @abstractmethod
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Return a block of weights, float32, (rows, columns).
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the weights of `heads` for the queries `rows`, by default on all keys.
 
-        The slices must have a start and a stop.
+        Without `normalizers`, complete rows are computed, even if only a few columns are returned.
+        Pass the result of `normalizers` for the same heads and rows to compute only the returned
+        weights. The result is float32, (heads, rows, columns), on the device of the layer's tensors
+        or on the CPU. The caller may change it.
+
+        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> layer.block([0], slice(1, 2))
+        tensor([[[0.2500, 0.7500]]])
         """
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether each query may attend to each key, bool, (rows, columns).
+    @property
+    def num_softmaxes(self) -> int:
+        """Number of softmax matrices from whose normalizers a head's weights can be computed.
 
-        If no mask is known, all entries are True. A weight of zero does not prove that a mask
-        forbids the pair.
+        It is 1 for queries and keys, 2 for the difference of two such layers, and 0 if weights are
+        stored or depend on complete rows.
         """
-        del head
-        return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
+        return 0
+
+    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        """Return the softmax normalizers of the queries `rows`, which `block` accepts.
+
+        A normalizer is the logarithm of the softmax denominator of a query (log-sum-exp of its
+        logits and the sink). It is minus infinity if the query has neither an allowed key nor a
+        sink. The result is float32, (`num_softmaxes`, heads, rows).
+        """
+        return torch.empty(0, len(heads), count_rows(rows))
+
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
+        """Return whether each query may attend to each key, by default for all keys.
+
+        The result is bool, (heads, rows, columns), on the CPU. The first axis may have length 1 if
+        all heads have the same mask. If no mask is known, all entries are True. A weight of zero
+        does not prove that a mask forbids the pair.
+        """
+        del heads
+        columns = columns or slice(0, self.num_keys)
+        return torch.ones(1, count_rows(rows), columns.stop - columns.start, dtype=torch.bool)
 
     def key_range(self, rows: Rows) -> slice:
         """Return a range of keys outside which the queries `rows` have no weight.
@@ -133,81 +158,15 @@ class LayerAttention(ABC):
         del rows
         return slice(0, self.num_keys)
 
-    def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        """Return whether each query may attend to at least one key, bool, (rows,)."""
-        keys = slice(0, self.num_keys)
-        flags = [
-            self.allowed(head, tile, keys).any(axis=1) for tile in row_tiles(rows, self.num_keys)
-        ]
-        return np.concatenate([np.zeros(0, np.bool_), *flags])
+    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        """Return whether each query may attend to at least one key.
 
-    def weights_of_rows(
-        self, head: int, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the weights and the flags of `allowed` for the queries `rows`, (rows, keys) each.
-
-        Pass few queries: the result holds all of their weights in memory.
-
-        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-        >>> layer.weights_of_rows(0, np.array([1]))[0]
-        array([[0.25, 0.75]], dtype=float32)
+        The result is bool, (heads, rows), on the CPU. As in `allowed`, the first axis may have
+        length 1.
         """
-        columns = slice(0, self.num_keys)
-        # Read consecutive rows with one slice.
-        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-        slices = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
-        return (
-            np.concatenate([self.weights(head, rows_slice, columns) for rows_slice in slices]),
-            np.concatenate([self.allowed(head, rows_slice, columns) for rows_slice in slices]),
-        )
-
-    def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
-        """Return the weights of `heads` for all keys, float32, (heads, rows, keys).
-
-        Pass few queries: the result holds all of their weights in memory.
-
-        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-        >>> layer.weights_of_heads([0], slice(1, 2))
-        array([[[0.25, 0.75]]], dtype=float32)
-        """
-        return np.stack([self.weights(head, rows, slice(0, self.num_keys)) for head in heads])
-
-    def rows_of_each_head(
-        self, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the results of `weights_of_rows` for all `heads`, (heads, rows, keys) each.
-
-        Do not change the arrays, which may share memory with the layer. If `shares_mask` is True,
-        the second array is (1, rows, keys).
-
-        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-        >>> layer.rows_of_each_head([0], np.array([1]))[0]
-        array([[[0.25, 0.75]]], dtype=float32)
-        """
-        results = [self.weights_of_rows(head, rows) for head in heads]
-        masks = [allowed for _, allowed in results][: 1 if self.shares_mask else len(results)]
-        return np.stack([weights for weights, _ in results]), np.stack(masks)
-
-    @property
-    def shares_mask(self) -> bool:
-        """Whether all heads are known to have the same mask."""
-        return False
-
-    def rows_of_heads(
-        self, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        """Yield the weights of the queries `rows`, for one group of `heads` after another.
-
-        Each item contains the indices of the group in `heads`, and a `RowsOfHeads` of these heads.
-        Pass few queries, because some layers load complete rows into memory.
-
-        >>> layer = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
-        >>> [(indices, rows)] = layer.rows_of_heads([0], np.array([1]))
-        >>> rows.weights(slice(0, 1), slice(0, 1)).tolist()
-        [[[0.25]]]
-        """
-        for number, head in enumerate(heads):
-            yield [number], _CompleteRows(*self.weights_of_rows(head, rows))
+        groups = row_groups(rows, tile_rows(len(heads) * self.num_keys))
+        flags = [self.allowed(heads, group).any(dim=-1) for _, group in groups]
+        return torch.cat(flags, dim=1) if flags else torch.ones(1, 0, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -245,8 +204,10 @@ class ReweightedAttention(DerivedAttention):
     def causal(self) -> bool:
         return self.base.causal
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        return self.base.allowed(head, rows, columns)
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
+        return self.base.allowed(heads, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -255,12 +216,27 @@ class ScaledAttention(ReweightedAttention):
 
     @abstractmethod
     def scaled(self, weights: torch.Tensor, head: int, rows: Rows, columns: slice) -> torch.Tensor:
-        """Multiply a block of weights of `base` by the factor of each pair, (rows, columns)."""
+        """Multiply the weights of a head of `base` by the factor of each pair, (rows, columns)."""
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        weights = torch.from_numpy(self.base.weights(head, rows, columns))
-        block: NDArray[np.float32] = self.scaled(weights, head, rows, columns).cpu().numpy()
-        return block
+    @property
+    def num_softmaxes(self) -> int:
+        return self.base.num_softmaxes
+
+    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        return self.base.normalizers(heads, rows)
+
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        columns = columns or slice(0, self.num_keys)
+        weights = self.base.block(heads, rows, columns, normalizers)
+        for head, head_weights in zip(heads, weights, strict=True):
+            head_weights.copy_(self.scaled(head_weights, head, rows, columns))
+        return weights
 
 
 @dataclass(frozen=True)
@@ -381,122 +357,122 @@ class QueryKeyAttention(LayerAttention):
             bias=None if self.bias is None else self.bias.permute(order),
         )
 
-    def logits(self, head: int, rows: Rows, columns: slice | None = None) -> torch.Tensor:
-        """Return the logits of a block, by default for all keys.
-
-        The result is float32, (rows, columns), on the device of the queries. Logits of keys that
-        are not allowed are minus infinity.
-        """
-        return self.shared_logits([head], rows, columns)[0]
-
-    def shared_logits(
+    def logits(
         self, heads: Sequence[int], rows: Rows, columns: slice | None = None
     ) -> torch.Tensor:
-        """Return the logits of several heads that read the same keys, (heads, rows, columns)."""
-        columns = slice(0, self.num_keys) if columns is None else columns
-        if len(heads) == 1:
-            queries = self.queries[heads[0], rows]
-        else:
-            queries = torch.stack([self.queries[head, rows] for head in heads])
-        keys = self.keys[self.key_head(heads[0]), columns].float()
-        device = queries.device
+        """Return the logits of `heads` for the queries `rows`, by default for all keys.
+
+        The result is float32, (heads, rows, columns), on the device of the queries. Logits of keys
+        that are not allowed are minus infinity.
+        """
+        columns = columns or slice(0, self.num_keys)
+        queries = _of_heads(self.queries, heads, rows)
+        key_heads = [self.key_head(head) for head in heads]
+        # If each key head serves equally many consecutive `heads`, read its keys only once.
+        distinct = list(dict.fromkeys(key_heads))
+        if key_heads == [head for head in distinct for _ in range(len(heads) // len(distinct))]:
+            key_heads = distinct
+        keys = _of_heads(self.keys, key_heads, columns).float()
         # Disable autocast. The weights would otherwise change if the caller has enabled it.
-        with torch.autocast(device.type, enabled=False):
+        with torch.autocast(queries.device.type, enabled=False):
             # Scaling the queries takes fewer operations than scaling the logits.
-            logits = (queries.float() * self.scale) @ keys.T
-        logits = logits[None] if len(heads) == 1 else logits
-        if self.softcap is not None:
-            logits = torch.tanh(logits / self.softcap) * self.softcap
-        if self.bias is not None:
-            for group, head in _by_head(self.bias, heads):
-                logits[group] += self.bias.added(head, rows, columns, device)
-        if self.mask is not None:
-            visible = self.mask.fully_visible_keys(rows, columns)
-            # All queries may attend to the `visible` keys. Read the mask only for the columns
-            # before and after these keys.
-            for part in (slice(columns.start, visible.start), slice(visible.stop, columns.stop)):
-                if part.start == part.stop:
-                    continue
-                local = slice(part.start - columns.start, part.stop - columns.start)
-                for group, head in _by_head(self.mask, heads):
-                    allowed = self.mask.allowed(head, rows, part, device)
-                    logits[group, :, local].masked_fill_(~allowed, -torch.inf)
-        return logits
+            scaled = queries.float() * self.scale
+            products = scaled.reshape(len(keys), -1, scaled.shape[2]) @ keys.transpose(1, 2)
+        return self.logits_of_products(products.view(*queries.shape[:2], -1), heads, rows, columns)
 
     def logits_of_products(
-        self, products: torch.Tensor, heads: Sequence[int], rows: torch.Tensor
+        self,
+        products: torch.Tensor,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
     ) -> torch.Tensor:
         """Apply the soft cap, bias and mask to dot products in place. Return `products`.
 
-        `products` are scaled dot products of queries with all keys, (..., heads, rows, keys). Axes
-        before the heads are examples that share the mask and bias. `rows` are the positions of the
-        queries, int64, (heads, rows), or (1, rows) if they are the same in all heads.
+        `products` are scaled dot products of queries and keys, (..., heads, rows, columns). Axes
+        before the heads are examples that share the mask and bias. `rows` may also be positions
+        that differ between heads, int64, (heads or 1, rows).
 
         >>> from attnviz.record.masks import BandMask
         >>> vectors = torch.zeros(1, 3, 4)
         >>> attention = QueryKeyAttention(vectors, vectors, 0.5, mask=BandMask(None, 0))
-        >>> attention.logits_of_products(torch.ones(1, 1, 3), [0], torch.tensor([[1]]))
+        >>> attention.logits_of_products(torch.ones(1, 1, 3), [0], slice(1, 2))
         tensor([[[1., 1., -inf]]])
         """
-        device, columns = products.device, slice(0, self.num_keys)
+        columns = columns or slice(0, self.num_keys)
+        device, num_rows = products.device, products.shape[-2]
         if self.softcap is not None:
             products.div_(self.softcap).tanh_().mul_(self.softcap)
         if self.bias is not None:
-            for group, head, numbers in _by_head_with_rows(self.bias, heads, rows):
-                added = self.bias.added(head, numbers.flatten(), columns, device)
-                products[..., group, :, :] += added.reshape(
-                    len(numbers) if len(added) > 1 else 1, -1, self.num_keys
+            for group, head, positions in _by_head(self.bias, heads, rows):
+                added = self.bias.added(head, positions, columns, device)
+                # A bias that is the same for all queries has a single row.
+                products[..., group, :, :] += (
+                    added if len(added) == 1 else added.unflatten(0, (-1, num_rows))
                 )
         if self.mask is not None:
-            for group, head, numbers in _by_head_with_rows(self.mask, heads, rows):
-                allowed = self.mask.allowed(head, numbers.flatten(), columns, device)
-                products[..., group, :, :].masked_fill_(
-                    ~allowed.reshape(len(numbers), -1, self.num_keys), -torch.inf
-                )
+            for group, head, positions in _by_head(self.mask, heads, rows):
+                visible = self.mask.fully_visible_keys(positions, columns)
+                # All queries may attend to the `visible` keys. Read the mask only for the columns
+                # before and after these keys.
+                for part in (
+                    slice(columns.start, visible.start),
+                    slice(visible.stop, columns.stop),
+                ):
+                    if part.start < part.stop:
+                        allowed = self.mask.allowed(head, positions, part, device)
+                        local = slice(part.start - columns.start, part.stop - columns.start)
+                        products[..., group, :, local].masked_fill_(
+                            ~allowed.unflatten(0, (-1, num_rows)), -torch.inf
+                        )
         return products
 
     def key_range(self, rows: Rows) -> slice:
         everything = slice(0, self.num_keys)
         return everything if self.mask is None else self.mask.key_range(rows, self.num_keys)
 
-    def log_normalizer(self, head: int, rows: Rows) -> torch.Tensor:
-        """Return the logarithm of the softmax denominator of each query, including the sink.
+    @property
+    def num_softmaxes(self) -> int:
+        return 1
 
-        The result is float32, (rows,), on the device of the queries. An entry is minus infinity if
-        the query has neither an allowed key nor a sink. With this result, `weights_from_logits`
-        computes the weights of some of the keys from their logits.
-
-        >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
-        >>> attention.log_normalizer(0, slice(0, 2)).exp().round()
-        tensor([8., 8.])
-        """
-        numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        sums = torch.empty(len(numbers), dtype=torch.float32, device=self.queries.device)
-        with torch.no_grad():
-            for start in range(0, len(numbers), _ROWS_PER_PRODUCT):
-                chunk = slice(start, min(start + _ROWS_PER_PRODUCT, len(numbers)))
-                positions: Rows = numbers[chunk]
-                if isinstance(rows, slice):
-                    positions = slice(rows.start + chunk.start, rows.start + chunk.stop)
-                sums[chunk] = self.shared_log_normalizer([head], positions)[0]
-        return sums
-
-    def shared_log_normalizer(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
-        """Return `log_normalizer` of several heads that read the same keys, (heads, rows).
+    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        """Return the softmax normalizers of the queries `rows`, (1, heads, rows).
 
         Exponentials are summed over one block of keys after another, relative to the largest logit
         so far (online softmax, Milakov and Gimelshein 2018, arXiv 1805.02867). No complete row is
         in memory.
+
+        >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
+        >>> attention.normalizers([0], slice(0, 2)).exp().round()
+        tensor([[[8., 8.]]])
         """
-        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        shape, device = (len(heads), count), self.queries.device
+        device = self.queries.device
+        normalizers = torch.empty(1, len(heads), count_rows(rows), device=device)
+        with torch.no_grad():
+            for part, group in self._row_groups(rows, max(1, _ROWS_PER_PRODUCT // len(heads))):
+                normalizers[0, :, part] = self._normalizers(heads, group)
+        return normalizers
+
+    def _row_groups(self, rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
+        """Split `rows` as `row_groups` does, and rows of a whole causal text into smaller groups.
+
+        In causal attention, a group of queries is multiplied with the keys up to its last query.
+        Small groups at the beginning of the text therefore need few keys.
+        """
+        if isinstance(rows, torch.Tensor) and self.causal and len(rows):
+            is_spread = int(rows[-1] - rows[0]) > self.num_keys // 8
+            max_rows = min(max_rows, max(8, len(rows) // 8)) if is_spread else max_rows
+        return row_groups(rows, max_rows)
+
+    def _normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        shape, device = (len(heads), count_rows(rows)), self.queries.device
         maximum = torch.full(shape, -torch.inf, device=device)
         total = torch.zeros(shape, device=device)
         if self.sinks is not None:
             maximum = self.sinks[list(heads)].float().to(device)[:, None].expand(shape)
             total = torch.ones(shape, device=device)
-        for columns in key_blocks(self.key_range(rows), shape[0] * count, device):
-            logits = self.shared_logits(heads, rows, columns)
+        for columns in key_blocks(self.key_range(rows), shape[0] * shape[1], device):
+            logits = self.logits(heads, rows, columns)
             new_maximum = torch.maximum(maximum, logits.amax(dim=-1))
             # The maximum of a row is minus infinity until a key is allowed. Subtract 0 from such a
             # row, because the difference of two infinities is NaN.
@@ -518,97 +494,88 @@ class QueryKeyAttention(LayerAttention):
         sink = self.sinks[head].to(total.device, total.dtype)
         return torch.logaddexp(total, sink.expand_as(total))
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        block = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
-        device = self.queries.device.type
-        with torch.no_grad(), torch.autocast(device, enabled=False):
-            for tile in row_tiles(rows, self.num_keys):
-                # No query of the tile (a slice of `rows`) may attend to keys outside `keys`. The
-                # weights of keys outside `keys` stay 0 and are not computed.
-                keys = self.key_range(tile)
-                computed = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
-                if computed.start >= computed.stop:
-                    continue
-                logits = self.logits(head, tile, keys)
-                if self.sinks is not None:
-                    sink = self.sinks[head].float().to(logits.device).expand(len(logits), 1)
-                    weights = torch.softmax(torch.cat([logits, sink], dim=1), dim=1)[:, :-1]
-                else:
-                    # The softmax of a row without an allowed key is NaN. Its weights are 0.
-                    weights = torch.softmax(logits, dim=1)
-                    is_empty = torch.isneginf(logits.amax(dim=1))
-                    weights[is_empty] = 0.0
-                start = tile.start - rows.start
-                target = slice(computed.start - columns.start, computed.stop - columns.start)
-                weights = weights[:, computed.start - keys.start : computed.stop - keys.start]
-                block[start : start + len(weights), target] = weights.cpu().numpy()
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        columns = columns or slice(0, self.num_keys)
+        width, count = columns.stop - columns.start, count_rows(rows)
+        block = torch.zeros(len(heads), count, width, device=self.queries.device)
+        num_computed = self.num_keys if normalizers is None else width
+        # Compute the heads together, but for many rows and keys only some heads, because a matrix
+        # product of few rows is slow.
+        together = tile_rows(min(count, _ROWS_PER_PRODUCT) * num_computed)
+        for start in range(0, len(heads), together):
+            heads_part = slice(start, start + together)
+            known = None if normalizers is None else normalizers[0, heads_part]
+            self._fill(block[heads_part], heads[heads_part], rows, columns, known)
         return block
 
-    def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
-        device = self.queries.device
-        with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            if tuple(heads) == tuple(range(len(self.queries))) and len(self.keys) == len(heads):
-                # If each head reads its own keys and all heads are requested in order, slices
-                # avoid the copy that a list index makes.
-                queries, keys = self.queries[:, rows], self.keys
-            else:
-                queries = self.queries[list(heads), rows]
-                keys = self.keys[[self.key_head(head) for head in heads]]
-            queries, keys = self.scale * queries.float(), keys.float()
-            numbers = torch.arange(rows.start, rows.stop)[None]
-            logits = self.logits_of_products(queries @ keys.transpose(1, 2), heads, numbers)
-            if self.sinks is None:
-                # The softmax of a row without an allowed key is NaN. Its weights are 0.
-                is_empty = torch.isneginf(logits.amax(dim=-1))
-                weights = torch.softmax(logits, dim=-1).masked_fill_(is_empty[..., None], 0.0)
-            else:
-                sinks = self.sinks[list(heads)].float().to(device)[:, None, None]
-                logits = torch.cat([logits, sinks.expand(*logits.shape[:2], 1)], dim=-1)
-                weights = torch.softmax(logits, dim=-1)[..., :-1]
-        block: NDArray[np.float32] = weights.cpu().numpy()
-        return block
+    def _fill(
+        self,
+        block: torch.Tensor,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice,
+        normalizers: torch.Tensor | None,
+    ) -> None:
+        """Write the weights of `heads` into `block`, (heads, rows, columns), which is 0 before.
+
+        `normalizers` is None or (heads, rows).
+        """
+        num_computed = self.num_keys if normalizers is None else columns.stop - columns.start
+        with torch.no_grad():
+            for part, group in self._row_groups(rows, tile_rows(len(heads) * num_computed)):
+                # No query of the group may attend to keys outside `keys`. The weights of keys
+                # outside `keys` stay 0 and are not computed.
+                keys = self.key_range(group)
+                shown = slice(max(keys.start, columns.start), min(keys.stop, columns.stop))
+                if shown.start >= shown.stop:
+                    continue
+                if normalizers is None:
+                    weights = self._softmax(heads, self.logits(heads, group, keys))
+                    weights = weights[..., shown.start - keys.start : shown.stop - keys.start]
+                else:
+                    weights = weights_from_logits(
+                        self.logits(heads, group, shown), normalizers[:, part].to(block.device)
+                    )
+                block[:, part, shown.start - columns.start : shown.stop - columns.start] = weights
+
+    def _softmax(self, heads: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
+        """Compute the weights of complete rows from their logits, (heads, rows, keys)."""
+        if self.sinks is not None:
+            sinks = self.sinks[list(heads)].float().to(logits.device)[:, None, None]
+            with_sinks = torch.cat([logits, sinks.expand(*logits.shape[:2], 1)], dim=-1)
+            return torch.softmax(with_sinks, dim=-1)[..., :-1]
+        # The softmax of a row without an allowed key is NaN. Its weights are 0.
+        is_empty = torch.isneginf(logits.amax(dim=-1))
+        return torch.softmax(logits, dim=-1).masked_fill_(is_empty[..., None], 0.0)
 
     @property
     def shares_mask(self) -> bool:
         return self.mask is None or self.mask.num_heads == 1
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
         if self.mask is None:
-            return super().allowed(head, rows, columns)
-        flags: NDArray[np.bool_] = self.mask.allowed(head, rows, columns).cpu().numpy()
-        return flags
+            return super().allowed(heads, rows, columns)
+        columns = columns or slice(0, self.num_keys)
+        masked = [0] if self.shares_mask else heads
+        flags = [self.mask.allowed(head, rows, columns, torch.device("cpu")) for head in masked]
+        return torch.stack(flags)
 
-    def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        count, keys = rows.stop - rows.start, slice(0, self.num_keys)
-        if not count or self.mask is None:
-            return np.ones(count, np.bool_)
-        visible = self.mask.fully_visible_keys(rows, keys)
-        if visible.start < visible.stop:
-            # All queries may attend to at least one key, such as the first token of a causal text.
-            return np.ones(count, np.bool_)
-        all_tiles = row_tiles(rows, self.num_keys)
-        return np.concatenate(
-            [self.allowed(head, tile, self.key_range(tile)).any(axis=1) for tile in all_tiles]
-        )
-
-    def weights_of_rows(
-        self, head: int, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        numbers = torch.from_numpy(rows)
-        with torch.no_grad():
-            logits = self.logits(head, numbers)
-            allowed = ~torch.isneginf(logits)
-            weights = weights_from_logits(logits, self.log_normalizer(head, numbers))
-        return weights.cpu().numpy(), allowed.cpu().numpy()
-
-    def rows_of_heads(
-        self, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        groups: dict[int, list[int]] = {}
-        for number, head in enumerate(heads):
-            groups.setdefault(self.key_head(head), []).append(number)
-        for numbers in groups.values():
-            yield numbers, _SharedKeys(self, [heads[number] for number in numbers], rows)
+    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        count = count_rows(rows)
+        if count and self.mask is not None:
+            visible = self.mask.fully_visible_keys(rows, slice(0, self.num_keys))
+            if visible.start == visible.stop:
+                return super().has_allowed_key(heads, rows)
+        # All queries may attend to at least one key, such as the first token of a causal text.
+        return torch.ones(1, count, dtype=torch.bool)
 
 
 @dataclass(frozen=True)
@@ -633,134 +600,55 @@ class StoredWeights(LayerAttention):
     def stored_weights(self) -> torch.Tensor:
         return self.values
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        block: NDArray[np.float32] = self.values[head, rows, columns].float().cpu().numpy().copy()
-        return block
-
-    def weights_of_heads(self, heads: Sequence[int], rows: slice) -> NDArray[np.float32]:
-        # Indexing with a list makes a copy, so callers may change the result.
-        block: NDArray[np.float32] = self.values[list(heads), rows].float().cpu().numpy()
-        return block
-
-    def weights_of_rows(
-        self, head: int, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        values = self.values[head, torch.from_numpy(rows)]
-        block: NDArray[np.float32] = values.float().cpu().numpy()
-        return block, np.ones(block.shape, np.bool_)
-
-    def rows_of_each_head(
-        self, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        if not _is_consecutive(heads):
-            head_indices = torch.tensor(list(heads), dtype=torch.int64)[:, None]
-            values = self.values[head_indices, torch.from_numpy(rows)]
-        elif _is_consecutive(rows):
-            values = self.values[heads[0] : heads[-1] + 1, int(rows[0]) : int(rows[-1]) + 1]
-        else:
-            values = self.values[heads[0] : heads[-1] + 1]
-            values = values.index_select(1, torch.from_numpy(rows).to(values.device))
-        block: NDArray[np.float32] = values.float().cpu().numpy()
-        # The array may share memory with the stored weights, which must not be changed.
-        block.flags.writeable = False
-        return block, np.ones((1, *block.shape[1:]), np.bool_)
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        del normalizers
+        values = _of_heads(self.values, heads, rows)
+        if columns is not None:
+            values = values[..., columns]
+        return values.to(torch.float32, copy=True)
 
     @property
     def shares_mask(self) -> bool:
         """True, because no mask is known."""
         return True
 
-    def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        del head
-        return np.ones(rows.stop - rows.start, np.bool_)
+    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        del heads
+        return torch.ones(1, count_rows(rows), dtype=torch.bool)
 
     def permute(self, order: torch.Tensor) -> StoredWeights:
         """Return these weights for the same tokens in another order, as in `QueryKeyAttention`."""
         return StoredWeights(self.values[:, order][:, :, order])
 
 
-def _is_consecutive(numbers: Sequence[int] | NDArray[np.int64]) -> bool:
-    """Whether each number is one more than its predecessor. False if `numbers` is empty."""
-    count = len(numbers)
-    if not count or numbers[-1] - numbers[0] != count - 1:
-        return False
-    if isinstance(numbers, np.ndarray):
-        return bool((numbers[1:] - numbers[:-1] == 1).all())
-    return tuple(numbers) == tuple(range(numbers[0], numbers[0] + count))
+def _of_heads(values: torch.Tensor, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+    """Return ``values[heads, rows]``, (heads, rows, ...), without a copy if possible."""
+    if tuple(heads) == tuple(range(heads[0], heads[0] + len(heads))):
+        return values[heads[0] : heads[0] + len(heads), rows]
+    if isinstance(rows, slice):
+        return values[list(heads), rows]
+    return values[torch.tensor(list(heads))[:, None], rows]
 
 
-class _CompleteRows:
-    """`RowsOfHeads` of a single head, with complete rows in memory."""
-
-    def __init__(self, weights: NDArray[np.float32], allowed: NDArray[np.bool_]) -> None:
-        self._weights = weights[None].astype(np.float64)
-        self._allowed = allowed[None]
-
-    def weights(self, rows: slice, columns: slice) -> Numbers:
-        return self._weights[:, rows, columns]
-
-    def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        return self._allowed[:, rows, columns]
-
-
-class _SharedKeys:
-    """`RowsOfHeads` of heads that read the same keys, computed from queries and keys.
-
-    The softmax normalizers of the rows are computed once.
-    """
-
-    def __init__(
-        self, layer: QueryKeyAttention, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> None:
-        # Convert the keys to float32 once, not for each block.
-        keys = layer.keys[layer.key_head(heads[0])][None].float()
-        # With a single key head, `key_head` returns 0 for every head.
-        self._layer = replace(layer, keys=keys)
-        self._heads = heads
-        self._rows = torch.from_numpy(rows)
-        with torch.no_grad():
-            parts = [
-                self._layer.shared_log_normalizer(heads, part)
-                for part in self._rows.split(_SAMPLED_ROWS_PER_PRODUCT)
-            ]
-        sums = torch.cat(parts, dim=1)
-        # The normalizer of a row without an allowed key is minus infinity, like its logits, and
-        # their difference would be NaN. Replace it by plus infinity, which gives weights of 0.
-        self._sums = sums.masked_fill(torch.isneginf(sums), torch.inf)
-
-    def weights(self, rows: slice, columns: slice) -> Numbers:
-        with torch.no_grad():
-            logits = self._layer.shared_logits(self._heads, self._rows[rows], columns)
-            weights: Numbers = (
-                weights_from_logits(logits, self._sums[:, rows]).double().cpu().numpy()
-            )
-        return weights
-
-    def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        positions, mask = self._rows[rows], self._layer.mask
-        flags = np.ones((len(self._heads), len(positions), columns.stop - columns.start), np.bool_)
-        if mask is not None:
-            for group, head in _by_head(mask, self._heads):
-                flags[group] = mask.allowed(head, positions, columns, torch.device("cpu")).numpy()
-        return flags
-
-
-def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, int]]:
+def _by_head(
+    part: Mask | Bias, heads: Sequence[int], rows: Rows
+) -> Iterator[tuple[slice, int, Rows]]:
     """Yield slices of `heads` that share their entries in a mask or bias.
 
-    Each slice comes with the head whose entries must be read. If all heads share the entries, the
-    only slice contains all `heads`. Otherwise, each slice contains a single head.
+    Each slice comes with the head whose entries must be read, and with the positions of its rows.
+    If all heads share the entries, the only slice contains all `heads`. Otherwise, each slice
+    contains a single head. `rows` may be positions that differ between heads, (heads or 1, rows).
     """
-    if part.num_heads == 1:
-        yield slice(None), 0
-        return
-    for number, head in enumerate(heads):
-        yield slice(number, number + 1), head
-
-
-def _by_head_with_rows(
-    part: Mask | Bias, heads: Sequence[int], rows: torch.Tensor
-) -> Iterator[tuple[slice, int, torch.Tensor]]:
-    """Yield the results of `_by_head`, and the row positions of each slice, (heads or 1, rows)."""
-    for group, head in _by_head(part, heads):
-        yield group, head, rows[group] if len(rows) > 1 else rows
+    shared = part.num_heads == 1
+    groups = [slice(None)] if shared else [slice(n, n + 1) for n in range(len(heads))]
+    for number, group in enumerate(groups):
+        positions = rows
+        if isinstance(rows, torch.Tensor) and rows.dim() == 2:
+            positions = rows[group if len(rows) > 1 else slice(None)].flatten()
+        yield group, 0 if shared else heads[number], positions

@@ -10,10 +10,10 @@ example is a token that only one of two compared texts has.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
 
 from attnviz.record.attention import DerivedAttention, LayerAttention
 from attnviz.record.masks import Rows
@@ -25,13 +25,11 @@ __all__ = ["DifferenceAttention"]
 class DifferenceAttention(LayerAttention):
     """Attention `b` minus attention `a` of a layer. Only the two attentions are stored.
 
-    >>> import torch
     >>> from attnviz.record.attention import StoredWeights
     >>> a = StoredWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
     >>> b = StoredWeights(torch.tensor([[[1.0, 0.0], [0.75, 0.25]]]))
-    >>> DifferenceAttention(a, b).weights(0, slice(0, 2), slice(0, 2))
-    array([[ 0. ,  0. ],
-           [ 0.5, -0.5]], dtype=float32)
+    >>> DifferenceAttention(a, b).block([0], slice(1, 2))
+    tensor([[[ 0.5000, -0.5000]]])
     """
 
     a: LayerAttention
@@ -80,19 +78,39 @@ class DifferenceAttention(LayerAttention):
         signed = _is_difference(self.a) or _is_difference(self.b)
         return bound_a + bound_b if signed else max(bound_a, bound_b)
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        difference = self.b.weights(head, rows, columns)
-        difference -= self.a.weights(head, rows, columns)
-        difference[~self.has_allowed_key(head, rows)] = 0.0
-        return difference
+    @property
+    def num_softmaxes(self) -> int:
+        return self.a.num_softmaxes + self.b.num_softmaxes
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        """Return the normalizers of `a`, followed by those of `b`."""
+        normalizers_b = self.b.normalizers(heads, rows)
+        normalizers_a = self.a.normalizers(heads, rows).to(normalizers_b.device)
+        return torch.cat([normalizers_a, normalizers_b])
+
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        count = self.a.num_softmaxes
+        known = (None, None) if normalizers is None else (normalizers[:count], normalizers[count:])
+        difference = self.b.block(heads, rows, columns, known[1])
+        difference -= self.a.block(heads, rows, columns, known[0]).to(difference.device)
+        is_undefined = ~self.has_allowed_key(heads, rows).to(difference.device)
+        return difference.masked_fill_(is_undefined[..., None], 0.0)
+
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
         """Return whether `a` or `b` allows each pair.
 
         All pairs of a query are False if the query has no allowed key in `a`, or none in `b`.
         """
-        either = self.a.allowed(head, rows, columns) | self.b.allowed(head, rows, columns)
-        return either & self.has_allowed_key(head, rows)[:, None]
+        either = self.a.allowed(heads, rows, columns) | self.b.allowed(heads, rows, columns)
+        return either & self.has_allowed_key(heads, rows)[..., None]
 
     def key_range(self, rows: Rows) -> slice:
         """Return a range of keys outside which the differences of `rows` are 0."""
@@ -102,19 +120,9 @@ class DifferenceAttention(LayerAttention):
             return slice(0, 0)
         return slice(min(range_a.start, range_b.start), max(range_a.stop, range_b.stop))
 
-    def has_allowed_key(self, head: int, rows: slice) -> NDArray[np.bool_]:
-        """Return whether each query has an allowed key in `a` and one in `b`, bool, (rows,)."""
-        return self.a.has_allowed_key(head, rows) & self.b.has_allowed_key(head, rows)
-
-    def weights_of_rows(
-        self, head: int, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        weights_b, allowed_b = self.b.weights_of_rows(head, rows)
-        weights_a, allowed_a = self.a.weights_of_rows(head, rows)
-        has_keys = np.logical_and(allowed_a.any(axis=1), allowed_b.any(axis=1))
-        return np.where(has_keys[:, None], weights_b - weights_a, np.float32(0)), (
-            allowed_a | allowed_b
-        ) & has_keys[:, None]
+    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        """Return whether each query has an allowed key in `a` and one in `b`."""
+        return self.a.has_allowed_key(heads, rows) & self.b.has_allowed_key(heads, rows)
 
 
 def _is_difference(attention: LayerAttention) -> bool:

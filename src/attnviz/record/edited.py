@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, ReweightedAttention
-from attnviz.record.masks import CutMask
+from attnviz.record.masks import CutMask, Rows
 
 __all__ = [
     "CutWeights",
@@ -81,11 +81,22 @@ class CutWeights(ReweightedAttention):
     heads: tuple[int, ...]
     pairs: CutMask
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        weights = self.base.weights(head, rows, columns)
-        if head in self.heads:
-            weights[self.pairs.cut(0, rows, columns).numpy()] = 0.0
-        return weights
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        del normalizers
+        weights = self.base.block(heads, rows, columns)
+        return weights.masked_fill_(self._cut(heads, rows, columns).to(weights.device), 0.0)
+
+    def _cut(self, heads: Sequence[int], rows: Rows, columns: slice | None) -> torch.Tensor:
+        """Return whether each pair is set to 0, bool, (heads, rows, columns), on the CPU."""
+        columns = columns or slice(0, self.num_keys)
+        is_changed = torch.tensor([head in self.heads for head in heads])
+        return self.pairs.cut(0, rows, columns) & is_changed[:, None, None]
 
 
 @dataclass(frozen=True)
@@ -96,23 +107,29 @@ class RenormalizedWeights(CutWeights):
     logits. A row without remaining weight is 0.
     """
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        if head not in self.heads:
-            return self.base.weights(head, rows, columns)
-        all_keys = slice(0, self.num_keys)
-        weights = self.base.weights(head, rows, all_keys).astype(np.float64)
-        row_sums = weights.sum(axis=1, keepdims=True)
-        weights[self.pairs.cut(0, rows, all_keys).numpy()] = 0.0
-        remaining = weights.sum(axis=1, keepdims=True)
-        np.divide(weights * row_sums, remaining, out=weights, where=remaining > 0)
-        return weights[:, columns].astype(np.float32)
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        del normalizers
+        weights = self.base.block(heads, rows)
+        for head, head_weights in zip(heads, weights, strict=True):
+            if head in self.heads:
+                exact = head_weights.double()
+                row_sums = exact.sum(dim=1, keepdim=True)
+                exact.masked_fill_(self._cut([head], rows, None)[0].to(exact.device), 0.0)
+                remaining = exact.sum(dim=1, keepdim=True)
+                scaled = exact * row_sums / remaining
+                head_weights.copy_(torch.where(remaining > 0, scaled, exact))
+        return weights if columns is None else weights[..., columns].clone()
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        flags = self.base.allowed(head, rows, columns)
-        if head not in self.heads:
-            return flags
-        allowed: NDArray[np.bool_] = flags & ~self.pairs.cut(0, rows, columns).numpy()
-        return allowed
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
+        return self.base.allowed(heads, rows, columns) & ~self._cut(heads, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -135,32 +152,58 @@ class ReplacedWeights(ReweightedAttention):
     def causal(self) -> bool:
         return self.base.causal and all(source.causal for source, _ in self.replacements.values())
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        weights = self.base.weights(head, rows, columns)
-        if head in self.replacements:
-            attention, source_head = self.replacements[head]
-            replaced = self.rows[rows]
-            weights[replaced] = attention.weights(source_head, rows, columns)[replaced]
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        del normalizers
+        weights = self.base.block(heads, rows, columns)
+        for number, attention, head in self._replaced(heads):
+            replacement = attention.block([head], rows, columns)[0].to(weights.device)
+            is_replaced = self._is_replaced(rows).to(weights.device)
+            weights[number, is_replaced] = replacement[is_replaced]
         return weights
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        allowed = self.base.allowed(head, rows, columns)
-        if head in self.replacements:
-            attention, source_head = self.replacements[head]
-            replaced = self.rows[rows]
-            allowed[replaced] = attention.allowed(source_head, rows, columns)[replaced]
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
+        allowed = self.base.allowed(heads, rows, columns)
+        allowed = allowed.expand(len(heads), -1, -1).clone()
+        is_replaced = self._is_replaced(rows)
+        for number, attention, head in self._replaced(heads):
+            allowed[number, is_replaced] = attention.allowed([head], rows, columns)[0, is_replaced]
         return allowed
+
+    def _replaced(self, heads: Sequence[int]) -> Iterator[tuple[int, LayerAttention, int]]:
+        """Yield the index of each replaced head in `heads`, and its item of `replacements`."""
+        for number, head in enumerate(heads):
+            if head in self.replacements:
+                yield number, *self.replacements[head]
+
+    def _is_replaced(self, rows: Rows) -> torch.Tensor:
+        return torch.from_numpy(self.rows)[rows]
 
 
 @dataclass(frozen=True)
 class UniformWeights(ReweightedAttention):
     """Equal weights in each row on all keys that the query may attend to in `base`."""
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        flags = self.base.allowed(head, rows, slice(0, self.num_keys))
-        counts = np.maximum(flags.sum(axis=1, keepdims=True), 1)
-        uniform: NDArray[np.float32] = (flags[:, columns] / counts).astype(np.float32)
-        return uniform
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        del normalizers
+        flags = self.base.allowed(heads, rows)
+        counts = flags.sum(dim=-1, keepdim=True).clamp_min(1)
+        shown = flags if columns is None else flags[..., columns]
+        uniform = (shown.double() / counts).float()
+        return uniform.expand(len(heads), -1, -1).contiguous()
 
 
 def uniform_attention(attention: QueryKeyAttention) -> QueryKeyAttention:

@@ -6,21 +6,29 @@ word if tokens were merged into words.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import DerivedAttention, LayerAttention, QueryKeyAttention
-from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
+from attnviz.record.masks import (
+    Bias,
+    InsertedBias,
+    InsertedMask,
+    Mask,
+    Rows,
+    base_positions,
+    write_block,
+)
+from attnviz.record.softmax import count_rows
 
 __all__ = ["AlignedWeights", "Insertion"]
 
 Positions = NDArray[np.int64]
-_Number = TypeVar("_Number", np.float32, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -62,42 +70,46 @@ class AlignedWeights(DerivedAttention):
         """
         return self.base.causal and np.array_equal(self.query_units, self.key_units)
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Return a block of weights, float32. Inserted rows and columns are 0."""
-        return self._insert(self.base.weights, np.float32, head, rows, columns)
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return a block of weights. Inserted rows and columns are 0."""
+        del normalizers
+        return self._insert(self.base.block, torch.float32, heads, rows, columns)
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
         """Return whether each pair is allowed, which is False if one of its units is inserted."""
-        return self._insert(self.base.allowed, np.bool_, head, rows, columns)
+        return self._insert(self.base.allowed, torch.bool, heads, rows, columns)
 
     def _insert(
         self,
-        block_of: Callable[[int, slice, slice], NDArray[_Number]],
-        dtype: type[_Number],
-        head: int,
-        rows: slice,
-        columns: slice,
-    ) -> NDArray[_Number]:
+        block_of: Callable[[Sequence[int], Rows, slice], torch.Tensor],
+        dtype: torch.dtype,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None,
+    ) -> torch.Tensor:
         """Return a block of the weights or flags of `base`, with zeros for inserted units.
 
-        `block_of` returns a block of `base` from the head, rows and columns.
+        `block_of` returns a block of `base` from the heads, rows and columns.
         """
-        block = np.zeros((rows.stop - rows.start, columns.stop - columns.start), dtype)
-        base_rows, row_indices = _rows_within(self.query_units, rows)
-        base_columns, column_indices = _rows_within(self.key_units, columns)
-        if len(row_indices) and len(column_indices):
-            block[np.ix_(row_indices, column_indices)] = block_of(head, base_rows, base_columns)
+        columns = columns or slice(0, self.num_keys)
+        size = count_rows(rows), columns.stop - columns.start
+        query_units, key_units = map(torch.from_numpy, (self.query_units, self.key_units))
+        base_rows, row_indices = base_positions(query_units, rows)
+        base_columns, column_indices = base_positions(key_units, columns)
+        if not len(row_indices) or not len(column_indices):
+            return torch.zeros(len(heads), *size, dtype=dtype)
+        part = block_of(heads, base_rows, cast("slice", base_columns))
+        block = torch.zeros(len(part), *size, dtype=dtype, device=part.device)
+        write_block(block, part, row_indices, column_indices)
         return block
-
-
-def _rows_within(units: Positions, selected: slice) -> tuple[slice, Positions]:
-    """Return the rows (or columns) of `base` that a slice of the result contains.
-
-    `units` are the positions of all rows of `base` in the result, and `selected` is the slice. The
-    second result is the index within `selected` of each returned row.
-    """
-    start, stop = np.searchsorted(units, [selected.start, selected.stop]).tolist()
-    return slice(start, stop), units[start:stop] - selected.start
 
 
 class Insertion:

@@ -33,9 +33,11 @@ __all__ = [
     "Rows",
     "WindowBias",
     "WindowMask",
+    "base_positions",
     "compact_bias",
     "compact_mask",
     "from_parts",
+    "write_block",
 ]
 
 #: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
@@ -392,14 +394,14 @@ class WindowMask(Mask):
         )
 
 
-def _base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
+def base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
     """Find the original tokens among `rows` of a text with inserted tokens.
 
     `units` are the positions of the original tokens in the text with inserted tokens, ascending.
     Return the numbers of the tokens found, counted without inserted tokens, and the index of each
     of them within `rows`.
 
-    >>> _base_positions(torch.tensor([0, 2]), slice(1, 3))
+    >>> base_positions(torch.tensor([0, 2]), slice(1, 3))
     (slice(1, 2, None), tensor([1]))
     """
     if isinstance(rows, slice):
@@ -417,18 +419,21 @@ def _ascends(units: torch.Tensor, count: int) -> bool:
     return fits and int(units[0]) >= 0 and int(units[-1]) < count and bool((units.diff() > 0).all())
 
 
-def _write_block(
+def write_block(
     target: torch.Tensor,
     block: torch.Tensor,
     row_indices: torch.Tensor,
     column_indices: torch.Tensor,
 ) -> None:
-    """Write a block into the rows `row_indices` and columns `column_indices` of `target`."""
+    """Write a block into the rows `row_indices` and columns `column_indices` of `target`.
+
+    Both tensors may have axes before the rows and columns.
+    """
     rows, columns = row_indices.to(target.device), column_indices.to(target.device)
-    if len(rows) == len(target):
-        target[:, columns] = block
+    if len(rows) == target.shape[-2]:
+        target[..., columns] = block
     else:
-        target[rows[:, None], columns] = block
+        target[..., rows[:, None], columns] = block
 
 
 def _nested_parts(part: InsertedMask | InsertedBias) -> Parts:
@@ -517,7 +522,7 @@ class InsertedMask(Mask):
                 block = torch.ones(1, 1, dtype=torch.bool, device=device)
             else:
                 block = self.base.allowed(head, base_rows, base_columns, device)
-            _write_block(
+            write_block(
                 flags,
                 block.expand(len(row_indices), len(column_indices)),
                 row_indices,
@@ -553,7 +558,7 @@ class InsertedMask(Mask):
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
         del num_keys
-        base_rows, row_indices = _base_positions(self.query_units, rows)
+        base_rows, row_indices = base_positions(self.query_units, rows)
         base_keys = slice(0, len(self.key_units) if len(row_indices) else 0)
         if len(row_indices) and self.base is not None:
             base_keys = self.base.key_range(base_rows, len(self.key_units))
@@ -594,8 +599,8 @@ class InsertedMask(Mask):
     def _tokens(
         self, rows: Rows, columns: slice
     ) -> tuple[tuple[Rows, torch.Tensor], tuple[slice, torch.Tensor]]:
-        base_columns, column_indices = _base_positions(self.key_units, columns)
-        return _base_positions(self.query_units, rows), (
+        base_columns, column_indices = base_positions(self.key_units, columns)
+        return base_positions(self.query_units, rows), (
             cast("slice", base_columns),
             column_indices,
         )
@@ -863,12 +868,12 @@ class InsertedBias(Bias):
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        base_rows, row_indices = _base_positions(self.query_units, rows)
-        base_columns, column_indices = _base_positions(self.key_units, columns)
+        base_rows, row_indices = base_positions(self.query_units, rows)
+        base_columns, column_indices = base_positions(self.key_units, columns)
         values = torch.zeros(count, columns.stop - columns.start, device=device)
         if len(row_indices) and len(column_indices):
             block = self.base.added(head, base_rows, cast("slice", base_columns), device)
-            _write_block(
+            write_block(
                 values,
                 block.expand(len(row_indices), len(column_indices)),
                 row_indices,

@@ -9,9 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-__all__ = ["exp_in_place", "key_blocks", "row_tiles", "weights_from_logits"]
+from attnviz.record.masks import Rows
+
+__all__ = [
+    "as_rows",
+    "count_rows",
+    "exp_in_place",
+    "key_blocks",
+    "row_groups",
+    "row_tiles",
+    "tile_rows",
+    "weights_from_logits",
+]
 
 # Maximum number of logits in a tile (16 MiB of float32). Such a tile is large enough for an
 # efficient matrix product, and fits into memory for any text length.
@@ -23,11 +36,47 @@ _DEVICE_BLOCK_ENTRIES = 1 << 24
 _LOG2_OF_E = math.log2(math.e)
 
 
+def as_rows(positions: NDArray[np.int64]) -> Rows:
+    """Return ascending positions as a slice if they are consecutive, otherwise as a tensor.
+
+    >>> as_rows(np.array([2, 3]))
+    slice(2, 4, None)
+    """
+    if len(positions) and positions[-1] - positions[0] == len(positions) - 1:
+        return slice(int(positions[0]), int(positions[-1]) + 1)
+    return torch.from_numpy(positions)
+
+
+def count_rows(rows: Rows) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def tile_rows(num_keys: int) -> int:
+    """Return the number of rows whose logits for `num_keys` keys fit into a tile, at least 1."""
+    return max(1, _TILE_ENTRIES // max(1, num_keys))
+
+
 def row_tiles(rows: slice, num_keys: int) -> Iterator[slice]:
     """Split `rows` into consecutive slices. The logits of a slice and all keys fit into a tile."""
-    step = max(1, _TILE_ENTRIES // max(1, num_keys))
+    step = tile_rows(num_keys)
     for start in range(rows.start, rows.stop, step):
         yield slice(start, min(start + step, rows.stop))
+
+
+def row_groups(rows: Rows, max_rows: int) -> Iterator[tuple[slice, Rows]]:
+    """Split `rows` into groups of at most `max_rows`.
+
+    Yield the indices of each group within `rows`, and the rows of the group.
+
+    >>> [group.tolist() for _, group in row_groups(torch.tensor([2, 3, 5]), 2)]
+    [[2, 3], [5]]
+    """
+    for start in range(0, count_rows(rows), max_rows):
+        part = slice(start, min(start + max_rows, count_rows(rows)))
+        if isinstance(rows, slice):
+            yield part, slice(rows.start + part.start, rows.start + part.stop)
+        else:
+            yield part, rows[part]
 
 
 def key_blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[slice]:
@@ -41,8 +90,8 @@ def key_blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[
 def weights_from_logits(logits: torch.Tensor, log_normalizer: torch.Tensor) -> torch.Tensor:
     """Compute the weights of some keys from their logits and the normalizers of the rows.
 
-    `logits` are (..., rows, columns), and are overwritten by the weights. `log_normalizer` is the
-    result of `QueryKeyAttention.log_normalizer`, (..., rows). The weights of a row without an
+    `logits` are (..., rows, columns), and are overwritten by the weights. `log_normalizer` are the
+    normalizers of `QueryKeyAttention.normalizers`, (..., rows). The weights of a row without an
     allowed key are 0.
 
     >>> weights_from_logits(torch.zeros(1, 2), torch.tensor([8.0]).log())

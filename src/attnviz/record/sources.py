@@ -145,10 +145,11 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
     means, baseline = np.zeros(num_keys), np.zeros(num_keys)
     most, strongest = np.zeros(num_keys, np.float32), np.zeros(num_keys, np.int64)
     for layer in stack.layers:
-        attention = stack.attention(layer)
-        for head in range(stack.num_heads(layer)):
-            weight_rows, allowed_rows = attention.weights_of_rows(head, np.array([query]))
-            weights, allowed = weight_rows[0], allowed_rows[0]
+        attention, row = stack.attention(layer), slice(query, query + 1)
+        layer_heads = range(stack.num_heads(layer))
+        block = attention.block(layer_heads, row)[:, 0].cpu().numpy()
+        flags = attention.allowed(layer_heads, row)[:, 0].expand(len(block), -1).numpy()
+        for head, weights, allowed in zip(layer_heads, block, flags, strict=True):
             if not np.isfinite(weights).all():
                 raise ValueError(
                     f"stack {stack.name!r}, layer {layer}, head {head}: weights of query {query} "

@@ -262,14 +262,9 @@ class AttentionStack:
         attention = self.attention(layer)
         row_slice = resolve_slice("rows", rows, attention.num_queries)
         column_slice = resolve_slice("columns", columns, attention.num_keys)
-        if head is not None:
-            return attention.weights(self.head_number(layer, head), row_slice, column_slice)
-        return np.stack(
-            [
-                attention.weights(index, row_slice, column_slice)
-                for index in range(attention.num_heads)
-            ]
-        )
+        heads = range(attention.num_heads) if head is None else [self.head_number(layer, head)]
+        weights: NDArray[np.float32] = attention.block(heads, row_slice, column_slice).cpu().numpy()
+        return weights if head is None else weights[0]
 
     def allowed(
         self,
@@ -302,11 +297,12 @@ class AttentionStack:
             If `rows` or `columns` is not a slice or has a step.
         """
         attention = self.attention(layer)
-        return attention.allowed(
-            self.head_number(layer, head),
+        flags: NDArray[np.bool_] = attention.allowed(
+            [self.head_number(layer, head)],
             resolve_slice("rows", rows, attention.num_queries),
             resolve_slice("columns", columns, attention.num_keys),
-        )
+        )[0].numpy()
+        return flags
 
     def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
         """Count the stored weights of a head that are exactly 0.
@@ -532,11 +528,11 @@ def find_maximum(stack: AttentionStack) -> float:
         for attention in stack._layers.values():
             for head in range(attention.num_heads):
                 for rows in row_tiles(slice(0, num_queries), num_keys):
-                    block = attention.weights(head, rows, slice(0, num_keys))
+                    block = attention.block([head], rows)
                     extremes.append(float(block.max()))
                     if stack.signed:
                         extremes.append(abs(float(block.min())))
-                    pace.advance(block.size)
+                    pace.advance(block.numel())
         # Use np.max, because max() does not always return NaN if one of the numbers is NaN.
         stack._maximum = float(np.max(extremes))
     return stack._maximum

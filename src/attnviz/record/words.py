@@ -16,14 +16,18 @@ afterwards.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import DerivedAttention, LayerAttention, RowsOfHeads
-from attnviz.record.softmax import row_tiles
+from attnviz.record.attention import DerivedAttention, LayerAttention
+from attnviz.record.masks import Rows
+from attnviz.record.pooling import pool
+from attnviz.record.softmax import row_groups, tile_rows
 from attnviz.record.tokens import Tokens, number_words
 
 __all__ = [
@@ -193,13 +197,11 @@ class MergedWeights(DerivedAttention):
     `base` is the attention between tokens. `query_starts` and `key_starts` are int64, (words,): the
     position of the first token of each word, ascending from 0.
 
-    >>> import torch
     >>> from attnviz.record.attention import StoredWeights
     >>> base = StoredWeights(torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.5, 0.25]]]))
     >>> merged = MergedWeights(base, np.array([0, 2]), np.array([0, 2]))
-    >>> merged.weights(0, slice(0, 2), slice(0, 2))
-    array([[1.  , 0.  ],
-           [0.75, 0.25]], dtype=float32)
+    >>> merged.block([0], slice(1, 2))
+    tensor([[[0.7500, 0.2500]]])
     """
 
     query_starts: NDArray[np.int64]
@@ -252,134 +254,70 @@ class MergedWeights(DerivedAttention):
         last = self.key_starts[self.num_keys - self.num_queries :]
         return bool(np.array_equal(last - offset, self.query_starts))
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        merged = np.zeros((rows.stop - rows.start, columns.stop - columns.start))
-        if not merged.size:
-            return merged.astype(np.float32)
-        keys, first_keys = self._tokens(self.key_starts, columns, self.base.num_keys)
-        queries, first_queries = self._tokens(self.query_starts, rows, self.base.num_queries)
-        for tile in row_tiles(queries, keys.stop - keys.start):
-            block = self.base.weights(head, tile, keys)
-            summed = np.add.reduceat(block, first_keys, axis=1, dtype=np.float64)
-            words, starts = _words_of(tile, queries, first_queries)
-            merged[words] += np.add.reduceat(summed, starts, axis=0)
-        lengths = np.diff([*first_queries, queries.stop - queries.start])
-        return (merged / lengths[:, None]).astype(np.float32)
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        del normalizers
+        sums = self._pool(self.base.block, np.add, heads, rows, columns)
+        _, lengths = _tokens_of(rows, self.query_starts, self.base.num_queries)
+        return torch.from_numpy(sums / lengths[:, None]).float()
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Return whether each word may attend to each word, bool, (rows, columns).
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
+        """Return whether each word may attend to each word.
 
         Word I may attend to word J if any token of I may attend to any token of J.
         """
-        merged = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
-        if not merged.size:
-            return merged
-        keys, first_keys = self._tokens(self.key_starts, columns, self.base.num_keys)
-        queries, first_queries = self._tokens(self.query_starts, rows, self.base.num_queries)
-        for tile in row_tiles(queries, keys.stop - keys.start):
-            flags = np.logical_or.reduceat(self.base.allowed(head, tile, keys), first_keys, axis=1)
-            words, starts = _words_of(tile, queries, first_queries)
-            merged[words] |= np.logical_or.reduceat(flags, starts, axis=0)
-        return merged
+        flags = self._pool(self.base.allowed, np.logical_or, heads, rows, columns)
+        return torch.from_numpy(flags)
 
-    def rows_of_heads(
-        self, heads: Sequence[int], rows: NDArray[np.int64]
-    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
-        words = _WordTokens(self, rows)
-        for numbers, tokens in self.base.rows_of_heads(heads, words.rows):
-            yield numbers, _MergedRows(tokens, words)
+    def _pool(
+        self,
+        block_of: Callable[[Sequence[int], Rows, slice], torch.Tensor],
+        how: np.ufunc,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None,
+    ) -> NDArray[Any]:
+        """Pool the weights or flags of tokens, (heads, words of queries, words of keys).
 
-    @staticmethod
-    def _tokens(
-        starts: NDArray[np.int64], words: slice, size: int
-    ) -> tuple[slice, NDArray[np.int64]]:
-        """Return the range of tokens that belong to a slice of words.
-
-        The second result is the index of each word's first token within this range. `starts` are
-        the positions of the first tokens of all words, and `size` is the number of all tokens.
+        `block_of` returns a block of `base` from the heads, rows and columns.
         """
-        begin = int(starts[words.start])
-        end = int(starts[words.stop]) if words.stop < len(starts) else size
-        return slice(begin, end), starts[words] - begin
+        words = columns or slice(0, self.num_keys)
+        keys, key_lengths = _tokens_of(words, self.key_starts, self.base.num_keys)
+        queries, lengths = _tokens_of(rows, self.query_starts, self.base.num_queries)
+        dtype = np.float64 if how is np.add else np.bool_
+        pooled: NDArray[Any] = np.zeros((len(heads), len(lengths), len(key_lengths)), dtype)
+        if not pooled.size:
+            return pooled
+        word_of_query = np.repeat(np.arange(len(lengths)), lengths)
+        first_keys = np.cumsum(key_lengths) - key_lengths
+        for part, group in row_groups(queries, tile_rows(len(heads) * int(key_lengths.sum()))):
+            block = block_of(heads, group, keys).cpu().numpy()
+            pool(pooled, block, word_of_query[part], first_keys, how)
+        return pooled
 
 
-class _WordTokens:
-    """Tokens of selected words among the queries, and of all words among the keys.
+def _tokens_of(
+    words: Rows, starts: NDArray[np.int64], num_tokens: int
+) -> tuple[Any, NDArray[np.int64]]:
+    """Return the positions of the tokens of some words, and the number of tokens of each word.
 
-    Attributes
-    ----------
-    lengths : ndarray
-        Number of tokens of each selected word.
-    rows : ndarray
-        Positions of the tokens of all selected words, in order.
+    `starts` are the positions of the first tokens of all words. The tokens of a slice of words are
+    a slice.
     """
-
-    def __init__(self, attention: MergedWeights, words: NDArray[np.int64]) -> None:
-        starts = np.append(attention.query_starts, attention.base.num_queries)
-        self._keys = np.append(attention.key_starts, attention.base.num_keys)
-        self.lengths = (starts[1:] - starts[:-1])[words]
-        # Index into `rows` of the first token of each selected word, and at the end `len(rows)`.
-        self._firsts = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.rows = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in words])
-
-    def tokens(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Return the slice of `rows` that belongs to a slice of the selected words.
-
-        The second result is the index of each word's first token within this slice.
-        """
-        start, stop, _ = words.indices(len(self.lengths))
-        begin, end = int(self._firsts[start]), int(self._firsts[stop])
-        return slice(begin, end), self._firsts[start:stop] - begin
-
-    def keys(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
-        """Return the range of keys that belong to a slice of all words.
-
-        The second result is the index of each word's first key within this range.
-        """
-        begin, end = int(self._keys[words.start]), int(self._keys[words.stop])
-        return slice(begin, end), self._keys[words] - begin
-
-
-class _MergedRows:
-    """`RowsOfHeads` of words, computed from the rows of their tokens."""
-
-    def __init__(self, tokens: RowsOfHeads, words: _WordTokens) -> None:
-        self._tokens = tokens
-        self._words = words
-
-    def weights(self, rows: slice, columns: slice) -> NDArray[np.float64]:
-        (token_rows, firsts), (keys, first_keys) = (
-            self._words.tokens(rows),
-            self._words.keys(columns),
-        )
-        summed = np.add.reduceat(self._tokens.weights(token_rows, keys), first_keys, axis=2)
-        lengths = self._words.lengths[rows][:, None]
-        merged: NDArray[np.float64] = np.add.reduceat(summed, firsts, axis=1) / lengths
-        return merged
-
-    def allowed(self, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        (token_rows, firsts), (keys, first_keys) = (
-            self._words.tokens(rows),
-            self._words.keys(columns),
-        )
-        flags = np.logical_or.reduceat(self._tokens.allowed(token_rows, keys), first_keys, axis=2)
-        merged: NDArray[np.bool_] = np.logical_or.reduceat(flags, firsts, axis=1)
-        return merged
-
-
-def _words_of(
-    tile: slice, tokens: slice, starts: NDArray[np.int64]
-) -> tuple[slice, NDArray[np.int64]]:
-    """Return the slice of words that have tokens in `tile`.
-
-    `tile` is a part of the range `tokens`, and `starts` is the index of each word's first token
-    within `tokens`. The second result is the index of each word's first token within `tile`, or 0
-    for a word that begins before `tile`.
-    """
-    begin, end = tile.start - tokens.start, tile.stop - tokens.start
-    first = int(np.searchsorted(starts, begin, side="right")) - 1
-    last = int(np.searchsorted(starts, end, side="left"))
-    return slice(first, last), np.maximum(starts[first:last] - begin, 0)
+    edges = np.append(starts, num_tokens)
+    lengths = np.diff(edges)
+    if isinstance(words, slice):
+        return slice(int(edges[words.start]), int(edges[words.stop])), lengths[words]
+    numbers = words.numpy()
+    tokens = [np.arange(edges[word], edges[word + 1]) for word in numbers]
+    return torch.from_numpy(np.concatenate(tokens)), lengths[numbers]
 
 
 def merge_layers(

@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import Rows
+from attnviz.record.pooling import join_signs, pool, split_signs
 from attnviz.record.rows import can_compute_maps, sample_queries
-from attnviz.record.softmax import row_tiles, weights_from_logits
+from attnviz.record.softmax import count_rows, row_groups, row_tiles, tile_rows
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, encode
-from attnviz.server.pooling import join_signs, split_signs
 from attnviz.server.protocol import MAX_REPLY_BYTES, check_heads
 from attnviz.utils.progress import STEP, Pace
 
@@ -79,38 +80,26 @@ def encode_maps(
         )
     maximum = find_maximum(stack)
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
-    queries = None
-    if not can_compute_maps([stack.attention(layer)], pairs):
-        queries = rows.start + sample_queries(rows.stop - rows.start, size)
-    attention = stack.attention(layer)
-    vectors = attention.vectors
-    num_rows = rows.stop - rows.start if queries is None else len(queries)
+    attention, vectors = stack.attention(layer), stack.attention(layer).vectors
+    queries: Rows = rows
+    if not can_compute_maps([attention], pairs):
+        queries = torch.from_numpy(rows.start + sample_queries(rows.stop - rows.start, size))
+    num_rows = count_rows(queries)
+    tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
     pace = Pace("maps", len(heads) * num_rows * attention.num_keys)
     maps = []
     for head in heads:
-        if queries is None and vectors is not None and vectors.queries.is_cuda:
+        if queries is rows and vectors is not None and vectors.queries.is_cuda:
             maps.append(pool_on_device(vectors, head, rows, columns, size)[None])
             pace.advance(STEP)
             continue
         # Compute one block of weights at a time and update the maxima, to limit the memory.
-        tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
         maxima = np.full((1 + stack.signed, len(tops), len(lefts)), -np.inf, np.float32)
-        for part in row_tiles(slice(0, num_rows), attention.num_keys):
-            if queries is None:
-                part_rows = slice(rows.start + part.start, rows.start + part.stop)
-                weights = attention.weights(head, part_rows, columns)
-            else:
-                weights = attention.weights_of_rows(head, queries[part])[0][:, columns]
+        for part, group in row_groups(queries, tile_rows(attention.num_keys)):
+            weights = attention.block([head], group, columns)[0].cpu().numpy()
             cell = np.searchsorted(tops, np.arange(part.start, part.stop), side="right") - 1
-            firsts = np.flatnonzero(np.diff(cell, prepend=-1))
-            touched = cell[firsts]
-            for part_maxima, numbers in zip(
-                maxima, split_signs(weights, signed=stack.signed), strict=True
-            ):
-                # Start with the last axis, because its entries are contiguous in memory.
-                pooled = np.maximum.reduceat(numbers, lefts - columns.start, axis=1)
-                pooled = np.maximum.reduceat(pooled, firsts, axis=0)
-                part_maxima[touched] = np.maximum(part_maxima[touched], pooled)
+            numbers = split_signs(weights, signed=stack.signed)
+            pool(maxima, numbers, cell, lefts - columns.start, np.maximum)
             pace.advance(len(weights) * attention.num_keys)
         maps.append(join_signs(maxima)[None])
     label = f"stack {stack.name!r}, layer {layer}"
@@ -119,7 +108,7 @@ def encode_maps(
     largest = [
         (index, float(head_map.flat[index])) for index, head_map in zip(indices, maps, strict=True)
     ]
-    return Maps(encoded, None if queries is None else queries.tolist(), largest)
+    return Maps(encoded, queries.tolist() if isinstance(queries, torch.Tensor) else None, largest)
 
 
 def pool_on_device(
@@ -140,10 +129,7 @@ def pool_on_device(
     with torch.no_grad():
         for row, (top, bottom) in enumerate(pairwise(tops)):
             for part in row_tiles(slice(top, bottom), vectors.num_keys):
-                normalizers = vectors.log_normalizer(head, part)
-                weights = weights_from_logits(
-                    vectors.logits(head, part, columns), normalizers
-                ).amax(dim=0)
+                weights = vectors.block([head], part, columns)[0].amax(dim=0)
                 row_cells = [
                     weights[left - columns.start : right - columns.start].amax()
                     for left, right in pairwise(lefts)

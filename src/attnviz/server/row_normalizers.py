@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, QueryKeyAttention, ScaledAttention
-from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import Rows
-from attnviz.record.softmax import row_tiles, weights_from_logits
+from attnviz.record.softmax import count_rows, row_groups, tile_rows
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
 from attnviz.utils.progress import Pace
 
-__all__ = ["CACHE_BYTES", "RowNormalizers", "slice_rows", "softmax_sides"]
+__all__ = ["CACHE_BYTES", "RowNormalizers"]
 
 # Default maximum size of the cache in bytes. A head needs 4 bytes per query, which is half a
 # megabyte for 131,072 tokens.
@@ -30,23 +26,8 @@ CACHE_BYTES = 48_000_000
 _MAX_RECOMPUTED_KEYS = 4096
 
 
-def softmax_sides(attention: LayerAttention) -> tuple[LayerAttention, ...]:
-    """Return the attention objects from whose queries and keys the weights of a layer are computed.
-
-    For a difference ``b - a``, they are `a` and `b`. For scaled weights, the only item is the
-    attention before scaling. Otherwise the only item is `attention`. The tuple is empty if one of
-    them has no queries and keys.
-    """
-    sides: tuple[LayerAttention, ...] = (attention,)
-    if isinstance(attention, DifferenceAttention):
-        sides = attention.a, attention.b
-    elif isinstance(attention, ScaledAttention):
-        sides = (attention.base,)
-    return sides if all(side.vectors is not None for side in sides) else ()
-
-
 class RowNormalizers:
-    """Cache of softmax normalizers, with methods that compute weights from them.
+    """Cache of softmax normalizers.
 
     The softmax divides each row by a sum over all keys. If this sum is cached, the time to compute
     a small block of weights depends on the size of the block and not on the length of the text.
@@ -62,10 +43,8 @@ class RowNormalizers:
     >>> import attnviz as av
     >>> vectors = torch.zeros(1, 2, 4)
     >>> stack = av.AttentionRecord.from_qk([vectors], [vectors], ["a", "b"], causal=True).stack()
-    >>> RowNormalizers().block(
-    ...     stack, layer=0, head=0, rows=slice(1, 2), columns=slice(0, 1)
-    ... )
-    array([[0.5]], dtype=float32)
+    >>> RowNormalizers().block(stack, 0, [0], slice(1, 2), slice(0, 1))
+    tensor([[[0.5000]]])
     """
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
@@ -76,164 +55,51 @@ class RowNormalizers:
     def block(
         self,
         stack: AttentionStack,
-        *,
         layer: int,
-        head: int,
+        heads: Sequence[int],
         rows: Rows,
-        columns: slice,
+        columns: slice | None = None,
+        *,
         pace: Pace | None = None,
-    ) -> NDArray[np.float32]:
-        """Compute the weights of the queries `rows` on the keys `columns`.
+    ) -> torch.Tensor:
+        """Compute a block of weights as `LayerAttention.block` does, with cached normalizers.
 
-        Returns
-        -------
-        ndarray
-            Weights, float32, (rows, columns).
-        """
-        count = len(rows) if isinstance(rows, torch.Tensor) else rows.stop - rows.start
-        block = np.zeros((count, columns.stop - columns.start), np.float32)
-        pace = pace or Pace("weights", count * len(stack.key_tokens))
-        for part in row_tiles(slice(0, count), len(stack.key_tokens)):
-            part_rows = slice_rows(rows, part)
-            block[part], computed = self._part(stack, layer, head, part_rows, columns)
-            pace.advance(computed)
-        return block
-
-    def _part(
-        self, stack: AttentionStack, layer: int, head: int, rows: Rows, columns: slice
-    ) -> tuple[NDArray[np.float32], int]:
-        """Return the weights of `rows` and `columns`, and the number of logits or weights computed.
-
-        This number is larger than the number of returned weights if normalizers are not cached.
+        Rows are computed in groups, to limit the memory and to report the progress.
         """
         attention, num_keys = stack.attention(layer), len(stack.key_tokens)
-        head = stack.head_number(layer, head)
-        sides = softmax_sides(attention)
-        if not sides or num_keys <= max(_MAX_RECOMPUTED_KEYS, columns.stop - columns.start):
-            if isinstance(rows, torch.Tensor):
-                block = attention.weights_of_rows(head, rows.numpy())[0][:, columns]
-            else:
-                block = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
-            return block, len(block) * num_keys
-        numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        blocks, computed = [], 0
-        for side_index, side in enumerate(sides):
-            vectors = _require_vectors(side)
-            normalizers = self.log_normalizers(stack, layer, head, side_index)
-            with torch.no_grad():
-                missing = numbers[torch.isnan(normalizers[rows])]
-                if len(missing):
-                    normalizers[missing] = vectors.log_normalizer(head, missing).cpu()
-                logits = vectors.logits(head, rows, columns)
-                blocks.append(weights_from_logits(logits, normalizers[rows].to(logits.device)))
-            computed += len(missing) * num_keys + logits.numel()
-        block = _combine_sides(blocks, attention, head, rows, columns).cpu().numpy()
-        return block, computed
+        pace = pace or Pace("weights", len(heads) * count_rows(rows) * num_keys)
+        blocks = [attention.block(heads, slice(0, 0), columns)]
+        for _, group in row_groups(rows, tile_rows(len(heads) * num_keys)):
+            normalizers = None
+            if attention.num_softmaxes and num_keys > _MAX_RECOMPUTED_KEYS:
+                normalizers = self._normalizers(stack, layer, heads, group)
+            blocks.append(attention.block(heads, group, columns, normalizers))
+            pace.advance(len(heads) * count_rows(group) * num_keys)
+        return torch.cat(blocks, dim=1)
 
-    def whole_rows(
-        self, stack: AttentionStack, *, layer: int, head: int, rows: slice
+    def _normalizers(
+        self, stack: AttentionStack, layer: int, heads: Sequence[int], rows: Rows
     ) -> torch.Tensor:
-        """Compute the weights of the queries `rows` on all keys.
-
-        The normalizers are cached, except for short texts and layers without queries and keys.
-
-        Returns
-        -------
-        Tensor
-            Weights, float32, (rows, keys), on the device of the layer's queries or on the CPU.
-        """
+        """Return normalizers as `LayerAttention.normalizers` does. Compute those not cached."""
         attention = stack.attention(layer)
-        head = stack.head_number(layer, head)
-        sides = softmax_sides(attention)
-        if not sides or len(stack.key_tokens) <= _MAX_RECOMPUTED_KEYS:
-            return torch.from_numpy(stack.weights(layer=layer, head=head, rows=rows))
-        blocks = [
-            self._whole_rows(
-                _require_vectors(side),
-                head,
-                self.log_normalizers(stack, layer, head, side_index),
-                rows,
-            )
-            for side_index, side in enumerate(sides)
-        ]
-        return _combine_sides(blocks, attention, head, rows, slice(0, attention.num_keys))
-
-    @staticmethod
-    def _whole_rows(
-        attention: QueryKeyAttention, head: int, normalizers: torch.Tensor, rows: slice
-    ) -> torch.Tensor:
-        device, num_keys = attention.queries.device, attention.num_keys
-        with torch.no_grad():
-            weights = torch.zeros(rows.stop - rows.start, num_keys, device=device)
-            for tile in row_tiles(rows, num_keys):
-                part = weights[tile.start - rows.start : tile.stop - rows.start]
-                key_range = attention.key_range(tile)
-                if key_range.start >= key_range.stop:
-                    normalizers[tile] = -torch.inf
-                    continue
-                logits = attention.logits(head, tile, key_range)
-                log_normalizer = attention.log_normalizer_from(head, logits)
-                part[:, key_range] = weights_from_logits(logits, log_normalizer)
-                normalizers[tile] = log_normalizer.cpu()
-        return weights
-
-    def log_normalizers(
-        self, stack: AttentionStack, layer: int, head: int, side: int = 0
-    ) -> torch.Tensor:
-        """Return the cached normalizers of a head. The caller may fill in missing values.
-
-        `side` is an index into `softmax_sides`. For a difference ``b - a``, 0 selects the
-        normalizers of `a` and 1 those of `b`. Other layers have only index 0.
-
-        Returns
-        -------
-        Tensor
-            Log-sum-exp of the logits of each query, float32, (queries,), on the CPU. NaN for
-            queries whose value is missing.
-        """
-        key = (stack.name, layer, head, side)
-        normalizers = self._cache.get(key)
-        if normalizers is None:
-            self._cache[key] = normalizers = torch.full((len(stack.query_tokens),), torch.nan)
+        cached = []
+        for head in heads:
+            key = stack.name, layer, head
+            of_head = self._cache.get(key)
+            if of_head is None:
+                size = attention.num_softmaxes, attention.num_queries
+                # A missing normalizer is NaN.
+                self._cache[key] = of_head = torch.full(size, torch.nan)
+            cached.append(of_head)
+        normalizers = torch.stack([of_head[:, rows] for of_head in cached], dim=1)
+        is_missing = normalizers.isnan().any(dim=0).any(dim=0)
+        if bool(is_missing.any()):
+            positions = torch.arange(attention.num_queries)[rows][is_missing]
+            normalizers[..., is_missing] = attention.normalizers(heads, positions).cpu()
+            for of_head, computed in zip(cached, normalizers.unbind(dim=1), strict=True):
+                of_head[:, rows] = computed
         return normalizers
 
     @property
     def num_bytes(self) -> int:
         return self._cache.num_bytes
-
-
-def slice_rows(rows: Rows, part: slice) -> Rows:
-    """Return ``rows[part]``, where `rows` can be a tensor of positions or a slice."""
-    if isinstance(rows, torch.Tensor):
-        return rows[part]
-    return slice(rows.start + part.start, rows.start + part.stop)
-
-
-def _require_vectors(attention: LayerAttention) -> QueryKeyAttention:
-    """Return the queries and keys of `attention`. Raise ValueError if it has only weights."""
-    vectors = attention.vectors
-    if vectors is None:
-        raise ValueError("this attention has weights, but no queries and keys")
-    return vectors
-
-
-def _combine_sides(
-    sides: Sequence[torch.Tensor],
-    attention: LayerAttention,
-    head: int,
-    rows: Rows,
-    columns: slice,
-) -> torch.Tensor:
-    """Compute the weights of `attention` from those of its `softmax_sides`: scale or subtract.
-
-    A difference is 0 for queries that have no allowed key in one of the two attention objects.
-    """
-    if isinstance(attention, ScaledAttention):
-        return attention.scaled(sides[0], head, rows, columns)
-    if len(sides) == 1:
-        return sides[0]
-    a, b = sides
-    slices = [rows] if isinstance(rows, slice) else [slice(n, n + 1) for n in rows.tolist()]
-    has_key = np.concatenate([attention.has_allowed_key(head, part) for part in slices])
-    defined = torch.from_numpy(has_key).to(b.device)
-    return (b - a.to(b.device)).masked_fill_(~defined[:, None], 0.0)

@@ -52,7 +52,6 @@ from attnviz.server.strongest import Combine, Pair, StrongestHeader, encode_stro
 from attnviz.server.tiles import Pooled, TileHeader, encode_tile
 from attnviz.server.vectors import VectorsHeader, encode_vectors
 from attnviz.utils.arguments import format_numbers
-from attnviz.utils.progress import Pace
 
 __all__ = [
     "RECORD_REQUESTS",
@@ -172,12 +171,8 @@ class BlockRequest:
         shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
         check_reply_size("the weights of a block", 4 * math.prod(shape), "Request a smaller block.")
         maximum = find_maximum(stack)
-        weights = np.empty(shape, np.float32)
-        pace = Pace("weights", shape[0] * shape[1] * len(stack.key_tokens))
-        for index, head in enumerate(heads):
-            weights[index] = server.row_normalizers.block(
-                stack, layer=layer, head=head, rows=rows, columns=columns, pace=pace
-            )
+        block = server.row_normalizers.block(stack, layer, heads, rows, columns)
+        weights = block.cpu().numpy()
         label = f"stack {stack.name!r}, layer {layer}, heads {format_numbers(sorted(heads))}"
         encoded = encode(weights, "float32", maximum, signed=stack.signed, label=label)
         return Reply(encoded.header(), encoded.data)

@@ -137,8 +137,8 @@ def find_strongest_keys(
         for start in range(rows.start, rows.stop, step):
             part = slice(start, min(start + step, rows.stop))
             out_rows = slice(part.start - rows.start, part.stop - rows.start)
-            compute_rows = partial(row_normalizers.whole_rows, stack, layer=layer, rows=part)
-            weights = _combine_heads(compute_rows, group, combine, pace, signed=stack.signed)
+            read_head = partial(row_normalizers.block, stack, layer, rows=part, pace=pace)
+            weights = _combine_heads(read_head, group, combine, signed=stack.signed)
             signs = torch.sign(weights) if stack.signed else None
             weights = weights if signs is None else weights.abs()
             excluded_sums = [_sum_columns(weights, left_out), _sum_columns(weights, other_text)]
@@ -175,10 +175,9 @@ def encode_strongest(
 
 
 def _combine_heads(
-    compute_rows: Callable[..., torch.Tensor],
+    read_head: Callable[..., torch.Tensor],
     heads: Sequence[int],
     combine: Combine,
-    pace: Pace,
     *,
     signed: bool,
 ) -> torch.Tensor:
@@ -187,10 +186,10 @@ def _combine_heads(
     The maximum of signed numbers is the number with the largest absolute value. At most two heads
     are in memory at the same time.
     """
-    weights = compute_rows(head=heads[0])
-    pace.advance(weights.numel())
+    weights: torch.Tensor
+    [weights] = read_head(heads=heads[:1])
     for head in heads[1:]:
-        head_weights = compute_rows(head=head)
+        [head_weights] = read_head(heads=[head])
         if combine == "max" and signed:
             weights = torch.where(head_weights.abs() > weights.abs(), head_weights, weights)
         else:
@@ -199,7 +198,6 @@ def _combine_heads(
                 if combine == "max"
                 else weights.add_(head_weights)
             )
-        pace.advance(weights.numel())
     return weights / len(heads) if combine == "mean" else weights
 
 

@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.masks import Rows
+from attnviz.record.pooling import join_signs, pool, split_signs
 from attnviz.record.rows import sample_queries
-from attnviz.record.softmax import row_tiles
+from attnviz.record.softmax import row_groups, tile_rows
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, EncodedHeader, encode
-from attnviz.server.pooling import join_signs, split_signs
 from attnviz.server.protocol import check_heads
-from attnviz.server.row_normalizers import RowNormalizers, slice_rows, softmax_sides
+from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.utils.arguments import format_numbers
 from attnviz.utils.progress import Pace
 
@@ -123,25 +123,17 @@ def encode_tile(
     cells = np.zeros((1 + stack.signed, int(row[-1]) + 1, len(starts)))
     # Compute the weights of a limited number of queries at a time, because a tile of a long text
     # covers many queries.
-    for part in row_tiles(slice(0, len(row)), attention.num_keys):
-        part_queries = slice_rows(queries, part)
+    for part, part_queries in row_groups(queries, tile_rows(attention.num_keys)):
         key_range = attention.key_range(part_queries)
         if columns.start >= key_range.stop or columns.stop <= key_range.start:
             continue
         weights = np.zeros((part.stop - part.start, columns.stop - columns.start))
         for head in heads:
-            weights += row_normalizers.block(
-                stack, layer=layer, head=head, rows=part_queries, columns=columns, pace=pace
-            )
+            [block] = row_normalizers.block(stack, layer, [head], part_queries, columns, pace=pace)
+            weights += block.cpu().numpy()
         weights /= len(heads)
-        firsts = np.flatnonzero(np.diff(row[part], prepend=-1))
-        touched = row[part][firsts]
-        pool = np.maximum if pooled == "max" else np.add
-        for part_cells, numbers in zip(
-            cells, split_signs(weights, signed=stack.signed), strict=True
-        ):
-            pooled_part = pool.reduceat(pool.reduceat(numbers, firsts, axis=0), starts, axis=1)
-            part_cells[touched] = pool(part_cells[touched], pooled_part)
+        how = np.maximum if pooled == "max" else np.add
+        pool(cells, split_signs(weights, signed=stack.signed), row[part], starts, how)
     if pooled == "mean":
         cells /= np.outer(np.bincount(row), _cell_sizes(columns, cell))
     label = f"stack {stack.name!r}, layer {layer}, mean of heads {format_numbers(sorted(heads))}"
@@ -162,7 +154,7 @@ def _num_matrices(stack: AttentionStack, layer: int, heads: Sequence[int]) -> in
 
     It is 0 if the weights are stored, and two per head for a difference.
     """
-    return len(heads) * len(softmax_sides(stack.attention(layer)))
+    return len(heads) * stack.attention(layer).num_softmaxes
 
 
 def _sampling_interval(

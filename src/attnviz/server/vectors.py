@@ -131,21 +131,20 @@ def encode_vectors(
         )
     row = slice(token, token + 1)
     with torch.no_grad():
-        logits = attention.logits(head, row)[0].cpu()
+        logits = attention.logits([head], row)[0, 0].cpu()
         bias = torch.zeros(attention.num_keys)
         if attention.bias is not None:
             bias = attention.bias.added(head, row, slice(0, attention.num_keys))[0].cpu().float()
-        all_keys = slice(0, attention.num_keys)
         parts: dict[str, NDArray[Any]] = {
             "query": attention.queries[head, token].float().cpu().numpy(),
             "keys": attention.keys[attention.key_head(head), keys].float().cpu().numpy(),
             "bias": bias[keys].numpy(),
-            "allowed": attention.allowed(head, row, keys)[0].astype(np.float32),
+            "allowed": attention.allowed([head], row, keys)[0, 0].float().numpy(),
             "logits": logits[keys].numpy(),
         }
         sink = None if attention.sinks is None else float(attention.sinks[head].float())
         log_sum_exp = float(attention.log_normalizer_from(head, logits.double()))
-    weights = attention.weights(head, row, all_keys)[0]
+    weights = attention.block([head], row)[0, 0].cpu().numpy()
     parts["weights"] = weights[keys]
     if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):
         raise ValueError(
@@ -166,7 +165,7 @@ def encode_vectors(
         "num_heads": attention.num_heads,
         "key_head": attention.key_head(head),
         "num_key_heads": attention.num_key_heads,
-        "num_allowed": int(attention.allowed(head, row, all_keys).sum()),
+        "num_allowed": int(attention.allowed([head], row).sum()),
         "strongest": [(int(key), float(weights[key])) for key in strongest if weights[key] > 0],
         "weight_in_range": float(weights[keys].sum(dtype=np.float64)),
         "error": 0.0,

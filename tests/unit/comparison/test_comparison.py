@@ -187,13 +187,12 @@ def test_queries_and_keys_are_kept_when_tokens_are_inserted() -> None:
     assert stack.has_vectors
     positions = np.array([1, 2, 3, 6, 7, 8, 9])
     as_weights = AlignedWeights(layer, positions, positions, 10, 10)
-    everything = slice(0, 10), slice(0, 10)
     for head in range(6):
         expected = np.zeros((10, 10))
-        expected[np.ix_(positions, positions)] = layer.weights(head, slice(0, 7), slice(0, 7))
+        expected[np.ix_(positions, positions)] = layer.block([head], slice(0, 7))[0]
         assert np.allclose(stack.weights(layer=4, head=head), expected, atol=1e-6)
         allowed = stack.allowed(layer=4, head=head)
-        assert np.array_equal(allowed, as_weights.allowed(head, *everything))
+        assert np.array_equal(allowed, as_weights.allowed([head], slice(0, 10))[0])
     assert stack.causal == layer.causal == as_weights.causal
 
 

@@ -79,20 +79,23 @@ def long() -> av.AttentionRecord:
 
 
 class Counted:
-    """Counter of computed weights. After `fail_after` weights, KeyboardInterrupt is raised."""
+    """Counter of weights in tiles, from which the embedded keys are selected.
+
+    After `fail_after` weights, KeyboardInterrupt is raised.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.weights, self.fail_after = 0, math.inf
-        compute = QueryKeyAttention.weights
+        compute = weights._weights_of_tile
 
-        def counted(attention: QueryKeyAttention, *block: Any) -> Any:
+        def counted(*tile: Any) -> Any:
             if self.weights >= self.fail_after:
                 raise KeyboardInterrupt
-            weights = compute(attention, *block)
-            self.weights += weights.size
-            return weights
+            of_tile = compute(*tile)
+            self.weights += of_tile.size
+            return of_tile
 
-        monkeypatch.setattr(QueryKeyAttention, "weights", counted)
+        monkeypatch.setattr(weights, "_weights_of_tile", counted)
 
 
 def test_a_page_takes_one_pass_over_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:

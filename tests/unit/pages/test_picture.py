@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from PIL import Image
 import attnviz as av
 from attnviz.pages.picture import MAX_PICTURE_BYTES, draw_heads, draw_heads_picture
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import Rows
+from attnviz.record.softmax import count_rows
 from attnviz.views.base import View
 from benchmarks.corpora import random_corpus
 from benchmarks.inputs import texts, weights
@@ -99,15 +102,13 @@ def test_layers_with_fewer_heads_leave_room() -> None:
 def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.MonkeyPatch) -> None:
     long = long_record(3_000, layers=2, heads=3, key_heads=3)
     num_rows: list[int] = []
-    compute = QueryKeyAttention.weights_of_rows
+    compute = QueryKeyAttention.block
 
-    def counted(attention: QueryKeyAttention, head: int, indices: NDArray[np.int64]) -> object:
-        num_rows.append(len(indices))
-        return compute(attention, head, indices)
+    def counted(attention: QueryKeyAttention, heads: Sequence[int], rows: Rows) -> object:
+        num_rows.extend(count_rows(rows) for _ in heads)
+        return compute(attention, heads, rows)
 
-    monkeypatch.setattr(QueryKeyAttention, "weights_of_rows", counted)
-    # Drawing must not call `weights`, which computes blocks. None makes such a call fail.
-    monkeypatch.setattr(QueryKeyAttention, "weights", None)
+    monkeypatch.setattr(QueryKeyAttention, "block", counted)
     still = draw_heads(long, "head", {})
     assert num_rows == [16] * 6
     assert len(still) <= MAX_PICTURE_BYTES

@@ -103,14 +103,14 @@ def test_long_texts_read_few_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     record = random_record(300_000, layers=1, heads=4)
     attention = type(record.stack().attention(0))
     num_weights = []
-    rows_of_each_head = attention.rows_of_each_head
+    block_of = attention.block
 
     def counted(self: Any, *arguments: Any) -> Any:
-        weights = rows_of_each_head(self, *arguments)
-        num_weights.append(weights[0].size)
+        weights = block_of(self, *arguments)
+        num_weights.append(weights.numel())
         return weights
 
-    monkeypatch.setattr(attention, "rows_of_each_head", counted)
+    monkeypatch.setattr(attention, "block", counted)
     for kind in (av.HeadView, av.Dashboard, av.ModelView):
         num_weights.clear()
         still = kind(record, layer=0, heads=range(4))._still()

@@ -21,13 +21,15 @@ from attnviz.record.masks import BandMask
 from attnviz.record.softmax import weights_from_logits
 from rounding import logit_error, relative_error, weights_error
 from unit.formulas import allowed_pairs, logits_of, normalizers_of, weights_of
-from unit.layers import HEADS, LAYER, error_of, heads_lists, numbers_of, ranges, softmaxes, stacks
+from unit.layers import LAYER, error_of, heads_lists, numbers_of, ranges, softmaxes, stacks
 from unit.records import shares, vectors
 
 
 def all_weights(attention: QueryKeyAttention) -> NDArray[np.float32]:
-    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
-    return np.stack([attention.weights(h, rows, columns) for h in range(attention.num_heads)])
+    weights: NDArray[np.float32] = attention.block(
+        range(attention.num_heads), slice(0, attention.num_queries)
+    ).numpy()
+    return weights
 
 
 def weights_of_torch(
@@ -64,7 +66,14 @@ def test_masked_nan_does_not_affect_a_row() -> None:
     weights = all_weights(attention)[0]
     assert np.isfinite(weights[:2]).all()
     assert np.isnan(weights[2]).all()
-    assert attention.log_normalizer(0, slice(0, 3)).isnan().tolist() == [False, False, True]
+    normalizers = attention.normalizers([0], slice(0, 3))
+    assert normalizers.isnan().tolist() == [[[False, False, True]]]
+
+
+def some_rows(count: int) -> st.SearchStrategy[slice | torch.Tensor]:
+    """Draw a range of queries, or a list of queries in any order."""
+    positions = st.lists(st.integers(0, count - 1), min_size=1, max_size=5)
+    return ranges(count) | positions.map(torch.tensor)
 
 
 @given(st.data())
@@ -72,27 +81,24 @@ def test_logits_and_normalizers_of_any_rows_and_keys_equal_the_formulas(
     data: st.DataObject,
 ) -> None:
     attention = data.draw(softmaxes(data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))))
-    head = data.draw(st.integers(0, HEADS - 1))
-    whole, normalizers = logits_of(attention)[head], normalizers_of(attention)[head]
-    query_numbers = st.integers(0, attention.num_queries - 1)
-    rows = data.draw(
-        ranges(attention.num_queries)
-        | st.lists(query_numbers, min_size=1, max_size=5).map(torch.tensor)
-    )
+    heads = data.draw(heads_lists)
+    rows = data.draw(some_rows(attention.num_queries))
     columns = data.draw(ranges(attention.num_keys))
     indices = rows if isinstance(rows, slice) else rows.numpy()
+    whole = logits_of(attention)[heads][:, indices]
     with pytest.MonkeyPatch.context() as patch:
         # Small limits split the computation into several blocks.
         patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", data.draw(st.integers(1, 60)))
         patch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 4)
-        logits = attention.logits(head, rows, columns)
-        actual_normalizers = attention.log_normalizer(head, rows)
-    assert logits.dtype == actual_normalizers.dtype == torch.float32
-    assert_allclose(logits, whole[indices][:, columns], atol=logit_error(attention))
-    assert_allclose(actual_normalizers, normalizers[indices], atol=weights_error(attention))
+        logits = attention.logits(heads, rows, columns)
+        [normalizers] = attention.normalizers(heads, rows)
+    assert logits.dtype == normalizers.dtype == torch.float32
+    assert_allclose(logits, whole[..., columns], atol=logit_error(attention))
+    expected_normalizers = normalizers_of(attention)[heads][:, indices]
+    assert_allclose(normalizers, expected_normalizers, atol=weights_error(attention))
     assert_allclose(
-        weights_from_logits(logits, actual_normalizers),
-        weights_of(attention)[head][indices][:, columns],
+        weights_from_logits(logits, normalizers),
+        weights_of(attention)[heads][:, indices][..., columns],
         rtol=relative_error(attention),
     )
 
@@ -101,58 +107,37 @@ def test_logits_and_normalizers_of_any_rows_and_keys_equal_the_formulas(
 def test_blocks_of_any_layer_equal_the_formulas(data: st.DataObject) -> None:
     stack = data.draw(stacks())
     attention = stack.attention(LAYER)
-    numbers, allowed = numbers_of(stack), allowed_pairs(attention)
-    tolerance = error_of(attention)
-    head = data.draw(st.integers(0, HEADS - 1))
-    rows, columns = data.draw(ranges(attention.num_queries)), data.draw(ranges(attention.num_keys))
-    scattered = np.array(
-        data.draw(st.lists(st.integers(0, attention.num_queries - 1), min_size=1, max_size=5))
+    heads = data.draw(heads_lists)
+    rows = data.draw(some_rows(attention.num_queries))
+    columns = data.draw(ranges(attention.num_keys) | st.none())
+    indices = rows if isinstance(rows, slice) else rows.numpy()
+    expected, expected_flags = (
+        numbers[heads][:, indices] for numbers in (numbers_of(stack), allowed_pairs(attention))
     )
+    shown = slice(None) if columns is None else columns
     with pytest.MonkeyPatch.context() as patch:
         entries = data.draw(st.integers(1, 60))
         patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", entries)
         patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", entries)
-        block = attention.weights(head, rows, columns)
-        weights_of_rows, allowed_of_rows = attention.weights_of_rows(head, scattered)
-        flags = attention.allowed(head, rows, columns)
-    assert block.dtype == np.float32
-    assert_allclose(block, numbers[head, rows, columns], atol=tolerance)
-    assert_array_equal(flags, allowed[head, rows, columns])
-    assert_allclose(weights_of_rows, numbers[head, scattered], atol=tolerance)
-    assert_array_equal(
-        np.broadcast_to(allowed_of_rows, weights_of_rows.shape), allowed[head, scattered]
-    )
-    assert_array_equal(attention.has_allowed_key(head, rows), allowed[head, rows].any(axis=1))
+        block = attention.block(heads, rows, columns)
+        normalizers = attention.normalizers(heads, rows)
+        block_of_normalizers = attention.block(heads, rows, columns, normalizers)
+        flags = attention.allowed(heads, rows, columns)
+        has_allowed_key = attention.has_allowed_key(heads, rows)
+    assert block.dtype == torch.float32
+    assert len(normalizers) == attention.num_softmaxes
+    for computed in (block, block_of_normalizers):
+        assert_allclose(computed, expected[..., shown], atol=error_of(attention))
+    shape = expected_flags.shape
+    assert_array_equal(np.broadcast_to(has_allowed_key, shape[:2]), expected_flags.any(axis=2))
+    expected_flags = expected_flags[..., shown]
+    assert_array_equal(np.broadcast_to(flags, expected_flags.shape), expected_flags)
     # Keys outside `key_range` are masked and have weight 0.
     outside = np.ones(attention.num_keys, np.bool_)
     outside[attention.key_range(rows)] = False
-    assert not allowed[:, rows, outside].any()
-    assert not attention.weights(head, rows, slice(0, attention.num_keys))[:, outside].any()
-    assert attention.weights(head, slice(0, 0), columns).shape == (0, block.shape[1])
-
-
-@given(st.data())
-def test_rows_of_several_heads_equal_the_formulas(data: st.DataObject) -> None:
-    stack = data.draw(stacks())
-    attention, numbers = stack.attention(LAYER), numbers_of(stack)
-    heads = data.draw(heads_lists)
-    rows = np.array(
-        data.draw(st.lists(st.integers(0, attention.num_queries - 1), min_size=1, unique=True))
-    )
-    weights, allowed = attention.rows_of_each_head(heads, rows)
-    assert_allclose(weights, numbers[heads][:, rows], atol=error_of(attention))
-    assert_array_equal(
-        np.broadcast_to(allowed, weights.shape), allowed_pairs(attention)[heads][:, rows]
-    )
-    block_rows, columns = data.draw(ranges(len(rows))), data.draw(ranges(attention.num_keys))
-    seen_indices = []
-    for indices, group in attention.rows_of_heads(heads, rows):
-        group_heads = [heads[index] for index in indices]
-        block = group.weights(block_rows, columns)
-        expected = numbers[group_heads][:, rows[block_rows], columns]
-        assert_allclose(block, expected, atol=error_of(attention))
-        seen_indices += indices
-    assert sorted(seen_indices) == [*range(len(heads))]
+    assert not np.broadcast_to(attention.allowed(heads, rows), shape)[..., outside].any()
+    assert not attention.block(heads, rows).numpy()[..., outside].any()
+    assert attention.block(heads, slice(0, 0), columns).shape == (len(heads), 0, block.shape[2])
 
 
 def test_masked_blocks_are_not_computed(
@@ -163,17 +148,18 @@ def test_masked_blocks_are_not_computed(
     attention = QueryKeyAttention(vectors(1, 256, 8), vectors(1, 256, 8), 0.3)
     for mask, share in ((None, 1.0), (BandMask(None, 0), 0.52), (BandMask(15, 0), 0.1)):
         logit_blocks.clear()
-        replace(attention, mask=mask).log_normalizer(0, slice(0, 256))
+        replace(attention, mask=mask).normalizers([0], slice(0, 256))
         assert sum(logit_blocks) <= share * 256 * 256
         assert max(logit_blocks) <= 64
 
 
 def test_large_logits_do_not_overflow() -> None:
     attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
-    sums = attention.log_normalizer(0, slice(0, 1))
-    assert sums.tolist() == [60000.0]
+    [normalizers] = attention.normalizers([0], slice(0, 1))
+    assert normalizers.tolist() == [[60000.0]]
     assert_array_equal(all_weights(attention)[0, 0], [0.0, 1.0])
-    assert weights_from_logits(attention.logits(0, slice(0, 1)), sums).tolist() == [[0.0, 1.0]]
+    logits = attention.logits([0], slice(0, 1))
+    assert weights_from_logits(logits, normalizers).tolist() == [[[0.0, 1.0]]]
 
 
 @pytest.mark.parametrize(
@@ -194,10 +180,7 @@ def test_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], message: st
 def test_returned_weights_of_stored_layers_cannot_change_the_record() -> None:
     values = shares(3, 4, 6)
     attention = StoredWeights(torch.from_numpy(values))
-    block = attention.weights(2, slice(1, 3), slice(0, 5))
-    assert_array_equal(block, values[2, 1:3, :5])
+    block = attention.block([2], slice(1, 3), slice(0, 5))
+    assert_array_equal(block, values[2:, 1:3, :5])
     block[:] = 0
     assert values.all()
-    weights, _ = attention.rows_of_each_head((0, 1), np.array([2, 3]))
-    with pytest.raises(ValueError, match="read-only"):
-        weights[:] = 0

@@ -32,7 +32,7 @@ def test_rows_that_one_side_lacks_are_zero() -> None:
     a, b = (side(number, PackedMask.pack(mask)) for number, mask in enumerate(flags))
     difference = DifferenceAttention(a, b)
     for head in range(4):
-        numbers = difference.weights(head, slice(0, QUERIES), slice(0, KEYS))
+        numbers = difference.block([head], slice(0, QUERIES))[0].numpy()
         assert_allclose(numbers, weights_of(difference)[head], atol=1e-6)
         assert np.flatnonzero(~numbers.any(axis=1)).tolist() == [2, 5]
 
@@ -71,8 +71,7 @@ def test_the_bound_of_differences_of_differences_is_2() -> None:
         MergedWeights(DifferenceAttention(*sides), *each_token) for sides in [(a, b), (b, a)]
     )
     difference = DifferenceAttention(one, other)
-    weights = difference.weights(0, slice(0, 2), slice(0, 2))
-    assert_allclose(np.abs(weights), 2, rtol=1e-6)
+    assert_allclose(difference.block([0], slice(0, 2)).abs(), 2, rtol=1e-6)
     assert difference.bound == 2
 
 

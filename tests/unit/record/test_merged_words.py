@@ -55,16 +55,16 @@ def test_merging_twice_equals_merging_once() -> None:
 
 def test_only_the_rows_that_are_needed_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks: list[tuple[slice, slice]] = []
-    stored_weights = StoredWeights.weights
+    read_block = StoredWeights.block
 
-    def noted(self: StoredWeights, head: int, rows: slice, columns: slice) -> Any:
+    def noted(self: StoredWeights, heads: Any, rows: slice, columns: slice) -> Any:
         blocks.append((rows, columns))
-        return stored_weights(self, head, rows, columns)
+        return read_block(self, heads, rows, columns)
 
-    monkeypatch.setattr(StoredWeights, "weights", noted)
+    monkeypatch.setattr(StoredWeights, "block", noted)
     merged = MergedWeights(StoredWeights(torch.from_numpy(shares(1, 7, 7))), STARTS, STARTS)
     # The second word has the tokens 1 to 3, and the third word has token 4.
-    merged.weights(0, slice(1, 2), slice(1, 3))
+    merged.block([0], slice(1, 2), slice(1, 3))
     assert blocks == [(slice(1, 4), slice(1, 5))]
 
 
@@ -79,7 +79,7 @@ def test_causal_tokens_make_causal_words() -> None:
 def test_words_with_different_borders_are_not_causal() -> None:
     # Word 1 of the queries has the tokens 1 to 5 and sees word 2 of the keys, tokens 4 to 6.
     merged = MergedWeights(causal_stack().attention(3), np.array([0, 1, 6]), np.array([0, 2, 4]))
-    assert merged.weights(0, slice(1, 2), slice(2, 3)).item() > 0
+    assert merged.block([0], slice(1, 2), slice(2, 3)).item() > 0
     assert not merged.causal
 
 

@@ -176,7 +176,6 @@ STRONGEST = LAYER | {"k": 1, "combine": "mean", "leave_out": [], "pair": "all"}
         ("long", "maps", BLOCK | {"heads": [0], "size": TOKENS}),
         ("long", "strongest", STRONGEST | {"heads": [0, 1, 2, 3], "rows": [0, TOKENS]}),
         ("long", "scores", {"stack": "self", "pattern": "induction"}),
-        ("many heads", "block", BLOCK | {"heads": [*range(HEADS)], "rows": [0, 1]}),
     ],
 )
 def test_long_work_is_divided_into_bounded_steps(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,18 +28,15 @@ def stack_of(name: str = "self", seed: int = 0) -> AttentionStack:
     return AttentionStack(name, layers, Tokens.of(words(3)), Tokens.of(words(KEYS, "k")))
 
 
-@pytest.mark.parametrize("method", ["block", "whole_rows"])
-def test_rows_use_their_own_normalizers(method: str) -> None:
+@pytest.mark.parametrize("columns", [slice(100, 140), None])
+def test_rows_use_their_own_normalizers(columns: slice | None) -> None:
     normalizers = RowNormalizers()
     stacks = [stack_of(), stack_of("cross", seed=20)]
     # All normalizers are cached in the second repetition.
     for stack, layer, head in list(product(stacks, (4, 9), (0, 1))) * 2:
-        rows: dict[str, Any] = {"layer": layer, "head": head, "rows": slice(0, 3)}
-        columns = slice(100, 140)
-        if method == "whole_rows":
-            normalizers.whole_rows(stack, **rows)
-        weights = normalizers.block(stack, **rows, columns=columns)
-        expected = stack.weights(**rows, columns=columns)
+        rows = slice(0, 3)
+        weights = normalizers.block(stack, layer, [head], rows, columns)[0]
+        expected = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
         tolerance = relative_error(stack.attention(layer))
         np.testing.assert_allclose(weights, expected, rtol=tolerance)
     # 2 stacks x 2 layers x 2 heads x 3 rows have one normalizer of 4 bytes each.

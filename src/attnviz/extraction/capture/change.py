@@ -20,7 +20,7 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.inserted import Insertion
-from attnviz.record.softmax import row_tiles
+from attnviz.record.softmax import as_rows, row_tiles
 
 __all__ = [
     "Block",
@@ -252,8 +252,8 @@ def _changed_weights(
     for heads, changed_rows in _heads_by_rows(change.rows):
         rows = changed_rows[(changed_rows >= first) & (changed_rows < last)]
         for tile in row_tiles(slice(0, len(rows)), attending.num_keys * len(heads)):
-            weights = _weights_of(attending, heads, rows[tile])[:, :, columns]
-            yield heads, torch.from_numpy(rows[tile] - first), torch.from_numpy(weights)
+            weights = attending.block(heads, as_rows(rows[tile]), columns)
+            yield heads, torch.from_numpy(rows[tile] - first), weights
 
 
 def _heads_by_rows(
@@ -264,15 +264,6 @@ def _heads_by_rows(
     for head, queries in rows.items():
         groups.setdefault(queries.tobytes(), ([], queries))[0].append(head)
     return list(groups.values())
-
-
-def _weights_of(
-    attention: LayerAttention, heads: list[int], rows: NDArray[np.int64]
-) -> NDArray[np.float32]:
-    """Return the weights of `heads` in the rows `rows` (ascending): (heads, rows, keys)."""
-    if len(rows) == rows[-1] - rows[0] + 1:
-        return attention.weights_of_heads(heads, slice(int(rows[0]), int(rows[-1]) + 1))
-    return np.stack([attention.weights_of_rows(head, rows)[0] for head in heads])
 
 
 def edit_weights(

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 import torch
 
 from attnviz.extraction.options import CaptureOptions, narrows
@@ -145,13 +144,10 @@ def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -
     # Convert the keys to float32 once, not for each row.
     exact = replace(exact, keys=exact.keys.float())
     rounded = replace(exact, queries=exact.queries.to(dtype), keys=exact.keys.to(dtype).float())
-    columns = slice(0, attention.num_keys)
     worst = 0.0
     for row in sampled_rows(attention.num_queries):
-        one, other = (
-            version.weights(0, slice(row, row + 1), columns) for version in (exact, rounded)
-        )
-        worst = max(worst, float(np.abs(one - other).max()))
+        one, other = (version.block([0], slice(row, row + 1)) for version in (exact, rounded))
+        worst = max(worst, float((one - other).abs().max()))
     return worst
 
 

@@ -464,9 +464,9 @@ def _rounding_difference(attention: QueryKeyAttention, head: int) -> float:
     dtype = queries.dtype
     exact = (queries.float() @ keys.float().T) * attention.scale
     rounded = (queries @ keys.T * attention.scale).to(dtype).float()
-    logits = attention.logits(head, rows)
+    logits = attention.logits([head], rows)[0]
     if attention.softcap is None:
         logits = (logits + (rounded - exact).to(logits.device)).to(dtype).float()
     rounded_weights = torch.softmax(logits, dim=1).to(dtype).float()
-    exact_weights = torch.softmax(attention.logits(head, rows), dim=1)
+    exact_weights = torch.softmax(attention.logits([head], rows)[0], dim=1)
     return float((rounded_weights - exact_weights).nan_to_num(0.0).abs().max())

@@ -228,7 +228,7 @@ def _computed_to_header(
             "original records and compare them again, or select layers with record.only([...])."
         )
     all_pairs = slice(0, rows), slice(0, columns)
-    numbers = np.stack([attention.weights(head, *all_pairs) for head in range(heads)])
+    numbers = attention.block(range(heads), *all_pairs).cpu().numpy()
     arrays[f"{prefix}/weights"] = torch.from_numpy(numbers)
     return {"kind": "weights"}
 

@@ -270,8 +270,8 @@ def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
     class Turned(DerivedAttention):
         num_queries = num_keys = 6
 
-        def weights(self, head: int, rows: slice, columns: slice) -> Any:
-            return self.base.weights(head, slice(0, 6), slice(0, 6))[::-1][rows, columns]
+        def block(self, heads: Any, rows: Any, *_: Any) -> Any:
+            return self.base.block(heads, slice(0, 6)).flip(1)[:, rows]
 
     sides = [StoredWeights(torch.from_numpy(shares(1, 6, 6, seed=n))) for n in range(2)]
     layer = DifferenceAttention(Turned(sides[0]), sides[1])
