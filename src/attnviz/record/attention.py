@@ -505,8 +505,8 @@ class QueryKeyAttention(LayerAttention):
         width, count = columns.stop - columns.start, count_rows(rows)
         block = torch.zeros(len(heads), count, width, device=self.queries.device)
         num_computed = self.num_keys if normalizers is None else width
-        # Compute the heads together, but for many rows and keys only some heads, because a matrix
-        # product of few rows is slow.
+        # Compute several heads at once if enough of their rows fit into a tile. A product of a
+        # matrix with few rows is slow.
         together = tile_rows(min(count, _ROWS_PER_PRODUCT) * num_computed)
         for start in range(0, len(heads), together):
             heads_part = slice(start, start + together)
