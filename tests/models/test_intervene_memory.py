@@ -36,6 +36,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
     def set_free(count: int | None) -> None:
         monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: count)
+        monkeypatch.setattr(attnviz.extraction.capture.memory, "_MIN_CHECKED", 0)
 
     return set_free
 

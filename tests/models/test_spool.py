@@ -269,6 +269,7 @@ def test_memory_for_a_generated_text_is_checked_before_the_generation(
     model = make_model(kind)
     needed = record_bytes(extract(model, IDS, generate={"min_new_tokens": 8, "max_new_tokens": 8}))
     options: dict[str, Any] = {"spool": tmp_path / "x"} if spool else {}
+    monkeypatch.setattr(memory, "_MIN_CHECKED", 0)
     free = "free_disk" if spool else "free_memory"
     monkeypatch.setattr(memory, free, lambda _: needed)
     extract(model, IDS, generate=bound, **options)

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.adapters import base_of, virtual_tokens
 from attnviz.extraction.families import IMAGES, NOT_TEXT, POSITION_TABLE, SOUNDS
+from attnviz.extraction.modules import ModuleScan, scan_modules
 
 __all__ = [
     "Capabilities",
@@ -153,20 +154,32 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
     that virtual tokens use are not counted. Return None if the model has no table of position
     embeddings.
     """
+    scan = scan_modules(model)
+    side = decoder if bool(getattr(model.config, "is_encoder_decoder", False)) else None
+    index = scan.once(("position table", side), lambda: _table_index(scan, side=side))
+    if index is None:
+        return None
+    table: Any = scan.modules[index]
+    # Some tables begin with entries that no token uses: in BART because of an offset, in RoBERTa
+    # because of the padding id.
+    unused = int(getattr(table, "offset", 0))
+    if type(table) is nn.Embedding and table.padding_idx is not None:
+        unused += table.padding_idx + 1
     virtual = None if decoder else virtual_tokens(model)
-    encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
-    for name, module in model.named_modules():
+    return int(table.num_embeddings) - unused - (0 if virtual is None else virtual.count)
+
+
+def _table_index(scan: ModuleScan, *, side: bool | None) -> int | None:
+    """Return the index of the module with position embeddings of a text, or None.
+
+    If `side` is not None, the module is in the decoder (True) or in the encoder (False).
+    """
+    for index, (name, module) in enumerate(zip(scan.names, scan.modules, strict=True)):
         parts = name.split(".")
         if not isinstance(module, nn.Embedding) or not POSITION_TABLE.match(parts[-1]):
             continue
         if any(NOT_TEXT.search(part) for part in parts):
             continue
-        if encoder_decoder and any(part.endswith("decoder") for part in parts[:-1]) != decoder:
-            continue
-        # Some tables begin with entries that no token uses: in BART because of an offset, in
-        # RoBERTa because of the padding id.
-        unused = int(getattr(module, "offset", 0))
-        if type(module) is nn.Embedding and module.padding_idx is not None:
-            unused += module.padding_idx + 1
-        return module.num_embeddings - unused - (0 if virtual is None else virtual.count)
+        if side is None or any(part.endswith("decoder") for part in parts[:-1]) == side:
+            return index
     return None

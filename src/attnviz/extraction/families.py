@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -385,15 +385,23 @@ def window_order(tower: Any, grid: torch.Tensor, size: int) -> torch.Tensor | No
     return torch.as_tensor(get_vision_window_index(grid, size, int(window), patch)[0]).cpu()
 
 
-def is_compiled(model: nn.Module) -> bool:
-    """Whether a model, one of its modules, or one of their ``forward`` methods is compiled."""
-    return any(
+def is_compiled(modules: Sequence[nn.Module]) -> bool:
+    """Whether any of `modules`, or one of their ``forward`` methods, is compiled."""
+    kinds = {type(module) for module in modules}
+    return (
         # Compare the name of the class, because importing the class takes seconds.
-        type(module).__name__ == "OptimizedModule"
-        or getattr(module, "_compiled_call_impl", None) is not None
-        or hasattr(module.forward, "_torchdynamo_orig_callable")
-        for module in model.modules()
+        any(kind.__name__ == "OptimizedModule" for kind in kinds)
+        or any(_is_compiled_function(kind.forward) for kind in kinds)
+        or any(
+            module._compiled_call_impl is not None
+            or _is_compiled_function(vars(module).get("forward"))
+            for module in modules
+        )
     )
+
+
+def _is_compiled_function(function: Any) -> bool:
+    return hasattr(function, "_torchdynamo_orig_callable")
 
 
 # Types of rotary position embeddings whose frequencies depend on the longest text of a batch.

@@ -24,6 +24,7 @@ from attnviz.extraction.adapters import (
     check_adapter,
     virtual_tokens,
 )
+from attnviz.extraction.modules import all_modules
 from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup, fork_safe_lock
@@ -297,10 +298,11 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     """
     undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
     torch.set_grad_enabled(False)
-    holder, modules = object(), list(model.modules())
-    undo.add(partial(_release, holder, modules))
+    holder: object = object()
+    trained: list[nn.Module] = []
+    undo.add(partial(_release, holder, trained))
     with _evaluating_lock:
-        trained = [module for module in modules if module.training or module in _evaluating]
+        trained += [part for part in all_modules(model) if part.training or part in _evaluating]
         for module in trained:
             _evaluating.setdefault(module, set()).add(holder)
             module.training = False

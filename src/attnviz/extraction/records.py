@@ -58,12 +58,12 @@ def records_of_forward(
     ]
     if loaded.virtual is not None:
         notes.append(loaded.virtual.note)
-    missing = collector.missing()
+    missing = collector.missing
     unread = notes_on_modules(missing)
     if unread:
         notes += unread
         warn_caller(f"{name_of(loaded.model)}: {' '.join(unread)}")
-    notes += notes_on_layers(loaded.model, forward.stacks, missing)
+    notes += notes_on_layers(loaded.model, collector.scan, forward.stacks, missing)
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
     if not all(layers.has_all_logits for layers in stacks.values()):

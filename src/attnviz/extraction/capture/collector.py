@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -32,8 +33,10 @@ from attnviz.extraction.families import LANGUAGE_MODEL
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.modules import (
     AttentionModule,
+    all_modules,
     attention_modules,
     layer_numbers,
+    scan_modules,
     stack_of,
 )
 from attnviz.extraction.options import CaptureOptions
@@ -45,9 +48,9 @@ from attnviz.utils.cleanup import Cleanup
 __all__ = [
     "Collector",
     "Observer",
-    "PredictedLayers",
     "Run",
     "joined_windows",
+    "may_be_requested",
     "same_vectors",
 ]
 
@@ -188,12 +191,16 @@ class Collector:
         self._batch_size = batch_size
         self._encoder_decoder = encoder_decoder
         self._vision = vision
+        self._options = options
         self._copier = Copier(options, spools)
         self.trace_all = trace_all
-        self._modules = attention_modules(model)
+        self.scan = scan_modules(model)
+        self._modules = self.scan.attending
         has_text = any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules)
         self._beside_text = beside_text if has_text else None
-        self._names = {id(module): name for name, module in model.named_modules()}
+        settings = (encoder_decoder, vision, self._beside_text)
+        self._stacks_of_paths = self.scan.once(("stacks", settings), dict[str, str])
+        self._names = self.scan.paths
         self._ran: set[str] = set()
         self._running = RunningModules(self._modules, trace_all=trace_all)
         # Runs in progress: one for each module that `_running` lists, outermost first.
@@ -206,8 +213,6 @@ class Collector:
         for entry in self._modules:
             if entry.softmax:
                 self.stacks.setdefault(self._stack(entry.name), []).append(entry)
-        paths = {stack: [entry.name for entry in entries] for stack, entries in self.stacks.items()}
-        self._predicted_layers = PredictedLayers(options, paths)
 
     @property
     def virtual_keys(self) -> int:
@@ -266,12 +271,14 @@ class Collector:
         )
 
     def _stack(self, name: str) -> str:
-        return stack_of(
-            name,
-            encoder_decoder=self._encoder_decoder,
-            vision=self._vision,
-            beside_text=self._beside_text,
-        )
+        if name not in self._stacks_of_paths:
+            self._stacks_of_paths[name] = stack_of(
+                name,
+                encoder_decoder=self._encoder_decoder,
+                vision=self._vision,
+                beside_text=self._beside_text,
+            )
+        return self._stacks_of_paths[name]
 
     def _receive(self, call: AttentionCall) -> Run:
         run = self._run_of(call.module)
@@ -398,12 +405,15 @@ class Collector:
 
         `shape` is the number of queries and number of keys of the first call, without padding.
         """
+        if self._options.outline or self._options.layers is None:
+            return not self._options.outline
         before = [
             earlier.name
             for earlier in self.runs
             if earlier.calls and earlier.stack == run.stack and earlier.shape == shape
         ]
-        return self._predicted_layers.keeps(run.stack, run.name, before)
+        paths = [entry.name for entry in self.stacks.get(run.stack, ())]
+        return may_be_requested(self._options, paths, run.name, before)
 
     def _run_of(self, module: nn.Module) -> Run:
         name = self._names.get(id(module), type(module).__name__)
@@ -412,8 +422,9 @@ class Collector:
         # The module has no run yet, because it replaced another module.
         return self._new_run(name)
 
+    @cached_property
     def missing(self) -> list[AttentionModule]:
-        """Return the modules with softmax attention that ran but were not captured."""
+        """The modules with softmax attention that ran but were not captured, after the forward."""
         captured = {run.name for run in self.runs if run.calls}
         # If a module was replaced during the forward, list only its replacement at the same path.
         modules = {entry.name: entry for entry in [*self._modules, *self._replaced()]}
@@ -431,7 +442,7 @@ class Collector:
         """
         return any(
             id(entry.module) not in self._names or not self._running.is_traced(entry)
-            for entry in self.missing()
+            for entry in self.missing
         )
 
     def _replaced(self) -> list[AttentionModule]:
@@ -439,7 +450,7 @@ class Collector:
 
         BigBird replaces its attention modules for short texts.
         """
-        if all(id(module) in self._names for module in self.model.modules()):
+        if all(id(module) in self._names for module in all_modules(self.model)):
             return []
         new = [
             entry for entry in attention_modules(self.model) if id(entry.module) not in self._names
@@ -500,50 +511,35 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     )
 
 
-class PredictedLayers:
-    """Prediction of the layer number of each run, to decide during a forward which runs to keep.
+def may_be_requested(
+    options: CaptureOptions, paths: Sequence[str], name: str, before: Sequence[str]
+) -> bool:
+    """Whether a run may belong to a layer that `options` request.
 
     Layer numbers are certain only after the forward, because they depend on which modules run and
-    how often. `attnviz.extraction.capture.stacks.is_copied` detects a wrong prediction. `stacks`
-    has the paths of the attention modules of each stack, including modules that do not run.
+    how often. `attnviz.extraction.capture.stacks.is_copied` detects a wrong prediction.
+
+    `paths` are the paths of all attention modules of the stack, including modules that do not run.
+    `name` is the path of the run's module. `before` has the module path of each earlier run in the
+    stack that had the same number of queries and keys.
+
+    Examples
+    --------
+    >>> paths, options = ["layers.3.attention", "layers.7.attention"], CaptureOptions(layers=(7,))
+    >>> [may_be_requested(options, paths, name, []) for name in paths]
+    [False, True]
     """
-
-    def __init__(self, options: CaptureOptions, stacks: Mapping[str, Sequence[str]]) -> None:
-        self._options = options
-        self._of_stack: dict[str, CaptureOptions] = {}
-        self._numbers: dict[tuple[str, str], int] = {}
-        for stack, names in stacks.items():
-            numbers = layer_numbers(names)
-            if numbers is not None:
-                self._of_stack[stack] = options.of_stack(sorted(numbers))
-                positions = [(stack, name) for name in names]
-                self._numbers |= dict(zip(positions, numbers, strict=True))
-
-    def keeps(self, stack: str, name: str, before: Sequence[str]) -> bool:
-        """Whether to keep a run, because one of its possible layer numbers is requested.
-
-        `name` is the path of the run's module. `before` has the module path of each earlier run in
-        the stack that had the same number of queries and keys.
-
-        Examples
-        --------
-        >>> names = ["layers.3.attention", "layers.7.attention"]
-        >>> predicted = PredictedLayers(CaptureOptions(layers=(7,)), {"self": names})
-        >>> [predicted.keeps("self", name, names[:index]) for index, name in enumerate(names)]
-        [False, True]
-        """
-        if self._options.outline:
-            return False
-        options = self._of_stack.get(stack, self._options)
-        return any(map(options.keeps, self._possible_numbers(stack, name, before)))
-
-    def _possible_numbers(self, stack: str, name: str, before: Sequence[str]) -> set[int]:
-        if len({*before, name}) <= len(before):
-            # A module has run twice (ALBERT), so the layer number is the number of earlier runs.
-            return {len(before)}
-        if (stack, name) in self._numbers:
-            return {self._numbers[stack, name]}
-        return {len(before), *(int(part) for part in name.split(".") if part.isdigit())}
+    numbers = layer_numbers(paths)
+    if numbers is not None:
+        options = options.of_stack(sorted(numbers))
+    if name in before or len(set(before)) < len(before):
+        # A module has run twice (ALBERT), so the layer number is the number of earlier runs.
+        possible = {len(before)}
+    elif numbers is not None and name in paths:
+        possible = {numbers[paths.index(name)]}
+    else:
+        possible = {len(before), *(int(part) for part in name.split(".") if part.isdigit())}
+    return any(map(options.keeps, possible))
 
 
 # Largest number of weights that windows may have after joining if queries and keys are unknown.

@@ -25,6 +25,7 @@ from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import SOUNDS, config_values, family_of, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
+from attnviz.extraction.modules import all_modules
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
@@ -64,44 +65,6 @@ class Forward:
         return stacks_of(self.collector)
 
 
-@dataclass(frozen=True)
-class _Watch:
-    """Settings of a forward during which attention is captured.
-
-    `options` has the layers to copy, and the dtype and device of the copies. The other settings are
-    parameters of `Collector`.
-    """
-
-    options: CaptureOptions
-    trace_all: bool = False
-    changes: Sequence[ForwardChange] = ()
-    skipped: Sequence[ModuleRun] = ()
-
-
-@dataclass(frozen=True)
-class _Rerun:
-    """Reason to run a model again: a condition, and the change of settings for the next run."""
-
-    is_needed: Callable[[Forward, CaptureOptions], bool]
-    change: Callable[[_Watch], _Watch]
-
-
-# Reasons for a rerun, tested in this order after each forward. A reason causes at most one rerun.
-_RERUNS = (
-    # Trace all modules if a module was not captured because it did not use transformers' dispatcher
-    # (although its code can) or because it replaced another module during the forward.
-    _Rerun(
-        is_needed=lambda forward, _: forward.collector.has_untraced_attention,
-        change=lambda watch: replace(watch, trace_all=True),
-    ),
-    # Copy all layers if a requested layer was not copied, because its number was predicted wrongly.
-    _Rerun(
-        is_needed=lambda forward, options: not is_copied(forward.stacks, options),
-        change=lambda watch: replace(watch, options=replace(watch.options, layers=None)),
-    ),
-)
-
-
 def run_forward(
     loaded: Loaded,
     batch: Batch,
@@ -115,58 +78,60 @@ def run_forward(
     observe: Observer | None = None,
     logits: int | None = None,
 ) -> Forward:
-    """Run a model and collect its attention. Repeat the run only for a reason in `_RERUNS`.
+    """Run a model and collect its attention.
 
     For each example, `spools` has a spool (a folder on disk), which is cleared before the copies
     are written. If `spools` is empty, copies stay in memory. `changes` and `skipped` are as for
-    `Collector`. `trace_all` is known from an earlier forward of the same inputs. Then the run is
-    not repeated. `observe` gets each attention call after its output was changed. `logits` is the
+    `Collector`. `observe` gets each attention call after its output was changed. `logits` is the
     minimum number of final positions for which the model computes logits (None means 1).
+
+    The model runs again in two cases, unless `trace_all` is known from an earlier forward of the
+    same inputs. All modules are traced if a module was not captured, because it did not use
+    transformers' dispatcher (although its code can) or because it replaced another module during
+    the forward. All layers are copied if the number of a requested layer was predicted wrongly.
 
     Raise MemoryError or OSError before the run if the copies would exceed the free space, and
     RuntimeError if a module in `changes` ran without its change.
     """
-    watch = _Watch(options, bool(trace_all), changes, skipped)
-    reruns = [*_RERUNS] if trace_all is None else []
+    may_repeat, trace_all = trace_all is None, bool(trace_all)
+    copied = options
+    arguments = arguments_of(loaded.model, batch, logits or 1)
     while True:
-        forward = _watched_forward(
+        collector = _collector(
             loaded,
             batch,
-            watch,
+            copied,
             encoder_decoder=encoder_decoder,
             spools=spools,
-            observe=observe,
-            logits=logits or 1,
+            trace_all=trace_all,
+            changes=changes,
+            skipped=skipped,
         )
-        rerun = next((reason for reason in reruns if reason.is_needed(forward, options)), None)
-        if rerun is None:
-            missed = {run for change in changes for run in change} - forward.collector.changed
+        for spool in spools:
+            spool.clear()
+        _check_free_space(
+            collector, _sequences(loaded, batch), copied, spools[0].folder if spools else None
+        )
+        forward = _watched_forward(loaded.model, collector, arguments, observe)
+        if may_repeat and not trace_all and collector.has_untraced_attention:
+            trace_all = True
+        elif may_repeat and copied is options and not is_copied(forward.stacks, options):
+            copied = replace(options, layers=None)
+        else:
+            missed = {run for change in changes for run in change} - collector.changed
             if missed:
                 raise RuntimeError(f"{min(missed)[0]} ran without its change")
             return forward
-        reruns.remove(rerun)
-        watch = rerun.change(watch)
         # Free the copies of this run before the next run makes its own copies.
-        del forward
+        del forward, collector
 
 
 def _watched_forward(
-    loaded: Loaded,
-    batch: Batch,
-    watch: _Watch,
-    *,
-    encoder_decoder: bool,
-    spools: Sequence[Spool],
+    model: PreTrainedModel,
+    collector: Collector,
+    arguments: dict[str, Any],
     observe: Observer | None,
-    logits: int,
 ) -> Forward:
-    model = loaded.model
-    arguments = arguments_of(model, batch, logits)
-    for spool in spools:
-        spool.clear()
-    collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder, spools=spools)
-    folder = spools[0].folder if spools else None
-    _check_free_space(collector, _sequences(loaded, batch), watch.options, folder)
     notes = []
     with Cleanup() as undo, undo:
         if evaluate(model, undo):
@@ -196,7 +161,7 @@ def hold_uncompiled(model: PreTrainedModel, undo: Cleanup) -> None:
     Compiled code does not call transformers' attention dispatcher, so its attention could not be
     captured.
     """
-    if is_compiled(model):
+    if is_compiled(all_modules(model)):
         _uncompiled.hold(undo)
 
 
@@ -275,10 +240,13 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
 def _collector(
     loaded: Loaded,
     batch: Batch,
-    watch: _Watch,
+    options: CaptureOptions,
     *,
     encoder_decoder: bool,
     spools: Sequence[Spool] = (),
+    trace_all: bool = False,
+    changes: Sequence[ForwardChange] = (),
+    skipped: Sequence[ModuleRun] = (),
 ) -> Collector:
     # The model counts as a vision model only if it reads no text. If it reads text and images,
     # the stack of a module follows from the path of the module.
@@ -291,12 +259,12 @@ def _collector(
         batch.size,
         encoder_decoder=encoder_decoder,
         vision=is_vision,
-        options=watch.options,
+        options=options,
         spools=spools,
         beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
-        trace_all=watch.trace_all,
-        changes=watch.changes,
-        skipped=watch.skipped,
+        trace_all=trace_all,
+        changes=changes,
+        skipped=skipped,
     )
 
 
@@ -328,7 +296,7 @@ def check_capture(
         before = sequences[name].length if name in sequences else 1
         # A decoder predicts its last token but does not read it.
         sequences[name] = TokenSequence(max_tokens(before) - encoder_decoder, [None])
-    collector = _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
+    collector = _collector(loaded, batch, options, encoder_decoder=encoder_decoder)
     _check_free_space(collector, sequences, options, folder)
 
 
@@ -337,9 +305,8 @@ def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> li
 
     The model does not run. The list has only the layers that attend to the tokens of a text.
     """
-    watch = _Watch(CaptureOptions())
-    collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder)
-    return layer_sizes(collector.model, collector.stacks, _sequences(loaded, batch))
+    collector = _collector(loaded, batch, CaptureOptions(), encoder_decoder=encoder_decoder)
+    return layer_sizes(collector.model, collector.scan, collector.stacks, _sequences(loaded, batch))
 
 
 def _check_free_space(
@@ -348,7 +315,7 @@ def _check_free_space(
     options: CaptureOptions,
     folder: Path | None,
 ) -> None:
-    sizes = layer_sizes(collector.model, collector.stacks, sequences)
+    sizes = layer_sizes(collector.model, collector.scan, collector.stacks, sequences)
     if folder is not None:
         check_disk(sizes, options, folder)
     else:

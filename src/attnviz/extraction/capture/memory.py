@@ -16,7 +16,8 @@ import errno
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from torch import nn
 from attnviz.extraction.capabilities import shortens_logits
 from attnviz.extraction.families import attention_size
 from attnviz.extraction.inputs.batch import TokenSequence
-from attnviz.extraction.modules import AttentionModule, layer_numbers
+from attnviz.extraction.modules import AttentionModule, ModuleScan, layer_numbers
 from attnviz.extraction.options import CaptureOptions
 
 __all__ = [
@@ -185,25 +186,44 @@ class LayerSize:
 
 
 def layer_sizes(
-    model: nn.Module,
+    model: Any,
+    scan: ModuleScan,
     stacks: Mapping[str, Sequence[AttentionModule]],
     sequences: Mapping[str, TokenSequence],
 ) -> list[LayerSize]:
     """Return the sizes of the captured attention of all layers over the tokens of a text.
 
-    `stacks` has the attention modules of each stack. `sequences` has the token sequences
-    ``"input"`` and, for an encoder-decoder model, ``"decoder"``. A module is skipped if its number
-    of heads or its head size is not known.
+    `scan` is the result of `scan_modules` for the model. `stacks` has the attention modules of each
+    stack. `sequences` has the token sequences ``"input"`` and, for an encoder-decoder model,
+    ``"decoder"``. A module is skipped if its number of heads or its head size is not known.
     """
     sizes = []
+    own_device, dtype = model.device, model.dtype
     for stack, entries in stacks.items():
         lengths = _lengths(stack, sequences)
+        if not lengths:
+            continue
         stack_numbers = layer_numbers([entry.name for entry in entries]) or []
         numbers: Sequence[int | None] = stack_numbers or [None for _ in entries]
         for number, entry in zip(numbers, entries, strict=True):
-            size = _layer_size(model, entry, number, lengths)
-            if lengths and size is not None:
-                sizes.append(replace(size, stack_numbers=tuple(sorted(stack_numbers))))
+            size = scan.once(("size", entry.name), partial(attention_size, model, entry.name))
+            if size is not None:
+                parameter = next(entry.module.parameters(), None)
+                device = own_device if parameter is None else parameter.device
+                sizes.append(
+                    LayerSize(
+                        number,
+                        size.num_heads,
+                        size.num_key_heads,
+                        size.head_dim,
+                        lengths,
+                        dtype,
+                        # Modules whose parameters are offloaded to disk compute on the CPU.
+                        torch.device("cpu") if device.type == "meta" else device,
+                        as_weights=isinstance(entry.module, nn.MultiheadAttention),
+                        stack_numbers=tuple(sorted(stack_numbers)),
+                    )
+                )
     return sizes
 
 
@@ -221,28 +241,6 @@ def _lengths(stack: str, sequences: Mapping[str, TokenSequence]) -> tuple[tuple[
         for sequence in (sequences[name] for name in names)
     ]
     return tuple(zip(*counts, strict=False))
-
-
-def _layer_size(
-    model: Any, entry: AttentionModule, number: int | None, lengths: tuple[tuple[int, int], ...]
-) -> LayerSize | None:
-    module = entry.module
-    size = attention_size(model, entry.name)
-    if size is None:
-        return None
-    parameter = next(module.parameters(), None)
-    device = model.device if parameter is None else parameter.device
-    return LayerSize(
-        number,
-        size.num_heads,
-        size.num_key_heads,
-        size.head_dim,
-        lengths,
-        model.dtype,
-        # Modules whose parameters are offloaded to disk compute on the CPU.
-        torch.device("cpu") if device.type == "meta" else device,
-        as_weights=isinstance(module, nn.MultiheadAttention),
-    )
 
 
 def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[torch.device, int]:
@@ -322,6 +320,11 @@ def check_runs(
     )
 
 
+# Copies of fewer bytes are not compared with the free memory, because reading the amount of free
+# memory takes as long as a few layers of a small model.
+_MIN_CHECKED = 1 << 22
+
+
 def check_memory(
     sizes: Sequence[LayerSize],
     options: CaptureOptions,
@@ -334,6 +337,8 @@ def check_memory(
     """
     shortages = {}
     for device, needed in needed_memory(sizes, options).items():
+        if needed < _MIN_CHECKED:
+            continue
         num_free = (free or free_memory)(device)
         if num_free is not None and needed > num_free:
             shortages[device] = needed, num_free

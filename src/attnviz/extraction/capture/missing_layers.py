@@ -10,13 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from torch import nn
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.families import class_prefixes
-from attnviz.extraction.modules import AttentionModule, attention_modules, layer_numbers
+from attnviz.extraction.modules import (
+    AttentionModule,
+    ModuleScan,
+    attention_modules,
+    layer_numbers,
+)
 from attnviz.utils.arguments import format_named
 
 __all__ = ["notes_on_layers", "notes_on_modules"]
@@ -75,14 +81,29 @@ class _Layers:
 
 
 def notes_on_layers(
-    model: PreTrainedModel, stacks: Mapping[str, StackLayers], missing: Sequence[AttentionModule]
-) -> list[str]:
+    model: PreTrainedModel,
+    scan: ModuleScan,
+    stacks: Mapping[str, StackLayers],
+    missing: Sequence[AttentionModule],
+) -> Sequence[str]:
     """Return sentences on the layers that a record does not show or shows only in part.
 
-    Each sentence states a reason and the numbers of all layers to which the reason applies.
-    `stacks` has all captured layers, and `missing` the modules whose attention could not be read. A
-    list of layers is searched only if attention over text was captured from one of its layers.
+    Each sentence states a reason and the numbers of all layers to which the reason applies. `scan`
+    is the result of `scan_modules` for the model. `stacks` has all captured layers, and `missing`
+    the modules whose attention could not be read. A list of layers is searched only if attention
+    over text was captured from one of its layers.
     """
+    layers = tuple(
+        (name, layers.stack, tuple(layers.names), layers.in_call_order)
+        for name, layers in stacks.items()
+    )
+    key = ("notes on layers", layers, tuple(entry.name for entry in missing))
+    return scan.once(key, partial(_notes_on_layers, model, stacks, missing))
+
+
+def _notes_on_layers(
+    model: PreTrainedModel, stacks: Mapping[str, StackLayers], missing: Sequence[AttentionModule]
+) -> list[str]:
     captured = {
         id(model.get_submodule(name)) for layers in stacks.values() for name in layers.names
     }

@@ -144,7 +144,7 @@ def _check_any_captured(collector: Collector) -> None:
     if any(run.calls for run in collector.runs):
         return
     kind = type(collector.model).__name__
-    missing = collector.missing()
+    missing = collector.missing
     if missing:
         raise NotImplementedError(
             f"model: the attention of {kind} cannot be captured in transformers "
