@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import one_text, token_codes
 from attnviz.analysis.patterns import pairs_of
-from attnviz.analysis.token_kinds import KINDS, kinds_of, words_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.record.attention import LayerAttention
 from attnviz.record.stack import AttentionStack
+from attnviz.record.token_kinds import KINDS, kinds_of, words_of
 from attnviz.record.tokens import Tokens
 
 __all__ = [

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from attnviz.analysis.token_kinds import words_of
 from attnviz.corpus.measuring import Relations
 from attnviz.corpus.roles import REVERSED, SYNTACTIC
+from attnviz.record.token_kinds import words_of
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import one_text
-from attnviz.analysis.token_kinds import KINDS, kinds_of
 from attnviz.corpus.columns import checked_entry, is_missing
 from attnviz.corpus.edges import Edge, EdgeColumns, NearTokens
 from attnviz.corpus.measuring import OFFSET_LABELS, SCORES, TokenFacts, measure_stack
@@ -39,6 +38,7 @@ from attnviz.corpus.totals import (
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack, check_weights
 from attnviz.record.table import require_pandas
+from attnviz.record.token_kinds import KINDS, kinds_of
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import (
     as_path,

@@ -8,15 +8,10 @@ from typing import Any, Literal
 import numpy as np
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from attnviz.analysis.heads import all_head_scores
-from attnviz.comparison.compare import compare
-from attnviz.extraction import extract
+import attnviz as av
 from attnviz.integrations.log import Entry, resolve_targets, write_entry
-from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.host import warn_caller
-from attnviz.views.compare import CompareView
-from attnviz.views.model import ModelView
 from attnviz.views.record_view import RecordView
 
 __all__ = ["AttentionCallback"]
@@ -79,7 +74,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
         self,
         texts: str | Sequence[str],
         *,
-        view: type[RecordView] = ModelView,
+        view: type[RecordView] = av.ModelView,
         every: int | Literal["evaluate"] = "evaluate",
         to: Any = None,
         name: str = "attention",
@@ -104,7 +99,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
             resolve_targets(to)
         self._view, self._to, self._name, self._max_mb = view, to, name, max_mb
         self._tokenizer, self._options = tokenizer, {"progress": False} | options
-        self.records: dict[int, list[AttentionRecord]] = {}
+        self.records: dict[int, list[av.AttentionRecord]] = {}
         self._has_warned = False
 
     def on_train_begin(
@@ -168,7 +163,7 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
     ) -> None:
         tokenizer = self._tokenizer or arguments.get("processing_class")
         step = state.global_step
-        records = extract(arguments["model"], self._texts, tokenizer=tokenizer, **self._options)
+        records = av.extract(arguments["model"], self._texts, tokenizer=tokenizer, **self._options)
         if not state.is_world_process_zero:
             # Drop the records of earlier steps: only the main process uses them, for the pages with
             # all steps.
@@ -199,16 +194,17 @@ class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers 
                 write_entry(Entry(f"{self._name}/text {number}, all steps", steps, step), runs)
                 steps.close()
 
-    def _steps(self, number: int) -> CompareView:
+    def _steps(self, number: int) -> av.CompareView:
         """Return a view that compares the records of text `number` at all steps."""
         steps = sorted(self.records)
         names = [f"step {step}" for step in steps]
-        view = CompareView(compare([self.records[step][number] for step in steps], names=names))
+        records = [self.records[step][number] for step in steps]
+        view = av.CompareView(av.compare(records, names=names))
         view.member = len(steps) - 1
         return view
 
 
-def _largest_scores(records: Sequence[AttentionRecord]) -> dict[str, float]:
+def _largest_scores(records: Sequence[av.AttentionRecord]) -> dict[str, float]:
     """Return the largest score of each pattern over all heads, averaged over the texts.
 
     The head with the largest score can differ between texts. If a record has several stacks, the
@@ -217,7 +213,7 @@ def _largest_scores(records: Sequence[AttentionRecord]) -> dict[str, float]:
     scores_by_name: dict[str, list[float]] = {}
     for record in records:
         for stack in record.stacks.values():
-            for pattern, layers in all_head_scores(stack).items():
+            for pattern, layers in av.analysis.all_head_scores(stack).items():
                 scores = np.concatenate(layers)
                 if not np.isnan(scores).all():
                     name = pattern if len(record.stacks) == 1 else f"{stack.name} {pattern}"

@@ -55,15 +55,13 @@ class Entry:
     @cached_property
     def picture(self) -> NDArray[np.uint8]:
         """Picture of all heads of the stack that the view shows, uint8, (height, width, 3)."""
-        from attnviz.pages.picture import draw_heads_picture
-
         view = self._shown
         if not isinstance(view, RecordView):
             raise TypeError(
                 f"to is a tracker that shows only pictures of heads, and {type(view).__name__} has "
                 "none. Pass a folder, or a tracker that shows pages."
             )
-        return draw_heads_picture(view.pictured_stack)
+        return view.heads_picture()
 
     @property
     def path(self) -> str:

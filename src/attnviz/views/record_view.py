@@ -8,12 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
+import numpy as np
 import traitlets
+from numpy.typing import NDArray
 
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.html import Embedded, make_page
 from attnviz.pages.limits import PagePrecision
-from attnviz.pages.picture import SIDES, displayed_stack, draw_all_heads
+from attnviz.pages.picture import SIDES, displayed_stack, draw_all_heads, draw_heads_picture
 from attnviz.pages.saved_picture import MAX_WEIGHTS, draw_heads_still, make_saved_still
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -347,13 +349,26 @@ class RecordView(PositionedView):
         """
         return self.record
 
-    @property
-    def pictured_stack(self) -> AttentionStack:
-        """Stack whose heads are drawn in the saved picture."""
+    def heads_picture(self) -> NDArray[np.uint8]:
+        """Draw all heads of the stack that the view shows.
+
+        Returns
+        -------
+        ndarray
+            RGB picture, uint8, (height, width, 3). Experiment trackers that show no pages log it.
+
+        Examples
+        --------
+        >>> view.heads_picture().shape                   # doctest: +SKIP
+        (430, 402, 3)
+        """
+        return draw_heads_picture(self._pictured_stack())
+
+    def _pictured_stack(self) -> AttentionStack:
         return displayed_stack(self.served_record, self._page_state(self.state))
 
     def _still(self) -> str:
-        stack = self.pictured_stack
+        stack = self._pictured_stack()
         figures = []
         # For a very long text, a picture of all heads needs too many weights.
         all_heads = SIDES[0] * sum(stack.heads_per_layer) * len(stack.key_tokens) <= MAX_WEIGHTS

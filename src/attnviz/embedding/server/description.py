@@ -16,9 +16,9 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.token_kinds import is_punctuation
 from attnviz.corpus.columns import Column
 from attnviz.corpus.corpus import Caveat, Corpus, caveats_of
+from attnviz.record.token_kinds import is_punctuation
 from attnviz.record.tokens import Tokens
 from attnviz.server.description import Description, TokenList, describe
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from attnviz.analysis.token_kinds import KINDS, kinds_of
 from attnviz.record.images import PatchGrid
+from attnviz.record.token_kinds import KINDS, kinds_of
 from attnviz.record.tokens import Tokens
 
 

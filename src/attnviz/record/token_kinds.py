@@ -5,13 +5,12 @@ from __future__ import annotations
 import string
 import unicodedata
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens
+from attnviz.record.words import find_words
 
 __all__ = ["KINDS", "is_punctuation", "kinds_of", "words_of"]
 
@@ -66,9 +65,6 @@ def words_of(tokens: Tokens) -> NDArray[np.int64]:
 
     The numbers are `Tokens.words`. If it is None, words are determined from the texts.
     """
-    # Import the module here, because it imports torch, and functions of arrays do not need torch.
-    from attnviz.record.words import find_words
-
     words = tokens.words
     if words is None:
         words = find_words(tokens.text, tokens.special, tokens.sequence)
