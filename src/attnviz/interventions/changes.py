@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,8 @@ __all__ = [
 ]
 
 Numbers = int | Iterable[int] | None
-TokenSelector = int | str | Sequence[int | str] | None
 Flags = NDArray[np.bool_]
+TokenSelector = int | str | Sequence[int | str] | Flags | None
 
 # The rows of weights that a user passes must sum to 1, up to this difference.
 _ROUNDING = 1e-3
@@ -73,57 +74,48 @@ class Change(ABC):
     heads: Numbers
     stack: str | None
 
-    def _layers_of(self, stack: AttentionStack) -> tuple[int, ...]:
-        """Return the numbers of the changed layers, ascending."""
-        return _numbers("layers", self.layers, stack.layers, f"stack {stack.name!r} has layers")
-
-    def _heads_of(self, stack: AttentionStack, layer: int) -> tuple[int, ...]:
-        """Return the numbers of the changed heads of a layer, ascending."""
-        heads = range(stack.attention(layer).num_heads)
-        return _numbers("heads", self.heads, heads, f"layer {layer} has heads")
-
-    @abstractmethod
-    def _attend(
-        self, stack: AttentionStack, layer: int, attention: LayerAttention
-    ) -> LayerAttention:
-        """Return the changed attention of a layer. `attention` may contain earlier changes."""
-
-    def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """Return the positions of the queries whose attention changes, ascending."""
-        del stack
-        return np.zeros(0, np.int64)
-
-    @property
-    def _factor(self) -> float | None:
-        """Factor of the heads' outputs, or None if the change does not multiply them."""
-        return None
-
     @property
     def _keeps_row_sums(self) -> bool:
         """Whether rows of weights that sum to 1 still sum to 1 after the change."""
         return True
 
-    def _check(self, stack: AttentionStack) -> None:
-        """Raise TypeError, ValueError or IndexError if the change cannot be applied to `stack`."""
-        for layer in self._layers_of(stack):
-            self._heads_of(stack, layer)
+    @abstractmethod
+    def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
+        """Return what changes in a layer.
 
-    def _outputs(self, stack: AttentionStack, layer: int) -> torch.Tensor | None:
-        """Return the new output of each head, or None if the change does not replace outputs.
-
-        The result has the shape (heads, value_dim). All queries get the same output.
+        Raise TypeError, ValueError or IndexError if the change cannot be applied to `stack`.
         """
-        del stack, layer
-        return None
+
+    @abstractmethod
+    def _describe(self, stack: AttentionStack) -> str:
+        """Return a sentence that describes the change, without its full stop."""
 
     def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
         """Return the change for a text that the model generates. See `for_generation`."""
         del stack, most
         return self
 
-    @abstractmethod
-    def _describe(self, stack: AttentionStack) -> str:
-        """Return a sentence that describes the change, without its full stop."""
+    def _layers_of(self, stack: AttentionStack) -> tuple[int, ...]:
+        """Return the numbers of the changed layers, ascending."""
+        return _numbers("layers", self.layers, stack.layers, f"stack {stack.name!r} has layers")
+
+    def _heads_of(self, stack: AttentionStack, layer: int) -> tuple[int, ...]:
+        """Return the numbers of the changed heads of a layer, ascending."""
+        heads = range(stack.num_heads(layer))
+        return _numbers("heads", self.heads, heads, f"layer {layer} has heads")
+
+    def _reweighted(
+        self,
+        stack: AttentionStack,
+        layer: int,
+        rows: NDArray[np.int64],
+        attend: Callable[[LayerAttention], LayerAttention],
+    ) -> LayerChange:
+        """Return the change of the weights in `rows` of all changed heads of a layer."""
+        heads = self._heads_of(stack, layer)
+        return LayerChange(
+            _shape(stack), attend, rows=dict.fromkeys(heads, rows) if len(rows) else {}
+        )
 
     def _where(self, stack: AttentionStack) -> str:
         """Return the words for the changed layers and heads, such as "layer 1, head 0"."""
@@ -153,56 +145,51 @@ def _numbers(
     return tuple(sorted(resolved))
 
 
-class _Numbers(tuple[int, ...]):
-    """Positions of tokens. Some of these tokens may not be generated yet."""
-
-
 def _flags(name: str, selector: TokenSelector, tokens: Tokens) -> Flags:
     """Return an array with True for each selected token. None selects all tokens.
 
-    Positions in `_Numbers` that the text does not have are ignored. `name` is the argument that an
-    error message mentions.
+    If `selector` has a flag for each token of a longer text, the flags of the other tokens are left
+    out. `name` is the argument that an error message mentions.
     """
+    if isinstance(selector, np.ndarray):
+        return selector[: len(tokens)]
     flags = np.zeros(len(tokens), np.bool_)
     if selector is None:
         return ~flags
-    if isinstance(selector, _Numbers):
-        flags[[token for token in selector if token < len(tokens)]] = True
-        return flags
-    selected = [selector] if isinstance(selector, str | int) else as_list(selector)
-    for token in selected:
+    for token in _selected(name, selector):
         flags[tokens.position(token, name)] = True
-    if not flags.any():
-        raise ValueError(
-            f"{name}={short_repr(selector)} is empty. Do not pass it to select all tokens."
-        )
     return flags
 
 
-def _read_numbers(
+def _selected(name: str, selector: TokenSelector) -> list[Any]:
+    selected = [selector] if isinstance(selector, str | int) else as_list(selector)
+    if not selected:
+        raise ValueError(
+            f"{name}={short_repr(selector)} is empty. Do not pass it to select all tokens."
+        )
+    return selected
+
+
+def _flags_of_longest(
     name: str, selector: TokenSelector, tokens: Tokens, max_tokens: int
-) -> _Numbers | None:
-    """Return the positions of the selected tokens in a text that may grow to `max_tokens` tokens.
+) -> Flags | None:
+    """Return flags of the selected tokens for a text that may grow to `max_tokens` tokens.
 
     `tokens` are the tokens before the text grows. Token texts and negative numbers in `selector`
     refer to them. Return None if `selector` is None.
     """
     if selector is None:
         return None
-    selected = [selector] if isinstance(selector, str | int) else as_list(selector)
-    if not selected:
-        raise ValueError(
-            f"{name}={short_repr(selector)} is empty. Do not pass it to select all tokens."
-        )
-    future = [
-        token
-        for token in selected
-        if isinstance(token, int)
-        and not isinstance(token, bool)
-        and len(tokens) <= token < max_tokens
-    ]
-    present = [tokens.position(token, name) for token in selected if token not in future]
-    return _Numbers(sorted({*future, *present}))
+    flags = np.zeros(max_tokens, np.bool_)
+    for token in _selected(name, selector):
+        is_number = isinstance(token, int) and not isinstance(token, bool)
+        is_future = is_number and len(tokens) <= token < max_tokens
+        flags[token if is_future else tokens.position(token, name)] = True
+    return flags
+
+
+def _shape(stack: AttentionStack) -> tuple[int, int]:
+    return len(stack.query_tokens), len(stack.key_tokens)
 
 
 def _named(flags: Flags, tokens: Tokens) -> str:
@@ -273,31 +260,17 @@ class Ablate(Change):
                 f"factor={self.factor!r} cannot be combined with mean_of. Pass only one of them."
             )
 
-    @property
-    def _factor(self) -> float | None:
-        return None if self.mean_of is not None else self.factor
-
-    def _outputs(self, stack: AttentionStack, layer: int) -> torch.Tensor | None:
-        """Return the mean outputs over other texts, or None without `mean_of`.
-
-        Raise ValueError if the means of the layer are unknown.
-        """
+    def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
+        heads = self._heads_of(stack, layer)
         if self.mean_of is None:
-            return None
+            return LayerChange(_shape(stack), factors=dict.fromkeys(heads, float(self.factor)))
         means = None if self._means is None else self._means.get((stack.name, layer))
         if means is None:
             raise ValueError(
                 f"mean_of: the texts did not run through layer {layer} of stack {stack.name!r}, so "
                 "that its mean is unknown"
             )
-        return means
-
-    def _attend(
-        self, stack: AttentionStack, layer: int, attention: LayerAttention
-    ) -> LayerAttention:
-        """Return `attention` itself: the weights do not change, only the outputs of the heads."""
-        del stack, layer
-        return attention
+        return LayerChange(_shape(stack), outputs={head: means[head] for head in heads})
 
     def _describe(self, stack: AttentionStack) -> str:
         if self.mean_of is not None:
@@ -355,36 +328,31 @@ class Knockout(Change):
     renormalize: bool = True
     stack: str | None = None
 
+    @property
+    def _keeps_row_sums(self) -> bool:
+        return self.renormalize
+
     def _pairs(self, stack: AttentionStack) -> tuple[Flags, Flags]:
         return (
             _flags("queries", self.queries, stack.query_tokens),
             _flags("keys", self.keys, stack.key_tokens),
         )
 
-    def _check(self, stack: AttentionStack) -> None:
-        super()._check(stack)
-        self._pairs(stack)
-
-    def _attend(
-        self, stack: AttentionStack, layer: int, attention: LayerAttention
-    ) -> LayerAttention:
+    def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
         heads, (queries, keys) = self._heads_of(stack, layer), self._pairs(stack)
-        if self.renormalize:
-            return remove_pairs(attention, heads, queries, keys)
-        pairs = CutMask(torch.tensor([True]), torch.from_numpy(queries), torch.from_numpy(keys))
-        return CutWeights(attention, heads, pairs)
+
+        def attend(attention: LayerAttention) -> LayerAttention:
+            if self.renormalize:
+                return remove_pairs(attention, heads, queries, keys)
+            pairs = CutMask(torch.tensor([True]), torch.from_numpy(queries), torch.from_numpy(keys))
+            return CutWeights(attention, heads, pairs)
+
+        return self._reweighted(stack, layer, np.flatnonzero(queries), attend)
 
     def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        queries = _read_numbers("queries", self.queries, stack.query_tokens, most[0])
-        keys = _read_numbers("keys", self.keys, stack.key_tokens, most[1])
+        queries = _flags_of_longest("queries", self.queries, stack.query_tokens, most[0])
+        keys = _flags_of_longest("keys", self.keys, stack.key_tokens, most[1])
         return replace(self, queries=queries, keys=keys)
-
-    def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        return np.flatnonzero(self._pairs(stack)[0])
-
-    @property
-    def _keeps_row_sums(self) -> bool:
-        return self.renormalize
 
     def _describe(self, stack: AttentionStack) -> str:
         queries, keys = self._pairs(stack)
@@ -428,34 +396,28 @@ class HideTokens(Change):
         if self.tokens is None:
             raise ValueError("tokens=None: pass the tokens to hide, by position or text")
 
-    def _keys(self, stack: AttentionStack) -> Flags:
-        return _flags("tokens", self.tokens, stack.key_tokens)
-
-    def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        return replace(self, tokens=_read_numbers("tokens", self.tokens, stack.key_tokens, most[1]))
-
-    def _check(self, stack: AttentionStack) -> None:
-        super()._check(stack)
-        self._keys(stack)
-
-    def _attend(
-        self, stack: AttentionStack, layer: int, attention: LayerAttention
-    ) -> LayerAttention:
-        keys = self._keys(stack)
-        queries = np.ones(len(stack.query_tokens), np.bool_)
-        same = stack.key_tokens is stack.query_tokens
-        return remove_pairs(attention, self._heads_of(stack, layer), queries, keys, keep_own=same)
-
-    def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        """Return the positions of all queries that may attend to a hidden token.
+    def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
+        """Return the change of all queries that may attend to a hidden token.
 
         For causal attention, these are the queries after the first hidden token.
         """
-        first = int(self._keys(stack).argmax()) + 1 if stack.causal else 0
-        return np.arange(first, len(stack.query_tokens))
+        heads = self._heads_of(stack, layer)
+        keys = _flags("tokens", self.tokens, stack.key_tokens)
+        queries = np.ones(len(stack.query_tokens), np.bool_)
+        same = stack.key_tokens is stack.query_tokens
+        first = int(keys.argmax()) + 1 if stack.causal else 0
+
+        def attend(attention: LayerAttention) -> LayerAttention:
+            return remove_pairs(attention, heads, queries, keys, keep_own=same)
+
+        return self._reweighted(stack, layer, np.arange(first, len(queries)), attend)
+
+    def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
+        tokens = _flags_of_longest("tokens", self.tokens, stack.key_tokens, most[1])
+        return replace(self, tokens=tokens)
 
     def _describe(self, stack: AttentionStack) -> str:
-        hidden = _named(self._keys(stack), stack.key_tokens)
+        hidden = _named(_flags("tokens", self.tokens, stack.key_tokens), stack.key_tokens)
         return f"Hidden before the softmax: no other token reads {hidden} in {self._where(stack)}"
 
 
@@ -501,10 +463,18 @@ class SetWeights(Change):
                 '"previous token"'
             )
 
-    def _check(self, stack: AttentionStack) -> None:
-        super()._check(stack)
-        for layer in self._layers_of(stack):
-            self._instead(stack, layer, stack.attention(layer))
+    def _of_layer(self, stack: AttentionStack, layer: int) -> LayerChange:
+        first = 1 if isinstance(self.weights, str) and self.weights == "previous token" else 0
+        last = len(stack.query_tokens) if self._prompt_size is None else self._prompt_size[0]
+        rows = np.zeros(len(stack.query_tokens), np.bool_)
+        rows[first:last] = True
+
+        def attend(attention: LayerAttention) -> LayerAttention:
+            return ReplacedWeights(attention, self._instead(stack, layer, attention), rows)
+
+        # If the weights do not fit the layer, this line raises an error.
+        self._instead(stack, layer, stack.attention(layer))
+        return self._reweighted(stack, layer, np.flatnonzero(rows), attend)
 
     def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
         """Return the change for a text that the model generates.
@@ -572,18 +542,6 @@ class SetWeights(Change):
         stored = _checked_weights(self.weights, heads, size)
         return {head: (stored, index % stored.num_heads) for index, head in enumerate(heads)}
 
-    def _attend(
-        self, stack: AttentionStack, layer: int, attention: LayerAttention
-    ) -> LayerAttention:
-        rows = np.zeros(attention.num_queries, np.bool_)
-        rows[self._rows(stack)] = True
-        return ReplacedWeights(attention, self._instead(stack, layer, attention), rows)
-
-    def _rows(self, stack: AttentionStack) -> NDArray[np.int64]:
-        first = 1 if isinstance(self.weights, str) and self.weights == "previous token" else 0
-        count = len(stack.query_tokens)
-        return np.arange(first, count if self._prompt_size is None else self._prompt_size[0])
-
     def _describe(self, stack: AttentionStack) -> str:
         if isinstance(self.weights, AttentionRecord):
             what = "to those of another text"
@@ -622,7 +580,8 @@ def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) 
 
 def check_change(change: Change, stack: AttentionStack) -> None:
     """Raise TypeError, ValueError or IndexError if a change cannot be applied to a stack."""
-    change._check(stack)
+    for layer in change._layers_of(stack):
+        change._of_layer(stack, layer)
 
 
 def description_of(change: Change, stack: AttentionStack) -> str:
@@ -652,29 +611,7 @@ def layer_change(
 
     Return None if none of them changes this layer.
     """
-    layer_changes = [change for change in changes if layer in change._layers_of(stack)]
-    if not layer_changes:
-        return None
-    rows: dict[int, NDArray[np.int64]] = {}
-    factors: dict[int, float] = {}
-    outputs: dict[int, torch.Tensor] = {}
-    for change in layer_changes:
-        new_outputs = change._outputs(stack, layer)
-        for head in change._heads_of(stack, layer):
-            if new_outputs is not None:
-                # The new output does not depend on factors that earlier changes applied.
-                outputs[head] = new_outputs[head]
-                factors.pop(head, None)
-            elif change._factor is not None:
-                factors[head] = factors.get(head, 1.0) * change._factor
-            changed = change._rows(stack)
-            if len(changed):
-                rows[head] = np.union1d(rows.get(head, changed), changed)
-
-    def attend(attention: LayerAttention) -> LayerAttention:
-        for change in layer_changes:
-            attention = change._attend(stack, layer, attention)
-        return attention
-
-    original = stack.attention(layer)
-    return LayerChange(attend, rows, factors, (original.num_queries, original.num_keys), outputs)
+    parts = [
+        change._of_layer(stack, layer) for change in changes if layer in change._layers_of(stack)
+    ]
+    return reduce(LayerChange.then, parts) if parts else None

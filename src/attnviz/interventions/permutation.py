@@ -157,8 +157,7 @@ def permutation_effect(
     for row in rows:
         source = StoredWeights(torch.from_numpy(row).expand(1, num_queries, -1))
         attend = partial(ReplacedWeights, replacements={head: (source, 0)}, rows=is_permuted)
-        shape = num_queries, len(row)
-        change = LayerChange(attend, {head: np.array([token])}, {}, shape)
+        change = LayerChange((num_queries, len(row)), attend, {head: np.array([token])})
         copies.append(Copy({runner.module_runs[attention_stack.name, layer]: change}))
     answers = np.array(runner.answers(copies, doing="permutations", unit="forward"))
     noise, *values = np.abs(answers - runner.before)

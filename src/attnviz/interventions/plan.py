@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import torch
 
 from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.forward import Forward
-from attnviz.interventions.changes import Change, check_change, layer_change
+from attnviz.interventions.changes import Change, layer_change
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -23,7 +22,6 @@ __all__ = [
     "outline_of",
     "outline_of_layer",
     "plan_of",
-    "unchanged",
 ]
 
 #: Name of a stack, and number of a layer in it.
@@ -50,9 +48,6 @@ def plan_of(
     IndexError if a change cannot be applied.
     """
     by_stack = changes_by_stack(changes, outline)
-    for name, stack_changes in by_stack.items():
-        for change in stack_changes:
-            check_change(change, outline.stack(name))
     plan = {}
     for (name, number), module_run in module_runs.items():
         change_of_layer = layer_change(by_stack.get(name, ()), outline.stack(name), number)
@@ -82,15 +77,7 @@ def identity_of(change: ForwardChange) -> ForwardChange:
     A run with these changes differs from the unchanged run only by rounding errors, which are the
     noise of the effect.
     """
-    return {
-        module_run: replace(module_change, attend=unchanged, factors={}, outputs={})
-        for module_run, module_change in change.items()
-    }
-
-
-def unchanged(attention: LayerAttention) -> LayerAttention:
-    """Return `attention` itself."""
-    return attention
+    return {module_run: layer_change.identity for module_run, layer_change in change.items()}
 
 
 def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:

@@ -20,7 +20,7 @@ from attnviz.interventions.answer import Answer
 from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, description_of
 from attnviz.interventions.effect import Effect, effect_of, share_of
 from attnviz.interventions.intervene import ChangedRecord, changed_record, read_changes
-from attnviz.interventions.plan import StackLayer, identity_of, unchanged
+from attnviz.interventions.plan import StackLayer, identity_of
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
 from attnviz.interventions.runner import Runner
 from attnviz.interventions.runs import ExampleRunner
@@ -383,7 +383,7 @@ def _recompute_all_heads(runner: Runner) -> ForwardChange:
             rows = np.unique(np.linspace(0, count - 1, min(count, _NOISE_ROWS)).astype(np.int64))
             heads = range(stack.num_heads(number))
             shape = (count, len(stack.key_tokens))
-            change[module_run] = LayerChange(unchanged, dict.fromkeys(heads, rows), {}, shape)
+            change[module_run] = LayerChange(shape, rows=dict.fromkeys(heads, rows))
     return change
 
 

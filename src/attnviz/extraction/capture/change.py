@@ -33,37 +33,63 @@ __all__ = [
 ]
 
 
+def _itself(attention: LayerAttention) -> LayerAttention:
+    return attention
+
+
 @dataclass(frozen=True)
 class LayerChange:
-    """Change of the attention in one layer.
+    """Change of the attention in one layer. By default, nothing changes.
 
     Heads have the model's numbers. Query indices do not count padding.
 
     Attributes
     ----------
+    shape : tuple of int
+        Number of queries and number of keys of the layer.
     attend : callable
         Function that takes the layer's attention and returns the changed attention.
     rows : mapping of int to ndarray
         For each head with changed attention, the indices of the changed queries: int64, ascending.
     factors : mapping of int to float
         For each scaled head, the factor that multiplies its output at every query.
-    shape : tuple of int
-        Number of queries and number of keys of the layer.
     outputs : mapping of int to Tensor
         For each head with replaced output, the vector that replaces its output at every query:
         (value_dim,). The head's factor is applied afterwards.
     """
 
-    attend: Callable[[LayerAttention], LayerAttention]
-    rows: Mapping[int, NDArray[np.int64]]
-    factors: Mapping[int, float]
     shape: tuple[int, int]
+    attend: Callable[[LayerAttention], LayerAttention] = _itself
+    rows: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    factors: Mapping[int, float] = field(default_factory=dict)
     outputs: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
     @property
     def heads(self) -> tuple[int, ...]:
         """Numbers of the changed heads, ascending."""
         return tuple(sorted({*self.rows, *self.factors, *self.outputs}))
+
+    @property
+    def identity(self) -> LayerChange:
+        """Change that overwrites the same rows with values from the unchanged weights."""
+        return LayerChange(self.shape, rows=self.rows)
+
+    def then(self, later: LayerChange) -> LayerChange:
+        """Return the change that makes this change and a later one."""
+        rows = {**self.rows}
+        for head, changed in later.rows.items():
+            rows[head] = np.union1d(rows.get(head, changed), changed)
+        # A new output does not depend on the factors of earlier changes.
+        factors = {head: one for head, one in self.factors.items() if head not in later.outputs}
+        for head, factor in later.factors.items():
+            factors[head] = factors.get(head, 1.0) * factor
+        return LayerChange(
+            self.shape,
+            lambda attention: later.attend(self.attend(attention)),
+            rows,
+            factors,
+            {**self.outputs, **later.outputs},
+        )
 
 
 #: Path of a module, and the number of its run within a forward, from 0.
