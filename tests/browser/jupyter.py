@@ -394,6 +394,18 @@ class Notebook:
         """Return the id of the kernel on the server."""
         return str(self._run("return sessionContext.session.kernel.id;", what="the kernel's id"))
 
+    def send_comms_to(self, subshells: str) -> None:
+        """Set which threads of the kernel handle the messages of widgets that are created later.
+
+        `subshells` is a value of JupyterLab's setting ``commsOverSubshells``. ``"disabled"`` sends
+        them to the main thread, and ``"perCommTarget"``, the default, to one other thread.
+        """
+        self._run(
+            "sessionContext.session.kernel.commsOverSubshells = extra;",
+            what="setting the threads of comms",
+            extra=subshells,
+        )
+
     def restart_kernel(self) -> None:
         """Restart the kernel and wait until it responds."""
         self._run(

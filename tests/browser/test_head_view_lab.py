@@ -36,11 +36,21 @@ av.HeadView(av.AttentionRecord({"self": stack}))
 """
 # A record of 300 layers. The test sets a time limit of zero, so that each reply has one layer.
 SLOW = """
+import threading
 from attnviz.server import pending_replies
 from attnviz.utils import progress
 vectors = torch.randn(300, 1, 12, 4, generator=torch.Generator().manual_seed(0))
 slow = av.HeadView(av.AttentionRecord.from_qk(vectors, vectors, list("abcdefghijkl")))
 defaults = pending_replies.REPLY_SECONDS, progress.STEP
+
+
+def note_thread(change):
+    global on_main_thread
+    on_main_thread = threading.current_thread() is threading.main_thread()
+
+
+on_main_thread = None
+slow.observe(note_thread, "heads")
 slow
 """
 
@@ -77,11 +87,16 @@ def test_an_error_in_the_kernel_is_shown_in_the_view(notebook: Notebook) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("subshells", ["perCommTarget", "disabled"])
 def test_long_work_shows_its_progress_and_can_be_cancelled(
-    notebook: Notebook,
+    notebook: Notebook, subshells: str
 ) -> None:
+    notebook.send_comms_to(subshells)
+    notebook.run_all()
     slow = view_in(notebook, 3)
     drawn(slow, "head:self:0")
+    slow.locator(".av-plot").press("n")
+    notebook.becomes("on_main_thread", subshells == "disabled")
     notebook.execute("pending_replies.REPLY_SECONDS, progress.STEP = 0.0, 1")
     notebook.execute("slow.order = 'previous token'")
     note = slow.locator(".av-passing")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextvars import ContextVar
@@ -191,3 +193,12 @@ def test_an_interrupt_of_the_caller_interrupts_the_job() -> None:
     with pytest.raises(KeyboardInterrupt):
         Job(work).run_for(0)
     assert len(ended) == 1
+
+
+def test_python_exits_although_a_job_is_paused() -> None:
+    code = """
+from attnviz.utils.progress import Job, report
+job = Job(lambda: report("first", 1, 2))
+assert not job.run_for(0)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
