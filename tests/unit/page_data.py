@@ -23,7 +23,7 @@ def bare_data_of(page: str) -> Any:
 
 
 def data_of(page: str) -> Any:
-    """Return the JSON data. In blocks, maps and vectors, replace ``#ID`` by the element's text."""
+    """Return the JSON data. In blocks, maps and `saved`, replace ``#ID`` by the element's text."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:
@@ -36,9 +36,7 @@ def data_of(page: str) -> Any:
         return value
 
     data = bare_data_of(page)
-    return data | {
-        name: whole(data[name]) for name in ("blocks", "maps", "vectors") if name in data
-    }
+    return data | {name: whole(data[name]) for name in ("blocks", "maps", "saved") if name in data}
 
 
 def unpacked(text: str) -> bytes:

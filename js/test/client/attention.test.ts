@@ -2,16 +2,16 @@
 
 import { describe, expect, it } from "vitest";
 import { attentionRow } from "../../src/client/attention";
-import { PageTransport } from "../../src/client/page";
-import { type EmbeddedLayer, fromHalf, readFloats } from "../../src/client/page/vectors";
+import { type PageData, PageTransport } from "../../src/client/page";
+import { fromHalf, readFloats } from "../../src/client/page/vectors";
 import { requestVectors } from "../../src/client/requests/vectors";
 import { Source } from "../../src/client/source";
 import { pageOf, readFixture } from "../builders";
 
 interface Case {
   name: string;
-  layer: EmbeddedLayer;
-  arrays: string[];
+  saved: NonNullable<PageData["saved"]>;
+  errors: NonNullable<PageData["errors"]>;
   rows: {
     head: number;
     token: number;
@@ -25,17 +25,25 @@ interface Case {
 // formulas (tests/fixtures/make_vectors.py).
 const { cases } = readFixture<{ cases: Case[] }>("vectors.json");
 
-function sourceOf(layer: EmbeddedLayer, arrays: string[]): Source {
-  return new Source(new PageTransport(pageOf({ vectors: { layers: [layer], arrays } })));
+function sourceOf({ saved, errors }: Case): Source {
+  return new Source(new PageTransport(pageOf({ saved, errors })));
+}
+
+/** Return the numbers of heads, queries, key heads and keys of a layer. */
+function sizesOf({ saved: { arrays } }: Case): [number, number, number, number] {
+  const [heads = 0, queries = 0] = arrays["self/3/queries"]?.shape ?? [];
+  const [keyHeads = 0, keys = 0] = arrays["self/3/keys"]?.shape ?? [];
+  return [heads, queries, keyHeads, keys];
 }
 
 describe("attention of a page", () => {
-  it.each(cases)("equals the formulas: $name", async ({ layer, arrays, rows }) => {
-    const source = sourceOf(layer, arrays);
-    expect(rows).toHaveLength(layer.num_heads * layer.num_queries);
-    for (const { head, token, logits, weights, sink_weight } of rows) {
+  it.each(cases)("equals the formulas: $name", async (example) => {
+    const source = sourceOf(example);
+    const [heads, queries, keyHeads, keys] = sizesOf(example);
+    expect(example.rows).toHaveLength(heads * queries);
+    for (const { head, token, logits, weights, sink_weight } of example.rows) {
       const request = { stack: "self", layer: 3, head, token };
-      const vectors = await requestVectors(source, { ...request, keys: [0, layer.num_keys] });
+      const vectors = await requestVectors(source, { ...request, keys: [0, keys] });
       const where = `head ${head}, query ${token}`;
       logits.forEach((logit, key) => {
         expect(vectors.allowed[key], where).toBe(logit === null ? 0 : 1);
@@ -49,26 +57,23 @@ describe("attention of a page", () => {
       const total = weights.reduce((sum, weight) => sum + weight, 0);
       expect(vectors.weightInRange, where).toBeCloseTo(total, 5);
       expect(header.strongest[0]?.[1] ?? 0, where).toBeCloseTo(Math.max(...weights), 6);
-      expect(header.key_head).toBe(Math.floor((head * layer.num_key_heads) / layer.num_heads));
+      expect(header.key_head).toBe(Math.floor((head * keyHeads) / heads));
     }
   });
 
-  it.each(cases)(
-    "is computed if no weights are embedded: $name",
-    async ({ layer, arrays, rows }) => {
-      const source = sourceOf(layer, arrays);
-      const { num_queries: queries, num_keys: keys, num_heads: count } = layer;
-      const heads = Array.from({ length: count }, (_, head) => head);
-      const layerHeads = { stack: "self", layer: 3, heads };
-      const block = await source.block({ ...layerHeads, rows: [0, queries], columns: [1, keys] });
-      for (const { head, token, weights } of rows) {
-        weights.slice(1).forEach((weight, i) => {
-          const computed = block.matrices[head]?.[token * (keys - 1) + i];
-          expect(computed, `head ${head}, query ${token}`).toBeCloseTo(weight, 6);
-        });
-      }
-    },
-  );
+  it.each(cases)("is computed if no weights are embedded: $name", async (example) => {
+    const source = sourceOf(example);
+    const [count, queries, , keys] = sizesOf(example);
+    const heads = Array.from({ length: count }, (_, head) => head);
+    const layerHeads = { stack: "self", layer: 3, heads };
+    const block = await source.block({ ...layerHeads, rows: [0, queries], columns: [1, keys] });
+    for (const { head, token, weights } of example.rows) {
+      weights.slice(1).forEach((weight, i) => {
+        const computed = block.matrices[head]?.[token * (keys - 1) + i];
+        expect(computed, `head ${head}, query ${token}`).toBeCloseTo(weight, 6);
+      });
+    }
+  });
 
   it("does not overflow with large logits", () => {
     const row = attentionRow({
@@ -97,9 +102,9 @@ describe("16-bit numbers", () => {
 
   it("are read from bytes as float16 and bfloat16", () => {
     const bytes = Uint8Array.of(0x00, 0x3c, 0x00, 0xc0);
-    expect([...readFloats(bytes, "float16")]).toEqual([1, -2]);
+    expect([...readFloats(bytes, "F16")]).toEqual([1, -2]);
     // A bfloat16 is the upper half of a float32, which is 0x3fc0 for 1.5 and 0xc080 for -4.
     const brain = Uint8Array.of(0xc0, 0x3f, 0x80, 0xc0);
-    expect([...readFloats(brain, "bfloat16")]).toEqual([1.5, -4]);
+    expect([...readFloats(brain, "BF16")]).toEqual([1.5, -4]);
   });
 });

@@ -213,7 +213,7 @@ def make_page(
         "scores": scores,
     }
     if vectors is not None:
-        data |= {"vectors": vectors, "maps": embed_maps(record)}
+        data |= vectors | {"maps": embed_maps(record)}
     if "weights" in embeds:
         data |= _embed_images(record)
 
@@ -327,11 +327,14 @@ def _extract_texts(
     """
     first: list[str] = []
     rest: list[str] = []
+    # Name of the element of each text. Equal texts share an element.
+    names: dict[str, str] = {}
 
     def name_of(text: str, elements: list[str]) -> str:
-        number = len(first) + len(rest)
-        elements.append(ELEMENT.format(number, text))
-        return f"#attnviz-{number:04}"
+        if text not in names:
+            names[text] = f"#attnviz-{len(names):04}"
+            elements.append(ELEMENT.format(len(names) - 1, text))
+        return names[text]
 
     layer = state.get("layer")
     embedded = dict(data)
@@ -344,9 +347,13 @@ def _extract_texts(
         embedded["maps"] = [
             entry | {"data": name_of(entry["data"], first)} for entry in data["maps"]
         ]
-    if "vectors" in data:
-        arrays = [name_of(array, rest) for array in data["vectors"]["arrays"]]
-        embedded["vectors"] = data["vectors"] | {"arrays": arrays}
+    if "saved" in data:
+        arrays = {
+            name: array | {"data": name_of(array["data"], rest)}
+            for name, array in data["saved"]["arrays"].items()
+        }
+        header = name_of(data["saved"]["header"], rest)
+        embedded["saved"] = {"header": header, "arrays": arrays}
     return embedded, "".join(first), "".join(rest)
 
 
@@ -379,7 +386,7 @@ def _embed_vectors(
     measures_all = count_weights(record) <= MAX_MEASURED
     try:
         return encode_vectors(
-            record.stacks.values(),
+            record,
             exact=precision == "exact",
             max_queries=None if measures_all else SAMPLED_QUERIES,
             max_bytes=None if max_bytes is None else max_bytes - bare_bytes,

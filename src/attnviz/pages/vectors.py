@@ -1,6 +1,8 @@
-"""Encoding of queries and keys in a page, and measurement of the error that rounding them causes.
+"""Queries and keys in a page, and the error that rounding them causes.
 
-The page computes weights from the queries and keys. ``js/src/client/page/vectors.ts`` reads them.
+The page contains them in the form of a saved record (`attnviz.record.storage.schema`): a header and
+named arrays. ``js/src/client/page/vectors.ts`` computes logits and weights from them, and
+`attnviz.load` reads them (`attnviz.record.storage.page_file`).
 """
 
 from __future__ import annotations
@@ -9,27 +11,30 @@ import base64
 import dataclasses
 import hashlib
 import zlib
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
+from attnviz.pages.packing import packed
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
+from attnviz.record.masks import Bias, Mask
+from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
+from attnviz.record.storage.safetensors_file import DTYPE_NAMES, header_json
+from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.progress import Pace, part_of, report
 
 __all__ = [
     "MAX_EXACT_BYTES",
     "MAX_VECTOR_BYTES",
+    "encode_header",
     "encode_vectors",
     "size_of_vectors",
 ]
-
-Encoding = Literal["float32", "float16", "bfloat16"]
 
 #: If all vectors of a record have at most this many bytes in float32, they are not rounded.
 MAX_EXACT_BYTES = 4_000_000
@@ -41,9 +46,11 @@ _MAX_WEIGHTS = 1 << 20
 _PIECE = 1 << 18
 _MAX_HALF = float(torch.finfo(torch.float16).max)
 
+_Layer = tuple[AttentionStack, int, QueryKeyAttention]
+
 
 def encode_vectors(
-    stacks: Iterable[AttentionStack],
+    record: AttentionRecord,
     *,
     exact: bool = False,
     max_queries: int | None = None,
@@ -58,8 +65,8 @@ def encode_vectors(
 
     Parameters
     ----------
-    stacks : iterable of AttentionStack
-        Stacks to encode. Stacks without queries and keys are skipped.
+    record : AttentionRecord
+        Record to encode. Stacks without queries and keys are skipped.
     exact : bool, default False
         Whether vectors of any size are encoded without rounding.
     max_queries : int, optional
@@ -71,13 +78,14 @@ def encode_vectors(
     Returns
     -------
     dict
-        JSON values. ``arrays`` is a list of arrays, each deflated and in base64. ``layers`` has an
-        entry for each layer, which refers to its arrays by index. Layers with equal arrays refer to
-        the same array. In an entry, ``error`` is the largest absolute error of a weight, and
-        ``logit_error`` of a logit. ``measured`` is the number of queries per head with which the
-        errors were measured. It is omitted if errors were measured with all queries.
+        Entries of the page's JSON data. ``saved`` is the saved record: ``header`` is its header,
+        deflated and in base64, and ``arrays`` has the ``dtype``, ``shape`` and ``data`` of each
+        array. ``errors`` has an entry for each layer. In an entry, ``error`` is the largest
+        absolute error of a weight, and ``logit_error`` of a logit. ``measured`` is the number of
+        queries per head with which the errors were measured. It is omitted if errors were measured
+        with all queries.
     """
-    layers = _layers(stacks)
+    layers = _layers(record)
     unrounded = _unrounded_bytes(layers, exact=exact)
     size = sum(_size(attention, unrounded) for *_, attention in layers)
     if size > MAX_VECTOR_BYTES:
@@ -86,41 +94,61 @@ def encode_vectors(
             f"to open (at most {MAX_VECTOR_BYTES:,}). Choose layers with include_layers=[...], or "
             "use a shorter text."
         )
-    arrays = _Arrays(max_bytes, size)
-    embedded = []
-    for stack_name, layer, attention in layers:
-        entry = _embed_layer(attention, unrounded, arrays)
-        embedded.append({"stack": stack_name, "layer": layer} | entry)
-    for index, (*_, attention) in enumerate(layers):
-        report("rounding errors", index, len(layers), "layer")
+    rounded = [_round(attention, unrounded) for *_, attention in layers]
+    header, arrays = record_to_arrays(_record_for_page(record, layers, rounded))
+    saved = {
+        "header": packed(header_json(header).encode()),
+        "arrays": _encode_arrays(arrays, size, max_bytes),
+    }
+    errors = []
+    for index, ((stack, layer, attention), embedded) in enumerate(
+        zip(layers, rounded, strict=True)
+    ):
         with part_of("rounding errors", index, len(layers)):
-            embedded[index] |= _measure_errors(
-                attention, _round(attention, unrounded)[1], max_queries
-            )
-    return {"layers": embedded, "arrays": arrays.texts}
+            measured = _measure_errors(attention, embedded, max_queries)
+        errors.append({"stack": stack.name, "layer": layer} | measured)
+    return {"saved": saved, "errors": errors}
 
 
-def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
-    """Return the size of the data of `encode_vectors` before compression, in bytes."""
-    layers = _layers(stacks)
+def encode_header(record: AttentionRecord) -> str:
+    """Return the header of a saved record with given weights, deflated and in base64.
+
+    A page with all weights contains it, so that `attnviz.load` can read the page.
+    """
+
+    def without_weights(stack: AttentionStack) -> dict[int, LayerAttention]:
+        sides = len(stack.query_tokens), len(stack.key_tokens)
+        zero = torch.zeros(1, 1, 1)
+        return {
+            layer: StoredWeights(zero.expand(stack.num_heads(layer), *sides))
+            for layer in stack.layers
+        }
+
+    stacks = {
+        name: _with_layers(stack, without_weights(stack)) for name, stack in record.stacks.items()
+    }
+    bare = AttentionRecord(stacks, model=record.model, notes=list(record.notes))
+    return packed(header_json(record_to_arrays(bare)[0]).encode())
+
+
+def size_of_vectors(record: AttentionRecord, *, exact: bool = False) -> int:
+    """Return the size of the arrays of `encode_vectors` before compression, in bytes."""
+    layers = _layers(record)
     unrounded = _unrounded_bytes(layers, exact=exact)
     return sum(_size(attention, unrounded) for *_, attention in layers)
 
 
-_Layer = tuple[str, int, QueryKeyAttention]
-
-
-def _layers(stacks: Iterable[AttentionStack]) -> list[_Layer]:
+def _layers(record: AttentionRecord) -> list[_Layer]:
     return [
-        (stack.name, number, vectors)
-        for stack in stacks
+        (stack, number, vectors)
+        for stack in record.stacks.values()
         if stack.has_vectors
         for number in stack.layers
         if (vectors := stack.attention(number).vectors) is not None
     ]
 
 
-def _unrounded_bytes(layers: Iterable[_Layer], *, exact: bool) -> int:
+def _unrounded_bytes(layers: list[_Layer], *, exact: bool) -> int:
     """Return the size of all vectors in float32, in bytes.
 
     Vectors are rounded if this size exceeds `MAX_EXACT_BYTES`. If `exact` is True, return 0, so
@@ -131,66 +159,19 @@ def _unrounded_bytes(layers: Iterable[_Layer], *, exact: bool) -> int:
     return sum(4 * (attention.queries.numel() + attention.keys.numel()) for *_, attention in layers)
 
 
-class _Arrays:
-    """List of encoded arrays without duplicates.
-
-    If their total size exceeds `max_bytes`, OverflowError is raised. `size` is the expected number
-    of bytes before compression, for the progress bar.
-    """
-
-    def __init__(self, max_bytes: int | None, size: int) -> None:
-        self.texts: list[str] = []
-        self._room = float("inf") if max_bytes is None else max_bytes * 3 // 4
-        self._indices: dict[bytes, int] = {}
-        self._size, self._done = size, 0
-
-    def add(self, values: torch.Tensor) -> int:
-        """Encode an array unless an equal array is already encoded. Return its index in `texts`."""
-        values = values.detach().cpu().contiguous()
-        if values.dtype == torch.bfloat16:
-            # Use int16 with the same bits, because numpy has no bfloat16.
-            values = values.view(torch.int16)
-        array = values.numpy()
-        data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-        # Recognize equal arrays by their digests, which need less memory than the arrays.
-        digest = hashlib.sha256(data).digest()
-        if digest not in self._indices:
-            deflated = self._deflated(data)
-            self._indices[digest] = len(self.texts)
-            self.texts.append(base64.b64encode(deflated).decode("ascii"))
-        return self._indices[digest]
-
-    def _deflated(self, data: bytes) -> bytes:
-        packer = zlib.compressobj(6)
-        parts: list[bytes] = []
-        for start in range(0, len(data), _PIECE):
-            self._take(parts, packer.compress(data[start : start + _PIECE]))
-            self._done += min(_PIECE, len(data) - start)
-            report("queries and keys", min(self._done, self._size), self._size, "byte")
-        self._take(parts, packer.flush())
-        return b"".join(parts)
-
-    def _take(self, parts: list[bytes], part: bytes) -> None:
-        parts.append(part)
-        self._room -= len(part)
-        if self._room < 0:
-            raise OverflowError("queries and keys exceed max_bytes")
-
-
-def _encoding(attention: QueryKeyAttention, exact_bytes: int) -> Encoding:
-    kinds = {attention.queries.dtype, attention.keys.dtype}
-    if kinds == {torch.bfloat16}:
-        return "bfloat16"
-    if kinds == {torch.float16}:
-        return "float16"
-    if exact_bytes <= MAX_EXACT_BYTES:
-        return "float32"
+def _dtype(attention: QueryKeyAttention, unrounded: int) -> torch.dtype:
+    """Return the dtype of a layer's vectors in a page."""
+    dtypes = {attention.queries.dtype, attention.keys.dtype}
+    if dtypes in ({torch.bfloat16}, {torch.float16}):
+        return attention.queries.dtype
+    if unrounded <= MAX_EXACT_BYTES:
+        return torch.float32
     largest = max(float(side.abs().max()) for side in (attention.queries, attention.keys))
-    return "float16" if largest <= _MAX_HALF else "float32"
+    return torch.float16 if largest <= _MAX_HALF else torch.float32
 
 
-def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
-    item_size = 4 if _encoding(attention, exact_bytes) == "float32" else 2
+def _size(attention: QueryKeyAttention, unrounded: int) -> int:
+    item_size = _dtype(attention, unrounded).itemsize
     size = item_size * (attention.queries.numel() + attention.keys.numel())
     pairs = attention.num_queries, attention.num_keys
     if attention.mask is not None:
@@ -200,85 +181,87 @@ def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
     return size
 
 
-def _embed_layer(attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays) -> dict[str, Any]:
-    encoding, embedded = _round(attention, exact_bytes)
-    sinks = attention.sinks
-    queries = arrays.add(embedded.queries)
-    keys = arrays.add(embedded.keys)
-    mask = _embed_mask(attention, arrays)
-    bias = _embed_bias(attention, arrays)
-    return {
-        "num_heads": attention.num_heads,
-        "num_key_heads": attention.keys.shape[0],
-        "num_queries": attention.num_queries,
-        "num_keys": attention.num_keys,
-        "head_dim": attention.queries.shape[2],
-        "encoding": encoding,
-        "queries": queries,
-        "keys": keys,
-        "scale": float(attention.scale),
-        "softcap": None if attention.softcap is None else float(attention.softcap),
-        "sinks": None if sinks is None else sinks.float().cpu().tolist(),
-        "mask": mask,
-        "bias": bias,
+def _round(attention: QueryKeyAttention, unrounded: int) -> QueryKeyAttention:
+    dtype = _dtype(attention, unrounded)
+    queries, keys = attention.queries.to(dtype), attention.keys.to(dtype)
+    return dataclasses.replace(attention, queries=queries, keys=keys)
+
+
+def _record_for_page(
+    record: AttentionRecord, layers: list[_Layer], rounded: list[QueryKeyAttention]
+) -> AttentionRecord:
+    """Return a record of the rounded layers, with masks and biases that a page can store.
+
+    Layers that share a mask or bias also share it in the result.
+    """
+    masks: dict[int, Mask] = {}
+    biases: dict[int, Bias] = {}
+    of_stacks: dict[str, dict[int, LayerAttention]] = {}
+    for (stack, number, _), attention in zip(layers, rounded, strict=True):
+        pairs = attention.num_queries, attention.num_keys
+        mask, bias = attention.mask, attention.bias
+        if mask is not None and id(mask) not in masks:
+            masks[id(mask)] = mask.without_windows(*pairs)
+        if bias is not None and id(bias) not in biases:
+            biases[id(bias)] = bias.without_windows(attention.num_heads, *pairs)
+        of_stacks.setdefault(stack.name, {})[number] = dataclasses.replace(
+            attention, mask=masks.get(id(mask)), bias=biases.get(id(bias))
+        )
+    stacks = {
+        name: _with_layers(record.stack(name), of_stack) for name, of_stack in of_stacks.items()
     }
+    return AttentionRecord(stacks, model=record.model, notes=list(record.notes))
 
 
-def _round(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, QueryKeyAttention]:
-    """Return the number format of a layer's vectors, and the layer with vectors in this format."""
-    encoding = _encoding(attention, exact_bytes)
-    kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-    return encoding, dataclasses.replace(
-        attention,
-        queries=attention.queries.to(kind[encoding]),
-        keys=attention.keys.to(kind[encoding]),
+def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) -> AttentionStack:
+    return AttentionStack(
+        stack.name,
+        layers,
+        stack.query_tokens,
+        None if stack.key_tokens is stack.query_tokens else stack.key_tokens,
+        normalized=stack.normalized,
+        signed=stack.signed,
+        measure=stack.measure,
     )
 
 
-def _embed_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
-    if attention.mask is None:
-        return None
-    mask = attention.mask.without_windows(attention.num_queries, attention.num_keys)
-    return _embed_part(mask, arrays)
+def _encode_arrays(
+    arrays: Mapping[str, torch.Tensor], size: int, max_bytes: int | None
+) -> dict[str, dict[str, Any]]:
+    """Encode arrays. Equal arrays have the same text.
 
-
-def _embed_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
-    if attention.bias is None:
-        return None
-    sizes = attention.num_heads, attention.num_queries, attention.num_keys
-    return _embed_part(attention.bias.without_windows(*sizes), arrays)
-
-
-def _embed_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
-    if isinstance(part, InsertedMask | InsertedBias):
-        queries = arrays.add(_unit_indices(part.query_units, part.num_query_units))
-        keys = arrays.add(_unit_indices(part.key_units, part.num_key_units))
-        base = None
-        if part.base is not None:
-            base = _embed_part(part.base, arrays)
-        return {
-            "kind": "inserted",
-            "num_queries": len(part.query_units),
-            "num_keys": len(part.key_units),
-            "query_places": queries,
-            "key_places": keys,
-            "base": base,
+    If their total size exceeds `max_bytes`, OverflowError is raised. `size` is the expected number
+    of bytes before compression, for the progress bar.
+    """
+    room = float("inf") if max_bytes is None else max_bytes * 3 // 4
+    texts: dict[bytes, str] = {}
+    encoded = {}
+    done = 0
+    for name, array in arrays.items():
+        values = array.detach().cpu().contiguous()
+        data = values.reshape(-1).view(torch.uint8).numpy().tobytes()
+        # Recognize equal arrays by their digests, which need less memory than the arrays.
+        digest = hashlib.sha256(data).digest()
+        if digest not in texts:
+            packer = zlib.compressobj(6)
+            parts = []
+            for start in range(0, len(data), _PIECE):
+                parts.append(packer.compress(data[start : start + _PIECE]))
+                done += min(_PIECE, len(data) - start)
+                report("queries and keys", min(done, size), size, "byte")
+                if sum(map(len, parts)) > room:
+                    raise OverflowError("queries and keys exceed max_bytes")
+            deflated = b"".join([*parts, packer.flush()])
+            room -= len(deflated)
+            if room < 0:
+                raise OverflowError("queries and keys exceed max_bytes")
+            texts[digest] = base64.b64encode(deflated).decode("ascii")
+        encoded[name] = {
+            "dtype": DTYPE_NAMES[values.dtype],
+            "shape": list(values.shape),
+            "data": texts[digest],
         }
-    numbers, tensors = part.to_parts()
-    # Omit the numbers of queries and keys, because the entry of the layer already has them.
-    part_data = {name: number for name, number in numbers.items() if not name.startswith("num_")}
-    for name, tensor in tensors.items():
-        part_data |= dict(zip(part.shared_axes, tensor.shape, strict=False))
-        values = tensor.float() if tensor.is_floating_point() else tensor
-        part_data[name] = arrays.add(values)
-    return part_data
-
-
-def _unit_indices(units: torch.Tensor, count: int) -> torch.Tensor:
-    """Return the index in `units` of each number below `count`, or -1 for missing numbers."""
-    indices = torch.full((count,), -1, dtype=torch.int32)
-    indices[units] = torch.arange(len(units), dtype=torch.int32)
-    return indices
+    return encoded
 
 
 def _are_equal(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:

@@ -30,8 +30,9 @@ from attnviz.analysis.heads import weights_of_some
 from attnviz.pages import limits
 from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import Packer, packed
+from attnviz.pages.picture import pool_maps
 from attnviz.pages.rows import Rows, concatenate_rows, encode_rows, select_rows
-from attnviz.pages.vectors import encode_vectors, size_of_vectors
+from attnviz.pages.vectors import encode_header, encode_vectors, size_of_vectors
 from attnviz.record.pooling import join_signs, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
@@ -131,10 +132,10 @@ def _embed_strongest(
     without = size_of({})
     if without >= limit:
         raise ValueError(limits.no_room_message(record, limit, without=without))
-    room = limit - without - sum(_size_of_maps(stack, layer) for stack, layer in _layers(record))
+    room = limit - without - sample.size_of_maps
     levels = sorted({sample.level(share * room) for share in _USED})
     if _can_compute(record):
-        size = size_of_vectors(record.stacks.values()) * _TEXT
+        size = size_of_vectors(record) * _TEXT
         if size < room and (levels[0] > sample.covering or size < sample.size(levels[0])):
             return _embed_vectors(record)
     for level in levels:
@@ -152,7 +153,7 @@ def _embed_exact(
     allowed = limits.count_weights(record) <= limits.MAX_WEIGHTS
     entries = None
     if _can_compute(record):
-        size = size_of_vectors(record.stacks.values(), exact=True) * _TEXT
+        size = size_of_vectors(record, exact=True) * _TEXT
         if not allowed or size < _Sample(record).size(0):
             entries = _embed_vectors(record, exact=True)
     if entries is None and allowed:
@@ -163,13 +164,10 @@ def _embed_exact(
 
 
 def _embed_vectors(record: AttentionRecord, *, exact: bool = False) -> Entries:
-    vectors = encode_vectors(record.stacks.values(), exact=exact)
-    error = max((layer["error"] for layer in vectors["layers"]), default=0.0)
-    return {
-        "maps": embed_maps(record),
-        "vectors": vectors,
-        "embedded": {"form": "vectors", "covered": 1.0, "error": error},
-    }
+    vectors = encode_vectors(record, exact=exact)
+    error = max((layer["error"] for layer in vectors["errors"]), default=0.0)
+    embedded = {"form": "vectors", "covered": 1.0, "error": error}
+    return vectors | {"maps": embed_maps(record), "embedded": embedded}
 
 
 def embed_maps(record: AttentionRecord) -> list[Entries]:
@@ -228,7 +226,8 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
         "covered": mass / sum_of_all if sum_of_all > 0 else 1.0,
         "error": max(block["error"] for block in blocks),
     }
-    return {"blocks": blocks, "maps": maps, "embedded": embedded}
+    saved = {"saved": {"header": encode_header(record), "arrays": {}}} if level == 0 else {}
+    return {"blocks": blocks, "maps": maps, "embedded": embedded, **saved}
 
 
 class _Sample:
@@ -240,6 +239,8 @@ class _Sample:
         Stacks in which no sampled query attends to a later key.
     covering : int
         Highest level with which the strongest keys cover the share `COVERED` of the weight.
+    size_of_maps : float
+        Estimated size of all small maps in a page, in bytes.
     """
 
     def __init__(self, record: AttentionRecord) -> None:
@@ -250,7 +251,7 @@ class _Sample:
         self._sizes: dict[int, float] = {}
         counts, masses = np.zeros((2, _LEVELS + 1))
         ahead = set()
-        done = 0
+        self.size_of_maps = done = 0
         for stack, layer in layers:
             queries = sample_queries(len(stack.query_tokens), num_queries)
             heads = range(stack.num_heads(layer))
@@ -263,6 +264,8 @@ class _Sample:
                 report("sampled queries", done, num_queries * keys)
             sampled = np.concatenate(parts)
             self._layers.append((stack, queries, sampled))
+            maps = pool_maps(sampled, MAP_SIZE, signed=stack.signed)
+            self.size_of_maps += _LAYER // 2 + len(_map_entry(stack, layer, maps)["data"])
             factor = len(stack.query_tokens) / len(queries)
             sizes = np.abs(sampled[sampled != 0])
             levels = (np.sqrt(sizes / stack.maximum) * _LEVELS).astype(np.int32)
@@ -290,7 +293,7 @@ class _Sample:
                 _, data = encode_rows(rows, *arguments, signed=stack.signed, queries=queries)
                 with part_of("sampled queries", 1, 1, "weight", size=0):
                     text = packer.pack(data)
-                size += _LAYER / 2 + len(text) * len(stack.query_tokens) / len(queries)
+                size += _LAYER // 2 + len(text) * len(stack.query_tokens) / len(queries)
             self._sizes[level] = size
         return self._sizes[level]
 
@@ -322,15 +325,10 @@ def _largest_size(record: AttentionRecord) -> float:
     """Return an upper bound of the size of the form "all" in a page."""
     return sum(
         _TEXT * stack.num_heads(layer) * len(stack.query_tokens) * (len(stack.key_tokens) + _ROW)
-        + _size_of_maps(stack, layer)
-        + _LAYER
+        + _TEXT * stack.num_heads(layer) * MAP_SIZE * (MAP_SIZE + _ROW)
+        + 2 * _LAYER
         for stack, layer in _layers(record)
     )
-
-
-def _size_of_maps(stack: AttentionStack, layer: int) -> float:
-    """Return an upper bound of the size of a layer's small maps in a page."""
-    return _TEXT * stack.num_heads(layer) * MAP_SIZE * (MAP_SIZE + _ROW) + _LAYER
 
 
 def _can_compute(record: AttentionRecord) -> bool:

@@ -710,8 +710,12 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     Parameters
     ----------
     path : path-like
-        File that `AttentionRecord.save` wrote, or folder that ``attnviz.extract(...,
-        spool=folder)`` created.
+        File that `AttentionRecord.save` wrote, folder that ``attnviz.extract(..., spool=folder)``
+        created, or page that `save` of a view wrote, such as ``"x.html"``. A page has queries and
+        keys if it is that of a neuron view or was saved with ``precision="exact"`` and these are
+        smaller than the weights. A page with all weights has them in one byte each. The notes of
+        the record then state the largest error. A page with the strongest keys of each query
+        cannot be loaded.
     verify : bool, default False
         Whether to read all arrays and compare them with their checksum. If False, arrays are not
         compared if they have more than 16 MB in total. The header, tokens, names, shapes and
@@ -737,6 +741,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     >>> import attnviz as av
     >>> record = av.load("x.safetensors")    # doctest: +SKIP
     """
+    from attnviz.record.storage.page_file import is_page, read_page
     from attnviz.record.storage.safetensors_file import read_arrays, saved_file
     from attnviz.record.storage.schema import FORMAT, record_from_arrays
     from attnviz.record.storage.spool import INDEX, read_folder
@@ -744,8 +749,11 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
 
     location = as_path("path", path, "file or folder")
     location = location.parent if location.name == INDEX else saved_file(location)
-    read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir raises
-    header, arrays = read(location, verify=verify)
+    if is_page(location):
+        header, arrays = read_page(location)
+    else:
+        read = read_folder if os.path.isdir(location) else read_arrays  # noqa: PTH112 - Path.is_dir raises
+        header, arrays = read(location, verify=verify)
     if "kind" in header:
         raise ValueError(
             f"path={str(path)!r} contains {header['kind']}, not a record. Load it with "

@@ -128,7 +128,7 @@ def test_rounding_is_measured_on_some_queries_of_a_long_text(
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
     record = long_record(500, layers=2, heads=3, key_heads=1, head_dim=16)
     measured = sample_queries(500, 64)
-    for number, layer in enumerate(data_of(NeuronView(record).to_html())["vectors"]["layers"]):
+    for number, layer in enumerate(data_of(NeuronView(record).to_html())["errors"]):
         attention = record.stack().attention(number)
         assert isinstance(attention, QueryKeyAttention)
         queries, keys = attention.queries.half(), attention.keys.half()

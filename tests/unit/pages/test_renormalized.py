@@ -68,7 +68,7 @@ def test_the_error_of_a_sink_is_the_sum_of_the_other_errors(
         scale=1.0,
         sinks=[[6.0]],
     )
-    [layer] = encode_vectors(record.stacks.values())["layers"]
+    [layer] = encode_vectors(record)["errors"]
 
     def sink(query: np.floating, key: np.floating) -> float:
         powers = 40 * np.exp(float(query) * float(key))

@@ -130,7 +130,7 @@ def test_queries_and_keys_are_stored_if_they_are_smaller() -> None:
     # Vectors that take less than 4 MB are embedded without rounding.
     report = {name: data["embedded"][name] for name in ("form", "covered", "error")}
     assert report == {"form": "vectors", "covered": 1.0, "error": 0.0}
-    assert [len(data["vectors"]["layers"]), len(data["maps"])] == [2, 2]
+    assert [len(data["errors"]), len(data["maps"])] == [2, 2]
     # With 64 dimensions, the queries and keys do not fit in 0.5 MB.
     data = data_of(HeadView(of_vectors(2, 6, 512, 64)).to_html(max_mb=0.5))
     assert data["embedded"]["form"] == "strongest"
@@ -147,15 +147,14 @@ def test_exact_means_every_weight() -> None:
         view.to_html(precision="exact", max_mb=0.2)
 
 
-@pytest.mark.parametrize(("precision", "encoding"), [("auto", "float16"), ("exact", "float32")])
+@pytest.mark.parametrize(("precision", "dtype"), [("auto", "F16"), ("exact", "F32")])
 def test_exact_vectors_are_not_rounded(
-    precision: Any, encoding: str, monkeypatch: pytest.MonkeyPatch
+    precision: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 100)
     data = data_of(NeuronView(of_vectors(1, 2, 16, 8)).to_html(precision=precision))
-    (layer,) = data["vectors"]["layers"]
-    assert layer["encoding"] == encoding
-    assert (layer["error"] == 0.0) == (precision == "exact")
+    assert data["saved"]["arrays"]["self/0/queries"]["dtype"] == dtype
+    assert (data["errors"][0]["error"] == 0.0) == (precision == "exact")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.pages import vectors as embedded
+from attnviz.pages.html import document
 from attnviz.pages.vectors import encode_vectors
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
@@ -86,8 +87,13 @@ def test_the_fixture_of_typescript_is_what_pages_contain(stored: dict[str, Any])
     """If this test fails, run `fixtures.make_vectors` and the tests of js."""
     assert {stored["name"] for stored in CASES} == set(OPTIONS)
     written = case(stored["name"])
-    assert written["layer"] == stored["layer"]
-    assert [*map(unpacked, written["arrays"])] == [*map(unpacked, stored["arrays"])]
+    assert written["errors"] == stored["errors"]
+    for part in (written["saved"], stored["saved"]):
+        # Texts may be compressed differently.
+        part["header"] = json.loads(unpacked(part["header"]))
+        for array in part["arrays"].values():
+            array["data"] = unpacked(array["data"])
+    assert written["saved"] == stored["saved"]
 
 
 def random_layer(dtype: torch.dtype = torch.float32) -> QueryKeyAttention:
@@ -98,12 +104,14 @@ def random_layer(dtype: torch.dtype = torch.float32) -> QueryKeyAttention:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_short_texts_and_half_precision_are_embedded_exactly(dtype: torch.dtype) -> None:
     attention = random_layer(dtype)
-    data = encode_vectors(record_of(attention).stacks.values())
-    (layer,) = data["layers"]
-    assert f"torch.{layer['encoding']}" == str(dtype)
-    assert (layer["error"], layer["logit_error"]) == (0.0, 0.0)
-    embedded_bytes = unpacked(data["arrays"][layer["keys"]])
-    assert embedded_bytes == attention.keys.view(torch.uint8).numpy().tobytes()
+    data = encode_vectors(record_of(attention))
+    (errors,) = data["errors"]
+    assert (errors["error"], errors["logit_error"]) == (0.0, 0.0)
+    keys = data["saved"]["arrays"][f"self/{LAYER}/keys"]
+    assert (
+        keys["dtype"] == {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}[dtype]
+    )
+    assert unpacked(keys["data"]) == attention.keys.view(torch.uint8).numpy().tobytes()
 
 
 def test_numbers_beyond_half_precision_are_embedded_exactly(
@@ -112,8 +120,9 @@ def test_numbers_beyond_half_precision_are_embedded_exactly(
     monkeypatch.setattr(embedded, "MAX_EXACT_BYTES", 0)
     attention = random_layer()
     attention.keys[0, 3, 2] = 1e5
-    (layer,) = encode_vectors(record_of(attention).stacks.values())["layers"]
-    assert (layer["encoding"], layer["error"]) == ("float32", 0.0)
+    data = encode_vectors(record_of(attention))
+    assert data["saved"]["arrays"][f"self/{LAYER}/keys"]["dtype"] == "F32"
+    assert data["errors"][0]["error"] == 0.0
 
 
 def test_arrays_that_layers_share_are_embedded_once() -> None:
@@ -123,9 +132,12 @@ def test_arrays_that_layers_share_are_embedded_once() -> None:
         for number in (1, 2, 3)
     }
     stack = AttentionStack("self", layers, Tokens.of(words(40)))
-    data = encode_vectors([stack])
+    data = encode_vectors(AttentionRecord({"self": stack}))
     # Each layer has its own queries, and all layers have the same keys and the same bias.
-    assert len(data["arrays"]) == 3 + 1 + 1
+    texts = {array["data"] for array in data["saved"]["arrays"].values()}
+    assert len(texts) == 3 + 1 + 1
+    page = document("", "neuron", {}, data)
+    assert page.count("<template ") == len(texts) + 1
 
 
 def test_a_request_larger_than_a_reply_is_refused() -> None:

@@ -26,7 +26,7 @@ import type { EmbeddedRows, WeightRows } from "./rows";
 import { pageStrongest } from "./strongest";
 import { inflatedText } from "./texts";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
-import { type EmbeddedVectors, PageVectors } from "./vectors";
+import { PageVectors, type SavedRecord, type VectorErrors } from "./vectors";
 
 /**
  * Data of an exported page. Deflated bytes are strings: base64, or names of elements that contain
@@ -46,8 +46,10 @@ export interface PageData {
   maps: EmbeddedRows[];
   /** Scores of all heads of a stack, with one entry for each pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
-  /** Queries and keys, if the view shows them or computes weights from them. */
-  vectors?: EmbeddedVectors;
+  /** Saved record. It has arrays if the view shows queries and keys or computes weights from them. */
+  saved?: SavedRecord;
+  /** Errors of the queries and keys, with one entry for each layer. */
+  errors?: VectorErrors[];
   /** Images that the model received, as deflated bytes with three bytes per pixel. */
   images?: (ImageHeader & { data: string })[];
 }
@@ -76,7 +78,7 @@ export class PageTransport implements Transport {
     }
     this.#data = data;
     const { blocks, maps, description, embedded } = data;
-    const vectors = new PageVectors(data.vectors ?? { layers: [], arrays: [] });
+    const vectors = new PageVectors(data.saved ?? { header: "", arrays: {} }, data.errors ?? []);
     this.#layers = new EmbeddedLayers(blocks, maps, vectors);
     this.#handlers = {
       describe: () => ({ header: withEmbeddedShare(description, embedded), data: null }),

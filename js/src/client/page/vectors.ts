@@ -1,4 +1,7 @@
-/** Queries and keys of an exported page, in the format that `attnviz/pages/vectors.py` writes. */
+/**
+ * Queries and keys of an exported page, in the format of saved records
+ * (`attnviz/record/storage/schema.py`).
+ */
 
 import { attentionRow, type RowInputs } from "../attention";
 import { LruCache, once } from "../lru-cache";
@@ -17,61 +20,66 @@ import { inflatedText } from "./texts";
 
 /**
  * A mask or bias for a text with inserted tokens. `base` is the mask or bias for the shorter text
- * without these tokens. `query_places` and `key_places` are indices of two arrays. For each query
- * or key of the longer text, an array has its index in the shorter text, or -1 if it is inserted.
+ * without these tokens. The arrays `query_units` and `key_units` have the position of each query
+ * and key of the shorter text in the longer text.
  */
-interface Inserted<Base> {
-  kind: "inserted";
-  num_queries: number;
-  num_keys: number;
-  query_places: number;
-  key_places: number;
+interface Inserted<Kind, Base> {
+  kind: Kind;
+  num_query_units: number;
+  num_key_units: number;
   base: Base;
 }
 
 /**
  * A mask, stored as the limits of a band of keys around the query, or as one bit per pair of query
- * and key.
+ * and key, in the array `bits`.
  */
-type EmbeddedMask =
+type SavedMask =
   | { kind: "band"; before: number | null; after: number | null; offset: number }
-  | { kind: "packed"; heads: number; bits: number }
-  | Inserted<EmbeddedMask | null>;
+  | { kind: "packed" }
+  | Inserted<"inserted", SavedMask | null>;
 
 /**
  * A bias that is added to logits, stored by distance from query to key, or for every pair of query
- * and key.
+ * and key, in the array `values`.
  */
-type EmbeddedBias =
-  | { kind: "distance"; heads: number; values: number }
-  | { kind: "dense"; heads: number; rows: number; values: number }
-  | Inserted<EmbeddedBias>;
+type SavedBias = { kind: "distance" } | { kind: "dense" } | Inserted<"inserted bias", SavedBias>;
 
-type Sizes = { num_queries: number; num_keys: number };
-
-type VectorEncoding = "float32" | "float16" | "bfloat16";
-
-/** Inputs of the logits of a layer. An array is given as its index in `EmbeddedVectors.arrays`. */
-export interface EmbeddedLayer {
-  stack: string;
-  layer: number;
-  num_heads: number;
-  num_key_heads: number;
-  num_queries: number;
-  num_keys: number;
-  head_dim: number;
-  encoding: VectorEncoding;
-  /**
-   * Indices of two arrays, which have the shapes (heads, queries, head_dim) and (key heads, keys,
-   * head_dim).
-   */
-  queries: number;
-  keys: number;
+/** Inputs of the logits of a layer, besides its arrays `queries`, `keys` and `sinks`. */
+interface SavedLayer {
+  number: number;
   scale: number;
   softcap: number | null;
-  sinks: number[] | null;
-  mask: EmbeddedMask | null;
-  bias: EmbeddedBias | null;
+  /** Names of entries in `shared`, which are also the prefixes of the names of their arrays. */
+  mask: string | null;
+  bias: string | null;
+}
+
+/** Header of a saved record. Only the parts that are read are listed. */
+interface SavedHeader {
+  stacks: { name: string; layers: SavedLayer[] }[];
+  shared: Record<string, SavedMask | SavedBias>;
+}
+
+/** Array of little-endian numbers, deflated and stored as a text for `inflatedText`. */
+interface SavedArray {
+  dtype: "F32" | "F16" | "BF16" | "I64" | "U8";
+  shape: number[];
+  data: string;
+}
+
+/** A saved record, as a page contains it. */
+export interface SavedRecord {
+  /** JSON of a `SavedHeader`, deflated and stored as a text for `inflatedText`. */
+  header: string;
+  /** Arrays by name. Empty if the page contains weights instead of queries and keys. */
+  arrays: Record<string, SavedArray>;
+}
+
+/** Errors that result from rounding the queries and keys of a layer. */
+export interface VectorErrors {
+  stack: string;
+  layer: number;
   error: number;
   logit_error: number;
   /**
@@ -81,10 +89,15 @@ export interface EmbeddedLayer {
   measured?: number;
 }
 
-export interface EmbeddedVectors {
-  layers: EmbeddedLayer[];
-  /** Arrays of little-endian numbers, deflated and stored as texts for `inflatedText`. */
-  arrays: string[];
+type Sizes = { queries: number; keys: number };
+type LayerKey = { stack: string; layer: number };
+
+/** A layer, with the sizes of its arrays. */
+interface VectorLayer extends SavedLayer {
+  numHeads: number;
+  numKeyHeads: number;
+  numQueries: number;
+  numKeys: number;
 }
 
 /** Maximum number of strongest keys in a reply. */
@@ -105,9 +118,9 @@ export function fromHalf(bits: number): number {
 let halfValues: Float32Array | null = null;
 
 /** Convert float16 or bfloat16 numbers to float32. */
-function halvesToFloats(halves: Uint16Array, encoding: "float16" | "bfloat16"): Float32Array {
+function halvesToFloats(halves: Uint16Array, dtype: SavedArray["dtype"]): Float32Array {
   const count = halves.length;
-  if (encoding === "float16") {
+  if (dtype === "F16") {
     halfValues ??= Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits));
     const floats = new Float32Array(count);
     for (let i = 0; i < count; i++) floats[i] = halfValues[halves[i] as number] as number;
@@ -119,17 +132,11 @@ function halvesToFloats(halves: Uint16Array, encoding: "float16" | "bfloat16"): 
   return new Float32Array(bits.buffer);
 }
 
-export function readFloats(bytes: Uint8Array, encoding: VectorEncoding): Float32Array {
+export function readFloats(bytes: Uint8Array, dtype: SavedArray["dtype"]): Float32Array {
   const { buffer } = bytes.slice();
-  if (encoding === "float32") return new Float32Array(buffer);
-  return halvesToFloats(new Uint16Array(buffer), encoding);
+  if (dtype === "F32") return new Float32Array(buffer);
+  return halvesToFloats(new Uint16Array(buffer), dtype);
 }
-
-/** Properties of a layer that a reply with queries and keys contains. */
-type VectorLayer = Pick<
-  EmbeddedLayer,
-  "num_heads" | "num_key_heads" | "scale" | "softcap" | "error" | "logit_error" | "measured"
-> & { bias: unknown };
 
 /**
  * Return a reply with a query, a range of keys, and the logits and weights of the query for these
@@ -138,6 +145,7 @@ type VectorLayer = Pick<
 function vectorsReply(
   { head, keys: [start, stop] }: VectorsRequest,
   layer: VectorLayer,
+  errors: VectorErrors,
   inputs: RowInputs,
 ): Reply {
   const { allowed, bias, numKeys } = inputs;
@@ -166,15 +174,15 @@ function vectorsReply(
     sink: inputs.sink === null ? null : { logit: inputs.sink, weight: row.sinkWeight ?? 0 },
     log_sum_exp: row.logSumExp,
     head,
-    num_heads: layer.num_heads,
-    key_head: Math.floor(head / (layer.num_heads / layer.num_key_heads)),
-    num_key_heads: layer.num_key_heads,
+    num_heads: layer.numHeads,
+    key_head: Math.floor(head / (layer.numHeads / layer.numKeyHeads)),
+    num_key_heads: layer.numKeyHeads,
     num_allowed: numAllowed,
     strongest,
     weight_in_range: row.weights.subarray(start, stop).reduce((sum, weight) => sum + weight, 0),
-    error: layer.error,
-    logit_error: layer.logit_error,
-    ...(layer.measured && { measured: layer.measured }),
+    error: errors.error,
+    logit_error: errors.logit_error,
+    ...(errors.measured && { measured: errors.measured }),
   };
   const data = new Float32Array(parts.reduce((sum, [, , values]) => sum + values.length, 0));
   let offset = 0;
@@ -187,12 +195,15 @@ function vectorsReply(
 
 /** Answers requests for queries and keys, and computes weights from them. */
 export class PageVectors {
-  readonly #data: EmbeddedVectors;
+  readonly #saved: SavedRecord;
+  readonly #errors: VectorErrors[];
   readonly #floatCache = new LruCache<Promise<Float32Array>>(CACHE_BYTES);
   readonly #byteCache = new LruCache<Promise<Uint8Array>>(CACHE_BYTES);
+  #header: Promise<SavedHeader> | null = null;
 
-  constructor(data: EmbeddedVectors) {
-    this.#data = data;
+  constructor(saved: SavedRecord, errors: VectorErrors[]) {
+    this.#saved = saved;
+    this.#errors = errors;
   }
 
   /**
@@ -201,41 +212,35 @@ export class PageVectors {
    * @throws Error if the page does not contain queries and keys of the layer.
    */
   async reply(request: VectorsRequest): Promise<Reply> {
-    const layer = this.#data.layers.find(
-      (entry) => entry.stack === request.stack && entry.layer === request.layer,
-    );
+    const layer = await this.#layer(request);
     if (!layer) {
       throw new Error(
         `This page does not contain queries and keys of layer ${request.layer} of “${request.stack}”.`,
       );
     }
-    const inputs = (await this.#inputs(layer))(request.head, request.token);
-    return vectorsReply(request, layer, inputs);
+    const inputs = (await this.#inputs(request.stack, layer))(request.head, request.token);
+    return vectorsReply(request, layer, this.#errorsOf(request), inputs);
   }
 
   /**
    * Return the numbers of heads, queries and keys of a layer. All are 0 if its queries and keys are
    * not embedded.
    */
-  shape({ stack, layer: number }: { stack: string; layer: number }): [number, number, number] {
-    const layer = this.#data.layers.find(
-      (entry) => entry.stack === stack && entry.layer === number,
-    );
-    if (!layer) return [0, 0, 0];
-    return [layer.num_heads, layer.num_queries, layer.num_keys];
+  shape({ stack, layer }: LayerKey): [number, number, number] {
+    const [heads = 0, queries = 0] = this.#shapeOf(`${stack}/${layer}/queries`);
+    const [, keys = 0] = this.#shapeOf(`${stack}/${layer}/keys`);
+    return [heads, queries, keys];
   }
 
   /**
    * Return the weights of a layer, or null if its queries and keys are not embedded. The weights of
    * a row are computed when they are first read.
    */
-  async rows(key: { stack: string; layer: number }): Promise<WeightRows | null> {
-    const layer = this.#data.layers.find(
-      (entry) => entry.stack === key.stack && entry.layer === key.layer,
-    );
+  async rows(key: LayerKey): Promise<WeightRows | null> {
+    const layer = await this.#layer(key);
     if (!layer) return null;
-    const inputs = await this.#inputs(layer);
-    const { num_queries: numQueries, num_keys: numKeys } = layer;
+    const inputs = await this.#inputs(key.stack, layer);
+    const { numQueries, numKeys } = layer;
     const shape = this.shape(key);
     const bytes = 4 * shape[0] * numQueries * numKeys;
     const computedRows = new Map<number, Float32Array>();
@@ -249,7 +254,7 @@ export class PageVectors {
       return weights;
     };
     return {
-      ...{ shape, maximum: 1, error: layer.error, bytes },
+      ...{ shape, maximum: 1, error: this.#errorsOf(key).error, bytes },
       add: (heads, row, left, line) => {
         for (const head of heads) {
           const weights = rowOf(head, row);
@@ -261,17 +266,52 @@ export class PageVectors {
     };
   }
 
+  /** Return a layer, or null if its queries and keys are not embedded. */
+  async #layer(key: LayerKey): Promise<VectorLayer | null> {
+    const [numHeads, numQueries, numKeys] = this.shape(key);
+    if (numHeads === 0) return null;
+    const [numKeyHeads = 1] = this.#shapeOf(`${key.stack}/${key.layer}/keys`);
+    const { stacks } = await this.#readHeader();
+    const stack = stacks.find(({ name }) => name === key.stack);
+    const layer = stack?.layers.find(({ number }) => number === key.layer);
+    return layer ? { ...layer, numHeads, numKeyHeads, numQueries, numKeys } : null;
+  }
+
+  #errorsOf({ stack, layer }: LayerKey): VectorErrors {
+    return this.#errors.find(
+      (entry) => entry.stack === stack && entry.layer === layer,
+    ) as VectorErrors;
+  }
+
+  #readHeader(): Promise<SavedHeader> {
+    this.#header ??= inflatedText(this.#saved.header).then((bytes) =>
+      JSON.parse(new TextDecoder().decode(bytes)),
+    );
+    return this.#header;
+  }
+
   /** Return a function that returns the inputs of a layer's row for a head and a query token. */
-  async #inputs(layer: EmbeddedLayer): Promise<(head: number, token: number) => RowInputs> {
-    const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
-    const [queries, keys, bias, allowed] = await Promise.all([
-      this.#floats(layer.queries, layer.encoding),
-      this.#floats(layer.keys, layer.encoding),
-      this.#bias(layer.bias, layer),
-      this.#allowed(layer.mask, layer),
+  async #inputs(
+    stack: string,
+    layer: VectorLayer,
+  ): Promise<(head: number, token: number) => RowInputs> {
+    const { numKeys, numQueries } = layer;
+    const prefix = `${stack}/${layer.number}`;
+    const { shared } = await this.#readHeader();
+    const mask = layer.mask === null ? null : (shared[layer.mask] as SavedMask);
+    const bias = layer.bias === null ? null : (shared[layer.bias] as SavedBias);
+    const size = { queries: numQueries, keys: numKeys };
+    const sinksName = `${prefix}/sinks`;
+    const [queries, keys, sinks, biasOf, allowed] = await Promise.all([
+      this.#floats(`${prefix}/queries`),
+      this.#floats(`${prefix}/keys`),
+      sinksName in this.#saved.arrays ? this.#floats(sinksName) : null,
+      this.#bias(bias, `${layer.bias}/`, size),
+      this.#allowed(mask, `${layer.mask}/`, size),
     ]);
+    const dim = queries.length / (layer.numHeads * numQueries);
     return (head, token) => {
-      const keyHead = Math.floor(head / (layer.num_heads / layer.num_key_heads));
+      const keyHead = Math.floor(head / (layer.numHeads / layer.numKeyHeads));
       const start = (head * numQueries + token) * dim;
       return {
         query: queries.subarray(start, start + dim),
@@ -279,31 +319,48 @@ export class PageVectors {
         numKeys,
         scale: layer.scale,
         softcap: layer.softcap,
-        bias: bias(head, token),
+        bias: biasOf(head, token),
         allowed: allowed(head, token),
-        sink: layer.sinks?.[head] ?? null,
+        sink: sinks?.[head] ?? null,
       };
     };
   }
 
-  async #bias(bias: EmbeddedBias | null, size: Sizes): Promise<RowFunction<number>> {
+  /** @param prefix beginning of the names of the bias's arrays. */
+  async #bias(bias: SavedBias | null, prefix: string, size: Sizes): Promise<RowFunction<number>> {
     if (!bias) return () => () => 0;
-    if (bias.kind === "inserted") return this.#inserted(bias, await this.#bias(bias.base, bias), 0);
-    const values = await this.#floats(bias.values, "float32");
-    const sizes = { heads: bias.heads, queries: size.num_queries, keys: size.num_keys };
-    if (bias.kind === "distance") return distanceBias(values, sizes);
-    return denseBias(values, { ...sizes, rows: bias.rows });
+    if (bias.kind === "inserted bias") {
+      const base = this.#bias(bias.base, `${prefix}base.`, this.#baseSizes(prefix));
+      return this.#inserted(bias, prefix, await base, 0);
+    }
+    const name = `${prefix}values`;
+    const [values, [heads = 1, rows = 1]] = [await this.#floats(name), this.#shapeOf(name)];
+    if (bias.kind === "distance") return distanceBias(values, { heads, ...size });
+    return denseBias(values, { heads, rows, keys: size.keys });
   }
 
-  async #allowed(mask: EmbeddedMask | null, size: Sizes): Promise<RowFunction<boolean>> {
+  /** @param prefix beginning of the names of the mask's arrays. */
+  async #allowed(
+    mask: SavedMask | null,
+    prefix: string,
+    size: Sizes,
+  ): Promise<RowFunction<boolean>> {
     if (!mask) return () => () => true;
     if (mask.kind === "inserted") {
-      return this.#inserted(mask, await this.#allowed(mask.base, mask), false);
+      const base = this.#allowed(mask.base, `${prefix}base.`, this.#baseSizes(prefix));
+      return this.#inserted(mask, prefix, await base, false);
     }
     if (mask.kind === "band") return bandMask(mask.before, mask.after, mask.offset);
-    const bits = await this.#bytes(mask.bits);
-    const { heads } = mask;
-    return packedMask(bits, { heads, queries: size.num_queries, keys: size.num_keys });
+    const name = `${prefix}bits`;
+    const [heads = 1] = this.#shapeOf(name);
+    return packedMask(await this.#bytes(name), { heads, ...size });
+  }
+
+  /** Return the numbers of queries and keys of the text without inserted tokens. */
+  #baseSizes(prefix: string): Sizes {
+    const [queries = 0] = this.#shapeOf(`${prefix}query_units`);
+    const [keys = 0] = this.#shapeOf(`${prefix}key_units`);
+    return { queries, keys };
   }
 
   /**
@@ -312,36 +369,52 @@ export class PageVectors {
    * @param missing value of pairs with an inserted token.
    */
   async #inserted<T>(
-    { query_places, key_places }: Inserted<unknown>,
+    part: Inserted<string, unknown>,
+    prefix: string,
     base: RowFunction<T>,
     missing: T,
   ): Promise<RowFunction<T>> {
-    const [queries, keys] = await Promise.all(
-      [query_places, key_places].map(async (index) => {
-        const bytes = await this.#bytes(index);
-        return new Int32Array(bytes.slice().buffer);
-      }),
-    );
-    return withInsertedTokens(queries as Int32Array, keys as Int32Array, base, missing);
+    const [queries, keys] = await Promise.all([
+      this.#baseIndices(`${prefix}query_units`, part.num_query_units),
+      this.#baseIndices(`${prefix}key_units`, part.num_key_units),
+    ]);
+    return withInsertedTokens(queries, keys, base, missing);
   }
 
-  #floats(index: number, encoding: VectorEncoding): Promise<Float32Array> {
-    const make = async () => readFloats(await this.#inflated(index), encoding);
-    return once(this.#floatCache, `${index} ${encoding}`, make, ({ byteLength }) => byteLength);
+  /**
+   * Return the index in an array of positions of each number from 0 to `count` - 1, or -1 for
+   * numbers that are missing.
+   */
+  async #baseIndices(name: string, count: number): Promise<Int32Array> {
+    const indices = new Int32Array(count).fill(-1);
+    const units = new BigInt64Array((await this.#bytes(name)).slice().buffer);
+    units.forEach((unit, index) => {
+      indices[Number(unit)] = index;
+    });
+    return indices;
   }
 
-  #bytes(index: number): Promise<Uint8Array> {
-    return once(
-      this.#byteCache,
-      String(index),
-      () => this.#inflated(index),
-      ({ length }) => length,
-    );
+  #shapeOf(name: string): number[] {
+    return this.#saved.arrays[name]?.shape ?? [];
   }
 
-  async #inflated(index: number): Promise<Uint8Array> {
-    const text = this.#data.arrays[index];
-    if (text === undefined) throw new Error(`The page’s data contain no array ${index}.`);
-    return inflatedText(text);
+  #floats(name: string): Promise<Float32Array> {
+    const make = async () => readFloats(await this.#inflated(name), this.#array(name).dtype);
+    return once(this.#floatCache, name, make, ({ byteLength }) => byteLength);
+  }
+
+  #bytes(name: string): Promise<Uint8Array> {
+    const make = () => this.#inflated(name);
+    return once(this.#byteCache, name, make, ({ length }) => length);
+  }
+
+  async #inflated(name: string): Promise<Uint8Array> {
+    return inflatedText(this.#array(name).data);
+  }
+
+  #array(name: string): SavedArray {
+    const array = this.#saved.arrays[name];
+    if (!array) throw new Error(`The page’s data contain no array “${name}”.`);
+    return array;
   }
 }

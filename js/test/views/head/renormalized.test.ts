@@ -13,13 +13,14 @@ interface Case {
   weights: number[][][];
   renormalized: number[][][];
   blocks: Record<string, PageData["blocks"][number]>;
-  vectors: PageData["vectors"];
+  saved: PageData["saved"];
+  errors: PageData["errors"];
 }
 
 /** Weights that a script renormalised in double precision (tests/fixtures/make_renormalized.py). */
 const { cases } = readFixture<{ cases: Case[] }>("renormalized.json");
 
-function sourceOf({ weights, blocks, vectors }: Case, form: string): Source {
+function sourceOf({ weights, blocks, saved, errors }: Case, form: string): Source {
   const count = weights[0]?.length ?? 0;
   const stack = stackOf({
     heads_per_layer: [weights.length],
@@ -30,7 +31,7 @@ function sourceOf({ weights, blocks, vectors }: Case, form: string): Source {
   const page = pageOf({
     description: described(stack),
     blocks: block ? [block] : [],
-    ...(!block && vectors && { vectors }),
+    ...(!block && saved && errors && { saved, errors }),
   });
   return new Source(new PageTransport(page));
 }

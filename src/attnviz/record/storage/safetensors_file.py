@@ -28,6 +28,7 @@ from attnviz.utils.files import open_atomic
 
 __all__ = [
     "CHECKSUM",
+    "DTYPE_NAMES",
     "MAX_ALWAYS_CHECKED",
     "Blocks",
     "add_suffix",
@@ -48,7 +49,8 @@ _HEADER_CHECKSUM_KEY = "header_crc32"
 #: their checksum. Reading all gigabytes of a long text would take long, and views need only a few
 #: rows.
 MAX_ALWAYS_CHECKED = 1 << 24
-_NAMES = {
+#: Names of the dtypes of arrays in files.
+DTYPE_NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -273,13 +275,13 @@ def _header(
         arrays, key=lambda array_name: (-arrays[array_name].dtype.itemsize, array_name)
     ):
         array = arrays[name]
-        if array.dtype not in _NAMES:
+        if array.dtype not in DTYPE_NAMES:
             raise TypeError(f"{name} is {array.dtype}, which cannot be saved. Convert it first.")
         start, end = end, end + math.prod(array.shape) * array.dtype.itemsize
         offsets[name] = (start, end)
     described = {
         name: {
-            "dtype": _NAMES[arrays[name].dtype],
+            "dtype": DTYPE_NAMES[arrays[name].dtype],
             "shape": list(arrays[name].shape),
             "data_offsets": list(offset_pair),
         }
