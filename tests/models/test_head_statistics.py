@@ -215,9 +215,7 @@ def test_statistics_of_records_equal_those_of_texts(byte_tokenizer: Any) -> None
             one, other = (item.stack(name).mean(score)[0] for item in (result, expected))
             # The texts were read in different batches, so float32 sums round differently.
             assert_allclose(one, other, atol=1e-5)
-    with pytest.raises(
-        ValueError, match=r"layer 7 does not exist\. The records have layers 'encoder' 0"
-    ):
+    with pytest.raises(IndexError, match=r"layers=\[0, 7\]: this record has layers 0"):
         head_statistics(records, layers=[0, 7], progress=False)
 
 

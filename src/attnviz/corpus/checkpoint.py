@@ -20,7 +20,8 @@ import torch
 
 from attnviz.corpus.statistics_file import read_totals, write_totals
 from attnviz.corpus.totals import Totals
-from attnviz.utils.arguments import short_repr
+from attnviz.record.storage.safetensors_file import add_suffix
+from attnviz.utils.arguments import as_path, short_repr
 
 __all__ = ["Checkpoint", "fingerprint", "weights_hash"]
 
@@ -84,7 +85,7 @@ class Checkpoint:
     ----------
     path : Path
         Path of the file.
-    arguments : mapping of str to str or None
+    arguments : mapping of str to str
         Arguments of the call, which must be the same in the call that continues.
     inputs : callable
         Function that returns, for the index of a text, a mapping of arguments such as ``"texts"``
@@ -94,9 +95,31 @@ class Checkpoint:
     """
 
     path: Path
-    arguments: Mapping[str, str | None]
+    arguments: Mapping[str, str]
     inputs: Callable[[int], Mapping[str, Any]]
     count: int
+
+    @classmethod
+    def open(
+        cls,
+        path: Any,
+        arguments: Mapping[str, str],
+        inputs: Callable[[int], Mapping[str, Any]],
+        count: int,
+        *,
+        resume: bool,
+    ) -> Checkpoint:
+        """Return the checkpoint at `path`.
+
+        Raise FileExistsError if the file exists and `resume` is False.
+        """
+        file = add_suffix(as_path("checkpoint", path, "file"))
+        if file.exists() and not resume:
+            raise FileExistsError(
+                f"checkpoint={str(path)!r} already exists. Pass resume=True to continue it, or "
+                "another path."
+            )
+        return cls(file, arguments, inputs, count)
 
     def __post_init__(self) -> None:
         """Note the time, for `save_if_due`."""
@@ -116,6 +139,7 @@ class Checkpoint:
                 f"checkpoint={str(self.path)!r} contains statistics that are not a checkpoint. "
                 "Load them with HeadStatistics.load, and add the statistics of new texts."
             )
+        pairs: dict[str, tuple[Any, Any]]
         pairs = {name: (call.get(name), value) for name, value in self.arguments.items()}
         for name in ("edges", "seed", "columns"):
             pairs[name] = getattr(totals.settings, name), getattr(new.settings, name)

@@ -36,21 +36,15 @@ from attnviz.corpus.texts import Texts
 from attnviz.corpus.totals import Settings, Totals
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import (
-    CaptureOptions,
     Layers,
     RecordOptions,
     read_capture_options,
 )
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack
-from attnviz.record.storage.safetensors_file import add_suffix
 from attnviz.utils.arguments import (
-    as_path,
-    format_numbers,
     given_arguments,
     refuse_arguments,
-    resolve_negative,
     short_repr,
     whole_number,
 )
@@ -59,6 +53,13 @@ __all__ = ["head_statistics"]
 
 # Maximum number of texts whose tokens are counted, to find the rarest token of a text.
 _MAX_COUNTED_TEXTS = 2_000
+# Arguments that have a meaning for records.
+_ARGUMENTS_OF_RECORDS = {
+    *("model", "columns", "parse", "name", "layers", "edges", "seed", "progress")
+}
+# Arguments that must be the same in a call that continues from a checkpoint, in addition to those
+# that `Checkpoint` compares with the totals or text by text.
+_SAME_ARGUMENTS = ("column", "truncation", "layers", "part")
 
 
 def head_statistics(
@@ -182,51 +183,40 @@ def head_statistics(
     >>> statistics.stack().roles().names[0][0]
     'previous token'
     """
-    ray_engine = resolve_engine(engine, texts)
+    given = given_arguments(head_statistics, locals())
     if texts is None:
-        given = given_arguments(
-            head_statistics,
-            {
-                "column": column,
-                "target": target,
-                "truncation": truncation,
-                "tokenizer": tokenizer,
-                "processor": processor,
-                "batch_size": batch_size,
-                "part": part,
-                "checkpoint": checkpoint,
-                "resume": resume,
-                "engine": engine,
-            },
+        refuse_arguments(
+            [argument for argument in given if argument not in _ARGUMENTS_OF_RECORDS],
+            "texts is missing, and records need no further arguments",
         )
-        refuse_arguments(given, "texts is missing, and records need no further arguments")
-        return _statistics_of_records(
-            model,
-            columns,
-            parse,
-            name=name,
-            layers=layers,
+        records = _checked_records(model)
+        read_capture_options(layers)
+        inputs = _Inputs.of(records, columns, parse)
+        statistics = HeadStatistics(
             edges=edges,
             seed=seed,
-            progress=progress,
+            columns=inputs.columns.names,
+            frequencies=_count_tokens_of_records(records),
         )
+        read = (
+            ReadText(index, _selected(record, layers, name)) for index, record in enumerate(records)
+        )
+        added = inputs.add_texts(statistics, read, "records")
+        return _finished(statistics, added, total=len(records), progress=progress)
     if resume and checkpoint is None:
         raise ValueError("resume=True continues from a file. Pass its path as checkpoint.")
-    inputs = _Inputs.of(to_table(texts) if is_dataset(texts) else texts, columns, parse, column)
-    checked_target(target, inputs.texts)
-    count = len(inputs.texts)
-    work = _Work(
-        model,
-        replace(inputs, target=target),
-        checked_batch_size(batch_size),
-        {
-            "tokenizer": tokenizer,
-            "processor": processor,
-            "truncation": truncation,
-            "layers": layers,
-            "name": name,
-        },
+    ray_engine = resolve_engine(engine, texts)
+    inputs = _Inputs.of(
+        to_table(texts) if is_dataset(texts) else texts, columns, parse, column, target
     )
+    options: RecordOptions = {
+        "tokenizer": tokenizer,
+        "processor": processor,
+        "truncation": truncation,
+        "layers": layers,
+        "name": name,
+    }
+    work = _Work(model, inputs, checked_batch_size(batch_size), options)
     loaded = load(model, tokenizer, processor) if ray_engine is None else _for_ray(work)
     in_memory = isinstance(loaded.model, torch.nn.Module)
     statistics = HeadStatistics(
@@ -235,35 +225,50 @@ def head_statistics(
         edges=edges,
         seed=seed,
         columns=inputs.columns.names,
-        frequencies=_frequencies(loaded, inputs.texts),
+        frequencies=_count_tokens(loaded, inputs.texts),
     )
-    saver = _open_checkpoint(
-        checkpoint,
-        {
-            "column": column,
-            "truncation": str(truncation),
-            "layers": short_repr(layers),
-            "part": None if part is None else str(part),
-        },
-        work.inputs,
-        resume=resume,
-    )
-    if saver is not None:
+    count = len(inputs.texts)
+    saver = None
+    if checkpoint is not None:
+        same = {argument: short_repr(given.get(argument)) for argument in _SAME_ARGUMENTS}
+        saver = Checkpoint.open(checkpoint, same, inputs.of_text, count, resume=resume)
         statistics._totals = saver.restored(statistics._totals)
-    part_texts = _part_indices(part, count)
-    unread = _unread_indices(statistics.text_numbers, count)
-    indices = [index for index in unread if index in part_texts]
-    bar = tqdm(
-        total=len(part_texts),
-        initial=len(part_texts) - len(indices),
-        desc="head_statistics",
-        unit="text",
-        disable=not progress,
-    )
+    of_part = _part_indices(part, count)
+    indices = [
+        index for index in _unread_indices(statistics.text_numbers, count) if index in of_part
+    ]
     if ray_engine is None:
         added = work.with_model(loaded).add_texts(statistics, indices)
     else:
         added = _add_on_ray(work, statistics, indices, ray_engine)
+    _finished(statistics, added, total=len(of_part), progress=progress, saver=saver)
+    if not statistics.texts:
+        raise ValueError(
+            f"texts: all {count} are empty or too long for the model. Pass texts that contain "
+            "words, or truncation=True."
+        )
+    return statistics
+
+
+def _finished(
+    statistics: HeadStatistics,
+    added: Iterator[int],
+    *,
+    total: int,
+    progress: bool,
+    saver: Checkpoint | None = None,
+) -> HeadStatistics:
+    """Run `added`, which adds texts and yields their numbers, with a progress bar and saving.
+
+    `total` is the number of texts with those that the statistics have already.
+    """
+    bar = tqdm(
+        total=total,
+        initial=statistics.texts + statistics.num_skipped,
+        desc="head_statistics",
+        unit="text",
+        disable=not progress,
+    )
     try:
         with bar:
             for num_texts in added:
@@ -273,55 +278,54 @@ def head_statistics(
     finally:
         if saver is not None:
             saver.save(statistics._totals)
-    if not statistics.texts:
-        raise ValueError(
-            f"texts: all {count} are empty or too long for the model. Pass texts that contain "
-            "words, or truncation=True."
-        )
     return statistics
 
 
 @dataclass(frozen=True)
 class _Inputs:
-    """Texts (or records) with their columns, parses and targets."""
+    """Texts or records, with their columns, parses and targets."""
 
     texts: Texts
     columns: TextColumns
     parses: Sequence[Any] | None
-    target: Sequence[str] | None = None
+    target: Sequence[str] | None
 
     @classmethod
-    def of(cls, texts: Any, columns: Any, parse: Any, column: str = "text") -> _Inputs:
+    def of(
+        cls, texts: Any, columns: Any, parse: Any, column: str = "text", target: Any = None
+    ) -> _Inputs:
         all_texts = Texts(texts, column)
-        return cls(all_texts, TextColumns(columns, all_texts), _read_parses(parse, all_texts))
+        checked_target(target, all_texts)
+        parses = _read_parses(parse, all_texts)
+        return cls(all_texts, TextColumns(columns, all_texts), parses, target)
 
     def of_text(self, index: int) -> dict[str, Any]:
         """Return the inputs of one text, by the names of the arguments of `head_statistics`."""
         return {
             "texts": self.texts[index],
             "columns": self.columns[index],
-            "parse": self.parse_of(index),
+            "parse": None if self.parses is None else self.parses[index],
             "target": None if self.target is None else self.target[index],
         }
 
-    def parse_of(self, index: int) -> Any:
-        return None if self.parses is None else self.parses[index]
-
-    def add(self, statistics: HeadStatistics, text: ReadText, name: str = "texts") -> None:
-        """Add a text to the statistics. Errors name the text."""
-        if text.record is None:
-            statistics.skip(text.index, text.skip_reason)
-            return
-        try:
-            statistics.add(
-                text.record,
-                text.index,
-                columns=self.columns[text.index],
-                parse=self.parse_of(text.index),
-            )
-        except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"{name}[{text.index}]: {error}") from error
+    def add_texts(
+        self, statistics: HeadStatistics, read: Iterable[ReadText], name: str = "texts"
+    ) -> Iterator[int]:
+        """Add texts that were read. Yield 1 after each text. `name` is for errors."""
+        for text in read:
+            if text.record is None:
+                statistics.skip(text.index, text.skip_reason)
+                yield 1
+                continue
+            parse = None if self.parses is None else self.parses[text.index]
+            try:
+                statistics.add(
+                    text.record, text.index, columns=self.columns[text.index], parse=parse
+                )
+            except (TypeError, ValueError) as error:
+                kind = TypeError if isinstance(error, TypeError) else ValueError
+                raise kind(f"{name}[{text.index}]: {error}") from error
+            yield 1
 
 
 @dataclass(frozen=True)
@@ -344,7 +348,7 @@ class _Work:
 
     def add_texts(self, statistics: HeadStatistics, indices: list[int]) -> Iterator[int]:
         """Read texts and add them to the statistics. Yield 1 after each text."""
-        for text in read_records(
+        read = read_records(
             self.model,
             self.inputs.texts,
             indices,
@@ -352,9 +356,8 @@ class _Work:
             batch_size=self.batch_size,
             ordered=False,
             **self.options,
-        ):
-            self.inputs.add(statistics, text)
-            yield 1
+        )
+        return self.inputs.add_texts(statistics, read)
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,19 +419,10 @@ def _measure_in_actor(
     return measure
 
 
-def _statistics_of_records(
-    records: Any,
-    columns: Mapping[str, Any] | Iterable[str] | None,
-    parse: Any,
-    *,
-    edges: int,
-    seed: int,
-    name: str | None,
-    layers: Layers,
-    progress: bool,
-) -> HeadStatistics:
+def _checked_records(records: Any) -> list[AttentionRecord]:
+    """Return a record or records as a list. Raise TypeError or ValueError for anything else."""
     if isinstance(records, AttentionRecord):
-        records = [records]
+        return [records]
     if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
         raise TypeError(
             "texts is missing. Pass a model and texts, head_statistics(model, texts), or a list of "
@@ -442,64 +436,13 @@ def _statistics_of_records(
             raise TypeError(
                 f"records[{number}] must be an AttentionRecord, not {type(record).__name__}"
             )
-    capture = read_capture_options(layers)
-    inputs = _Inputs.of(listed, columns, parse)
-    counted: Counter[int | str] = Counter()
-    for index in _counted_indices(len(listed)):
-        sides = {id(s.key_tokens): s.key_tokens for s in listed[index].stacks.values()}
-        for tokens in sides.values():
-            counted.update(tokens.text if tokens.ids is None else tokens.ids)
-    statistics = HeadStatistics(
-        edges=edges, seed=seed, columns=inputs.columns.names, frequencies=counted
-    )
-    for number, record in enumerate(
-        tqdm(listed, desc="head_statistics", unit="text", disable=not progress)
-    ):
-        inputs.add(statistics, ReadText(number, _with_layers(record, capture, name)), "records")
-    return statistics
+    return listed
 
 
-def _with_layers(
-    record: AttentionRecord, capture: CaptureOptions, name: str | None
-) -> AttentionRecord:
-    """Return a record with only the layers in `capture`, and with `name` as the model's name.
-
-    If `name` is None, the model's name is not changed. Raise ValueError if a layer of `capture`
-    exists in no stack.
-    """
-    if capture.layers is None and name is None:
-        return record
-    stacks: dict[str, AttentionStack] = {}
-    for stack in record.stacks.values():
-        selected = capture.of_stack(stack.layers).layers
-        layers = [number for number in stack.layers if selected is None or number in selected]
-        if layers:
-            stacks[stack.name] = AttentionStack(
-                stack.name,
-                {layer: stack.attention(layer) for layer in layers},
-                stack.query_tokens,
-                None if stack.key_tokens is stack.query_tokens else stack.key_tokens,
-                normalized=stack.normalized,
-                signed=stack.signed,
-                measure=stack.measure,
-            )
-    missing = [
-        layer
-        for layer in capture.layers or ()
-        if not any(
-            resolve_negative(layer, stack.layers) in stack.layers
-            for stack in record.stacks.values()
-        )
-    ]
-    if missing:
-        layers_of_stacks = "; ".join(
-            f"{number.name!r} {format_numbers(number.layers)}" for number in record.stacks.values()
-        )
-        raise ValueError(
-            f"layers: layer {missing[0]} does not exist. The records have layers "
-            f"{layers_of_stacks}."
-        )
-    return AttentionRecord(stacks, model=record.model if name is None else name)
+def _selected(record: AttentionRecord, layers: Layers, name: str | None) -> AttentionRecord:
+    """Return a record with only some layers and another name of the model, unless None."""
+    selected = record if layers is None or isinstance(layers, str) else record.only(layers)
+    return selected if name is None else AttentionRecord(selected.stacks, model=name)
 
 
 def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
@@ -549,16 +492,15 @@ def _unread_indices(ranges: Sequence[tuple[int, int]], count: int) -> list[int]:
     return indices
 
 
-def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
+def _count_tokens(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
     """Count each token id in a sample of up to `_MAX_COUNTED_TEXTS` evenly spaced texts.
 
     Return an empty dict if the model has no tokenizer.
     """
-    count = len(texts)
     tokenizer = find_tokenizer(loaded, from_hub=False)
     if tokenizer is None:
         return {}
-    sample = [texts[index] for index in _counted_indices(count)]
+    sample = [texts[index] for index in _counted_indices(len(texts))]
     sample = [text for text in sample if isinstance(text, str) and text.strip()]
     counted: Counter[int | str] = Counter()
     for start in range(0, len(sample), 64):
@@ -566,7 +508,17 @@ def _frequencies(loaded: Loaded, texts: Texts) -> dict[int | str, int]:
         encoded = call_reader(tokenizer, chunk, add_special_tokens=False, verbose=False)
         for ids in encoded["input_ids"]:
             counted.update(ids)
-    return dict(counted)
+    return counted
+
+
+def _count_tokens_of_records(records: Sequence[AttentionRecord]) -> dict[int | str, int]:
+    """Count each token id, or text of a token, in a sample of records."""
+    counted: Counter[int | str] = Counter()
+    for index in _counted_indices(len(records)):
+        sides = {id(s.key_tokens): s.key_tokens for s in records[index].stacks.values()}
+        for tokens in sides.values():
+            counted.update(tokens.text if tokens.ids is None else tokens.ids)
+    return counted
 
 
 def _counted_indices(count: int) -> list[int]:
@@ -574,21 +526,3 @@ def _counted_indices(count: int) -> list[int]:
     spread = np.linspace(0, count - 1, min(count, _MAX_COUNTED_TEXTS)).astype(np.int64)
     indices: list[int] = np.unique(spread).tolist()
     return indices
-
-
-def _open_checkpoint(
-    path: Any, arguments: Mapping[str, str | None], inputs: _Inputs, *, resume: bool
-) -> Checkpoint | None:
-    """Return the checkpoint at `path`, or None if `path` is None.
-
-    Raise FileExistsError if the file exists and `resume` is False.
-    """
-    if path is None:
-        return None
-    file = add_suffix(as_path("checkpoint", path, "file"))
-    if file.exists() and not resume:
-        raise FileExistsError(
-            f"checkpoint={str(path)!r} already exists. Pass resume=True to continue it, or "
-            "another path."
-        )
-    return Checkpoint(file, arguments, inputs.of_text, len(inputs.texts))
