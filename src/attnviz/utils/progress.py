@@ -295,7 +295,10 @@ class Job(Generic[_Result]):
                 self._thread.start()
             else:
                 self._may_run.release()
-            self._has_stopped.acquire()
+            # Wait with a timeout, because an interrupt that arrives just before the wait begins would
+            # otherwise not end it.
+            while not self._has_stopped.acquire(timeout=0.5):
+                pass
         except KeyboardInterrupt:
             self._interrupt()
             raise
