@@ -140,10 +140,10 @@ def _watched_forward(
         collector.watch(undo, observe)
         try:
             outputs = model(**arguments)
+            collector.check.finish()
         except RuntimeError as error:
             _explain_mask(model, arguments, error)
             raise
-        collector.check.finish()
     notes += _cache_notes(model, arguments) + _mask_notes(model, arguments)
     return Forward(collector, outputs, [*notes, *forward_notes(model, collector)])
 
