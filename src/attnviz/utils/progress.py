@@ -295,8 +295,8 @@ class Job(Generic[_Result]):
                 self._thread.start()
             else:
                 self._may_run.release()
-            # Wait with a timeout, because an interrupt that arrives just before the wait begins would
-            # otherwise not end it.
+            # Wait with a timeout. Otherwise, an interrupt that arrives just before the wait begins
+            # would not end it.
             while not self._has_stopped.acquire(timeout=0.5):
                 pass
         except KeyboardInterrupt:
