@@ -8,21 +8,17 @@ from typing import Any
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quote
-from attnviz.utils.arguments import format_numbers
+from attnviz.utils.arguments import format_named
 
 __all__ = [
     "check_alike",
-    "checked_records",
+    "listed_records",
     "stacks_with_vectors",
 ]
 
 
-def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Return `records` as a tuple.
-
-    Raise TypeError unless `records` is an iterable of records. Raise ValueError if `records` is
-    empty or if the records have different model names.
-    """
+def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
+    """Return `records` as a tuple. Raise an error unless there are records and nothing else."""
     if isinstance(records, AttentionRecord):
         raise TypeError(
             "records must be a list with one record for each text. Pass [record] for one record."
@@ -33,21 +29,49 @@ def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
             f"{type(records).__name__}. For a model and texts, use attnviz.extract_corpus(model, "
             "texts)."
         )
-    checked = tuple(records)
-    if not checked:
+    listed = tuple(records)
+    if not listed:
         raise ValueError("records is empty. Pass at least one record.")
-    for number, record in enumerate(checked):
+    for number, record in enumerate(listed):
         if not isinstance(record, AttentionRecord):
             raise TypeError(
                 f"records[{number}] must be an AttentionRecord, not {type(record).__name__}"
             )
-        if record.model != checked[0].model:
+    return listed
+
+
+def check_alike(records: Sequence[AttentionRecord], stacks: Sequence[str]) -> None:
+    """Raise ValueError unless all records have the same model, and equal layers in `stacks`.
+
+    Equal layers have the same number of heads and the same head_dim.
+    """
+    names = [record.model or "a model without a name" for record in records]
+    for number, record in enumerate(records):
+        if record.model != records[0].model:
             raise ValueError(
-                f"records[{number}] belongs to {record.model or 'a model without a name'!r} and "
-                f"records[0] to {checked[0].model or 'a model without a name'!r}. Make one corpus "
-                "for each model."
+                f"records[{number}] belongs to {names[number]!r} and records[0] to {names[0]!r}. "
+                "Make one corpus for each model."
             )
-    return checked
+    for stack in stacks:
+        shapes = [_shape(record.stacks[stack]) for record in records]
+        for number, shape in enumerate(shapes):
+            if shape != shapes[0]:
+                raise ValueError(
+                    f"records[{number}] and records[0] differ in stack {stack!r}: {shape}, and "
+                    f"{shapes[0]}. Extract all records from one model with the same layers=."
+                )
+
+
+def _shape(stack: AttentionStack) -> str:
+    """Describe the layers of a stack: numbers of layers, numbers of heads, and head_dim."""
+    shapes: dict[str, list[int]] = {}
+    for layer in stack.layers:
+        attention = stack.attention(layer)
+        size = 0 if attention.vectors is None else attention.vectors.queries.shape[2]
+        shapes.setdefault(f"{attention.num_heads} heads with head_dim {size}", []).append(layer)
+    return ", ".join(
+        f"{format_named('layer', layers)} with {words}" for words, layers in shapes.items()
+    )
 
 
 def stacks_with_vectors(
@@ -89,45 +113,3 @@ def stacks_with_vectors(
         "records have no stack with queries and keys in common. Their stacks are "
         f"{', '.join(map(repr, names))}. Make one corpus for each kind of text."
     )
-
-
-def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
-    """Raise ValueError unless all `stacks` have the same layers, numbers of heads and head_dim.
-
-    `stacks` has the stack `name` of each record.
-    """
-    first = _shape(stacks[0])
-    for number, stack in enumerate(stacks):
-        shape = _shape(stack)
-        if shape == first:
-            continue
-        layer = next(
-            (
-                number_of_layer
-                for number_of_layer in first
-                if shape.get(number_of_layer) != first[number_of_layer]
-            ),
-            None,
-        )
-        if layer is None or layer not in shape:
-            difference = f"layers {format_numbers(tuple(shape))} and {format_numbers(tuple(first))}"
-        else:
-            (heads, size), (first_heads, first_size) = shape[layer], first[layer]
-            difference = (
-                f"layer {layer} has {heads} heads with head_dim {size}, and {first_heads} heads "
-                f"with head_dim {first_size}"
-            )
-        raise ValueError(
-            f"records[{number}] and records[0] differ in stack {name!r}: {difference}. Extract all "
-            "records from one model with the same layers=."
-        )
-
-
-def _shape(stack: AttentionStack) -> dict[int, tuple[int, int]]:
-    """Map each layer to its number of heads and its head_dim, or 0 if it has only weights."""
-    shape = {}
-    for layer in stack.layers:
-        attention = stack.attention(layer)
-        size = 0 if attention.vectors is None else attention.vectors.queries.shape[2]
-        shape[layer] = attention.num_heads, size
-    return shape

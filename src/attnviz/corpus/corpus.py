@@ -16,7 +16,7 @@ import torch
 
 from attnviz.corpus.checks import (
     check_alike,
-    checked_records,
+    listed_records,
     stacks_with_vectors,
 )
 from attnviz.corpus.columns import Column, Side, read_columns
@@ -176,14 +176,13 @@ class Corpus:
         text_indices: Sequence[int] | None = None,
         num_skipped: int = 0,
     ) -> None:
-        self.records = checked_records(records)
+        self.records = listed_records(records)
         self._max_points = checked_points(max_points)
         self.seed = whole_number("seed", seed, 0)
         self.num_skipped = num_skipped
         self.model = self.records[0].model
         self.stack_names, stack_notes = stacks_with_vectors(self.records)
-        for name in self.stack_names:
-            check_alike([record.stacks[name] for record in self.records], name)
+        check_alike(self.records, self.stack_names)
         self.notes = [
             *dict.fromkeys(note for record in self.records for note in record.notes),
             *stack_notes,

@@ -14,6 +14,7 @@ import torch
 from tqdm.auto import tqdm
 
 from attnviz.corpus.checkpoint import Checkpoint, weights_hash
+from attnviz.corpus.checks import listed_records
 from attnviz.corpus.columns import TextColumns
 from attnviz.corpus.on_ray import (
     RayEngine,
@@ -419,24 +420,16 @@ def _measure_in_actor(
     return measure
 
 
-def _checked_records(records: Any) -> list[AttentionRecord]:
-    """Return a record or records as a list. Raise TypeError or ValueError for anything else."""
+def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
+    """Return a record or records as a tuple. Raise TypeError or ValueError for anything else."""
     if isinstance(records, AttentionRecord):
-        return [records]
+        return (records,)
     if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
         raise TypeError(
             "texts is missing. Pass a model and texts, head_statistics(model, texts), or a list of "
             f"records, not {type(records).__name__}."
         )
-    listed = list(records)
-    if not listed:
-        raise ValueError("records is empty. Pass at least one record.")
-    for number, record in enumerate(listed):
-        if not isinstance(record, AttentionRecord):
-            raise TypeError(
-                f"records[{number}] must be an AttentionRecord, not {type(record).__name__}"
-            )
-    return listed
+    return listed_records(records)
 
 
 def _selected(record: AttentionRecord, layers: Layers, name: str | None) -> AttentionRecord:
