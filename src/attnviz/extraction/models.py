@@ -284,12 +284,13 @@ _evaluating: dict[nn.Module, set[object]] = {}
 _evaluating_lock = fork_safe_lock()
 
 
-def evaluate(model: nn.Module, undo: Cleanup) -> bool:
+def evaluate(model: nn.Module, undo: Cleanup, modules: Sequence[nn.Module] = ()) -> bool:
     """Keep a model in evaluation mode, without gradients, until the ``with`` block of `undo` ends.
 
     In training mode, dropout changes attention weights randomly. Several threads may use the same
     model, or models that share modules. A module returns to training mode when the last ``with``
-    block that uses it ends. Gradients are disabled only in this thread.
+    block that uses it ends. Gradients are disabled only in this thread. `modules` are the modules
+    of the model if they are known.
 
     Returns
     -------
@@ -302,7 +303,8 @@ def evaluate(model: nn.Module, undo: Cleanup) -> bool:
     trained: list[nn.Module] = []
     undo.add(partial(_release, holder, trained))
     with _evaluating_lock:
-        trained += [part for part in all_modules(model) if part.training or part in _evaluating]
+        modules = modules or all_modules(model)
+        trained += [part for part in modules if part.training or part in _evaluating]
         for module in trained:
             _evaluating.setdefault(module, set()).add(holder)
             module.training = False

@@ -135,7 +135,8 @@ def all_modules(model: nn.Module) -> list[nn.Module]:
         module = waiting.pop()
         if module is not None and id(module) not in modules:
             modules[id(module)] = module
-            waiting += reversed(module._modules.values())
+            if module._modules:
+                waiting += reversed(module._modules.values())
     return list(modules.values())
 
 

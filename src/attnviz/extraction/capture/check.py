@@ -25,6 +25,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -37,6 +38,7 @@ from torch import nn
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.softmax import exp_in_place
 
 __all__ = ["SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
 
@@ -168,6 +170,7 @@ class SelfCheck:
     def __init__(self) -> None:
         self.foreign: dict[str, tuple[int, int] | None] = {}
         self._samples: list[_Sample] = []
+        self._num_entries = 0
         self._rows: dict[tuple[int, int, int], torch.Tensor] = {}
 
     def compare_output(
@@ -199,9 +202,10 @@ class SelfCheck:
             values = without_padding(call.value, index, positions.keys)
             sample = _Sample(attention, rows, actual, values, sinks, unit, kind)
             self._samples.append(sample)
+            self._num_entries += sample.num_entries
             if foreign is not None:
                 self._record_foreign(foreign, rows.shape[1], attention.num_queries)
-        if sum(sample.num_entries for sample in self._samples) >= _MAX_ENTRIES_AT_ONCE:
+        if self._num_entries >= _MAX_ENTRIES_AT_ONCE:
             self.finish()
 
     def finish(self) -> None:
@@ -211,7 +215,7 @@ class SelfCheck:
         are a mask that the model ignores, a gate, and a term of the logits in an unknown keyword
         argument. Raise ValueError if the output is NaN.
         """
-        samples, self._samples = self._samples, []
+        samples, self._samples, self._num_entries = self._samples, [], 0
         groups: dict[tuple[object, ...], list[_Sample]] = {}
         for sample in samples:
             groups.setdefault(sample.kind, []).append(sample)
@@ -309,7 +313,11 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
     """
     first = samples[0]
     attention, rows, unit = first.attention, first.rows, first.unit
-    with torch.no_grad(), torch.autocast(attention.queries.device.type, enabled=False):
+    device = attention.queries.device.type
+    # Leaving the context of autocast takes as long as several operations on few numbers.
+    is_autocast = torch.is_autocast_enabled(device)
+    autocast = torch.autocast(device, enabled=False) if is_autocast else nullcontext()
+    with torch.no_grad(), autocast:
         queries = _stacked([sample.attention.queries for sample in samples])
         keys = _stacked([sample.attention.keys for sample in samples])
         values = _stacked([sample.values for sample in samples])
@@ -324,60 +332,78 @@ def _compare(samples: Sequence[_Sample]) -> tuple[torch.Tensor, torch.Tensor]:
         errors = torch.empty_like(ratios)
         for part in first.parts(len(samples)):
             own_heads, own_rows = part
-            numbers = rows[own_heads if len(rows) > 1 else slice(None), own_rows]
             logits = attention.logits_of_products(
                 _times(
                     queries[:, own_heads, own_rows].float() * attention.scale,
                     _of_heads(keys, own_heads, attention.num_heads).float().mT,
                 ),
                 range(own_heads.start, own_heads.stop),
-                numbers,
+                rows[own_heads if len(rows) > 1 else slice(None), own_rows],
             )
-            top = logits.amax(dim=-1)
-            size = top.abs() + math.log(attention.num_keys + 1)
+            top = logits.amax(dim=-1, keepdim=True)
+            # Rows without allowed keys are ignored, because their softmax is not defined.
+            is_empty = top.isneginf()
+            top = top.masked_fill(is_empty, 0.0)
+            exponentials = exp_in_place(logits.sub_(top))
+            sink_term = None
             if sinks is not None:
-                columns = sinks[:, own_heads, None, None].float().expand(*top.shape, 1)
-                logits = torch.cat([logits, columns.to(logits.device)], dim=-1)
-            weights = torch.softmax(logits, dim=-1)[..., : attention.num_keys]
+                own_sinks = sinks[:, own_heads, None, None].to(top.device, torch.float32)
+                sink_term = torch.exp(own_sinks - top)
+            size = top.abs() + math.log(attention.num_keys + 1)
             rows_of_model = actual[:, own_heads, own_rows].float()
             if values is None:
-                error = (weights - rows_of_model).abs().amax(dim=-1)
+                error = _weight_error(exponentials, rows_of_model)
                 limit = unit * (1 + size)
             else:
                 own_values = _of_heads(values, own_heads, attention.num_heads)
-                error, limit = _output_error(weights, own_values, rows_of_model, unit, size)
+                error, limit = _output_error(
+                    exponentials, sink_term, own_values, rows_of_model, size, unit=unit
+                )
                 limit += 4 * _smallest(actual.dtype) * math.sqrt(values.shape[-1])
-            # Ignore rows without allowed keys: their softmax is not defined.
-            ignored = top.isneginf()
-            errors[:, own_heads, own_rows] = error
-            ratios[:, own_heads, own_rows] = (error / limit).masked_fill_(ignored, 0.0)
+            errors[:, own_heads, own_rows] = error[..., 0]
+            ratio = (error / limit).masked_fill_(is_empty, 0.0)
+            ratios[:, own_heads, own_rows] = ratio[..., 0]
     return ratios, errors
 
 
+def _weight_error(exponentials: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
+    weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
+    return (weights - actual).abs().amax(dim=-1, keepdim=True)
+
+
 def _output_error(
-    weights: torch.Tensor,
+    exponentials: torch.Tensor,
+    sink_term: torch.Tensor | None,
     values: torch.Tensor,
     actual: torch.Tensor,
-    unit: float,
     size: torch.Tensor,
+    *,
+    unit: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the error of each row of outputs, and its limit for c = 1 (see `_MAX_ROW_ERROR`).
 
-    `size` has |l| of each row.
+    The weights of a row are its `exponentials`, divided by the sum of these and `sink_term`. `size`
+    is |l| of each row, and `unit` is u.
     """
     # The values of masked keys may be infinite, and 0 times infinity would be NaN.
     values = values.float().nan_to_num(0.0, 0.0, 0.0)
-    squares = values.square().sum(dim=-1, keepdim=True)
-    expected, mean_square = _times(weights, torch.cat([values, squares], dim=-1)).split(
-        [values.shape[-1], 1], dim=-1
-    )
-    mean_square = mean_square[..., 0]
+    squares, ones = values.square().sum(dim=-1, keepdim=True), torch.ones_like(values[..., :1])
+    sums = _times(exponentials, torch.cat([values, squares, ones], dim=-1))
+    total = sums[..., -1:] if sink_term is None else sums[..., -1:] + sink_term
+    sums /= total
+    expected, mean_square = sums[..., :-2], sums[..., -2:-1]
     # If a logit has the error c * e, its weight has the relative error exp(c * e) - 1. `relative`
     # is this error divided by c, where c is `_MAX_ROW_ERROR`.
     relative = (_MAX_ROW_ERROR * unit * size).clamp_max(60.0).expm1() / _MAX_ROW_ERROR
-    spread = (mean_square - expected.square().sum(dim=-1)).clamp_min(1e-12 * mean_square).sqrt()
-    limit = unit * (torch.linalg.vector_norm(actual, dim=-1) + mean_square.sqrt())
-    return torch.linalg.vector_norm(actual - expected, dim=-1), limit + relative * spread
+    spread = mean_square - expected.square().sum(dim=-1, keepdim=True)
+    limit = unit * (_length(actual) + mean_square.sqrt())
+    limit += relative * spread.clamp_min(1e-12 * mean_square).sqrt()
+    return _length(actual - expected), limit
+
+
+def _length(vectors: torch.Tensor) -> torch.Tensor:
+    lengths: torch.Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return lengths
 
 
 def _stacked(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor | None:

@@ -25,7 +25,6 @@ from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import SOUNDS, config_values, family_of, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
-from attnviz.extraction.modules import all_modules
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
@@ -39,7 +38,6 @@ __all__ = [
     "arguments_of",
     "check_capture",
     "forward_notes",
-    "hold_uncompiled",
     "layer_sizes_of",
     "run_forward",
 ]
@@ -134,9 +132,13 @@ def _watched_forward(
 ) -> Forward:
     notes = []
     with Cleanup() as undo, undo:
-        if evaluate(model, undo):
+        modules = collector.scan.modules
+        if evaluate(model, undo, modules):
             notes.append(TRAINING_NOTE)
-        hold_uncompiled(model, undo)
+        if is_compiled(modules):
+            # Compiled code does not call transformers' attention dispatcher, so its attention could
+            # not be captured.
+            _uncompiled.hold(undo)
         collector.watch(undo, observe)
         try:
             outputs = model(**arguments)
@@ -153,16 +155,6 @@ def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
     notes = [_foreign_note(*entry) for entry in collector.check.foreign.items()]
     precision = _precision_note(model, collector)
     return [*notes, precision] if precision else notes
-
-
-def hold_uncompiled(model: PreTrainedModel, undo: Cleanup) -> None:
-    """Run the modules of a compiled model uncompiled until the ``with`` block of `undo` ends.
-
-    Compiled code does not call transformers' attention dispatcher, so its attention could not be
-    captured.
-    """
-    if is_compiled(all_modules(model)):
-        _uncompiled.hold(undo)
 
 
 class _Stance:
