@@ -6,6 +6,7 @@
 from . import analysis as analysis
 from . import demos as demos
 from . import integrations as integrations
+from .analysis.measures import measure as measure
 from .atlas.show import show_atlas_view as show_atlas_view
 from .atlas.view import AtlasView as AtlasView
 from .comparison.compare import compare as compare

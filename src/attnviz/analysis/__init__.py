@@ -5,10 +5,12 @@
 
 ``docs/analysis.md`` describes the formulas, their sources, and the scores of uniform attention.
 
-`attnviz.analysis.patterns`
-    Share of a head's weight on the previous token, the next token, earlier equal tokens, ...
+`attnviz.analysis.measures`
+    All measures: share of the weight on the previous token, on earlier equal tokens, entropy, ...
 `attnviz.analysis.heads`
-    These shares, and entropies, for every head of a record or of a stack of layers.
+    Scores of these measures for every head of a record or of a stack of layers.
+`attnviz.analysis.patterns`
+    The same scores for arrays of weights.
 """
 
 from __future__ import annotations

@@ -10,12 +10,13 @@ from .agreement import kendall_tau as kendall_tau
 from .agreement import movable_weight as movable_weight
 from .distinct import DistinctHead as DistinctHead
 from .distinct import distinct_head as distinct_head
-from .heads import PATTERNS as PATTERNS
 from .heads import all_head_scores as all_head_scores
-from .heads import head_entropy as head_entropy
 from .heads import head_scores as head_scores
-from .heads import patterns_of as patterns_of
+from .heads import measures_of as measures_of
 from .heads import uniform_scores as uniform_scores
+from .measures import MEASURES as MEASURES
+from .measures import Measure as Measure
+from .measures import TokenFacts as TokenFacts
 from .patterns import first_token as first_token
 from .patterns import induction as induction
 from .patterns import mass_on as mass_on

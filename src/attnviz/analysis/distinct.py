@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attnviz.analysis.heads import (
-    allowed_pairs,
-    one_text,
-    patterns_of,
-    row_blocks,
-    scores_of_heads,
-    stack_of,
-    token_codes,
-    weights_of_some,
-)
-from attnviz.analysis.patterns import PairIndices, pairs_of
+from attnviz.analysis.heads import Scoring, facts_of, stack_of
+from attnviz.analysis.measures import MEASURES, can_show
 
 if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
@@ -32,8 +22,6 @@ __all__ = ["DistinctHead", "distinct_head"]
 _MAX_WEIGHTS = 1 << 24
 # Maximum number of queries on which heads are compared.
 _NUM_QUERIES = 64
-# Patterns that are not reported, because many heads of any model show them on any text.
-_UNSPECIFIC = frozenset({"first token"})
 # Minimum number and share of queries that can show a pattern. With fewer queries, a high score may
 # be due to chance, and the pattern is not visible in a view of the head.
 _MIN_QUERIES = 8
@@ -52,7 +40,7 @@ class DistinctHead:
     layer, head : int
         Numbers of the layer and of the head in the model.
     pattern : str
-        One of `attnviz.analysis.PATTERNS`.
+        One of `attnviz.analysis.MEASURES`.
     score : float
         Score of the head, as in `head_scores`: the share of the weight on the pattern's pairs.
     baseline : float
@@ -98,8 +86,8 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
         - `stack` has signed values, such as differences,
         - 64 queries of all heads have more than 2**24 weights (144 heads with over 1,820 tokens).
 
-        The pattern is one of `patterns_of`, except ``"first token"``, because many heads of any
-        model attend to the first token of any text.
+        The pattern is a measure with the property `Measure.opens_views`. ``"first token"`` does not
+        have it, because many heads of any model attend to the first token of any text.
 
     See Also
     --------
@@ -128,32 +116,35 @@ def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | Non
     (0, 1, 'previous token', 1.0, 0.1)
     """
     stack = stack_of(stack)
-    if stack.signed or not one_text(stack):
-        return None
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     num_heads = sum(stack.heads_per_layer)
     if num_heads * min(num_queries, _NUM_QUERIES) * num_keys > _MAX_WEIGHTS:
         return None
-    patterns = [name for name in patterns_of(stack) if name not in _UNSPECIFIC]
-    blocks = _pairs(stack, patterns, min(num_queries, _NUM_QUERIES))
-    num_sampled = sum(len(rows) for rows, _ in blocks)
-    min_count = max(_MIN_QUERIES / num_queries, _MIN_SHARE_OF_QUERIES) * num_sampled
-    best: tuple[float, int, int, str] | None = None
-    mask_cache: _MaskCache = {}
+    if stack.signed:
+        return None
+    queries, keys = facts_of(stack)
+    patterns = [
+        measure.name
+        for measure in MEASURES.values()
+        if measure.opens_views and can_show(measure, queries, keys, causal=stack.causal)
+    ]
+    if not patterns:
+        return None
+    scoring = Scoring(stack, patterns, min(num_queries, _NUM_QUERIES))
+    min_count = max(_MIN_QUERIES / num_queries, _MIN_SHARE_OF_QUERIES) * scoring.num_rows
+    candidates = []
     for layer in stack.layers:
         heads = range(stack.num_heads(layer))
-        measured = _measured(stack, layer, heads, blocks, mask_cache)
-        for head, of_patterns in zip(heads, measured.tolist(), strict=True):
-            for pattern, (score, baseline, count) in zip(patterns, of_patterns, strict=True):
-                if count < min_count or baseline >= 1:
-                    continue
-                distinct = (score - baseline) / (1 - baseline)
-                if distinct >= _MIN_DISTINCT and (best is None or distinct > best[0]):
-                    best = (distinct, layer, head, pattern)
-    if best is None:
-        return None
-    _, layer, head, pattern = best
-    return _as_shown(stack, layer, head, pattern)
+        scores, counts = scoring.of_layer(layer, heads)
+        baselines = scoring.uniform(layer, heads)
+        considered = (counts >= min_count) & (baselines < 1) & ~np.isnan(scores)
+        differences = np.where(considered, scores - baselines, 0)
+        distinct = (differences / np.where(considered, 1 - baselines, 1)).T
+        head, pattern = divmod(int(distinct.argmax()), len(patterns))
+        candidates.append((distinct[head, pattern], layer, head, patterns[pattern]))
+    # For equal quotients, `max` returns the first layer.
+    largest, layer, head, name = max(candidates, key=operator.itemgetter(0))
+    return _as_shown(stack, layer, head, name) if largest >= _MIN_DISTINCT else None
 
 
 def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
@@ -161,64 +152,7 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     from attnviz.record.rows import num_scored_queries
 
     num_queries = num_scored_queries(stack)
-    score = float(scores_of_heads(stack, [pattern], layer, [head], num_queries)[0, 0])
-    blocks = _pairs(stack, [pattern], num_queries)
-    [[(_, baseline, _)]] = _measured(stack, layer, [head], blocks, {}).tolist()
-    return DistinctHead(layer, head, pattern, score, baseline, num_queries)
-
-
-# Query positions of a block of rows, and the pairs of each pattern in these rows.
-_Block = tuple[NDArray[np.int64], list[PairIndices]]
-# Results of `_of_mask` by index of the block, number of heads and bytes of the mask's flags.
-_MaskCache = dict[tuple[int, int, bytes], NDArray[np.float64]]
-
-
-def _pairs(stack: AttentionStack, patterns: Sequence[str], max_queries: int | None) -> list[_Block]:
-    codes = token_codes(stack)
-    num_keys = len(stack.key_tokens)
-    return [
-        (rows, [PairIndices.of(pairs_of(pattern, rows, num_keys, codes)) for pattern in patterns])
-        for rows in row_blocks(stack, max_queries)
-    ]
-
-
-def _measured(
-    stack: AttentionStack,
-    layer: int,
-    heads: Sequence[int],
-    blocks: Sequence[_Block],
-    mask_cache: _MaskCache,
-) -> NDArray[np.float64]:
-    """Measure each pattern in each head of a layer.
-
-    The result is (heads, patterns, 3): the score, the baseline, and the number of queries that can
-    show the pattern. `mask_cache` stores the results that depend only on the mask, because most
-    layers have the same mask.
-    """
-    totals = np.zeros((len(heads), len(blocks[0][1]), 3))
-    for block, (rows, patterns) in enumerate(blocks):
-        for group, weights in weights_of_some(stack, layer, heads, rows):
-            for number, pairs in enumerate(patterns):
-                totals[group, number, 0] += pairs.sums_of(weights)
-        allowed = allowed_pairs(stack, layer, heads, rows)
-        mask = block, len(allowed), allowed.tobytes()
-        if mask not in mask_cache:
-            mask_cache[mask] = _of_mask(allowed, patterns)
-        totals[:, :, 1:] += mask_cache[mask]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        totals[..., :2] /= totals[..., 2:]
-    return totals
-
-
-def _of_mask(allowed: NDArray[np.bool_], patterns: Sequence[PairIndices]) -> NDArray[np.float64]:
-    """Measure each pattern in uniform attention under a mask.
-
-    `allowed` is (heads or 1, rows, keys). The result is (heads or 1, patterns, 2): the weight of
-    uniform attention on the pattern's pairs, and the number of rows with an allowed pair.
-    """
-    uniform = 1 / np.maximum(allowed.sum(axis=-1), 1)
-    of_patterns = [
-        (pairs.sums_by_row(uniform, allowed), pairs.count_rows(allowed)) for pairs in patterns
-    ]
-    stacked = np.array(of_patterns, np.float64).reshape(len(patterns), 2, len(allowed))
-    return stacked.transpose(2, 0, 1)
+    scoring = Scoring(stack, [pattern], num_queries)
+    scores, _ = scoring.of_layer(layer, [head])
+    baseline = float(scoring.uniform(layer, [head])[0, 0])
+    return DistinctHead(layer, head, pattern, float(scores[0, 0]), baseline, num_queries)

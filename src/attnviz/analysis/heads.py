@@ -1,4 +1,4 @@
-"""Pattern scores and entropy of every head of a stack.
+"""Scores of every head of a stack, for the measures of `attnviz.analysis.measures`.
 
 Weights are computed on demand, for a block of some queries and all keys at a time. A long text
 therefore needs hardly more memory than a short text. The scores of a thousand heads with 32,768
@@ -8,12 +8,21 @@ tokens take hours. ``max_queries=64`` estimates them from 64 queries of each hea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.patterns import PATTERNS, PairIndices, codes_of, pairs_of
+from attnviz.analysis.measures import (
+    MEASURES,
+    Measure,
+    TokenFacts,
+    can_show,
+    named,
+    pairs_of,
+    values_of,
+)
 from attnviz.utils.progress import Pace
 
 if TYPE_CHECKING:
@@ -21,29 +30,29 @@ if TYPE_CHECKING:
     from attnviz.record.stack import AttentionStack
 
 __all__ = [
-    "PATTERNS",
+    "Scoring",
     "all_head_scores",
-    "head_entropy",
     "head_scores",
-    "patterns_of",
+    "measures_of",
     "uniform_scores",
 ]
 
 Scores = NDArray[np.float64]
+Counts = NDArray[np.int64]
+Indices = NDArray[np.int64]
+_Value = TypeVar("_Value", np.float32, np.float64, np.bool_)
 
 # Maximum number of weights that are computed at once (8 MiB of float32).
 _MAX_ENTRIES = 1 << 21
 # A head with fewer weights counts as this many for the limit, because it takes as long to compute.
 _MIN_ENTRIES_PER_HEAD = 1 << 13
-# The pairs of all patterns in a block of rows are cached for the next layers if there are at most
+# The pairs of all measures in a block of rows are cached for the next layers if there are at most
 # this many.
 _MAX_CACHED_PAIRS = 1 << 16
-_FOR_ANY_STACK = ("first token",)
-_WITH_REPETITIONS = ("same token", "induction")
 
 
-def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
-    """Return the patterns that the heads of a stack can show.
+def measures_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
+    """Return the names of the measures of which the heads of a stack have scores.
 
     Parameters
     ----------
@@ -53,11 +62,11 @@ def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        Those of `PATTERNS` that are possible, in the same order. If queries and keys are different
-        tokens, as in cross attention, this is only ``"first token"``. ``"next token"`` is not
-        possible in causal attention. ``"previous token"`` and ``"next token"`` need two tokens.
-        ``"same token"`` and ``"induction"`` need a token that occurs twice. The result is empty for
-        signed values, such as differences.
+        Those of `attnviz.analysis.MEASURES` that are possible, in the same order. If queries and
+        keys are different tokens, as in cross attention, measures that compare positions are left
+        out. ``"next token"`` is not possible in causal attention. ``"previous token"`` and ``"next
+        token"`` need two tokens. ``"same token"`` and ``"induction"`` need a token that occurs
+        twice. The result is empty for signed values, such as differences.
 
     Raises
     ------
@@ -68,36 +77,32 @@ def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     --------
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-    >>> patterns_of(record.stacks["self"])
-    ('previous token', 'next token', 'self', 'first token')
+    >>> measures_of(record.stacks["self"])
+    ('previous token', 'next token', 'first token', 'self', 'entropy')
     """
     stack = stack_of(stack)
     if stack.signed:
         return ()
-    if not one_text(stack):
-        return _FOR_ANY_STACK
-    codes = token_codes(stack)
+    queries, keys = facts_of(stack)
     return tuple(
-        pattern
-        for pattern in PATTERNS
-        if not (pattern in ("previous token", "next token") and len(codes) == 1)
-        and not (pattern == "next token" and stack.causal)
-        and not (pattern in _WITH_REPETITIONS and len(np.unique(codes)) == len(codes))
+        name
+        for name, measure in MEASURES.items()
+        if can_show(measure, queries, keys, causal=stack.causal)
     )
 
 
 def head_scores(
-    stack: AttentionStack | AttentionRecord, pattern: str, *, max_queries: int | None = None
+    stack: AttentionStack | AttentionRecord, measure: str, *, max_queries: int | None = None
 ) -> list[Scores]:
-    """Measure how much every head of a stack shows a pattern.
+    """Measure every head of a stack.
 
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
         Stack with the heads, or a record, whose first stack is used. Tokens are compared by their
         ids, or by their texts if ids are unknown.
-    pattern : str
-        One of `PATTERNS`.
+    measure : str
+        One of `attnviz.analysis.MEASURES`, such as ``"previous token"`` or ``"entropy"``.
     max_queries : int, optional
         Maximum number of queries per head. If the text has more, the scores are estimated from
         queries that are spread over the text (`attnviz.record.rows.sample_queries`). By default,
@@ -106,47 +111,49 @@ def head_scores(
     Returns
     -------
     list of ndarray of float64
-        One array per layer, in the order of ``stack.layers``, each (heads,). A score is the share
-        of the weight on the pattern's query-key pairs, from 0 to 1, as a mean over the queries that
-        can show the pattern. The score is NaN if no query can show the pattern, for example because
-        no token repeats, the mask forbids all of the pairs, or the text has a single token.
+        One array per layer, in the order of ``stack.layers``, each (heads,). For a set of pairs,
+        such as ``"previous token"``, a score is the share of the weight on these pairs, from 0 to
+        1, as a mean over the queries that have such a pair. For ``"entropy"``, it is the mean over
+        queries, in nats: 0 if every query attends to a single key, and log(number of keys) for
+        uniform attention to all keys. The score is NaN if no query has one, for example because no
+        token repeats, the mask forbids all of the pairs, or the text has a single token.
 
     Raises
     ------
     TypeError
         If `stack` is neither a stack nor a record, or `max_queries` is not an integer.
     ValueError
-        If `pattern` is unknown, or needs queries and keys of one text and those of `stack` are
+        If `measure` is unknown, or needs queries and keys of one text and those of `stack` are
         different tokens. Also if `max_queries` is not positive, or if `stack` has signed values,
         which are not shares of a query's weight.
 
     See Also
     --------
     uniform_scores : scores of uniform attention, for comparison.
-    attnviz.analysis.patterns : the same measures for arrays of weights.
+    attnviz.analysis.patterns : some of the same measures for arrays of weights.
 
     Notes
     -----
-    `attnviz.analysis.patterns` defines the formula. The allowed pairs are those of the model's
+    `attnviz.analysis.measures` defines the formulas. The allowed pairs are those of the model's
     mask.
 
     Examples
     --------
     >>> import attnviz as av
-    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-    >>> scores = head_scores(record.stacks["self"], "previous token")
-    >>> [layer.round(6).tolist() for layer in scores]
-    [[0.4]]
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
+    >>> [layer.tolist() for layer in head_scores(record.stacks["self"], "previous token")]
+    [[0.5]]
+    >>> [layer.round(4).tolist() for layer in head_scores(record, "entropy")]
+    [[0.3466]]
     """
     stack = stack_of(stack)
-    _check_pattern(stack, pattern)
-    return _measured(stack, [pattern], max_queries)[pattern]
+    return _all_layers(stack, [measure], max_queries)[measure]
 
 
 def all_head_scores(
     stack: AttentionStack | AttentionRecord, *, max_queries: int | None = None
 ) -> dict[str, list[Scores]]:
-    """Measure how much every head of a stack shows each pattern of `patterns_of`.
+    """Measure every head of a stack with each measure of `measures_of`.
 
     Parameters
     ----------
@@ -158,7 +165,7 @@ def all_head_scores(
     Returns
     -------
     dict of str to list of ndarray
-        The result of `head_scores` for each pattern.
+        The result of `head_scores` for each measure.
 
     Raises
     ------
@@ -170,85 +177,25 @@ def all_head_scores(
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
     >>> scores = all_head_scores(record.stacks["self"])
-    >>> {pattern: float(layers[0][0]) for pattern, layers in scores.items()}
-    {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
+    >>> {name: round(float(layers[0][0]), 3) for name, layers in scores.items() if name != "self"}
+    {'previous token': 0.25, 'next token': 0.0, 'first token': 0.625, 'entropy': 0.281}
     """
     stack = stack_of(stack)
-    _need_weights(stack, "scores of patterns")
-    return _measured(stack, patterns_of(stack), max_queries)
-
-
-def head_entropy(
-    stack: AttentionStack | AttentionRecord, *, max_queries: int | None = None
-) -> list[Scores]:
-    """Measure how widely every head of a stack spreads its attention.
-
-    Parameters
-    ----------
-    stack : AttentionStack or AttentionRecord
-        Stack with the heads, or a record, whose first stack is used.
-    max_queries : int, optional
-        As for `head_scores`.
-
-    Returns
-    -------
-    list of ndarray of float64
-        One array per layer, in the order of ``stack.layers``, each (heads,). An entropy is in nats.
-        It is 0 if every query attends to a single key, log(number of keys) for uniform attention to
-        all keys, and NaN if no query attends to any key.
-
-    Raises
-    ------
-    TypeError
-        If `stack` is neither a stack nor a record, or `max_queries` is not an integer.
-    ValueError
-        If `stack` has signed values, or `max_queries` is not positive.
-
-    Notes
-    -----
-    The entropy of a head is the mean over queries of -sum_j w_j log w_j (Clark et al. 2019, arXiv
-    1906.04341, section 3.3). The weights w_j of a row are first divided by their sum, because rows
-    with an attention sink do not sum to 1. Rows of zeros are excluded.
-
-    Examples
-    --------
-    >>> import attnviz as av
-    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
-    >>> [layer.round(4).tolist() for layer in head_entropy(record.stacks["self"])]
-    [[0.3466]]
-    """
-    stack = stack_of(stack)
-    _need_weights(stack, "entropies")
-    measured = []
-    for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
-        entropies = np.full(num_heads, np.nan)
-        for head in range(num_heads):
-            total, count = 0.0, 0
-            for rows in row_blocks(stack, max_queries):
-                [(_, block)] = weights_of_some(stack, layer, [head], rows)
-                weights = block[0].astype(np.float64)
-                sums = weights.sum(axis=1)
-                weights = weights[sums > 0] / sums[sums > 0, None]
-                logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
-                total -= float((weights * logarithms).sum())
-                count += len(weights)
-            # If a rounded weight is larger than 1, the entropy is negative. Return 0 instead.
-            entropies[head] = max(0.0, total / count) if count else np.nan
-        measured.append(entropies)
-    return measured
+    _need_weights(stack)
+    return _all_layers(stack, measures_of(stack), max_queries)
 
 
 def uniform_scores(
-    stack: AttentionStack | AttentionRecord, pattern: str, *, max_queries: int | None = None
+    stack: AttentionStack | AttentionRecord, measure: str, *, max_queries: int | None = None
 ) -> list[Scores]:
-    """Compute the scores of uniform attention, the baseline of `head_scores` and `head_entropy`.
+    """Compute the scores of uniform attention, the baseline of `head_scores`.
 
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
         Stack with the tokens and masks, or a record, whose first stack is used.
-    pattern : str
-        One of `PATTERNS`, or ``"entropy"``.
+    measure : str
+        One of `attnviz.analysis.MEASURES`.
     max_queries : int, optional
         As for `head_scores`.
 
@@ -276,79 +223,181 @@ def uniform_scores(
     [[0.5]]
     """
     stack = stack_of(stack)
-    entropy = pattern == "entropy"
-    _need_weights(stack, "scores of uniform attention")
-    if not entropy:
-        _check_pattern(stack, pattern)
-    codes = token_codes(stack) if pattern in _WITH_REPETITIONS else None
-    measured = []
-    for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
-        scores = np.full(num_heads, np.nan)
-        for head in range(num_heads):
-            total, count = 0.0, 0
-            for rows in row_blocks(stack, max_queries):
-                allowed = allowed_pairs(stack, layer, [head], rows)[0]
-                keys = allowed.sum(axis=1)
-                if entropy:
-                    total += float(np.log(keys[keys > 0]).sum())
-                    count += int(np.count_nonzero(keys))
-                    continue
-                pairs = pairs_of(pattern, rows, len(stack.key_tokens), codes) & allowed
-                total += float((pairs.sum(axis=1) / np.maximum(keys, 1)).sum())
-                count += int(np.count_nonzero(pairs.any(axis=1)))
-            scores[head] = total / count if count else np.nan
-        measured.append(scores)
+    scoring = Scoring(stack, [measure], max_queries)
+    return [scoring.uniform(layer, range(stack.num_heads(layer)))[0] for layer in stack.layers]
+
+
+def _all_layers(
+    stack: AttentionStack, names: Sequence[str], max_queries: int | None
+) -> dict[str, list[Scores]]:
+    scoring = Scoring(stack, names, max_queries)
+    pace = Pace("scores", sum(stack.heads_per_layer) * scoring.num_rows * len(stack.key_tokens))
+    measured: dict[str, list[Scores]] = {name: [] for name in names}
+    for layer in stack.layers:
+        scores, _ = scoring.of_layer(layer, range(stack.num_heads(layer)), pace)
+        for name, row in zip(names, scores, strict=True):
+            measured[name].append(row)
     return measured
 
 
-def scores_of_heads(
-    stack: AttentionStack,
-    patterns: Sequence[str],
-    layer: int,
-    heads: Sequence[int],
-    max_queries: int | None = None,
-    *,
-    pace: Pace | None = None,
-    pair_cache: dict[int, list[PairIndices]] | None = None,
-) -> Scores:
-    """Compute the scores of `patterns` in `heads` of a layer.
+class Scoring:
+    """Computation of the scores of heads, from all or at most `max_queries` queries of a stack.
 
-    `pair_cache` stores the pairs of all `patterns` in a block of rows, by the first row. Pass the
-    same cache for all layers of a stack.
+    Raise ValueError if a measure does not exist or does not fit the stack.
 
-    Returns
-    -------
-    ndarray of float64, (patterns, heads)
-        Scores as `head_scores` returns them.
+    Attributes
+    ----------
+    measures : list of Measure
+        The measures with the names that were passed.
+    num_rows : int
+        Number of queries that are measured.
     """
-    for pattern in patterns:
-        _check_pattern(stack, pattern)
-    codes = token_codes(stack) if any(name in _WITH_REPETITIONS for name in patterns) else None
-    num_keys = len(stack.key_tokens)
-    pace = pace or _pace(stack, len(heads), max_queries)
-    mass = np.zeros((len(patterns), len(heads)))
-    counts = np.zeros((len(patterns), len(heads)), np.int64)
-    for rows in row_blocks(stack, max_queries):
-        pattern_pairs = None if pair_cache is None else pair_cache.get(int(rows[0]))
-        if pattern_pairs is None:
-            pattern_pairs = [
-                PairIndices.of(pairs_of(name, rows, num_keys, codes)) for name in patterns
-            ]
-        if (
-            pair_cache is not None
-            and sum(len(pairs_of_pattern.indices) for pairs_of_pattern in pattern_pairs)
-            <= _MAX_CACHED_PAIRS
-        ):
-            pair_cache[int(rows[0])] = pattern_pairs
-        allowed = allowed_pairs(stack, layer, heads, rows)
-        for number, pairs in enumerate(pattern_pairs):
-            counts[number] += pairs.count_rows(allowed)
-        for heads_slice, weights in weights_of_some(stack, layer, heads, rows):
-            for number, pairs in enumerate(pattern_pairs):
-                mass[number, heads_slice] += pairs.sums_of(weights)
-            pace.advance(weights.size, len(weights))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(counts > 0, mass / counts, np.nan)
+
+    def __init__(
+        self, stack: AttentionStack, names: Sequence[str], max_queries: int | None = None
+    ) -> None:
+        _need_weights(stack)
+        self.measures = [_fitting(stack, name) for name in names]
+        self._stack = stack
+        self._queries, self._keys = facts_of(stack)
+        self._blocks = list(row_blocks(stack, max_queries))
+        self.num_rows = sum(map(len, self._blocks))
+        self._cached_pairs: dict[int, list[PairIndices | None]] = {}
+
+    def of_layer(
+        self, layer: int, heads: Sequence[int], pace: Pace | None = None
+    ) -> tuple[Scores, Counts]:
+        """Compute the scores of some heads of a layer, (measures, heads).
+
+        The second result is the number of queries over which each score is a mean.
+        """
+        pace = pace or Pace("scores", len(heads) * self.num_rows * len(self._keys))
+        sums = _Sums(self.measures, len(heads))
+        for rows in self._blocks:
+            pairs = self._pairs(rows)
+            sums.count(allowed_pairs(self._stack, layer, heads, rows), pairs)
+            for subset, weights in weights_of_some(self._stack, layer, heads, rows):
+                sums.add(subset, weights, pairs)
+                pace.advance(weights.size, len(weights))
+        return sums.means()
+
+    def uniform(self, layer: int, heads: Sequence[int]) -> Scores:
+        """Compute the scores of uniform attention under the masks of some heads."""
+        shared = self._stack.attention(layer).shares_mask
+        sums = _Sums(self.measures, 1 if shared else len(heads))
+        for rows in self._blocks:
+            pairs = self._pairs(rows)
+            for number, head in enumerate(heads[:1] if shared else heads):
+                allowed = allowed_pairs(self._stack, layer, [head], rows)
+                uniform = allowed / np.maximum(allowed.sum(axis=-1, keepdims=True), 1)
+                sums.count(allowed, pairs, slice(number, number + 1))
+                sums.add(slice(number, number + 1), uniform, pairs)
+        scores, _ = sums.means()
+        return np.repeat(scores, len(heads), axis=1) if shared else scores
+
+    def _pairs(self, rows: Indices) -> list[PairIndices | None]:
+        """Return the pairs of each measure in some rows. None for a measure without pairs."""
+        cached = self._cached_pairs.get(int(rows[0]))
+        if cached is not None:
+            return cached
+        found: list[PairIndices | None] = [
+            PairIndices.of(pairs_of(measure, self._queries, self._keys, rows))
+            if measure.kind == "pairs"
+            else None
+            for measure in self.measures
+        ]
+        if sum(len(pairs.indices) for pairs in found if pairs is not None) <= _MAX_CACHED_PAIRS:
+            self._cached_pairs[int(rows[0])] = found
+        return found
+
+
+class _Sums:
+    """Sums over queries, and the number of queries in each sum, (measures, heads) each."""
+
+    def __init__(self, measures: Sequence[Measure], num_heads: int) -> None:
+        self._measures = measures
+        self._sums = np.zeros((len(measures), num_heads))
+        self._counts = np.zeros((len(measures), num_heads), np.int64)
+
+    def add(self, heads: slice, weights: NDArray[Any], pairs: Sequence[PairIndices | None]) -> None:
+        """Add some rows of some heads, (heads, rows, keys)."""
+        for number, pairs_of_measure in enumerate(pairs):
+            if pairs_of_measure is not None:
+                self._sums[number, heads] += pairs_of_measure.sums_of(weights)
+                continue
+            values = values_of(self._measures[number], weights.astype(np.float64))
+            self._sums[number, heads] += np.nansum(values, axis=-1)
+            self._counts[number, heads] += np.count_nonzero(~np.isnan(values), axis=-1)
+
+    def count(
+        self,
+        allowed: NDArray[np.bool_],
+        pairs: Sequence[PairIndices | None],
+        heads: slice = slice(None),
+    ) -> None:
+        """Count the rows with an allowed pair. `allowed` is (heads or 1, rows, keys)."""
+        for number, pairs_of_measure in enumerate(pairs):
+            if pairs_of_measure is not None:
+                self._counts[number, heads] += pairs_of_measure.count_rows(allowed)
+
+    def means(self) -> tuple[Scores, Counts]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(self._counts > 0, self._sums / self._counts, np.nan), self._counts
+
+
+@dataclass(frozen=True)
+class PairIndices:
+    """Indices of the pairs of a measure in a block of weights, (rows, keys), sorted by row.
+
+    Most measures have one pair per row. With indices, only a few weights of a block are read.
+
+    Attributes
+    ----------
+    rows, indices : ndarray of int64, (pairs,)
+        Row of each pair, and index of each pair into the flattened block.
+    firsts : ndarray of int64
+        For each row with a pair, the index into `rows` of its first pair.
+
+    Examples
+    --------
+    >>> pairs = PairIndices.of(np.eye(2, dtype=np.bool_))
+    >>> pairs.sums_of(np.array([[[0.5, 0.5], [0.25, 0.75]]], np.float32))
+    array([1.25])
+    """
+
+    rows: Indices
+    indices: Indices
+    firsts: Indices
+
+    @classmethod
+    def of(cls, pairs: NDArray[np.bool_]) -> PairIndices:
+        """Create the indices of the pairs that are True in `pairs`, (rows, keys)."""
+        indices = np.flatnonzero(pairs)
+        rows = indices // pairs.shape[1]
+        return cls(rows, indices, np.flatnonzero(np.diff(rows, prepend=-1)))
+
+    def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
+        """Return the values of the pairs in a block. The block is (heads, rows, keys).
+
+        The result is (heads, pairs).
+        """
+        return np.take(block.reshape(len(block), -1), self.indices, axis=1)
+
+    def sums_of(self, block: NDArray[_Value]) -> Scores:
+        """Return the sum over all pairs for each head of a block, (heads, rows, keys)."""
+        sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
+        return sums
+
+    def count_rows(self, allowed: NDArray[np.bool_]) -> Counts:
+        """Return the number of rows that have at least one allowed pair, for each head.
+
+        `allowed` is (heads, rows, keys), or (1, rows, keys) if all heads share one mask.
+        """
+        if not len(self.firsts) or allowed.all():
+            return np.full(len(allowed), len(self.firsts))
+        has_pair = np.logical_or.reduceat(self.values_of(allowed), self.firsts, axis=1)
+        counts: Counts = np.count_nonzero(has_pair, axis=1)
+        return counts
 
 
 def stack_of(value: object) -> AttentionStack:
@@ -372,49 +421,23 @@ def stack_of(value: object) -> AttentionStack:
     )
 
 
-def _need_weights(stack: AttentionStack, what: str) -> None:
+def _need_weights(stack: AttentionStack) -> None:
     # Import the stack here, because it imports torch, and functions of arrays do not need torch.
     from attnviz.record.stack import check_weights
 
-    check_weights(stack, what)
+    check_weights(stack, "scores of heads")
 
 
-def _check_pattern(stack: AttentionStack, pattern: str) -> None:
-    _need_weights(stack, "scores of patterns")
-    possible = PATTERNS if one_text(stack) else _FOR_ANY_STACK
-    if pattern not in PATTERNS:
+def _fitting(stack: AttentionStack, name: str) -> Measure:
+    """Return a measure. Raise ValueError if it does not exist or does not fit the stack."""
+    measure = named(name)
+    if measure.one_text and not one_text(stack):
+        others = [other.name for other in MEASURES.values() if not other.one_text]
         raise ValueError(
-            f"pattern={pattern!r} does not exist. Pass one of {', '.join(map(repr, possible))} for "
-            f"stack {stack.name!r}."
+            f"measure={name!r} compares positions in one text, but the queries and keys of stack "
+            f"{stack.name!r} are different tokens. Pass one of {', '.join(map(repr, others))}."
         )
-    if pattern not in possible:
-        raise ValueError(
-            f"pattern={pattern!r} compares positions in one text, but the queries and keys of "
-            f"stack {stack.name!r} are different tokens. Pass one of "
-            f"{', '.join(map(repr, possible))}."
-        )
-
-
-def _measured(
-    stack: AttentionStack, patterns: Sequence[str], max_queries: int | None
-) -> dict[str, list[Scores]]:
-    measured: dict[str, list[Scores]] = {pattern: [] for pattern in patterns}
-    pace = _pace(stack, sum(stack.heads_per_layer), max_queries)
-    pair_cache: dict[int, list[PairIndices]] = {}
-    for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
-        heads = range(num_heads)
-        shares = scores_of_heads(
-            stack, patterns, layer, heads, max_queries, pace=pace, pair_cache=pair_cache
-        )
-        for pattern, scores in zip(patterns, shares, strict=True):
-            measured[pattern].append(scores)
-    return measured
-
-
-def _pace(stack: AttentionStack, num_heads: int, max_queries: int | None) -> Pace:
-    num_queries = len(stack.query_tokens)
-    rows = num_queries if max_queries is None else min(num_queries, max_queries)
-    return Pace("scores", num_heads * rows * len(stack.key_tokens))
+    return measure
 
 
 def weights_of_some(
@@ -469,10 +492,10 @@ def one_text(stack: AttentionStack) -> bool:
     return stack.key_tokens is stack.query_tokens
 
 
-def token_codes(stack: AttentionStack) -> NDArray[np.int64]:
-    """Return a number for each key token. Tokens with the same id have the same number.
+def facts_of(stack: AttentionStack) -> tuple[TokenFacts, TokenFacts]:
+    """Return the facts of the query tokens and of the key tokens.
 
-    If ids are unknown, texts are compared instead.
+    They are the same object if queries and keys are the same tokens.
     """
-    tokens = stack.key_tokens
-    return codes_of(tokens.text if tokens.ids is None else tokens.ids, len(tokens))
+    keys = TokenFacts(stack.key_tokens)
+    return (keys if one_text(stack) else TokenFacts(stack.query_tokens)), keys

@@ -1,37 +1,24 @@
-"""Head patterns: the share of a head's weight that falls on a set of query-key pairs.
+"""Scores of arrays of weights: the share of the weight that falls on a set of query-key pairs.
 
-For weights A (rows are queries i, columns are keys j) and a set D of pairs,
-
-    mass(A, D) = sum of A[i, j] over (i, j) in D / number of queries with an allowed key in D
-
-The mass is 1 if each of these queries has all of its weight on keys in D. It is the mean attention
-of Clark et al. 2019 (arXiv 1906.04341, section 3), except that the mean is over the queries with an
-allowed key in D. The paper does not state over which queries it averages. With a mean over all
-queries, the mass of the previous token could never reach 1, because the first query has no previous
-token.
-
-`pairs_of` defines the pairs of each pattern. The functions of this module use it for complete
-arrays, and `attnviz.analysis.heads` uses it for a few rows at a time.
+`attnviz.analysis.measures` defines the formula, and the pairs of each pattern.
+`attnviz.analysis.heads` computes the same scores for the heads of a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnviz.analysis.measures import TokenFacts, named, pairs_of
+
 __all__ = [
-    "PATTERNS",
-    "PairIndices",
-    "codes_of",
     "first_token",
     "induction",
     "mass_on",
     "next_token",
-    "pairs_of",
     "previous_token",
     "repeated_induction",
     "same_token",
@@ -40,149 +27,6 @@ __all__ = [
 
 Scores = NDArray[np.float64]
 Tokens = Sequence[Hashable] | NDArray[Any]
-
-
-Pairs = NDArray[np.bool_]
-Indices = NDArray[np.int64]
-_Value = TypeVar("_Value", np.float32, np.bool_)
-# Function that returns which query-key pairs belong to a pattern, bool, (rows, keys). Its arguments
-# are query positions (rows, 1), key positions (1, keys), and the codes of all tokens (keys,). Equal
-# tokens have equal codes.
-_Definition = Callable[[Indices, Indices, Indices], Pairs]
-
-
-def _induction(query: Indices, key: Indices, codes: Indices) -> Pairs:
-    # The first token has no previous token. Use -1, which is not the code of any token.
-    before = np.concatenate([[-1], codes[:-1]])
-    pairs: Pairs = (before[key] == codes[query]) & (key <= query)
-    return pairs
-
-
-_DEFINITIONS: dict[str, _Definition] = {
-    "previous token": lambda query, key, _: key == query - 1,
-    "next token": lambda query, key, _: key == query + 1,
-    "self": lambda query, key, _: key == query,
-    "first token": lambda query, key, _: (key == 0) & (query >= 0),
-    "same token": lambda query, key, codes: (codes[key] == codes[query]) & (key < query),
-    "induction": _induction,
-}
-
-PATTERNS = tuple(_DEFINITIONS)
-"""Names of the patterns. A pattern depends only on positions and on which tokens are equal."""
-
-
-def pairs_of(
-    pattern: str,
-    rows: slice | NDArray[np.int64],
-    num_keys: int,
-    codes: NDArray[np.int64] | None = None,
-) -> Pairs:
-    """Return which query-key pairs belong to one of `PATTERNS`, bool, (rows, keys).
-
-    `rows` is a slice with start and stop, or an array of query positions. `codes` is the result of
-    `codes_of`, (keys,). Only ``"same token"`` and ``"induction"`` need it.
-
-    >>> pairs_of("previous token", slice(1, 3), 3)
-    array([[ True, False, False],
-           [False,  True, False]])
-    """
-    query = (np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)[:, None]
-    key = np.arange(num_keys)[None, :]
-    return _DEFINITIONS[pattern](query, key, np.zeros(0, np.int64) if codes is None else codes)
-
-
-@dataclass(frozen=True)
-class PairIndices:
-    """Indices of the pairs of a pattern in a block of weights, (rows, keys), sorted by row.
-
-    Most patterns have one pair per row. With indices, only a few weights of a block are read.
-
-    Attributes
-    ----------
-    rows, indices : ndarray of int64, (pairs,)
-        Row of each pair, and index of each pair into the flattened block.
-    firsts : ndarray of int64
-        For each row with a pair, the index into `rows` of its first pair.
-
-    Examples
-    --------
-    >>> pairs = PairIndices.of(np.eye(2, dtype=np.bool_))
-    >>> pairs.sums_of(np.array([[[0.5, 0.5], [0.25, 0.75]]], np.float32))
-    array([1.25])
-    """
-
-    rows: Indices
-    indices: Indices
-    firsts: Indices
-
-    @classmethod
-    def of(cls, pairs: Pairs) -> PairIndices:
-        """Create the indices of the pairs that are True in `pairs`, (rows, keys)."""
-        indices = np.flatnonzero(pairs)
-        rows = indices // pairs.shape[1]
-        return cls(rows, indices, np.flatnonzero(np.diff(rows, prepend=-1)))
-
-    def values_of(self, block: NDArray[_Value]) -> NDArray[_Value]:
-        """Return the values of the pairs in a block. The block is (heads, rows, keys).
-
-        The result is (heads, pairs).
-        """
-        return np.take(block.reshape(len(block), -1), self.indices, axis=1)
-
-    def sums_of(self, block: NDArray[np.float32]) -> Scores:
-        """Return the sum over all pairs for each head of a block, (heads, rows, keys)."""
-        sums: Scores = self.values_of(block).sum(axis=1, dtype=np.float64)
-        return sums
-
-    def sums_by_row(self, numbers: Scores, allowed: Pairs) -> Scores:
-        """Add, for each allowed pair, the entry of its row in `numbers`. Return one sum per head.
-
-        `numbers` is (heads, rows) and `allowed` is (heads, rows, keys). A row with two allowed
-        pairs is counted twice. In both arrays, the axis of heads may have length 1 for all heads.
-        """
-        of_rows = numbers[:, self.rows]
-        sums: Scores = of_rows.sum(axis=1)
-        if not allowed.all():
-            sums = (of_rows * self.values_of(allowed)).sum(axis=1)
-        return sums
-
-    def count_rows(self, allowed: Pairs) -> Indices:
-        """Return the number of rows that have at least one allowed pair, for each head.
-
-        `allowed` is (heads, rows, keys), or (1, rows, keys) if all heads share one mask.
-        """
-        if not len(self.firsts) or allowed.all():
-            return np.full(len(allowed), len(self.firsts))
-        has_pair = np.logical_or.reduceat(self.values_of(allowed), self.firsts, axis=1)
-        counts: Indices = np.count_nonzero(has_pair, axis=1)
-        return counts
-
-
-def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDArray[np.int64]:
-    """Return a number for each token, (tokens,). Equal tokens have the same number.
-
-    `tokens` are ids or texts. Numbers begin with 0, in the order of first occurrence. Raise
-    TypeError if `tokens` is a string or a batch, or ValueError if its length is not `num_tokens`.
-
-    >>> codes_of(["a", "b", "a"], 3).tolist()
-    [0, 1, 0]
-    """
-    if isinstance(tokens, str):
-        raise TypeError(f"tokens must be a list of ids or of texts; got one string, {tokens!r}")
-    listed = list(tokens)
-    if len(listed) != num_tokens:
-        raise ValueError(
-            f"tokens must have {num_tokens} entries, one per row of weights; got {len(listed)}"
-        )
-    numbers: dict[Hashable, int] = {}
-    try:
-        codes = [numbers.setdefault(token, len(numbers)) for token in listed]
-    except TypeError:
-        raise TypeError(
-            "tokens must be one list of ids or of texts, not a batch; got entries of type "
-            f"{type(listed[0]).__name__}"
-        ) from None
-    return np.array(codes, np.int64)
 
 
 def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
@@ -215,7 +59,7 @@ def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
     return array
 
 
-def _square(weights: ArrayLike, pattern: str) -> tuple[NDArray[np.floating[Any]], int]:
+def _square(weights: ArrayLike, pattern: str) -> NDArray[np.floating[Any]]:
     array = _checked(weights)
     num_queries, num_keys = array.shape[-2:]
     if num_queries != num_keys:
@@ -223,7 +67,7 @@ def _square(weights: ArrayLike, pattern: str) -> tuple[NDArray[np.floating[Any]]
             f"weights must be square for the pattern {pattern!r}, which compares the positions of "
             f"queries and keys in one text; got {num_queries} queries and {num_keys} keys"
         )
-    return array, num_queries
+    return array
 
 
 def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -251,11 +95,33 @@ def _pairs(name: str, value: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bo
     return np.broadcast_to(array, pairs)
 
 
-def _all_pairs(
-    pattern: str, weights: NDArray[Any], codes: NDArray[np.int64] | None = None
-) -> NDArray[np.bool_]:
-    num_queries, num_keys = weights.shape[-2:]
-    return pairs_of(pattern, slice(0, num_queries), num_keys, codes)
+def _score(
+    name: str, weights: ArrayLike, allowed: ArrayLike | None, tokens: Tokens | None = None
+) -> Scores:
+    """Return the score of a measure. Pass `tokens` unless the pairs depend only on positions."""
+    measure = named(name)
+    array = _square(weights, name) if measure.one_text else _checked(weights)
+    num_queries, num_keys = array.shape[-2:]
+    keys = TokenFacts(range(num_keys) if tokens is None else _listed(tokens, num_keys))
+    return mass_on(array, pairs_of(measure, keys, keys, np.arange(num_queries)), allowed=allowed)
+
+
+def _listed(tokens: Tokens, num_tokens: int) -> list[Hashable]:
+    """Return the tokens as a list. Raise an error if they are not `num_tokens` ids or texts."""
+    if isinstance(tokens, str):
+        raise TypeError(f"tokens must be a list of ids or of texts; got one string, {tokens!r}")
+    listed = list(tokens)
+    if len(listed) != num_tokens:
+        raise ValueError(
+            f"tokens must have {num_tokens} entries, one per row of weights; got {len(listed)}"
+        )
+    batch = next((token for token in listed if not isinstance(token, Hashable)), None)
+    if batch is not None:
+        raise TypeError(
+            "tokens must be one list of ids or of texts, not a batch; got entries of type "
+            f"{type(batch).__name__}"
+        )
+    return listed
 
 
 def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -290,7 +156,7 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
     Notes
     -----
     The result is the sum of `weights` over all pairs of `mask`, divided by the number of queries
-    with an allowed pair in `mask`. The source is in `attnviz.analysis.patterns`.
+    with an allowed pair in `mask`. The source is in `attnviz.analysis.measures`.
 
     Examples
     --------
@@ -332,7 +198,7 @@ def previous_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> S
 
     Notes
     -----
-    The result is the mass of the pairs j = i - 1 (see `attnviz.analysis.patterns`). Clark et al.
+    The result is the mass of the pairs j = i - 1 (see `attnviz.analysis.measures`). Clark et al.
     2019 (arXiv 1906.04341, section 3.1) describe such heads, and Voita et al. 2019 (arXiv
     1905.09418) call them "positional heads".
 
@@ -341,8 +207,7 @@ def previous_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> S
     >>> float(previous_token([[1.0, 0.0], [0.75, 0.25]]))
     0.75
     """
-    array, _ = _square(weights, "previous token")
-    return mass_on(array, _all_pairs("previous token", array), allowed=allowed)
+    return _score("previous token", weights, allowed)
 
 
 def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -367,7 +232,7 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
 
     Notes
     -----
-    The result is the mass of the pairs j = i + 1 (see `attnviz.analysis.patterns`). Clark et al.
+    The result is the mass of the pairs j = i + 1 (see `attnviz.analysis.measures`). Clark et al.
     2019 (arXiv 1906.04341, section 3.1) describe such heads.
 
     Examples
@@ -375,8 +240,7 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     >>> float(next_token([[0.5, 0.5], [0.75, 0.25]]))
     0.5
     """
-    array, _ = _square(weights, "next token")
-    return mass_on(array, _all_pairs("next token", array), allowed=allowed)
+    return _score("next token", weights, allowed)
 
 
 def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -401,7 +265,7 @@ def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
 
     Notes
     -----
-    The result is the mass of the pairs j = i (see `attnviz.analysis.patterns`). Clark et al. 2019
+    The result is the mass of the pairs j = i (see `attnviz.analysis.measures`). Clark et al. 2019
     (arXiv 1906.04341, section 3.1) describe such heads.
 
     Examples
@@ -409,8 +273,7 @@ def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     >>> float(self_token([[0.5, 0.5], [0.75, 0.25]]))
     0.375
     """
-    array, _ = _square(weights, "self")
-    return mass_on(array, _all_pairs("self", array), allowed=allowed)
+    return _score("self", weights, allowed)
 
 
 def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -435,7 +298,7 @@ def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scor
 
     Notes
     -----
-    The result is the mass of the pairs j = 0 (see `attnviz.analysis.patterns`). Xiao et al. 2024
+    The result is the mass of the pairs j = 0 (see `attnviz.analysis.measures`). Xiao et al. 2024
     (arXiv 2309.17453, "attention sinks") explain why many heads attend to the first key.
 
     Examples
@@ -443,8 +306,7 @@ def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scor
     >>> float(first_token([[1.0, 0.0], [0.75, 0.25]]))
     0.875
     """
-    array = _checked(weights)
-    return mass_on(array, _all_pairs("first token", array), allowed=allowed)
+    return _score("first token", weights, allowed)
 
 
 def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
@@ -472,7 +334,7 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
     Notes
     -----
     The result is the mass of the pairs with t_j = t_i and j < i, where t are the tokens (see
-    `attnviz.analysis.patterns`). Wang et al. 2023 (arXiv 2211.00593) call such heads "duplicate
+    `attnviz.analysis.measures`). Wang et al. 2023 (arXiv 2211.00593) call such heads "duplicate
     token heads".
 
     Examples
@@ -481,9 +343,7 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
     >>> float(same_token(weights, ["a", "b", "a"]))
     0.75
     """
-    array, number = _square(weights, "same token")
-    pairs = _all_pairs("same token", array, codes_of(tokens, number))
-    return mass_on(array, pairs, allowed=allowed)
+    return _score("same token", weights, allowed, tokens)
 
 
 def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
@@ -515,7 +375,7 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
     Notes
     -----
     The result is the mass of the pairs with t_(j-1) = t_i and 1 <= j <= i, where t are the tokens
-    (see `attnviz.analysis.patterns`). Olsson et al. 2022 (arXiv 2209.11895) call it "prefix
+    (see `attnviz.analysis.measures`). Olsson et al. 2022 (arXiv 2209.11895) call it "prefix
     matching", but measure it on random tokens.
 
     Examples
@@ -524,9 +384,7 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
     >>> float(induction(weights, ["a", "b", "a"]))
     0.75
     """
-    array, number = _square(weights, "induction")
-    pairs = _all_pairs("induction", array, codes_of(tokens, number))
-    return mass_on(array, pairs, allowed=allowed)
+    return _score("induction", weights, allowed, tokens)
 
 
 def repeated_induction(weights: ArrayLike, length: int) -> Scores:
@@ -563,7 +421,8 @@ def repeated_induction(weights: ArrayLike, length: int) -> Scores:
     >>> float(repeated_induction(weights, 2))
     0.75
     """
-    array, number = _square(weights, "induction")
+    array = _square(weights, "induction")
+    number = array.shape[-1]
     if length < 1 or number != 2 * length:
         raise ValueError(
             "length must be half the number of tokens, because they are repeated once; got "

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.analysis.measures import MEASURES
 from attnviz.atlas.description import (
     AtlasDescription,
     AtlasEdgeColumns,
@@ -26,7 +27,7 @@ from attnviz.atlas.description import (
     AtlasTokens,
 )
 from attnviz.corpus.edges import EdgeColumns, NearTokens
-from attnviz.corpus.roles import Role, definition_of
+from attnviz.corpus.roles import SYNTACTIC, Role, definition_of
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 
 __all__ = [
@@ -42,27 +43,10 @@ __all__ = [
 # because a reply has many of them.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
 
-# Unit and definition of each statistic, except the syntactic scores.
-_SHARE = "share"
-_STATISTICS: Mapping[str, tuple[str, str]] = {
-    "previous token": (_SHARE, "Weight on the token before the query."),
-    "next token": (_SHARE, "Weight on the token after the query."),
-    "first token": (_SHARE, "Weight on the first token of the text."),
-    "self": (_SHARE, "Weight on the query's own token."),
-    "same token": (_SHARE, "Weight on earlier occurrences of the query's token."),
-    "induction": (_SHARE, "Weight on the token after an earlier occurrence of the query's token."),
-    "same word": (_SHARE, "Weight on the other tokens of the query's word."),
-    "delimiter": (_SHARE, "Weight on punctuation, and on special tokens after the first token."),
-    "punctuation": (_SHARE, "Weight on punctuation."),
-    "special tokens": (_SHARE, "Weight on special tokens."),
-    "rarest token": (_SHARE, "Weight on the rarest token of the text."),
-    "positional share": (
-        _SHARE,
-        "Share of the variance of the weights that the offset of key from query explains "
-        "(epsilon squared: 0 for weights in random order).",
-    ),
-    "entropy": ("nats", "Mean over queries of the entropy of a query's weights."),
-}
+_POSITIONAL_SHARE = (
+    "Share of the variance of the weights that the offset of key from query explains (epsilon "
+    "squared: 0 for weights in random order)."
+)
 
 
 def compressed_json(content: Any) -> bytes:
@@ -137,10 +121,12 @@ def max_edges_per_head(stack: StackStatistics, *, sampled: bool) -> int:
 
 
 def _unit_and_definition(name: str) -> tuple[str, str]:
-    if name in _STATISTICS:
-        return _STATISTICS[name]
-    # All other statistics are scores of syntactic relations.
-    return _SHARE, f"Extent to which a head {definition_of(name)}."
+    if name in MEASURES:
+        return MEASURES[name].unit, MEASURES[name].sentence
+    if name.startswith(SYNTACTIC):
+        return "share", f"Extent to which a head {definition_of(name)}."
+    # A loaded file can have scores of a measure that is not registered in this process.
+    return "share", _POSITIONAL_SHARE if name == "positional share" else f"Score “{name}”."
 
 
 def table_of(stack: StackStatistics) -> AtlasTable:

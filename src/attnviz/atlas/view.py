@@ -11,7 +11,7 @@ import traitlets
 
 from attnviz.atlas.page import MAX_BYTES, atlas_figure, make_atlas_page
 from attnviz.atlas.server import AtlasServer
-from attnviz.corpus.roles import SINK_ROLES
+from attnviz.corpus.roles import is_sink
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import check_options
@@ -145,7 +145,7 @@ class AtlasView(HeadsView):
             return {}
         _, layer, head = max(
             named,
-            key=lambda candidate: (candidate[0].name not in SINK_ROLES, candidate[0].difference),
+            key=lambda candidate: (not is_sink(candidate[0].name), candidate[0].difference),
         )
         return {"layer": layer, "heads": [head]}
 

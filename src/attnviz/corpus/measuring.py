@@ -13,8 +13,8 @@ matrix product W D^T is the weight of each head on the pairs of each score.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,24 +22,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import one_text, token_codes
-from attnviz.analysis.patterns import pairs_of
+from attnviz.analysis.heads import one_text
+from attnviz.analysis.measures import MEASURES, TokenFacts, can_show, pairs_of, values_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.record.attention import LayerAttention
 from attnviz.record.stack import AttentionStack
-from attnviz.record.token_kinds import KINDS, kinds_of, words_of
-from attnviz.record.tokens import Tokens
 
 __all__ = [
     "MAX_OFFSET",
     "OFFSET_LABELS",
-    "POSITION_SCORES",
-    "SCORES",
-    "TOKEN_SCORES",
     "Relations",
     "StackNumbers",
-    "TokenFacts",
     "measure_stack",
+    "score_names",
 ]
 
 Numbers = NDArray[np.float64]
@@ -47,30 +42,6 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 #: Query positions and key positions of the pairs of each syntactic relation.
 Relations = Mapping[str, tuple[Indices, Indices]]
-
-#: Scores whose pairs depend only on the positions of query and key.
-POSITION_SCORES = ("previous token", "next token", "first token", "self")
-#: Scores whose pairs depend on the tokens.
-TOKEN_SCORES = (
-    "same token",
-    "induction",
-    "same word",
-    "delimiter",
-    "punctuation",
-    "special tokens",
-    "rarest token",
-)
-_SCORES_WITHOUT_PAIRS = ("positional share", "entropy")
-#: All scores that do not need a dependency parse, in the order in which views list them.
-SCORES = (*POSITION_SCORES, *TOKEN_SCORES, *_SCORES_WITHOUT_PAIRS)
-_SELF_ATTENTION_SCORES = (
-    "previous token",
-    "next token",
-    "self",
-    "same token",
-    "induction",
-    "same word",
-)
 
 #: Largest absolute offset whose weights have a separate sum in `StackNumbers.offsets`.
 MAX_OFFSET = 64
@@ -87,85 +58,20 @@ _MAX_PAIR_OFFSET = 1024
 # If the sum of the squared deviations of the weights from their mean is below this share of the sum
 # of squared weights, it is only a rounding error, and the score "positional share" is undefined.
 _NO_VARIANCE = 1e-9
+# Name of the only score that is not in `MEASURES`. It needs all weights of a head at once.
+_POSITIONAL_SHARE = "positional share"
 
-_KIND = {name: code for code, name in enumerate(KINDS)}
 
+def score_names() -> tuple[str, ...]:
+    """Return the names of all scores that do not need a dependency parse.
 
-@dataclass(frozen=True, eq=False)
-class TokenFacts:
-    """Query tokens or key tokens of a stack, with the properties that the scores use.
-
-    A system of classes assigns at most one class to each token, for example its part of speech.
-
-    Attributes
-    ----------
-    tokens : Tokens
-        The tokens.
-    classes : mapping of str to ndarray of int
-        For each system of classes, the index of the class of each token, or -1 for no class.
-    names : mapping of str to tuple of str
-        For each system of classes, the names of its classes.
-    frequencies : mapping of int or str to int
-        Number of occurrences of each token in a sample of the corpus. The keys are token ids, or
-        the texts of tokens if the ids are not known.
+    They are in the order in which views list them.
     """
-
-    tokens: Tokens
-    classes: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    frequencies: Mapping[int | str, int] = field(default_factory=dict)
-
-    @cached_property
-    def kinds(self) -> NDArray[np.int8]:
-        """Kind of each token, such as punctuation, as an index into `KINDS`."""
-        return kinds_of(self.tokens)
-
-    @cached_property
-    def words(self) -> Indices:
-        """Index of the word to which each token belongs, or -1 for no word."""
-        return words_of(self.tokens)
-
-    def on_keys(self, score: str) -> Flags:
-        """Return flags of the keys that form pairs of `score` with every query, (tokens,)."""
-        kinds = self.kinds
-        first = np.arange(len(kinds)) == 0
-        flags: Flags
-        if score == "first token":
-            flags = first
-        elif score == "punctuation":
-            flags = kinds == _KIND["punctuation"]
-        elif score == "special tokens":
-            flags = kinds == _KIND["special"]
-        elif score == "delimiter":
-            flags = (kinds == _KIND["punctuation"]) | ((kinds == _KIND["special"]) & ~first)
-        else:
-            flags = self._rarest_tokens()
-        return flags
-
-    def _rarest_tokens(self) -> Flags:
-        """Return flags of all occurrences of the rarest tokens, (tokens,).
-
-        The rarest tokens have the smallest count in the corpus and, among equal counts, the
-        smallest count in the text. If they are more than half of the tokens, no token is flagged.
-        Special tokens and image patches are ignored.
-        """
-        counted = (self.kinds != _KIND["special"]) & (self.kinds != _KIND["patch"])
-        flags = np.zeros(len(counted), np.bool_)
-        if not counted.any():
-            return flags
-        names: Sequence[int | str] = (
-            self.tokens.text if self.tokens.ids is None else self.tokens.ids
-        )
-        counts: dict[int | str, int] = {}
-        for index in np.flatnonzero(counted).tolist():
-            counts[names[index]] = counts.get(names[index], 0) + 1
-        rarity = {name: (self.frequencies.get(name, 0), count) for name, count in counts.items()}
-        rarest = min(rarity.values())
-        for index in np.flatnonzero(counted).tolist():
-            flags[index] = rarity[names[index]] == rarest
-        if 2 * np.count_nonzero(flags) > np.count_nonzero(counted):
-            flags[:] = False
-        return flags
+    of_kind = {
+        kind: [name for name, measure in MEASURES.items() if measure.kind == kind]
+        for kind in ("pairs", "rows")
+    }
+    return (*of_kind["pairs"], _POSITIONAL_SHARE, *of_kind["rows"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,16 +156,22 @@ class _Measuring:
         start = hashed(start, np.uint64(zlib.crc32(stack.name.encode())))
         numbers = np.array([layer << 32 | head for layer, head in heads], np.uint64)
         self._hashes = hashed(start, numbers)
-        self._on_keys = {name: keys.on_keys(name) for name in ("first token", *TOKEN_SCORES[3:])}
-        self._names = tuple(self._defined_scores())
-        self._codes = self._token_codes() if self._one_text else np.zeros(0, np.int64)
+        possible = [
+            measure
+            for measure in MEASURES.values()
+            if can_show(measure, queries, keys, causal=stack.causal)
+        ]
+        self._pair_measures = [measure for measure in possible if measure.kind == "pairs"]
+        self._row_measures = [measure for measure in possible if measure.kind == "rows"]
+        # Names of the scores with pairs.
+        self._names = (*(measure.name for measure in self._pair_measures), *self._relations)
         count = len(self._names)
         self._pair_weights = np.zeros((self._num_heads, count))
         self._shuffled = np.zeros((self._num_heads, count))
         self._counts = np.zeros((self._num_heads, count), np.int64)
         self._squares = np.zeros(self._num_heads)
-        self._entropy = np.zeros(self._num_heads)
-        self._rows = np.zeros(self._num_heads, np.int64)
+        self._row_values = np.zeros((self._num_heads, len(self._row_measures)))
+        self._row_counts = np.zeros((self._num_heads, len(self._row_measures)), np.int64)
         self._offsets = np.zeros((self._num_heads, len(OFFSET_LABELS)))
         self._offset_counts = np.zeros((self._num_heads, len(OFFSET_LABELS)), np.int64)
         # Sum of the weights, and number of pairs, for each offset from -(num_queries - 1) to
@@ -270,11 +182,12 @@ class _Measuring:
         # Mean and variance of these sums of weights if the weights of each query are shuffled.
         self._shuffled_means = np.zeros((self._num_heads, num_offsets))
         self._shuffled_variances = np.zeros((self._num_heads, num_offsets))
-        # Sum of the weights, and number of pairs, for each offset and each score except position
-        # scores. Offsets are clipped to `self._max_offset`.
+        # Sum of the weights, and number of pairs, for each offset and each score whose pairs do not
+        # depend only on positions. Offsets are clipped to `self._max_offset`.
         self._max_offset = min(self._num_queries, _MAX_PAIR_OFFSET)
+        positional = {measure.name for measure in self._pair_measures if measure.positional}
         self._token_score_columns = [
-            n for n, name in enumerate(self._names) if name not in POSITION_SCORES
+            column for column, name in enumerate(self._names) if name not in positional
         ]
         bins = len(self._token_score_columns) * (2 * self._max_offset + 1) if self._one_text else 0
         self._on_pairs = np.zeros((self._num_heads, bins))
@@ -296,25 +209,6 @@ class _Measuring:
         }
         self._strongest: list[EdgeColumns] = []
         self._sampled: list[EdgeColumns] = []
-
-    def _defined_scores(self) -> Iterator[str]:
-        for name in (*POSITION_SCORES, *TOKEN_SCORES):
-            if name in _SELF_ATTENTION_SCORES and not self._one_text:
-                continue
-            if name in self._on_keys and not self._on_keys[name].any():
-                continue
-            yield name
-        yield from self._relations
-
-    def _token_codes(self) -> Indices:
-        """Return an integer for each token. Only equal tokens have equal integers.
-
-        Image patches are never equal.
-        """
-        codes = token_codes(self._stack)
-        patches = self._keys.kinds == _KIND["patch"]
-        codes[patches] = codes.max(initial=0) + 1 + np.arange(np.count_nonzero(patches))
-        return codes
 
     def result(self) -> StackNumbers:
         for group in _groups(self._stack):
@@ -354,22 +248,14 @@ class _Measuring:
 
     def _find_pairs(self, rows: slice) -> Flags:
         """Return flags of the pairs of each score for the queries `rows`, (scores, rows, keys)."""
-        pairs = np.zeros((len(self._names), rows.stop - rows.start, self._num_keys), np.bool_)
-        for row_of_score, name in enumerate(self._names):
-            if name in self._on_keys:
-                pairs[row_of_score] = self._on_keys[name]
-            elif name == "same word":
-                words = self._keys.words
-                words_of_rows = words[rows, None]
-                pairs[row_of_score] = (words_of_rows == words) & (words_of_rows >= 0)
-                own_keys = np.arange(rows.start, rows.stop)
-                pairs[row_of_score, own_keys - rows.start, own_keys] = False
-            elif name in self._relations:
-                query, key = self._relations[name]
-                inside = (query >= rows.start) & (query < rows.stop)
-                pairs[row_of_score, query[inside] - rows.start, key[inside]] = True
-            else:
-                pairs[row_of_score] = pairs_of(name, rows, self._num_keys, self._codes)
+        positions = np.arange(rows.start, rows.stop)
+        pairs = np.zeros((len(self._names), len(positions), self._num_keys), np.bool_)
+        for flags, measure in zip(pairs, self._pair_measures, strict=False):
+            flags[:] = pairs_of(measure, self._queries, self._keys, positions)
+        of_relations = pairs[len(self._pair_measures) :]
+        for flags, (query, key) in zip(of_relations, self._relations.values(), strict=True):
+            inside = (query >= rows.start) & (query < rows.stop)
+            flags[query[inside] - rows.start, key[inside]] = True
         return pairs
 
     def _add_weights(self, heads: Indices, weights: NDArray[np.float32], block: _Block) -> None:
@@ -381,21 +267,16 @@ class _Measuring:
         self._counts[heads] += block.queries
         squares = np.einsum("hrk,hrk->hr", weights, weights)
         self._squares[heads] += squares.sum(axis=1, dtype=np.float64)
-        attends = sums > 0
-        self._rows[heads] += np.count_nonzero(attends, axis=1)
-        logarithms = np.log(np.maximum(weights, np.float32(1e-30)))
-        inner = np.einsum("hrk,hrk->hr", weights, logarithms)
-        divisors = np.where(attends, sums, 1)
-        self._entropy[heads] += np.where(attends, np.log(divisors) - inner / divisors, 0).sum(
-            axis=1
-        )
+        for column, measure in enumerate(self._row_measures):
+            values = values_of(measure, weights)
+            self._row_values[heads, column] += np.nansum(values, axis=1, dtype=np.float64)
+            self._row_counts[heads, column] += np.count_nonzero(~np.isnan(values), axis=1)
         self._add_offsets(heads, weights, sums, squares, block)
+        attends = (sums > 0).astype(np.float32)
         for name, (of_queries, of_keys) in self._one_hot.items():
             codes_of_rows = of_queries[block.rows]
             self._classes[name][heads] += codes_of_rows.T @ (weights @ of_keys)
-            self._class_counts[name][heads] += (attends.astype(np.float32) @ codes_of_rows).astype(
-                np.int64
-            )
+            self._class_counts[name][heads] += (attends @ codes_of_rows).astype(np.int64)
         self._add_edges(heads, weights, sums, block)
 
     def _add_offsets(
@@ -518,12 +399,12 @@ class _Measuring:
             for column, name in enumerate(self._names):
                 if np.isnan(counts[:, column]).all():
                     continue
-                position = undefined if name in POSITION_SCORES else alone[:, column]
-                scores[name] = np.stack([mass[:, column], shuffled[:, column], position])
+                scores[name] = np.stack([mass[:, column], shuffled[:, column], alone[:, column]])
             if self._one_text:
-                scores["positional share"] = np.stack([*self._positional_share(), undefined])
-            entropy = np.where(self._rows > 0, self._entropy / self._rows, np.nan)
-            scores["entropy"] = np.stack([np.maximum(entropy, 0), undefined, undefined])
+                scores[_POSITIONAL_SHARE] = np.stack([*self._positional_share(), undefined])
+            means = np.where(self._row_counts > 0, self._row_values / self._row_counts, np.nan)
+            for measure, mean in zip(self._row_measures, means.T, strict=True):
+                scores[measure.name] = np.stack([mean, undefined, undefined])
         return scores
 
     def _expected_from_position(self) -> Numbers:
@@ -531,13 +412,13 @@ class _Measuring:
 
         The baseline replaces the weight of each pair by the mean weight of the pairs at the same
         offset that do not belong to the score. If all pairs at an offset belong to the score, they
-        keep their own mean. The baseline of position scores is NaN. In cross-attention all
-        baselines are NaN.
+        keep their own mean. The baseline of scores whose pairs depend only on positions is NaN. In
+        cross-attention all baselines are NaN.
         """
         alone = np.full((self._num_heads, len(self._names)), np.nan)
         if not self._one_text:
             return alone
-        shape = (self._num_heads, len(self._token_score_columns), -1)
+        shape = (self._num_heads, len(self._token_score_columns), 2 * self._max_offset + 1)
         counts = self._pair_counts.reshape(shape)
         on_pairs = self._on_pairs.reshape(shape)
         sums, pairs = (

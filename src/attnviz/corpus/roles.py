@@ -13,11 +13,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.analysis.measures import MEASURES, Measure
 from attnviz.record.table import require_pandas
 from attnviz.utils.arguments import existing_number, short_repr
 
@@ -25,53 +26,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "SINK_ROLES",
     "Evidence",
     "Role",
     "Roles",
     "benjamini_hochberg",
     "definition_of",
+    "is_sink",
+    "score_of_roles",
     "student_above",
 ]
 
 Numbers = NDArray[np.float64]
 
-#: Name of the score of each role, except syntactic roles.
-ROLES = {
-    "previous token": "previous token",
-    "next token": "next token",
-    "first token": "first token",
-    "self": "self",
-    "same token": "same token",
-    "induction": "induction",
-    "subword joiner": "same word",
-    "delimiter": "delimiter",
-    "rare token": "rarest token",
-}
 #: Prefix of the names of syntactic roles, such as "syntactic: nsubj", in which a dependent word
 #: attends to its head word. If the head word attends to the dependent, `REVERSED` is the suffix.
 SYNTACTIC = "syntactic: "
 REVERSED = " (reversed)"
-# Roles of heads that attend to an attention sink: a token that gets the attention that a head does
-# not need (Clark et al. 2019, section 3.2, and Xiao et al. 2024). These roles are listed after
-# other roles, because most heads have them.
-SINK_ROLES = ("first token", "delimiter")
 # Minimum number of texts for a test. With fewer texts, the standard error is not reliable.
 _MIN_TEXTS = 5
 # With more degrees of freedom, `student_above` uses a normal approximation.
 _MAX_EXACT_FREEDOM = 200
-
-_DEFINITIONS = {
-    "previous token": "attends to the token before",
-    "next token": "attends to the token after",
-    "first token": "attends to the first token",
-    "self": "attends to the token itself",
-    "same token": "attends to earlier occurrences of the same token",
-    "induction": "attends to what followed an earlier occurrence of the same token",
-    "subword joiner": "attends to the other tokens of the same word",
-    "delimiter": "attends to punctuation, and to special tokens after the first token",
-    "rare token": "attends to the rarest token of the text",
-}
 
 
 @dataclass(frozen=True)
@@ -182,8 +156,6 @@ class Roles:
     'previous token 0.90 ± 0.00'
     """
 
-    definitions: ClassVar[Mapping[str, str]] = _DEFINITIONS
-
     def __init__(
         self,
         layers: Sequence[int],
@@ -197,8 +169,7 @@ class Roles:
         self.heads_per_layer = tuple(heads_per_layer)
         self.margin, self.level = margin, level
         self.candidates = tuple(evidence)
-        # Replace the class attribute, which does not describe syntactic roles.
-        self.definitions = {name: definition_of(name) for name in evidence}  # type: ignore[misc]
+        self.definitions = {name: definition_of(name) for name in evidence}
         self._tests = _tests(evidence, margin, level)
         self._all: list[list[list[tuple[Role, bool]]]] = []
         start = 0
@@ -332,6 +303,20 @@ class Roles:
         return f"<Roles of {len(names)} of {total} heads: {listed}>"
 
 
+def score_of_roles(scores: Sequence[str]) -> dict[str, str]:
+    """Return the roles that some scores are evidence for. Map each role to its score.
+
+    >>> score_of_roles(["same word", "entropy", "syntactic: nsubj"])
+    {'subword joiner': 'same word', 'syntactic: nsubj': 'syntactic: nsubj'}
+    """
+    registered = {
+        role: measure.name
+        for role, measure in _measures_by_role().items()
+        if measure.name in scores
+    }
+    return registered | {name: name for name in scores if name.startswith(SYNTACTIC)}
+
+
 def definition_of(role: str) -> str:
     """Return a description of what a head with this role attends to.
 
@@ -339,11 +324,20 @@ def definition_of(role: str) -> str:
     'attends from a word to the word that it is the nsubj of'
     """
     if not role.startswith(SYNTACTIC):
-        return _DEFINITIONS[role]
+        return f"attends to {_measures_by_role()[role].description}"
     relation = role.removeprefix(SYNTACTIC)
     if relation.endswith(REVERSED):
         return f"attends from a word to its {relation.removesuffix(REVERSED)}"
     return f"attends from a word to the word that it is the {relation} of"
+
+
+def is_sink(role: str) -> bool:
+    """Whether heads with this role attend to attention sinks, as most heads do."""
+    return not role.startswith(SYNTACTIC) and _measures_by_role()[role].sink
+
+
+def _measures_by_role() -> dict[str, Measure]:
+    return {measure.role: measure for measure in MEASURES.values() if measure.role is not None}
 
 
 def _tests(
@@ -433,7 +427,7 @@ def _strictest_test(evidence: Evidence, head: int, margin: float, level: float) 
 
 def _strongest_first(test: tuple[Role, bool]) -> tuple[bool, float]:
     role = test[0]
-    return role.name in SINK_ROLES, -role.difference if math.isfinite(role.difference) else math.inf
+    return is_sink(role.name), -role.difference if math.isfinite(role.difference) else math.inf
 
 
 def benjamini_hochberg(p_values: Numbers) -> Numbers:

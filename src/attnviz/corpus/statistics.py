@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import one_text
+from attnviz.analysis.measures import TokenFacts
 from attnviz.corpus.columns import checked_entry, is_missing
 from attnviz.corpus.edges import Edge, EdgeColumns, NearTokens
-from attnviz.corpus.measuring import OFFSET_LABELS, SCORES, TokenFacts, measure_stack
+from attnviz.corpus.measuring import OFFSET_LABELS, measure_stack, score_names
 from attnviz.corpus.parses import pairs_of_relations
-from attnviz.corpus.roles import ROLES, SYNTACTIC, Evidence, Roles, checked_share
+from attnviz.corpus.roles import Evidence, Roles, checked_share, score_of_roles
 from attnviz.corpus.statistics_file import read_totals, write_totals
 from attnviz.corpus.totals import (
     KIND,
@@ -452,7 +453,8 @@ class HeadStatistics:
             classes[column] = np.array(
                 [code_of.get(token_class, -1) for token_class in texts], np.int64
             )
-        return TokenFacts(tokens, classes, names, self._totals.settings.frequencies)
+        frequencies = self._totals.settings.frequencies
+        return TokenFacts(tokens, classes, names, frequencies, distinct_patches=True)
 
     def _measure(
         self, stack: AttentionStack, facts: Mapping[int, TokenFacts], text: int, parse: Any
@@ -537,7 +539,8 @@ class StackStatistics:
         self.class_systems = tuple(class_systems)
         self._roles: dict[tuple[float, float], Roles] = {}
         self.offset_labels = OFFSET_LABELS
-        possible = [*SCORES, *sorted(set(totals.scores) - set(SCORES))]
+        registered = score_names()
+        possible = [*registered, *sorted(set(totals.scores) - set(registered))]
         self.score_names = tuple(
             score
             for score in possible
@@ -850,9 +853,9 @@ class StackStatistics:
         return roles
 
     def _make_roles(self, margin: float, level: float) -> Roles:
-        score_of_role = {role: score for role, score in ROLES.items() if score in self.score_names}
-        score_of_role |= {name: name for name in self.score_names if name.startswith(SYNTACTIC)}
-        evidence = {role: self._evidence(score) for role, score in score_of_role.items()}
+        evidence = {
+            role: self._evidence(score) for role, score in score_of_roles(self.score_names).items()
+        }
         return Roles(self.layers, self.heads_per_layer, evidence, margin=margin, level=level)
 
     def _evidence(self, score: str) -> Evidence:

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.analysis.measures import TokenFacts
 from attnviz.corpus.columns import check_column_names
 from attnviz.corpus.edges import KeptEdges, TokenCodes
-from attnviz.corpus.measuring import StackNumbers, TokenFacts
+from attnviz.corpus.measuring import StackNumbers
 from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 
 __all__ = [

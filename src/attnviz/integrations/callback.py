@@ -215,7 +215,7 @@ def _largest_scores(records: Sequence[av.AttentionRecord]) -> dict[str, float]:
         for stack in record.stacks.values():
             for pattern, layers in av.analysis.all_head_scores(stack).items():
                 scores = np.concatenate(layers)
-                if not np.isnan(scores).all():
+                if av.analysis.MEASURES[pattern].kind == "pairs" and not np.isnan(scores).all():
                     name = pattern if len(record.stacks) == 1 else f"{stack.name} {pattern}"
                     scores_by_name.setdefault(name, []).append(float(np.nanmax(scores)))
     return {name: float(np.mean(values)) for name, values in scores_by_name.items()}

@@ -12,7 +12,7 @@ import zlib
 from dataclasses import asdict
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
-from attnviz.analysis import patterns_of
+from attnviz.analysis import measures_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import num_scored_queries
@@ -202,7 +202,7 @@ def describe_numbers(stack: AttentionStack) -> StackNumbers:
         "maximum": maximum,
         "causal": stack.causal,
         "vectors": stack.has_vectors,
-        "patterns": list(patterns_of(stack)),
+        "patterns": list(measures_of(stack)),
         **({} if sampled is None else {"sampled": sampled}),
     }
     return cast("StackNumbers", described)

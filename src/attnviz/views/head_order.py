@@ -110,10 +110,10 @@ class HeadOrder(HeadRoles):
 
     @traitlets.validate("order")
     def _validate_order(self, proposal: Mapping[str, Any]) -> str:
-        from attnviz.analysis import PATTERNS, patterns_of
+        from attnviz.analysis import MEASURES, measures_of
 
         order: str = proposal["value"]
-        valid = ["number", "pinned", *self.scores, *PATTERNS]
+        valid = ["number", "pinned", *self.scores, *MEASURES]
         if order == "role" and order not in self.scores:
             if not self.roles:
                 raise traitlets.TraitError(
@@ -124,8 +124,8 @@ class HeadOrder(HeadRoles):
             raise traitlets.TraitError(
                 f"order={order[:100]!r} must be one of {', '.join(map(repr, valid))}"
             )
-        possible = {name for stack in self.record.stacks.values() for name in patterns_of(stack)}
-        if order in PATTERNS and order not in possible | set(self.scores):
+        possible = {name for stack in self.record.stacks.values() for name in measures_of(stack)}
+        if order in MEASURES and order not in possible | set(self.scores):
             if not possible:
                 raise traitlets.TraitError(
                     f"order={order!r}: patterns need attention weights, but the numbers of this "

@@ -18,11 +18,10 @@ from numpy.testing import assert_allclose
 from attnviz import analysis
 from attnviz.analysis import (
     all_head_scores,
-    head_entropy,
     head_scores,
     heads,
+    measures_of,
     patterns,
-    patterns_of,
 )
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask
@@ -66,7 +65,7 @@ def test_scores_equal_the_functions_of_arrays(
         # With a small `_MAX_ENTRIES`, the rows are computed in several blocks.
         patch.setattr(heads, "_MAX_ENTRIES", entries)
         together = all_head_scores(stack)
-        assert tuple(together) == patterns_of(stack)
+        assert tuple(together) == measures_of(stack)
         for pattern, measure in ON_ARRAYS.items():
             more = (ids,) if pattern in ("same token", "induction") else ()
             expected = [
@@ -88,11 +87,11 @@ def test_cross_attention_has_no_pattern_of_positions() -> None:
     stack = AttentionRecord.from_weights(
         cross_attentions=[shares(2, 3, 3)], decoder_tokens=["a"] * 3, encoder_tokens=["a"] * 3
     ).stack()
-    assert patterns_of(stack) == ("first token",)
+    assert measures_of(stack) == ("first token", "entropy")
     weights = stack.weights(layer=0)
     assert_allclose(head_scores(stack, "first token"), [weights[:, :, 0].mean(1)], atol=1e-7)
     message = (
-        r"pattern='induction' .* stack 'cross' are different tokens. Pass one of 'first token'"
+        r"measure='induction' .* stack 'cross' are different tokens. Pass one of 'first token'"
     )
     with pytest.raises(ValueError, match=message):
         head_scores(stack, "induction")
@@ -102,14 +101,14 @@ def test_entropy_omits_rows_of_zeros_and_the_share_of_a_sink() -> None:
     tokens = ["a", "b"]
     halves = np.array([[[1.0, 0.0], [0.5, 0.5]], [[0.0, 1.0], [0.0, 0.0]]])
     record = AttentionRecord.from_weights([halves], tokens)
-    assert_allclose(head_entropy(record), [[math.log(2) / 2, 0.0]], atol=1e-7)
+    assert_allclose(head_scores(record, "entropy"), [[math.log(2) / 2, 0.0]], atol=1e-7)
     nothing = AttentionRecord.from_weights([np.zeros((1, 2, 2))], tokens)
-    assert np.isnan(head_entropy(nothing)).all()
+    assert np.isnan(head_scores(nothing, "entropy")).all()
     # Both keys have the same weight, and the sink has more than half of the total weight.
     zeros = torch.zeros(1, 2, 1)
     sink = AttentionRecord.from_qk([zeros], [zeros], tokens, sinks=[torch.tensor([3.0])])
     assert sink.stack().weights(layer=0).sum() < 0.5
-    assert_allclose(head_entropy(sink), [[math.log(2)]], atol=1e-6)
+    assert_allclose(head_scores(sink, "entropy"), [[math.log(2)]], atol=1e-6)
 
 
 def test_a_sample_of_queries_is_measured_without_other_queries() -> None:
@@ -131,7 +130,7 @@ def test_a_sample_of_queries_is_measured_without_other_queries() -> None:
         )
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
     entropy = -(weights * logarithms).sum(-1).mean(-1)
-    assert_allclose(head_entropy(stack, max_queries=num_queries)[0], entropy, atol=1e-5)
+    assert_allclose(head_scores(stack, "entropy", max_queries=num_queries)[0], entropy, atol=1e-5)
 
 
 @given(st.integers(0, 99), st.integers(1, 40))
@@ -139,7 +138,7 @@ def test_entropy_equals_its_formula(seed: int, entries: int) -> None:
     record = given_record(num_tokens=seed % 7 + 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(heads, "_MAX_ENTRIES", entries)
-        actual = head_entropy(record.stack())
+        actual = head_scores(record.stack(), "entropy")
     for scores, weights in zip(actual, record.to_numpy(), strict=True):
         expected = -(weights * np.log(weights)).sum(-1).mean(-1)
         assert_allclose(scores, expected, atol=1e-5)
@@ -150,8 +149,8 @@ def test_entropy_equals_its_formula(seed: int, entries: int) -> None:
     [
         lambda value: head_scores(value, "first token"),
         all_head_scores,
-        head_entropy,
-        patterns_of,
+        lambda value: head_scores(value, "entropy"),
+        measures_of,
         lambda value: analysis.uniform_scores(value, "first token"),
         analysis.distinct_head,
     ],

@@ -201,7 +201,7 @@ def test_scores_equal_those_of_the_analysis_functions() -> None:
         even = np.array([analysis.uniform_scores(record, name) for record in records])
         if name in ("previous token", "first token", "self"):
             assert_allclose(stack.baseline(name), np.nanmean(even, axis=0), atol=1e-6)
-    entropies = np.array([analysis.head_entropy(record) for record in records])
+    entropies = np.array([analysis.head_scores(record, "entropy") for record in records])
     assert_allclose(stack.mean("entropy"), entropies.mean(axis=0), atol=1e-5)
 
 

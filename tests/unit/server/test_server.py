@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.analysis import patterns_of
+from attnviz.analysis import measures_of
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
@@ -64,7 +64,7 @@ def test_a_record_is_described() -> None:
         "maximum": 1.0,
         "causal": False,
         "vectors": True,
-        "patterns": list(patterns_of(record.stack())),
+        "patterns": list(measures_of(record.stack())),
     }
     assert cross["key_tokens"] == {"text": ["x", "·y"], "special": [], "sequence": [0, 0]}
 

@@ -33,7 +33,7 @@ def test_a_signed_stack_is_described() -> None:
 
 def test_analyses_of_weights_refuse_signed_numbers() -> None:
     record = difference_record()
-    assert analysis.patterns_of(record) == ()
+    assert analysis.measures_of(record) == ()
     assert analysis.distinct_head(record) is None
     assert record.stack().exact_zeros(layer=0, head=0) is None
     server, request = RecordServer(record), {"stack": "self: b − a", "layer": 0}
@@ -41,7 +41,7 @@ def test_analyses_of_weights_refuse_signed_numbers() -> None:
     for analyse in (
         lambda: analysis.head_scores(record, "self: b − a"),
         lambda: analysis.all_head_scores(record),
-        lambda: analysis.head_entropy(record),
+        lambda: analysis.head_scores(record, "entropy"),
         lambda: analysis.uniform_scores(record, "entropy"),
         lambda: record.sources(5),
         lambda: server.reply("scores", request | {"pattern": "self"}),

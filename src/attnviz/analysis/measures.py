@@ -1,0 +1,521 @@
+"""Registry of measures: numbers that describe attention heads. Each measure is one entry.
+
+The kind of a measure says what its formula returns for some queries (rows) and all keys (columns):
+
+``"pairs"``
+    The query-key pairs that count, such as each query with the previous token. For weights A and a
+    set D of pairs,
+
+        score = sum of A[i, j] over (i, j) in D / number of queries with an allowed key in D
+
+    The score is 1 if each of these queries has all of its weight on keys in D. It is the mean
+    attention of Clark et al. 2019 (arXiv 1906.04341, section 3), except that the mean is over the
+    queries with an allowed key in D. The paper does not state over which queries it averages. With
+    a mean over all queries, the score of the previous token could never reach 1, because the first
+    query has no previous token.
+``"rows"``
+    A number for each query, computed from its weights. The score is the mean over queries.
+
+The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the scores and roles of
+`attnviz.head_statistics`, the table in ``docs/analysis.md`` and a test follow from the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.token_kinds import KINDS, kinds_of, words_of
+from attnviz.utils.arguments import short_repr
+
+__all__ = [
+    "MEASURES",
+    "Measure",
+    "TokenFacts",
+    "can_show",
+    "measure",
+    "named",
+    "pairs_of",
+    "values_of",
+]
+
+Kind = Literal["pairs", "rows"]
+Flags = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+_Formula = TypeVar("_Formula", bound=Callable[..., Any])
+
+_KIND = {name: code for code, name in enumerate(KINDS)}
+# Other meanings of a view's trait `order`.
+_RESERVED = ("number", "pinned", "role")
+
+
+@dataclass(frozen=True, eq=False)
+class TokenFacts:
+    """Query tokens or key tokens, with the properties on which pairs can depend.
+
+    A system of classes assigns at most one class to each token, for example its part of speech.
+
+    Attributes
+    ----------
+    tokens : Tokens, or sequence of int or str
+        The tokens. `kinds` and `words` need an object of the class `Tokens`.
+    classes : mapping of str to ndarray of int
+        For each system of classes, the index of the class of each token, or -1 for no class.
+    names : mapping of str to tuple of str
+        For each system of classes, the names of its classes.
+    frequencies : mapping of int or str to int
+        Number of occurrences of each token in a sample of the corpus. The keys are token ids, or
+        the texts of tokens if the ids are not known.
+    distinct_patches : bool
+        Whether all image patches are different tokens. If False, they are compared like other
+        tokens.
+
+    Examples
+    --------
+    >>> facts = TokenFacts(["a", "b", "a"])
+    >>> facts.codes.tolist(), facts.positions.tolist()
+    ([0, 1, 0], [0, 1, 2])
+    """
+
+    tokens: Any
+    classes: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    frequencies: Mapping[int | str, int] = field(default_factory=dict)
+    distinct_patches: bool = False
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def positions(self) -> Indices:
+        """Positions of the tokens, from 0, (tokens,)."""
+        return np.arange(len(self))
+
+    @cached_property
+    def codes(self) -> Indices:
+        """Number of each token, (tokens,). Tokens with the same id have the same number.
+
+        If ids are unknown, texts are compared. Numbers start at 0, in the order of first
+        occurrence.
+        """
+        numbers: dict[Hashable, int] = {}
+        codes = np.array([numbers.setdefault(name, len(numbers)) for name in self._ids], np.int64)
+        if self.distinct_patches:
+            patches = self.kinds == _KIND["patch"]
+            codes[patches] = len(numbers) + np.arange(np.count_nonzero(patches))
+        return codes
+
+    @cached_property
+    def kinds(self) -> NDArray[np.int8]:
+        """Kind of each token, such as punctuation, as an index into `KINDS`."""
+        return kinds_of(self.tokens)
+
+    @cached_property
+    def words(self) -> Indices:
+        """Index of the word to which each token belongs, or -1 for no word."""
+        return words_of(self.tokens)
+
+    def is_kind(self, kind: str) -> Flags:
+        """Return whether each token has a kind, bool, (tokens,).
+
+        Parameters
+        ----------
+        kind : str
+            One of `attnviz.record.token_kinds.KINDS`.
+
+        Returns
+        -------
+        ndarray of bool, (tokens,)
+        """
+        return np.asarray(self.kinds == _KIND[kind])
+
+    @property
+    def _ids(self) -> Sequence[Any]:
+        ids = getattr(self.tokens, "ids", None)
+        names: Sequence[Any] = ids or getattr(self.tokens, "text", self.tokens)
+        return names
+
+    @cached_property
+    def rarest(self) -> Flags:
+        """Whether each token is one of the rarest tokens, (tokens,).
+
+        The rarest tokens have the smallest count in the corpus and, among equal counts, the
+        smallest count in the text. If they are more than half of the tokens, no token is flagged.
+        Special tokens and image patches are ignored.
+        """
+        counted = ~self.is_kind("special") & ~self.is_kind("patch")
+        if not counted.any():
+            return counted
+        codes, firsts, in_text = np.unique(
+            self.codes[counted], return_index=True, return_counts=True
+        )
+        names = [self._ids[position] for position in np.flatnonzero(counted)[firsts].tolist()]
+        in_corpus = np.array([self.frequencies.get(name, 0) for name in names])
+        is_rarest = in_corpus == in_corpus.min()
+        is_rarest &= in_text == in_text[is_rarest].min()
+        flags: Flags = counted & np.isin(self.codes, codes[is_rarest])
+        if 2 * np.count_nonzero(flags) > np.count_nonzero(counted):
+            flags[:] = False
+        return flags
+
+
+@dataclass(frozen=True)
+class Measure:
+    """An entry of `MEASURES`. The decorator `measure` adds entries.
+
+    Attributes
+    ----------
+    name : str
+        Name of the measure, and of its scores.
+    kind : {"pairs", "rows"}
+        What `formula` returns.
+    formula : callable
+        ``formula(queries, keys, rows)`` for pairs, ``formula(weights)`` for rows. See `measure`.
+    description : str
+        For pairs, the keys: "the token before". For rows, the number of a query: "the entropy of a
+        query's weights".
+    definition : str
+        Pairs or formula in mathematical notation, for query i and key j.
+    source : str
+        Papers that introduced the measure.
+    unit : str
+        Unit of the scores. For pairs, ``"share"`` of the weight.
+    one_text : bool
+        Whether queries and keys must be the same tokens, as in self-attention.
+    positional : bool
+        Whether the pairs depend only on the positions of query and key. Other scores over a corpus
+        are also compared with a baseline that depends only on positions.
+    role : str or None
+        Role for which a high score over a corpus is evidence, or None.
+    sink : bool
+        Whether the keys are attention sinks: tokens that get the attention that a head does not
+        need (Clark et al. 2019, section 3.2, and Xiao et al. 2024, arXiv 2309.17453).
+    opens_views : bool
+        Whether views may open at the head that shows these pairs most clearly.
+    possible : callable or None
+        ``possible(keys, causal)`` returns whether a text can have such pairs.
+
+    Examples
+    --------
+    >>> MEASURES["previous token"].kind, MEASURES["entropy"].unit
+    ('pairs', 'nats')
+    """
+
+    name: str
+    kind: Kind
+    formula: Callable[..., Any]
+    description: str = ""
+    definition: str = ""
+    source: str = ""
+    unit: str = "share"
+    one_text: bool = False
+    positional: bool = False
+    role: str | None = None
+    sink: bool = False
+    opens_views: bool = False
+    possible: Callable[[TokenFacts, bool], bool] | None = None
+
+    @property
+    def sentence(self) -> str:
+        """Sentence that says what the score is.
+
+        >>> MEASURES["previous token"].sentence
+        'Weight on the token before.'
+        """
+        of = {"pairs": "Weight on", "rows": "Mean over queries of"}[self.kind]
+        return f"{of} {self.description or self.name}."
+
+
+_measures: dict[str, Measure] = {}
+
+#: All measures by name, in the order in which views list them. The decorator `measure` adds one.
+MEASURES: Mapping[str, Measure] = MappingProxyType(_measures)
+
+
+def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula], _Formula]:
+    """Register a formula as a measure of attention heads.
+
+    After the registration, `name` can be passed to `attnviz.analysis.head_scores` and as ``order=``
+    of a view. `attnviz.head_statistics` computes its scores over a corpus.
+
+    Parameters
+    ----------
+    name : str
+        Name of the measure. A measure with the same name is replaced, except those of attnviz.
+    kind : {"pairs", "rows"}
+        ``"pairs"``: the decorated function has the arguments ``(queries, keys, rows)`` and returns
+        which pairs of a query and a key count, bool, (rows, keys). `queries` and `keys` are
+        `attnviz.analysis.TokenFacts`, and `rows` are the positions of the queries, int64, (rows,
+        1). If the same keys count for all queries, the function may return (keys,).
+        ``"rows"``: the function has the argument ``weights``, (..., rows, keys), and returns one
+        number per row, (..., rows), or NaN for rows that do not count.
+    **properties
+        Other attributes of `attnviz.analysis.Measure`, such as ``description=``, ``one_text=True``
+        or ``role=``.
+
+    Returns
+    -------
+    callable
+        Decorator that returns the function itself.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a property does not exist, or `name` or `kind` is invalid.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> @av.measure("two tokens back", kind="pairs", one_text=True)
+    ... def two_tokens_back(queries, keys, rows):
+    ...     return keys.positions == rows - 2
+    >>> record = av.AttentionRecord.from_weights([[np.eye(3)[[0, 0, 0]]]], ["a", "b", "c"])
+    >>> av.analysis.head_scores(record, "two tokens back")
+    [array([1.])]
+    """
+    if not name or name in _RESERVED or name.startswith("syntactic: "):
+        raise ValueError(f"measure({short_repr(name)}): this cannot be the name of a measure")
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind={short_repr(kind)} must be one of {get_args(Kind)}")
+    if any(name == entry.name for entry in _BUILT_IN):
+        raise ValueError(f"measure({name!r}): attnviz has a measure of this name")
+
+    def register(formula: _Formula) -> _Formula:
+        _measures[name] = Measure(name, kind, formula, **properties)
+        return formula
+
+    return register
+
+
+def named(name: str) -> Measure:
+    """Return a measure. Raise ValueError if `name` is unknown."""
+    if name not in MEASURES:
+        raise ValueError(
+            f"measure={short_repr(name)} does not exist. Pass one of "
+            f"{', '.join(map(repr, MEASURES))}, or register a measure with attnviz.measure."
+        )
+    return MEASURES[name]
+
+
+def pairs_of(measure: Measure, queries: TokenFacts, keys: TokenFacts, rows: Indices) -> Flags:
+    """Return whether each pair counts, (rows, keys). `rows` are query positions, (rows,).
+
+    >>> tokens = TokenFacts(["a", "b", "c"])
+    >>> pairs_of(MEASURES["previous token"], tokens, tokens, np.array([1, 2]))
+    array([[ True, False, False],
+           [False,  True, False]])
+    """
+    flags, shape = _flags(measure, queries, keys, rows), (len(rows), len(keys))
+    try:
+        return np.broadcast_to(flags, shape)
+    except ValueError:
+        raise ValueError(
+            f"measure {measure.name!r} must return pairs of the shape (rows, keys), {shape}, or "
+            f"keys, ({len(keys)},); got {flags.shape}"
+        ) from None
+
+
+def values_of(measure: Measure, weights: NDArray[Any]) -> NDArray[Any]:
+    """Return the number of each row of `weights`, (..., rows, keys). NaN if a row has none.
+
+    >>> values_of(MEASURES["entropy"], np.array([[1.0, 0.0], [0.5, 0.5]])).round(4).tolist()
+    [0.0, 0.6931]
+    """
+    numbers = np.asarray(measure.formula(weights))
+    if numbers.shape != weights.shape[:-1]:
+        raise ValueError(
+            f"measure {measure.name!r} must return one number for each row of weights, "
+            f"{weights.shape[:-1]}; got {numbers.shape}"
+        )
+    return numbers
+
+
+def can_show(measure: Measure, queries: TokenFacts, keys: TokenFacts, *, causal: bool) -> bool:
+    """Return whether the heads of a text can have a score."""
+    if measure.one_text and queries is not keys:
+        return False
+    if measure.kind != "pairs":
+        return True
+    if measure.possible is not None:
+        return measure.possible(keys, causal)
+    flags = _flags(measure, queries, keys, np.zeros(1, np.int64))
+    # Only the formula of keys that do not depend on the query is cheap to evaluate.
+    return flags.ndim > 1 or bool(flags.any())
+
+
+def _flags(measure: Measure, queries: TokenFacts, keys: TokenFacts, rows: Indices) -> Flags:
+    flags = np.asarray(measure.formula(queries, keys, rows[:, None]))
+    if flags.dtype != bool:
+        raise TypeError(f"measure {measure.name!r} must return bool, not {flags.dtype}")
+    return flags
+
+
+def _repeats(keys: TokenFacts, causal: bool) -> bool:  # noqa: FBT001 - as in `possible`
+    del causal
+    return bool((np.bincount(keys.codes) > 1).any())
+
+
+def _induction(queries: TokenFacts, keys: TokenFacts, rows: Indices) -> Any:
+    # The first token has no previous token. Use -1, which is not the code of any token.
+    before = np.concatenate([[-1], keys.codes[:-1]])
+    return (before == queries.codes[rows]) & (keys.positions <= rows)
+
+
+def _same_word(queries: TokenFacts, keys: TokenFacts, rows: Indices) -> Any:
+    words = queries.words[rows]
+    return (words == keys.words) & (words >= 0) & (keys.positions != rows)
+
+
+def _entropy(weights: NDArray[Any]) -> NDArray[Any]:
+    sums = weights.sum(axis=-1)
+    logarithms = np.maximum(weights, weights.dtype.type(1e-30))
+    np.log(logarithms, out=logarithms)
+    inner = np.einsum("...k,...k->...", weights, logarithms)
+    # Rows with an attention sink do not sum to 1. For the weights w / s of a row with the sum s,
+    # the entropy is log s - sum of w log w / s. Rows of zeros do not count.
+    sums = np.where(sums > 0, sums, np.nan)
+    # If a rounded weight is larger than 1, the entropy is negative. Return 0 instead.
+    entropy: NDArray[Any] = np.maximum(np.log(sums) - inner / sums, 0)
+    return entropy
+
+
+_BUILT_IN = (
+    Measure(
+        "previous token",
+        "pairs",
+        lambda queries, keys, rows: keys.positions == rows - 1,
+        description="the token before",
+        definition="j = i - 1",
+        source="Clark et al. 2019 (arXiv 1906.04341), section 3.1; Voita et al. 2019 (arXiv "
+        '1905.09418), "positional heads"',
+        one_text=True,
+        positional=True,
+        role="previous token",
+        opens_views=True,
+        possible=lambda keys, causal: len(keys) > 1,
+    ),
+    Measure(
+        "next token",
+        "pairs",
+        lambda queries, keys, rows: keys.positions == rows + 1,
+        description="the token after",
+        definition="j = i + 1",
+        source="Clark et al. 2019, section 3.1; Voita et al. 2019",
+        one_text=True,
+        positional=True,
+        role="next token",
+        opens_views=True,
+        possible=lambda keys, causal: len(keys) > 1 and not causal,
+    ),
+    Measure(
+        "first token",
+        "pairs",
+        lambda queries, keys, rows: keys.positions == 0,
+        description="the first token",
+        definition="j = 0",
+        source='Xiao et al. 2024 (arXiv 2309.17453), "attention sinks"',
+        positional=True,
+        role="first token",
+        sink=True,
+    ),
+    Measure(
+        "self",
+        "pairs",
+        lambda queries, keys, rows: keys.positions == rows,
+        description="the token itself",
+        definition="j = i",
+        source="Clark et al. 2019, section 3.1",
+        one_text=True,
+        positional=True,
+        role="self",
+        opens_views=True,
+    ),
+    Measure(
+        "same token",
+        "pairs",
+        lambda queries, keys, rows: (keys.codes == queries.codes[rows]) & (keys.positions < rows),
+        description="earlier occurrences of the same token",
+        definition="token j = token i, j < i",
+        source='Wang et al. 2023 (arXiv 2211.00593), "duplicate token heads"',
+        one_text=True,
+        role="same token",
+        opens_views=True,
+        possible=_repeats,
+    ),
+    Measure(
+        "induction",
+        "pairs",
+        _induction,
+        description="what followed an earlier occurrence of the same token",
+        definition="token j - 1 = token i, 1 <= j <= i",
+        source='Olsson et al. 2022 (arXiv 2209.11895), "prefix matching", on any text',
+        one_text=True,
+        role="induction",
+        opens_views=True,
+        possible=_repeats,
+    ),
+    Measure(
+        "same word",
+        "pairs",
+        _same_word,
+        description="the other tokens of the same word",
+        definition="another token of the same word",
+        source="the tokenizer's words",
+        one_text=True,
+        role="subword joiner",
+        possible=lambda keys, causal: bool((np.bincount(keys.words + 1)[1:] > 1).any()),
+    ),
+    Measure(
+        "delimiter",
+        "pairs",
+        lambda queries, keys, rows: (
+            keys.is_kind("punctuation") | (keys.is_kind("special") & (keys.positions > 0))
+        ),
+        description="punctuation, and special tokens after the first token",
+        definition="j is punctuation, or a special token and j > 0",
+        source="Clark et al. 2019, section 3.2",
+        role="delimiter",
+        sink=True,
+    ),
+    Measure(
+        "punctuation",
+        "pairs",
+        lambda queries, keys, rows: keys.is_kind("punctuation"),
+        description="punctuation",
+        definition="j is punctuation",
+        source="Clark et al. 2019, section 3.2",
+    ),
+    Measure(
+        "special tokens",
+        "pairs",
+        lambda queries, keys, rows: keys.is_kind("special"),
+        description="special tokens",
+        definition="j is a special token",
+        source="Clark et al. 2019, section 3.2",
+    ),
+    Measure(
+        "rarest token",
+        "pairs",
+        lambda queries, keys, rows: keys.rarest,
+        description="the rarest token of the text",
+        definition="j is the rarest token of the text",
+        source='Voita et al. 2019, "rare tokens"',
+        role="rare token",
+    ),
+    Measure(
+        "entropy",
+        "rows",
+        _entropy,
+        description="the entropy of a query's weights",
+        definition="-sum over j of w[j] log w[j], where w is the row divided by its sum",
+        source="Clark et al. 2019, section 3.3",
+        unit="nats",
+    ),
+)
+_measures.update({entry.name: entry for entry in _BUILT_IN})

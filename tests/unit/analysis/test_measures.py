@@ -1,0 +1,208 @@
+"""Tests of every registered measure: against plain loops, uniform attention, and parts of the rows.
+
+A new measure needs one line in `PAIRS` or `ROWS`, its definition in plain Python.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+import attnviz as av
+from attnviz.analysis import (
+    MEASURES,
+    Measure,
+    head_scores,
+    heads,
+    measures,
+    measures_of,
+    uniform_scores,
+)
+from attnviz.analysis.heads import facts_of
+from attnviz.analysis.measures import pairs_of
+from attnviz.record.record import AttentionRecord
+from attnviz.record.tokens import Tokens
+from unit.records import given_record, vectors
+
+TEXTS = ["[CLS]", "the", "cat", "##s", "the", "cat", "##s", ",", ",", "dog", "[SEP]"]
+SPECIAL, COMMAS, DOG = (0, 10), (7, 8), 9
+WORDS = [-1, 0, 1, 1, 2, 3, 3, 4, 5, 6, -2]
+N = len(TEXTS)
+
+# For each measure of pairs, whether the pair of query i and key j counts.
+PAIRS: dict[str, Callable[[int, int], bool]] = {
+    "previous token": lambda i, j: j == i - 1,
+    "next token": lambda i, j: j == i + 1,
+    "first token": lambda i, j: j == 0,
+    "self": lambda i, j: j == i,
+    "same token": lambda i, j: TEXTS[j] == TEXTS[i] and j < i,
+    "induction": lambda i, j: 1 <= j <= i and TEXTS[j - 1] == TEXTS[i],
+    "same word": lambda i, j: j != i and WORDS[j] == WORDS[i],
+    "delimiter": lambda i, j: j in COMMAS or j == 10,
+    "punctuation": lambda i, j: j in COMMAS,
+    "special tokens": lambda i, j: j in SPECIAL,
+    "rarest token": lambda i, j: j == DOG,
+}
+# For each measure of rows, the number of a row of weights.
+ROWS: dict[str, Callable[[Sequence[float]], float]] = {
+    "entropy": lambda row: -sum(w / sum(row) * math.log(w / sum(row)) for w in row if w > 0),
+}
+
+
+def record_of(*, causal: bool) -> AttentionRecord:
+    """Return a record of two layers. The heads have attention sinks, so rows sum to less than 1."""
+    queries, keys = vectors(2, 2, 3, N, 4)
+    tokens = Tokens.of(TEXTS, special=[position in SPECIAL for position in range(N)])
+    return AttentionRecord.from_qk(
+        queries, keys, tokens, causal=causal, sinks=np.zeros((2, 3), np.float32)
+    )
+
+
+def even_record(tokens: Tokens) -> AttentionRecord:
+    return AttentionRecord.from_weights(np.full((1, 2, N, N), 1 / N), tokens)
+
+
+def score(name: str, weights: NDArray[Any], allowed: NDArray[np.bool_]) -> float:
+    """Compute a score in plain loops. Return NaN if no query has one."""
+    values = []
+    for i, (row, visible) in enumerate(zip(weights.tolist(), allowed.tolist(), strict=True)):
+        if name in ROWS:
+            values += [ROWS[name](row)] if sum(row) > 0 else []
+            continue
+        keys = [j for j in range(N) if visible[j] and PAIRS[name](i, j)]
+        values += [sum(row[j] for j in keys)] if keys else []
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_equal_plain_loops(name: str, *, causal: bool) -> None:
+    record = record_of(causal=causal)
+    stack = record.stack()
+    allowed = np.tri(N, dtype=np.bool_) if causal else np.ones((N, N), np.bool_)
+    even = allowed / allowed.sum(axis=1, keepdims=True)
+    expected = [
+        [score(name, weights, allowed) for weights in stack.weights(layer=layer).astype(np.float64)]
+        for layer in (0, 1)
+    ]
+    assert (name in measures_of(record)) == bool(np.isfinite(expected).any())
+    assert_allclose(head_scores(record, name), expected, atol=1e-6)
+    assert_allclose(uniform_scores(record, name), np.full((2, 3), score(name, even, allowed)))
+    statistics = av.head_statistics([record], progress=False).stack()
+    if not np.isnan(expected).all():
+        assert_allclose(statistics.mean(name), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_uniform_attention_has_the_score_of_the_baseline(name: str) -> None:
+    record = even_record(record_of(causal=False).tokens)
+    baseline = uniform_scores(record, name)
+    assert_allclose(head_scores(record, name), baseline, rtol=1e-6)
+    shuffled = av.head_statistics([record], progress=False).stack().baseline(name)
+    if shuffled is not None:
+        assert_allclose(shuffled, baseline, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_scores_do_not_depend_on_the_parts_in_which_rows_are_read(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = record_of(causal=True)
+    at_once = head_scores(record, name)
+    baseline = uniform_scores(record, name)
+    queries, keys = facts_of(record.stack())
+    if MEASURES[name].kind == "pairs":
+        parts = [pairs_of(MEASURES[name], queries, keys, np.array([row])) for row in range(N)]
+        together = pairs_of(MEASURES[name], queries, keys, np.arange(N))
+        assert (np.concatenate(parts) == together).all()
+    # Blocks have two rows.
+    monkeypatch.setattr(heads, "_MAX_ENTRIES", 2 * N)
+    assert_allclose(head_scores(record, name), at_once, atol=1e-6)
+    assert_allclose(uniform_scores(record, name), baseline, rtol=1e-12)
+
+
+def test_every_role_has_one_measure_and_every_measure_a_source() -> None:
+    assert set(PAIRS) | set(ROWS) == set(MEASURES)
+    roles = [measure.role for measure in MEASURES.values() if measure.role is not None]
+    assert len(set(roles)) == len(roles)
+    assert all(measure.source and measure.definition for measure in MEASURES.values())
+
+
+@pytest.mark.parametrize("measure", MEASURES.values(), ids=list(MEASURES))
+def test_the_docs_list_every_measure(measure: Measure) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text(encoding="utf-8")
+    link = r"[arXiv \1](https://arxiv.org/abs/\1)"
+    source = re.sub(r"arXiv (\d+\.\d+)", link, measure.source)
+    role = f" {measure.role}" if measure.role else ""
+    assert f'| `"{measure.name}"` | {measure.definition} |{role} | {source} |' in page.splitlines()
+
+
+class TestRegistration:
+    @pytest.fixture(autouse=True)
+    def registry(self) -> Iterator[None]:
+        before = dict(MEASURES)
+        yield
+        measures._measures.clear()
+        measures._measures.update(before)
+
+    def test_a_measure_of_the_user_is_available_everywhere(self) -> None:
+        @av.measure("after a comma", kind="pairs", role="comma reader", one_text=True)
+        def after_a_comma(queries: Any, keys: Any, rows: NDArray[np.int64]) -> Any:
+            del rows, queries
+            return np.concatenate([[False], keys.is_kind("punctuation")[:-1]])
+
+        @av.measure("largest weight", kind="rows", description="the largest weight of a query")
+        def largest_weight(weights: NDArray[Any]) -> Any:
+            return weights.max(axis=-1)
+
+        record = record_of(causal=False)
+        weights = record.stack().weights(layer=1)
+        after = weights[:, :, [8, 9]].sum(axis=2).mean(axis=1)
+        largest = weights.max(axis=2).mean(axis=1)
+        assert {"after a comma", "largest weight"} <= set(measures_of(record))
+        assert_allclose(head_scores(record, "after a comma")[1], after, atol=1e-6)
+        assert_allclose(head_scores(record, "largest weight")[1], largest, atol=1e-6)
+        stack = av.head_statistics([record] * 5, progress=False).stack()
+        assert_allclose(stack.mean("after a comma")[1], after, atol=1e-6)
+        assert_allclose(stack.mean("largest weight")[1], largest, atol=1e-6)
+        assert "comma reader" in stack.roles().candidates
+        assert av.HeadView(record, order="after a comma").order == "after a comma"
+        assert av.ModelView(record, order="largest weight").order == "largest weight"
+        assert MEASURES["largest weight"].sentence == (
+            "Mean over queries of the largest weight of a query."
+        )
+
+    def test_a_measure_of_the_user_is_replaced_but_not_one_of_attnviz(self) -> None:
+        for factor in (1, 2):
+            av.measure("mine", kind="rows")(lambda weights, f=factor: f * weights.sum(axis=-1))
+        assert_allclose(head_scores(given_record(), "mine")[0], [2.0] * 2, rtol=1e-6)
+        with pytest.raises(ValueError, match="attnviz has a measure of this name"):
+            av.measure("self", kind="pairs")
+
+    @pytest.mark.parametrize(
+        ("name", "kind"), [("", "pairs"), ("number", "pairs"), ("role", "rows"), ("new", "pair")]
+    )
+    def test_invalid_names_and_kinds_are_refused(self, name: str, kind: Any) -> None:
+        with pytest.raises(ValueError, match=r"name of a measure|must be one of"):
+            av.measure(name, kind=kind)
+
+    def test_formulas_must_return_flags_and_numbers_of_the_right_shape(self) -> None:
+        av.measure("numbers", kind="pairs")(lambda queries, keys, rows: keys.positions)
+        av.measure("flags", kind="pairs")(lambda queries, keys, rows: keys.positions[1:] == 1)
+        av.measure("one", kind="rows")(lambda weights: weights.sum())
+        record = given_record(num_tokens=4)
+        for name, error, message in (
+            ("numbers", TypeError, "'numbers' must return bool, not int64"),
+            ("flags", ValueError, r"'flags' .* \(4, 4\), or keys, \(4,\); got \(3,\)"),
+            ("one", ValueError, r"'one' must return one number for each row"),
+        ):
+            with pytest.raises(error, match=message):
+                head_scores(record, name)
