@@ -300,15 +300,15 @@ class Scoring:
         cached = self._cached_pairs.get(int(rows[0]))
         if cached is not None:
             return cached
-        found: list[PairIndices | None] = [
+        pairs: list[PairIndices | None] = [
             PairIndices.of(pairs_of(measure, self._queries, self._keys, rows))
             if measure.kind == "pairs"
             else None
             for measure in self.measures
         ]
-        if sum(len(pairs.indices) for pairs in found if pairs is not None) <= _MAX_CACHED_PAIRS:
-            self._cached_pairs[int(rows[0])] = found
-        return found
+        if sum(len(entry.indices) for entry in pairs if entry is not None) <= _MAX_CACHED_PAIRS:
+            self._cached_pairs[int(rows[0])] = pairs
+        return pairs
 
 
 class _Sums:

@@ -31,7 +31,6 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.token_kinds import KINDS, kinds_of, words_of
 from attnviz.utils.arguments import short_repr
 
 __all__ = [
@@ -50,7 +49,6 @@ Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]
 _Formula = TypeVar("_Formula", bound=Callable[..., Any])
 
-_KIND = {name: code for code, name in enumerate(KINDS)}
 # Other meanings of a view's trait `order`.
 _RESERVED = ("number", "pinned", "role")
 
@@ -107,18 +105,23 @@ class TokenFacts:
         numbers: dict[Hashable, int] = {}
         codes = np.array([numbers.setdefault(name, len(numbers)) for name in self._ids], np.int64)
         if self.distinct_patches:
-            patches = self.kinds == _KIND["patch"]
+            patches = self.is_kind("patch")
             codes[patches] = len(numbers) + np.arange(np.count_nonzero(patches))
         return codes
 
     @cached_property
     def kinds(self) -> NDArray[np.int8]:
-        """Kind of each token, such as punctuation, as an index into `KINDS`."""
+        """Kind of each token, such as punctuation, as an index into `token_kinds.KINDS`."""
+        # Import the module here, because it imports torch, and functions of arrays need no torch.
+        from attnviz.record.token_kinds import kinds_of
+
         return kinds_of(self.tokens)
 
     @cached_property
     def words(self) -> Indices:
         """Index of the word to which each token belongs, or -1 for no word."""
+        from attnviz.record.token_kinds import words_of
+
         return words_of(self.tokens)
 
     def is_kind(self, kind: str) -> Flags:
@@ -133,7 +136,9 @@ class TokenFacts:
         -------
         ndarray of bool, (tokens,)
         """
-        return np.asarray(self.kinds == _KIND[kind])
+        from attnviz.record.token_kinds import KINDS
+
+        return np.asarray(self.kinds == KINDS.index(kind))
 
     @property
     def _ids(self) -> Sequence[Any]:
