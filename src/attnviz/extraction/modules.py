@@ -12,6 +12,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
@@ -75,7 +76,7 @@ class ModuleScan:
     attending: list[AttentionModule]
     facts: dict[Hashable, Any]
 
-    @property
+    @cached_property
     def paths(self) -> dict[int, str]:
         """Path of each module in the model, by the ``id`` of the module."""
         return dict(zip(map(id, self.modules), self.names, strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -182,8 +181,8 @@ class Collector:
         self._changes = changes
         #: Runs whose attention was changed.
         self.changed: set[ModuleRun] = set()
-        self._turns = Counter(name for name, _ in skipped)
         self.runs: list[Run] = []
+        self._by_module_run: dict[ModuleRun, Run] = {}
         # Largest number of examples or windows of a call. If a batch has several rows, 1 means that
         # the model joins all of them to one example.
         self.max_examples = 0
@@ -200,11 +199,7 @@ class Collector:
         self._beside_text = beside_text if has_text else None
         settings = (encoder_decoder, vision, self._beside_text)
         self._stacks_of_paths = self.scan.once(("stacks", settings), dict[str, str])
-        self._names = self.scan.paths
-        self._ran: set[str] = set()
-        self._running = RunningModules(self._modules, trace_all=trace_all)
-        # Runs in progress: one for each module that `_running` lists, outermost first.
-        self._open: list[Run] = []
+        self._running = RunningModules(self.scan, trace_all=trace_all, skipped=skipped)
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
         self.check = SelfCheck()
@@ -242,21 +237,20 @@ class Collector:
             ended=self._end,
         )
 
-    def _begin(self, entry: AttentionModule, arguments: Sequence[Any]) -> None:
-        self._ran.add(entry.name)
+    def _begin(self, module_run: ModuleRun, arguments: Sequence[Any]) -> None:
         first = next(
             (argument for argument in arguments if isinstance(argument, torch.Tensor)), None
         )
-        self._open.append(self._new_run(entry.name, self._lengths(first)))
+        self._new_run(module_run, self._lengths(first))
 
-    def _new_run(self, name: str, num_tokens: frozenset[int] = frozenset()) -> Run:
-        run = Run(name, self._stack(name), self._turns[name], num_tokens)
-        self._turns[name] += 1
+    def _new_run(self, module_run: ModuleRun, num_tokens: frozenset[int] = frozenset()) -> Run:
+        name, turn = module_run
+        run = Run(name, self._stack(name), turn, num_tokens)
+        self._by_module_run[module_run] = run
         self.runs.append(run)
         return run
 
     def _end(self) -> None:
-        self._open.pop()
         self._previous = None
 
     def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
@@ -281,7 +275,8 @@ class Collector:
         return self._stacks_of_paths[name]
 
     def _receive(self, call: AttentionCall) -> Run:
-        run = self._run_of(call.module)
+        module_run = self._running.run_of(call.module)
+        run = self._by_module_run.get(module_run) or self._new_run(module_run)
         call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
         self.max_examples = max(self.max_examples, num_examples)
@@ -382,10 +377,10 @@ class Collector:
 
         Return whether a change was requested.
         """
-        entry = self._running.innermost
-        if entry is None:
+        if self._running.innermost is None:
             return False
-        run = self._open[-1]
+        entry, module_run = self._running.innermost
+        run = self._by_module_run[module_run]
         changes = self._changes_of(run)
         if not changes:
             return False
@@ -415,23 +410,18 @@ class Collector:
         paths = [entry.name for entry in self.stacks.get(run.stack, ())]
         return may_be_requested(self._options, paths, run.name, before)
 
-    def _run_of(self, module: nn.Module) -> Run:
-        name = self._names.get(id(module), type(module).__name__)
-        if self._open and self._open[-1].name == name:
-            return self._open[-1]
-        # The module has no run yet, because it replaced another module.
-        return self._new_run(name)
-
     @cached_property
     def missing(self) -> list[AttentionModule]:
         """The modules with softmax attention that ran but were not captured, after the forward."""
         captured = {run.name for run in self.runs if run.calls}
         # If a module was replaced during the forward, list only its replacement at the same path.
-        modules = {entry.name: entry for entry in [*self._modules, *self._replaced()]}
+        replaced = self._replaced()
+        ran = {run.name for run in self.runs} | {entry.name for entry in replaced}
+        modules = {entry.name: entry for entry in [*self._modules, *replaced]}
         return [
             entry
             for name, entry in modules.items()
-            if entry.softmax and name in self._ran and name not in captured
+            if entry.softmax and name in ran and name not in captured
         ]
 
     @property
@@ -441,7 +431,7 @@ class Collector:
         In another forward that traces this module, its attention may be captured.
         """
         return any(
-            id(entry.module) not in self._names or not self._running.is_traced(entry)
+            id(entry.module) not in self.scan.paths or not self._running.is_traced(entry)
             for entry in self.missing
         )
 
@@ -450,13 +440,13 @@ class Collector:
 
         BigBird replaces its attention modules for short texts.
         """
-        if all(id(module) in self._names for module in all_modules(self.model)):
+        if all_modules(self.model) == self.scan.modules:
             return []
-        new = [
-            entry for entry in attention_modules(self.model) if id(entry.module) not in self._names
+        return [
+            entry
+            for entry in attention_modules(self.model)
+            if id(entry.module) not in self.scan.paths
         ]
-        self._ran.update(entry.name for entry in new)
-        return new
 
     def _positions(self, stack: str, num_queries: int, num_keys: int) -> list[Positions]:
         query_side = "decoder" if stack in ("decoder", "cross") else "input"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from attnviz.extraction.capture.change import ModuleRun
 from attnviz.extraction.capture.dispatch import Sink, dispatching, report
 from attnviz.extraction.capture.trace import FunctionWatch
 from attnviz.extraction.models import hook, in_this_thread
-from attnviz.extraction.modules import AttentionModule
+from attnviz.extraction.modules import AttentionModule, ModuleScan
 from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["RunningModules"]
@@ -22,24 +24,44 @@ class RunningModules:
 
     Parameters
     ----------
-    modules : sequence of AttentionModule
-        The modules to track.
+    scan : ModuleScan
+        Modules of the model.
     trace_all : bool
         Whether to trace (observe) the torch functions of all modules with a softmax. If False,
         modules that call transformers' attention dispatcher are not traced, although some of them
         compute a part of their attention in their own code.
+    skipped : iterable of ModuleRun
+        Runs of modules that the next forward leaves out. They count as earlier runs.
     """
 
-    def __init__(self, modules: Sequence[AttentionModule], *, trace_all: bool) -> None:
-        self._modules = modules
+    def __init__(
+        self, scan: ModuleScan, *, trace_all: bool, skipped: Iterable[ModuleRun] = ()
+    ) -> None:
+        self._modules = scan.attending
+        self._paths = scan.paths
         self._trace_all = trace_all
-        self._running: list[tuple[AttentionModule, int]] = []
-        self._started = 0
+        self._num_runs = Counter(name for name, _ in skipped)
+        self._running: list[tuple[AttentionModule, ModuleRun]] = []
 
     @property
-    def innermost(self) -> AttentionModule | None:
-        """The innermost attention module that runs, or None."""
-        return self._running[-1][0] if self._running else None
+    def innermost(self) -> tuple[AttentionModule, ModuleRun] | None:
+        """The innermost attention module that runs, and its run, or None."""
+        return self._running[-1] if self._running else None
+
+    def run_of(self, module: nn.Module) -> ModuleRun:
+        """Return the run to which an attention call of `module` belongs.
+
+        If the module is not the innermost running module, it has replaced another module during the
+        forward. Then each call is a run.
+        """
+        path = self._paths.get(id(module), type(module).__name__)
+        if self._running and self._running[-1][1][0] == path:
+            return self._running[-1][1]
+        return self._next_run(path)
+
+    def restart(self) -> None:
+        """Count the runs of all modules from 0 again, because a new forward begins."""
+        self._num_runs.clear()
 
     def watch(
         self,
@@ -48,14 +70,14 @@ class RunningModules:
         *,
         edit: Callable[[torch.Tensor], bool] | None = None,
         outputs: bool = False,
-        begun: Callable[[AttentionModule, Sequence[Any]], None] | None = None,
+        begun: Callable[[ModuleRun, Sequence[Any]], None] | None = None,
         ended: Callable[[], None] | None = None,
     ) -> None:
         """Pass attention calls of this thread to `sink` until the ``with`` block of `undo` ends.
 
         `edit` and `outputs` are as for `FunctionWatch`. `begun` is called when an attention module
-        starts, with the module and the list of its arguments. `ended` is called without arguments
-        when the innermost running module ends.
+        starts, with its run and the list of its arguments. `ended` is called without arguments when
+        the innermost running module ends.
         """
         self._running.clear()
         hook(self._hooks(begun, ended), undo)
@@ -67,9 +89,13 @@ class RunningModules:
         """Whether a module's torch functions are traced."""
         return entry.softmax and (self._trace_all or not entry.dispatches)
 
+    def _next_run(self, path: str) -> ModuleRun:
+        self._num_runs[path] += 1
+        return path, self._num_runs[path] - 1
+
     def _hooks(
         self,
-        begun: Callable[[AttentionModule, Sequence[Any]], None] | None,
+        begun: Callable[[ModuleRun, Sequence[Any]], None] | None,
         ended: Callable[[], None] | None,
     ) -> Iterator[Any]:
         """Register hooks that track running modules of this thread. Yield each hook's handle."""
@@ -77,10 +103,10 @@ class RunningModules:
         def before(entry: AttentionModule) -> Any:
             def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 del module
-                self._started += 1
+                run = self._next_run(entry.name)
                 if begun is not None:
-                    begun(entry, [*args, *kwargs.values()])
-                self._running.append((entry, self._started))
+                    begun(run, [*args, *kwargs.values()])
+                self._running.append((entry, run))
 
             return hook
 
@@ -98,13 +124,13 @@ class RunningModules:
             yield entry.module.register_forward_pre_hook(begin, with_kwargs=True)
             yield entry.module.register_forward_hook(end, always_call=True)
 
-    def _bypassing(self) -> tuple[nn.Module, int] | None:
-        """Return the innermost running module and the number of its run, if the module is traced.
+    def _bypassing(self) -> tuple[nn.Module, ModuleRun] | None:
+        """Return the innermost running module and its run, if the module is traced.
 
-        Return None if no attention module runs, if the module is not traced, or if an
-        attention function of the dispatcher runs. The number counts the runs of all modules.
+        Return None if no attention module runs, if the module is not traced, or if an attention
+        function of the dispatcher runs. Each run is another object.
         """
         if not self._running or dispatching():
             return None
-        entry, number = self._running[-1]
-        return (entry.module, number) if self.is_traced(entry) else None
+        entry, run = self._running[-1]
+        return (entry.module, run) if self.is_traced(entry) else None

@@ -8,7 +8,6 @@ only the last keys, and a static cache also returns keys that are not filled yet
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from attnviz.extraction.capture.calls import Captured, read_attention, with_four
 from attnviz.extraction.capture.change import (
     Block,
     LayerChange,
+    ModuleRun,
     change_outputs,
     edit_weights,
 )
@@ -28,12 +28,10 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
 from attnviz.extraction.models import hook, in_this_thread
-from attnviz.extraction.modules import AttentionModule, attention_modules
+from attnviz.extraction.modules import scan_modules
 from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
-
-_RunKey = tuple[str, int]
 
 #: Kinds of attention in which every step of a generation has new queries.
 MORE_QUERIES = ("self", "decoder", "cross")
@@ -68,8 +66,8 @@ class ChangedSteps:
     ----------
     model : PreTrainedModel
         The model.
-    changes : mapping of (str, int) to StepChange
-        Changes. A key is the path of a module and the number of its run within a step, from 0.
+    changes : mapping of ModuleRun to StepChange
+        Changes by the run of a module within a step.
     trace_all : bool
         Whether to trace the torch functions of all modules with a softmax (see `RunningModules`).
     """
@@ -77,17 +75,14 @@ class ChangedSteps:
     def __init__(
         self,
         model: PreTrainedModel,
-        changes: Mapping[_RunKey, StepChange],
+        changes: Mapping[ModuleRun, StepChange],
         *,
         trace_all: bool,
     ) -> None:
         self._model = model
         self._changes = changes
-        self._names = {id(module): name for name, module in model.named_modules()}
-        self._running = RunningModules(attention_modules(model), trace_all=trace_all)
-        self._turns: Counter[str] = Counter()
-        self._open: list[_RunKey] = []
-        self._changed: set[_RunKey] = set()
+        self._running = RunningModules(scan_modules(model), trace_all=trace_all)
+        self._changed: set[ModuleRun] = set()
         self._offset = 0
         self._masks = MaskReader()
 
@@ -95,9 +90,7 @@ class ChangedSteps:
         """Change the attention of this thread until the ``with`` block of `undo` ends."""
         begin = self._model.register_forward_pre_hook
         hook((begin(in_this_thread(step), with_kwargs=True) for step in [self._begin_step]), undo)
-        self._running.watch(
-            self._receive, undo, edit=self._edit_weights, begun=self._begin, ended=self._end
-        )
+        self._running.watch(self._receive, undo, edit=self._edit_weights)
 
     def _begin_step(self, _module: Any, _args: Any, kwargs: Mapping[str, Any]) -> None:
         cache = kwargs.get("past_key_values")
@@ -109,18 +102,10 @@ class ChangedSteps:
                 f'generate={"max_new_tokens": ..., "use_cache": False}.'
             )
         self._offset = 0 if length is None else int(length())
-        self._turns.clear()
+        self._running.restart()
         self._changed.clear()
         # Each step has its own masks, so start with an empty cache of masks.
         self._masks = MaskReader()
-
-    def _begin(self, entry: AttentionModule, arguments: Sequence[Any]) -> None:
-        del arguments
-        self._open.append((entry.name, self._turns[entry.name]))
-        self._turns[entry.name] += 1
-
-    def _end(self) -> None:
-        self._open.pop()
 
     def _block(self, stack: str, num_queries: int, num_keys: int) -> Block:
         """Return the positions of a call's queries and keys in the text."""
@@ -131,17 +116,17 @@ class ChangedSteps:
         return Block(first, max(0, queries - num_keys), queries, queries)
 
     def _receive(self, call: AttentionCall) -> None:
-        name = self._names.get(id(call.module), "")
-        run_key = self._open[-1] if self._open and self._open[-1][0] == name else (name, 0)
-        if run_key not in self._changes:
+        module_run = self._running.run_of(call.module)
+        step_change = self._changes.get(module_run)
+        if step_change is None:
             return
-        step_change = self._changes[run_key]
-        edited = run_key in self._changed and call.weights is not None
+        edited = module_run in self._changed and call.weights is not None
         if edited and call.weights is not None:
             call = with_four_axes(call, _num_examples(step_change, call.weights))
         block = self._block(step_change.stack, call.num_queries, call.num_keys)
         change = step_change.change_for(block.num_queries, block.num_keys)
         unpadded = [Positions(None, None)] * call.num_examples
+        name = module_run[0]
 
         def read() -> Sequence[Captured]:
             check = SelfCheck()
@@ -151,20 +136,20 @@ class ChangedSteps:
 
         changes = [change] * call.num_examples
         change_outputs(call, changes, read, unpadded, name, edited=edited, block=block)
-        self._changed.add(run_key)
+        self._changed.add(module_run)
 
     def _edit_weights(self, weights: torch.Tensor) -> bool:
-        entry = self._running.innermost
-        if entry is None or not self._open or self._open[-1] not in self._changes:
+        entry, module_run = self._running.innermost or (None, ("", 0))
+        step_change = self._changes.get(module_run)
+        if entry is None or step_change is None:
             return False
-        name = f"{entry.name} ({type(entry.module).__name__})"
-        step_change = self._changes[self._open[-1]]
         block = self._block(step_change.stack, *weights.shape[-2:])
         change = step_change.change_for(block.num_queries, block.num_keys)
         examples = _num_examples(step_change, weights)
         unpadded = [Positions(None, None)] * examples
+        name = f"{entry.name} ({type(entry.module).__name__})"
         edit_weights(weights, [change] * examples, unpadded, name, block=block)
-        self._changed.add(self._open[-1])
+        self._changed.add(module_run)
         return True
 
 

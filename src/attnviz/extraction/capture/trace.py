@@ -114,7 +114,7 @@ class _ModuleTrace:
 class FunctionWatch(TorchFunctionMode):
     """Observer of the torch functions of attention modules. `sink` receives the attention calls.
 
-    `current` returns the attention module that runs in this thread and the number of its run, or
+    `current` returns the attention module that runs in this thread and an object for its run, or
     None if no traced module runs. `edit` may overwrite the weights of a module after its softmax,
     and returns whether it did. `sink` always receives the weights before the edit.
 
@@ -124,7 +124,7 @@ class FunctionWatch(TorchFunctionMode):
 
     def __init__(
         self,
-        current: Callable[[], tuple[nn.Module, int] | None],
+        current: Callable[[], tuple[nn.Module, object] | None],
         sink: Sink,
         edit: Callable[[torch.Tensor], bool] | None = None,
         *,
@@ -135,7 +135,7 @@ class FunctionWatch(TorchFunctionMode):
         self._current = current
         self._sink = sink
         self._edit = edit
-        self._run: int | None = None
+        self._run: object = None
         self._trace: _ModuleTrace | None = None
 
     def watch(self, undo: Cleanup) -> None:
@@ -161,7 +161,7 @@ class FunctionWatch(TorchFunctionMode):
             self._trace = self._run = None
             return result
         module, run = current
-        if self._trace is None or run != self._run:
+        if self._trace is None or run is not self._run:
             self._run, self._trace = run, _ModuleTrace(module)
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
