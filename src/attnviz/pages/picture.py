@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.heads import weights_of_some
-from attnviz.record.pooling import join_signs, split_signs
+from attnviz.record.pooling import join_signs, pool_max, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import decode, pool_max
+from attnviz.server.codec import decode
 from attnviz.server.maps import encode_maps
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small

@@ -33,7 +33,7 @@ from attnviz.pages.packing import Packer, packed
 from attnviz.pages.picture import pool_maps
 from attnviz.pages.rows import Rows, concatenate_rows, encode_rows, select_rows
 from attnviz.pages.vectors import encode_header, encode_vectors, size_of_vectors
-from attnviz.record.pooling import join_signs, split_signs
+from attnviz.record.pooling import cell_starts, join_signs, pool, split_signs
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
 from attnviz.record.stack import AttentionStack
@@ -192,23 +192,26 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
     packer = Packer()
     for stack, layer in layers:
         maximum, threshold = stack.maximum, _threshold(level) * stack.maximum
-        pooled = SmallMaps(stack, layer)
         # A short text needs no small maps, because they would be copies of its weights.
         with_maps = not small and max(len(stack.query_tokens), len(stack.key_tokens)) > MAP_SIZE
 
-        def encode(tile: Tile) -> tuple[Tile, Rows, MapCells | None]:
+        def encode(tile: Tile) -> tuple[Tile, Rows, NDArray[np.float32] | None]:
             weights = _weights_of_tile(stack, layer, tile)  # noqa: B023 - called before the next layer
             # Merge the axes of heads and rows.
             flat = weights.reshape(-1, weights.shape[2])
             first = tile.columns.start
             rows = select_rows(flat, threshold, maximum, first, signed=stack.signed)  # noqa: B023
-            return tile, rows, pooled.pool(tile, weights) if with_maps else None  # noqa: B023
+            cells = _pool_tile(stack, tile, weights) if with_maps else None  # noqa: B023
+            return tile, rows, cells
 
-        parts = []
+        parts, maxima = [], None
         for tile, rows, cells in map_ahead(encode, _tiles(stack, layer)):
             parts.append(rows)
             if cells is not None:
-                pooled.add(tile.heads, cells)
+                if maxima is None:
+                    shape = len(cells), stack.num_heads(layer), *cells.shape[2:]
+                    maxima = np.zeros(shape, np.float32)
+                np.maximum(maxima[:, tile.heads], cells, out=maxima[:, tile.heads])
             done += tile.size
             report("weights", done, total)
         rows = concatenate_rows(parts)
@@ -217,8 +220,8 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
         entry = {"stack": stack.name, "layer": layer, **header}
         with part_of("weights", done, total, "weight", size=0):
             blocks.append(entry | {"data": packer.pack(data)})
-        if with_maps:
-            maps.append(_map_entry(stack, layer, pooled.cells))
+        if maxima is not None:
+            maps.append(_map_entry(stack, layer, join_signs(maxima)))
         mass += rows.mass
         sum_of_all += rows.mass + float(rows.rests.sum())
     embedded = {
@@ -417,52 +420,19 @@ def _map_entry(stack: AttentionStack, layer: int, cells: NDArray[np.float32]) ->
     return {"stack": stack.name, "layer": layer, **header, "data": packed(data)}
 
 
-class MapCells(NamedTuple):
-    """Maximum weights of some cells of small maps.
+def _pool_tile(
+    stack: AttentionStack, tile: Tile, weights: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return small maps of the heads of a tile, (1 or 2, heads, rows, columns).
 
-    `maxima` has the shape (1, heads, rows, columns). For signed numbers, the first axis has length
-    2: maxima of the positive numbers, and of the absolute values of the negative numbers.
+    A cell is the maximum of its `weights`, and 0 if it has none. For signed numbers, the first axis
+    has the results of `attnviz.record.pooling.split_signs`.
     """
-
-    rows: slice
-    columns: slice
-    maxima: NDArray[np.float32]
-
-
-class SmallMaps:
-    """Small maps of a layer's heads, whose weights are added tile by tile.
-
-    A cell is the maximum of its weights, as in `attnviz.server.codec.pool_max`. For signed numbers,
-    a cell is the number with the largest absolute value (`attnviz.record.pooling`).
-    """
-
-    def __init__(self, stack: AttentionStack, layer: int) -> None:
-        sides = len(stack.query_tokens), len(stack.key_tokens)
-        self._starts = [np.arange(min(n, MAP_SIZE)) * n // min(n, MAP_SIZE) for n in sides]
-        self._signed = stack.signed
-        shape = (1 + stack.signed, stack.num_heads(layer), *map(len, self._starts))
-        self._parts = np.zeros(shape, np.float32)
-
-    @property
-    def cells(self) -> NDArray[np.float32]:
-        """Cells of the maps, (heads, rows, columns)."""
-        return join_signs(self._parts)
-
-    def pool(self, tile: Tile, weights: NDArray[np.float32]) -> MapCells:
-        """Return the maximum of `weights`, (heads, rows, columns), in each cell with a weight."""
-        pooled = split_signs(weights, signed=self._signed)
-        across = []
-        # Pool along keys first, because this axis is contiguous in memory.
-        for axis, side in ((1, tile.columns), (0, tile.rows)):
-            starts = self._starts[axis]
-            first = int(np.searchsorted(starts, side.start, side="right")) - 1
-            last = int(np.searchsorted(starts, side.stop, side="left"))
-            begins = np.maximum(starts[first:last] - side.start, 0)
-            pooled = np.maximum.reduceat(pooled, begins, axis=axis + 2)
-            across.append(slice(first, last))
-        return MapCells(across[1], across[0], pooled)
-
-    def add(self, heads: slice, pooled: MapCells) -> None:
-        """Update the maps of some heads with the result of `pool`."""
-        cells = self._parts[:, heads, pooled.rows, pooled.columns]
-        np.maximum(cells, pooled.maxima, out=cells)
+    starts = (
+        cell_starts(len(stack.query_tokens), MAP_SIZE),
+        cell_starts(len(stack.key_tokens), MAP_SIZE),
+    )
+    cells = np.zeros((1 + stack.signed, len(weights), *map(len, starts)), np.float32)
+    positions = np.arange(tile.rows.start, tile.rows.stop), tile.columns
+    pool(cells, split_signs(weights, signed=stack.signed), positions, starts, np.maximum)
+    return cells

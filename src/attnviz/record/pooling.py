@@ -8,6 +8,7 @@ does the same. The tests compare both with the formulas in ``tests/unit/formulas
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 _Number = TypeVar("_Number", np.float32, np.float64)
 
-__all__ = ["join_signs", "pool", "split_signs"]
+__all__ = ["cell_starts", "join_signs", "pool", "pool_max", "split_signs"]
 
 # A cell shows the result of its negative numbers only if its absolute value exceeds the result of
 # the positive numbers by this fraction. Each row of a difference sums to 0. Therefore both means
@@ -24,11 +25,23 @@ __all__ = ["join_signs", "pool", "split_signs"]
 _TIE = 1e-3
 
 
+def cell_starts(count: int, max_cells: int) -> NDArray[np.int64]:
+    """Divide `count` positions into at most `max_cells` cells of about equal length.
+
+    Return the first position of each cell.
+
+    >>> cell_starts(5, 2).tolist()
+    [0, 2]
+    """
+    cells = min(count, max_cells)
+    return np.arange(cells, dtype=np.int64) * count // max(1, cells)
+
+
 def pool(
     cells: NDArray[Any],
     numbers: NDArray[Any],
-    rows: NDArray[np.int64],
-    starts: NDArray[np.int64],
+    positions: tuple[NDArray[np.int64], slice],
+    starts: tuple[NDArray[np.int64], NDArray[np.int64]],
     how: np.ufunc,
 ) -> None:
     """Add a block of numbers to the cells that cover them.
@@ -39,26 +52,61 @@ def pool(
         (..., rows of cells, columns of cells). This function changes it.
     numbers : ndarray
         Block of numbers, (..., rows, columns).
-    rows : ndarray of int64
-        The row of cells that covers each row of the block, ascending.
-    starts : ndarray of int64
-        The first column of the block that each column of cells covers, ascending from 0.
+    positions : tuple
+        Positions of the rows of the block, int64 and ascending, and the range of its columns.
+    starts : tuple of ndarray
+        The first row that each row of cells covers, and the first column that each column of cells
+        covers. Both are int64 and ascend from 0.
     how : ufunc
         `numpy.add`, `numpy.maximum` or `numpy.logical_or`.
 
     Examples
     --------
     >>> cells = np.zeros((1, 2))
-    >>> pool(cells, np.eye(3), np.array([0, 0, 0]), np.array([0, 1]), np.add)
+    >>> starts = np.array([0]), np.array([0, 1])
+    >>> pool(cells, np.eye(3), (np.arange(3), slice(0, 3)), starts, np.add)
     >>> cells
     array([[1., 2.]])
     """
-    firsts = np.flatnonzero(np.diff(rows, prepend=-1))
-    touched = rows[firsts]
-    # Start with the last axis, because its entries are contiguous in memory.
-    pooled = how.reduceat(numbers, starts, axis=-1, dtype=cells.dtype)
-    pooled = how.reduceat(pooled, firsts, axis=-2)
-    cells[..., touched, :] = how(cells[..., touched, :], pooled)
+    rows, columns = positions
+    row_starts, column_starts = starts
+    first = int(np.searchsorted(column_starts, columns.start, side="right")) - 1
+    last = int(np.searchsorted(column_starts, columns.stop, side="left"))
+    column_indices = np.maximum(column_starts[first:last] - columns.start, 0)
+    cell_of_row = np.searchsorted(row_starts, rows, side="right") - 1
+    row_indices = [*np.flatnonzero(np.diff(cell_of_row, prepend=-1)).tolist(), len(rows)]
+    # `reduceat` along the columns is slow. Pool the rows before, so that fewer numbers remain.
+    for begin, end in pairwise(row_indices):
+        pooled = how.reduce(numbers[..., begin:end, :], axis=-2, dtype=cells.dtype)
+        into = cells[..., cell_of_row[begin], first:last]
+        how(into, how.reduceat(pooled, column_indices, axis=-1), out=into)
+
+
+def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArray[np.float32]:
+    """Reduce weights to smaller maps. Each cell of a map has the maximum of its weights.
+
+    With the maximum, a single large weight remains visible.
+
+    Parameters
+    ----------
+    weights : ndarray
+        Weights of the heads, float32, (heads, rows, columns).
+    size : int or tuple of int
+        Maximum number of rows and of columns of a map, at least 1. A single number is the maximum
+        of both.
+
+    Returns
+    -------
+    ndarray
+        Maps, float32, (heads, min(rows, size), min(columns, size)). `cell_starts` divides the rows
+        and the columns.
+    """
+    sizes = size if isinstance(size, tuple) else (size, size)
+    rows, columns = weights.shape[1:]
+    starts = cell_starts(rows, sizes[0]), cell_starts(columns, sizes[1])
+    cells = np.full((len(weights), *map(len, starts)), -np.inf, np.float32)
+    pool(cells, weights, (np.arange(rows), slice(0, columns)), starts, np.maximum)
+    return cells
 
 
 def split_signs(numbers: NDArray[_Number], *, signed: bool) -> NDArray[_Number]:

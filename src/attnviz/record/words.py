@@ -295,11 +295,11 @@ class MergedWeights(DerivedAttention):
         pooled: NDArray[Any] = np.zeros((len(heads), len(lengths), len(key_lengths)), dtype)
         if not pooled.size:
             return pooled
-        word_of_query = np.repeat(np.arange(len(lengths)), lengths)
-        first_keys = np.cumsum(key_lengths) - key_lengths
-        for part, group in row_groups(queries, tile_rows(len(heads) * int(key_lengths.sum()))):
+        starts = np.cumsum(lengths) - lengths, np.cumsum(key_lengths) - key_lengths
+        all_keys = slice(0, int(key_lengths.sum()))
+        for part, group in row_groups(queries, tile_rows(len(heads) * all_keys.stop)):
             block = block_of(heads, group, keys).cpu().numpy()
-            pool(pooled, block, word_of_query[part], first_keys, how)
+            pool(pooled, block, (np.arange(part.start, part.stop), all_keys), starts, how)
         return pooled
 
 

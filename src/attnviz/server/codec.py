@@ -26,7 +26,6 @@ __all__ = [
     "encode",
     "encode_bytes",
     "not_finite_error",
-    "pool_max",
 ]
 
 Precision = Literal["uint8", "float32"]
@@ -43,9 +42,6 @@ _ROUNDING = 1.005
 _DEFLATED_ZEROS = 0.25
 # Float32 weights are deflated only if they have at least this size in bytes.
 _DEFLATED_FROM = 4096
-# `_max_of_cells` uses a loop if no cell has more entries than this. For longer cells, numpy's
-# `reduceat` is faster.
-_SHORT_CELL = 8
 
 # Largest error of a decoded weight, as a share of the maximum. The code is proportional to the
 # square root of the weight. Therefore small weights, which are the most frequent, have the smallest
@@ -272,52 +268,3 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
     else:
         raise ValueError(f"encoding {encoded.encoding!r} is unknown")
     return values.reshape(encoded.shape)
-
-
-def pool_max(weights: NDArray[np.float32], size: int | tuple[int, int]) -> NDArray[np.float32]:
-    """Reduce weights to smaller maps. Each cell of a map has the maximum of its weights.
-
-    With the maximum, a single large weight remains visible.
-
-    Parameters
-    ----------
-    weights : ndarray
-        Weights of the heads, float32, (heads, rows, columns).
-    size : int or tuple of int
-        Maximum number of rows and of columns of a map, at least 1. A single number is the maximum
-        of both.
-
-    Returns
-    -------
-    ndarray
-        Maps, float32, (heads, min(rows, size), min(columns, size)). If a map has r rows, its row a
-        has the maxima of the rows from ``a * rows // r`` up to but excluding
-        ``(a + 1) * rows // r``. Columns are divided in the same way. If `weights` have at most
-        `size` rows and columns, they are returned unchanged.
-    """
-    rows, columns = size if isinstance(size, tuple) else (size, size)
-    # Start with the last axis, because its entries are contiguous in memory.
-    for axis, max_cells in ((2, columns), (1, rows)):
-        count = weights.shape[axis]
-        if count > max_cells:
-            weights = _max_of_cells(weights, np.arange(max_cells) * count // max_cells, axis)
-    return weights
-
-
-def _max_of_cells(
-    weights: NDArray[np.float32], starts: NDArray[np.int64], axis: int
-) -> NDArray[np.float32]:
-    """Return the maximum of each cell along `axis`.
-
-    Cell i begins at index ``starts[i]`` and ends before ``starts[i + 1]``.
-    """
-    last = np.append(starts[1:], weights.shape[axis]) - 1
-    longest = int((last - starts).max()) + 1
-    if longest > _SHORT_CELL:
-        return np.maximum.reduceat(weights, starts, axis=axis)
-    # Compare the first entries of all cells with their second entries, then with their third
-    # entries, and so on. For short cells, this is faster than `reduceat`.
-    maxima = np.take(weights, starts, axis)
-    for offset in range(1, longest):
-        np.maximum(maxima, np.take(weights, np.minimum(starts + offset, last), axis), out=maxima)
-    return maxima

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import Rows
-from attnviz.record.pooling import join_signs, pool, split_signs
+from attnviz.record.pooling import cell_starts, join_signs, pool, split_signs
 from attnviz.record.rows import can_compute_maps, sample_queries
 from attnviz.record.softmax import count_rows, row_groups, row_tiles, tile_rows
 from attnviz.record.stack import AttentionStack, find_maximum
@@ -85,7 +85,8 @@ def encode_maps(
     if not can_compute_maps([attention], pairs):
         queries = torch.from_numpy(rows.start + sample_queries(rows.stop - rows.start, size))
     num_rows = count_rows(queries)
-    tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
+    width = columns.stop - columns.start
+    starts = cell_starts(num_rows, size), cell_starts(width, size)
     pace = Pace("maps", len(heads) * num_rows * attention.num_keys)
     maps = []
     for head in heads:
@@ -94,12 +95,11 @@ def encode_maps(
             pace.advance(STEP)
             continue
         # Compute one block of weights at a time and update the maxima, to limit the memory.
-        maxima = np.full((1 + stack.signed, len(tops), len(lefts)), -np.inf, np.float32)
+        maxima = np.full((1 + stack.signed, *map(len, starts)), -np.inf, np.float32)
         for part, group in row_groups(queries, tile_rows(attention.num_keys)):
             weights = attention.block([head], group, columns)[0].cpu().numpy()
-            cell = np.searchsorted(tops, np.arange(part.start, part.stop), side="right") - 1
-            numbers = split_signs(weights, signed=stack.signed)
-            pool(maxima, numbers, cell, lefts - columns.start, np.maximum)
+            positions = np.arange(part.start, part.stop), slice(0, width)
+            pool(maxima, split_signs(weights, signed=stack.signed), positions, starts, np.maximum)
             pace.advance(len(weights) * attention.num_keys)
         maps.append(join_signs(maxima)[None])
     label = f"stack {stack.name!r}, layer {layer}"
@@ -122,9 +122,12 @@ def pool_on_device(
     Returns
     -------
     ndarray
-        Map, float32, with the same cells as the result of `attnviz.server.codec.pool_max`.
+        Map, float32, with the same cells as the result of `attnviz.record.pooling.pool_max`.
     """
-    tops, lefts = _edges(rows, size), _edges(columns, size)
+    tops, lefts = (
+        [*(side.start + cell_starts(side.stop - side.start, size)).tolist(), side.stop]
+        for side in (rows, columns)
+    )
     maxima = torch.zeros(len(tops) - 1, len(lefts) - 1, device=vectors.queries.device)
     with torch.no_grad():
         for row, (top, bottom) in enumerate(pairwise(tops)):
@@ -137,13 +140,3 @@ def pool_on_device(
                 maxima[row] = torch.maximum(maxima[row], torch.stack(row_cells))
     pooled: NDArray[np.float32] = maxima.cpu().numpy()
     return pooled
-
-
-def _edges(side: slice, size: int) -> list[int]:
-    """Divide the range `side` into at most `size` cells of about equal length.
-
-    Return the start of each cell, followed by the end of the last cell.
-    """
-    count = side.stop - side.start
-    cells = min(count, size)
-    return [side.start + cell * count // cells for cell in range(cells + 1)]

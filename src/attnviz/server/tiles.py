@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from typing import Literal, NotRequired
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from attnviz.record.masks import Rows
 from attnviz.record.pooling import join_signs, pool, split_signs
 from attnviz.record.rows import sample_queries
-from attnviz.record.softmax import row_groups, tile_rows
+from attnviz.record.softmax import as_rows, row_groups, tile_rows
 from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, EncodedHeader, encode
 from attnviz.server.protocol import check_heads
@@ -109,21 +107,22 @@ def encode_tile(
     attention = stack.attention(layer)
     cell = 2**level
     interval = _sampling_interval(stack, layer, heads, cell)
-    queries: Rows = rows
     numbers = np.arange(rows.start, rows.stop)
     if interval is not None:
         numbers = _sample_queries(rows, interval)
-        queries = torch.from_numpy(numbers)
     # If there are fewer sampled queries than rows of cells, several rows show the same query.
     row_height = max(cell, interval or 1)
     row = (numbers - rows.start) // row_height
     pace = Pace("weights", len(heads) * len(row) * attention.num_keys)
-    starts = np.arange(0, columns.stop - columns.start, cell)
     num_rows = -(-(rows.stop - rows.start) // cell)
-    cells = np.zeros((1 + stack.signed, int(row[-1]) + 1, len(starts)))
+    starts = (
+        np.arange(int(row[-1]) + 1) * row_height,
+        np.arange(0, columns.stop - columns.start, cell),
+    )
+    cells = np.zeros((1 + stack.signed, *map(len, starts)))
     # Compute the weights of a limited number of queries at a time, because a tile of a long text
     # covers many queries.
-    for part, part_queries in row_groups(queries, tile_rows(attention.num_keys)):
+    for part, part_queries in row_groups(as_rows(numbers), tile_rows(attention.num_keys)):
         key_range = attention.key_range(part_queries)
         if columns.start >= key_range.stop or columns.stop <= key_range.start:
             continue
@@ -133,7 +132,8 @@ def encode_tile(
             weights += block.cpu().numpy()
         weights /= len(heads)
         how = np.maximum if pooled == "max" else np.add
-        pool(cells, split_signs(weights, signed=stack.signed), row[part], starts, how)
+        positions = numbers[part] - rows.start, slice(0, columns.stop - columns.start)
+        pool(cells, split_signs(weights, signed=stack.signed), positions, starts, how)
     if pooled == "mean":
         cells /= np.outer(np.bincount(row), _cell_sizes(columns, cell))
     label = f"stack {stack.name!r}, layer {layer}, mean of heads {format_numbers(sorted(heads))}"

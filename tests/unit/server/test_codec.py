@@ -1,4 +1,4 @@
-"""Tests of `encode`, `decode` and `pool_max` against the formulas of the encodings."""
+"""Tests of `encode` and `decode` against the formulas of the encodings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
-from attnviz.server.codec import decode, encode, pool_max
+from attnviz.server.codec import decode, encode
 from fixtures.make_codec import cases, values_of
-from unit.formulas import equal_cells
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "codec.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
@@ -108,11 +107,3 @@ def test_numbers_that_cannot_be_encoded_are_refused(
     numbers[1, 0, 1] = value
     with pytest.raises(ValueError, match=message):
         encode(numbers, precision, signed=signed)
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 2), st.integers(1, 40), st.integers(1, 40), st.integers(1, 20))
-def test_pooling_equals_the_formula(heads: int, rows: int, columns: int, size: int) -> None:
-    weights = np.random.default_rng(rows).random((heads, rows, columns), np.float32)
-    expected = [equal_cells(matrix, size) for matrix in weights]
-    assert_array_equal(pool_max(weights, size), expected)

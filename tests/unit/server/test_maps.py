@@ -12,8 +12,9 @@ from numpy.testing import assert_allclose
 
 from attnviz.record import rows as sampled
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.pooling import pool_max
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import decode, pool_max
+from attnviz.server.codec import decode
 from attnviz.server.maps import encode_maps, pool_on_device
 from attnviz.server.server import RecordServer
 from unit.formulas import equal_cells, weights_of

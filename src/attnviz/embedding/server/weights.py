@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.record.attention import LayerAttention
+from attnviz.record.pooling import cell_starts, pool
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
 
@@ -135,9 +136,11 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
     )
     max_texts = max(1, int(len(stacks) * min(1.0, _MAX_WEIGHTS / max(1, pairs.sum()))))
     chosen = [stacks[index] for index in sample_queries(len(stacks), max_texts)]
-    query_edges = _edges(max(len(text_stack.query_tokens) for text_stack in chosen), size)
-    key_edges = _edges(max(len(text_stack.key_tokens) for text_stack in chosen), size)
-    sums = np.zeros((len(query_edges) - 1, len(key_edges) - 1))
+    num_queries = max(len(text_stack.query_tokens) for text_stack in chosen)
+    num_keys = max(len(text_stack.key_tokens) for text_stack in chosen)
+    starts = cell_starts(num_queries, size), cell_starts(num_keys, size)
+    query_edges, key_edges = np.append(starts[0], num_queries), np.append(starts[1], num_keys)
+    sums = np.zeros(tuple(map(len, starts)))
     counts = np.zeros_like(sums)
     num_sampled = 0
     max_weights = _MAX_WEIGHTS // len(chosen)
@@ -149,13 +152,8 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
         num_sampled += len(rows)
         weights, allowed = _weights_of(text_stack.attention(layer), head, rows)
         _check(weights, layer, head)
-        starts = key_edges[:-1][key_edges[:-1] < num_keys]
-        bins = np.searchsorted(query_edges, rows, side="right") - 1
-        within = slice(0, len(starts))
-        np.add.at(sums[:, within], bins, np.add.reduceat(weights, starts, axis=1, dtype=np.float64))
-        np.add.at(
-            counts[:, within], bins, np.add.reduceat(allowed, starts, axis=1, dtype=np.float64)
-        )
+        for cells, numbers in ((sums, weights), (counts, allowed)):
+            pool(cells, numbers, (rows, slice(0, num_keys)), starts, np.add)
     means = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0).astype(np.float32)
     num_queries = sum(len(text_stack.query_tokens) for text_stack in chosen)
     return Aggregate(
@@ -261,11 +259,6 @@ def _strongest(weights: Floats, count: int) -> NDArray[np.int64]:
     order = np.argsort(-np.take_along_axis(weights, candidates, axis=1), axis=1, kind="stable")
     strongest: NDArray[np.int64] = np.take_along_axis(candidates, order, axis=1)
     return strongest
-
-
-def _edges(length: int, size: int) -> NDArray[np.int64]:
-    bins = min(length, size)
-    return np.arange(bins + 1, dtype=np.int64) * length // bins
 
 
 def _check(weights: Floats, layer: int, head: int) -> None:
