@@ -5,18 +5,19 @@ Each request is a dataclass below. Its method ``answer`` returns the reply.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from attnviz.atlas.answers import compressed_json, describe_atlas, edges_of, table_of, texts_of
 from attnviz.atlas.description import AtlasDescription, ClassesHeader, OffsetsHeader
-from attnviz.corpus.statistics import HeadStatistics, StackStatistics
+from attnviz.corpus.statistics import HeadStatistics
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
+from attnviz.utils.arguments import existing_number
 
 __all__ = ["ATLAS_REQUESTS", "AtlasServer"]
 
@@ -53,33 +54,20 @@ class AtlasServer(BaseServer):
         self.statistics = statistics
         self._replies: ByteCache[bytes] = ByteCache(_MAX_CACHED_BYTES, len)
 
-    def stack(self, name: str) -> StackStatistics:
-        """Return the statistics of a stack. Raise KeyError if the stack does not exist."""
-        if name not in self.statistics.stack_names:
-            names = ", ".join(map(repr, self.statistics.stack_names))
-            raise KeyError(f"stack={reprlib.repr(name)}: this atlas has the stacks {names}")
-        return self.statistics.stack(name)
+    def part(
+        self, name: str, part: int, content: Callable[..., Any], stack: str, *layer: int
+    ) -> Reply:
+        """Return one part of `content` of a stack, or of a layer, as compressed JSON.
 
-    def layer(self, stack: str, layer: int) -> tuple[StackStatistics, int]:
-        """Return the statistics of a stack, and the number `layer`.
-
-        Raise KeyError if the stack does not exist, and IndexError if it does not have the layer.
+        The complete JSON is cached under `name`, the stack and the layer.
         """
-        statistics = self.stack(stack)
-        if layer not in statistics.layers:
-            raise IndexError(
-                f"layer={reprlib.repr(layer)}: stack {stack!r} has layers "
-                f"{', '.join(map(str, statistics.layers))}"
-            )
-        return statistics, layer
-
-    def cached_reply(self, key: object, make: Callable[[], bytes]) -> bytes:
-        """Return the data for `key` from the cache. If it is missing, `make` computes it."""
+        key = (name, stack, *layer)
         data = self._replies.get(key)
         if data is None:
-            data = make()
+            data = compressed_json(content(self.statistics.stack(stack), *layer))
             self._replies[key] = data
-        return data
+        piece, parts = get_part(data, part, name)
+        return Reply({"parts": parts}, piece)
 
 
 @ATLAS_REQUESTS.add("describe", AtlasDescription)
@@ -105,11 +93,7 @@ class StatisticsRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the requested part of the compressed statistics."""
-        stack = server.stack(self.stack)
-        data = server.cached_reply(
-            ("statistics", self.stack), lambda: compressed_json(table_of(stack))
-        )
-        return _part(data, self.part, "statistics")
+        return server.part("statistics", self.part, table_of, self.stack)
 
 
 @ATLAS_REQUESTS.add("offsets", OffsetsHeader)
@@ -122,8 +106,7 @@ class OffsetsRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the mean weights by offset, (heads, bins), float32."""
-        stack, layer = server.layer(self.stack, self.layer)
-        weights = np.asarray(stack.offsets(layer), dtype="<f4")
+        weights = np.asarray(server.statistics.stack(self.stack).offsets(self.layer), dtype="<f4")
         return Reply({"bins": weights.shape[1]}, weights.tobytes())
 
 
@@ -142,20 +125,11 @@ class ClassesRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the mean weights by class, (classes of queries, classes of keys), float32."""
-        stack, layer = server.layer(self.stack, self.layer)
-        count = stack.num_heads(layer)
-        if self.head not in range(count):
-            raise IndexError(
-                f"head={reprlib.repr(self.head)}: layer {layer} of stack {self.stack!r} has heads "
-                f"0 to {count - 1}"
-            )
-        if self.system not in stack.class_systems:
-            systems = ", ".join(map(repr, stack.class_systems))
-            raise KeyError(
-                f"system={reprlib.repr(self.system)}: stack {self.stack!r} has the systems "
-                f"{systems}"
-            )
-        weights = stack.class_weights(layer, self.system)[self.head]
+        stack = server.statistics.stack(self.stack)
+        heads = range(stack.num_heads(self.layer))
+        owner = f"layer {self.layer} of stack {self.stack!r} has heads"
+        head = existing_number("head", self.head, heads, owner)
+        weights = stack.class_weights(self.layer, self.system)[head]
         return Reply({"classes": len(weights)}, np.asarray(weights, dtype="<f4").tobytes())
 
 
@@ -172,9 +146,7 @@ class TextsRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the requested part of the compressed texts."""
-        stack = server.stack(self.stack)
-        data = server.cached_reply(("texts", self.stack), lambda: compressed_json(texts_of(stack)))
-        return _part(data, self.part, "texts")
+        return server.part("texts", self.part, texts_of, self.stack)
 
 
 @ATLAS_REQUESTS.add("edges", PartHeader)
@@ -191,13 +163,4 @@ class EdgesRequest:
 
     def answer(self, server: AtlasServer) -> Reply:
         """Return the requested part of the compressed edges."""
-        stack, layer = server.layer(self.stack, self.layer)
-        data = server.cached_reply(
-            ("edges", self.stack, layer), lambda: compressed_json(edges_of(stack, layer))
-        )
-        return _part(data, self.part, "edges")
-
-
-def _part(data: bytes, part: int, of: str) -> Reply:
-    piece, parts = get_part(data, part, of)
-    return Reply({"parts": parts}, piece)
+        return server.part("edges", self.part, edges_of, self.stack, self.layer)

@@ -76,7 +76,11 @@ def test_a_table_of_many_heads_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -
     ("name", "arguments", "message"),
     [
         ("block", {}, "request 'block' is unknown. It does not exist for an atlas"),
-        ("statistics", {"stack": "cross"}, "stack='cross': this atlas has the stacks 'self'"),
+        (
+            "statistics",
+            {"stack": "cross"},
+            "stack='cross': these statistics have the stacks",
+        ),
         ("edges", {"stack": "self", "layer": 5}, r"layer=5: stack 'self' has layers 0, 1"),
         (
             "classes",
@@ -86,7 +90,7 @@ def test_a_table_of_many_heads_comes_in_parts(monkeypatch: pytest.MonkeyPatch) -
         (
             "classes",
             {"stack": "self", "layer": 1, "head": 2, "system": "pos"},
-            "system='pos': stack 'self' has the systems 'kind'",
+            "system='pos': these statistics have the systems 'kind'",
         ),
     ],
 )
