@@ -504,10 +504,16 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
     ("changes", "message"),
     [
         ([7], r"changes\[0\]=7 must be a dict"),
-        ([{"kind": "burn"}], r'changes\[0\].kind=.*"knockout", "ablate" or "hide"'),
+        (
+            [{"kind": "burn"}],
+            r"changes\[0\]: kind='burn' must be one of 'knockout', 'ablate', 'hide'",
+        ),
         ([{**EDGE, "to": 1}], r"changes\[0\] has no 'to'; it takes kind, stack"),
         ([{**EDGE, "layer": 9}], r"changes\[0\]: layers=9: stack 'self' has layers 0 to 2"),
-        ([{**EDGE, "query": float("nan")}], r"changes\[0\].query=nan must be a whole number"),
+        (
+            [{**EDGE, "query": float("nan")}],
+            r"changes\[0\]: Expected `int \| null`, got `float` - at `query`",
+        ),
         ([{**EDGE, "stack": "cross"}], "stack='cross': this record has 'self'"),
         ([HEAD] * 33, r"33 entries\. Pass at most 32"),
         ("knockout", "changes"),

@@ -47,7 +47,7 @@ OUTSIDE = {
     "record": {"numpy", "pandas", "safetensors", "torch"},
     "analysis": {"lazy_loader", "numpy", "scipy", "torch"},
     "corpus": {"lazy_loader", "numpy", "pandas", "pyarrow", "torch", "tqdm"},
-    "server": {"numpy", "torch", "cachetools"},
+    "server": {"numpy", "torch", "cachetools", "msgspec"},
     "pages": {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"},
 }
 

@@ -7,19 +7,17 @@ of requests and replies to ``js/src/client/protocol.ts``.
 
 from __future__ import annotations
 
-import operator
 import reprlib
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
-from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypedDict, TypeVar
+
+import msgspec
 
 from attnviz.record.stack import AttentionStack
 
 __all__ = [
-    "MAX_ENTRIES",
     "MAX_REPLY_BYTES",
     "PartHeader",
     "Range",
@@ -38,8 +36,6 @@ __all__ = [
 #: can be sent between two replies.
 MAX_REPLY_BYTES = 1_000_000
 
-#: Maximum length of a list in a request. It is larger than the number of heads of any model.
-MAX_ENTRIES = 100_000
 
 Range = tuple[int, int]
 
@@ -114,111 +110,25 @@ class Requests(Generic[_Server]):
     def request(self, name: str, arguments: Mapping[str, Any]) -> Request[_Server]:
         """Create the request `name`.
 
-        Raise TypeError or ValueError if an argument is invalid or the name is unknown.
+        Raise ValueError if an argument is invalid or the name is unknown.
         """
         if name not in self.classes:
             raise ValueError(f"request {reprlib.repr(name)} is unknown. {self._hint}")
-        return parse_dataclass(self.classes[name], arguments)
+        return parse_dataclass(self.classes[name], arguments, f"request {name!r}")
 
 
-def parse_dataclass(kind: type[_Class], arguments: Mapping[str, Any], prefix: str = "") -> _Class:
+def parse_dataclass(kind: type[_Class], arguments: Mapping[str, Any], name: str = "") -> _Class:
     """Create a dataclass from JSON arguments.
 
-    Arguments without a field are ignored. `prefix` precedes the names of fields in error messages.
+    Arguments without a field are ignored. Raise ValueError if an argument is missing or has the
+    wrong type. `name` is the name of `arguments` in the message.
     """
-    if not isinstance(arguments, Mapping):
-        raise TypeError(f"{prefix[:-1] or 'arguments'}={reprlib.repr(arguments)} must be a mapping")
-    values: dict[str, Any] = {}
-    hints = _hints(kind)  # type: ignore[arg-type]  # a class is hashable
-    for request_field in fields(kind):  # type: ignore[arg-type]  # a dataclass, as every request is
-        name = prefix + request_field.name
-        if request_field.name in arguments:
-            values[request_field.name] = _parse_value(
-                name, hints[request_field.name], arguments[request_field.name]
-            )
-        elif request_field.default is MISSING:
-            raise ValueError(f"{name!r} is missing")
-    return kind(**values)
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
-
-
-def _parse_value(name: str, kind: Any, value: Any) -> Any:
-    """Convert an argument to the declared type `kind` of its field. Raise if this is impossible."""
-    origin, options = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (types.UnionType, typing.Union):
-        return _parse_union(name, options, value)
-    if origin is Literal:
-        for option in options:
-            if type(option) is type(value) and option == value:
-                return value
-        raise ValueError(
-            f"{name}={reprlib.repr(value)} must be {_join_options(map(_quote, options))}"
-        )
-    if origin is tuple:
-        return _parse_tuple(name, options, value)
-    if is_dataclass(kind) and isinstance(kind, type):
-        return parse_dataclass(kind, value, f"{name}.")
-    return _parse_plain(name, kind, value)
-
-
-def _parse_union(name: str, options: tuple[Any, ...], value: Any) -> Any:
-    reasons = []
-    for option in options:
-        if option is type(None):
-            if value is None:
-                return None
-            continue
-        try:
-            return _parse_value(name, option, value)
-        except (TypeError, ValueError) as error:
-            reasons.append(error)
-    raise reasons[-1]
-
-
-def _parse_tuple(name: str, options: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-    if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
-        raise TypeError(f"{name}={reprlib.repr(value)} must be a list")
-    values = tuple(value)
-    if len(values) > MAX_ENTRIES:
-        raise ValueError(
-            f"{name} has {len(values):,} entries, but at most {MAX_ENTRIES:,} are allowed"
-        )
-    if options == (int, Ellipsis) and all(type(item) is int for item in values):
-        # Return long lists of integers, such as heads, without checking each item again.
-        return values
-    if options[-1] is Ellipsis:
-        return tuple(_parse_value(name, options[0], item) for item in values)
-    if len(values) != len(options):
-        raise ValueError(f"{name}={reprlib.repr(list(values))} must be {len(options)} values")
-    return tuple(
-        _parse_value(name, option, item) for option, item in zip(options, values, strict=True)
-    )
-
-
-def _parse_plain(name: str, kind: Any, value: Any) -> Any:
-    if kind is int:
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise TypeError(f"{name}={reprlib.repr(value)} must be a whole number")
-        return operator.index(value)
-    origin = typing.get_origin(kind) or kind
-    words = {str: "a string", bool: "true or false"}
-    if not isinstance(value, origin):
-        expected = words.get(kind, "a mapping")
-        raise TypeError(f"{name}={reprlib.repr(value)} must be {expected}")
-    return value
-
-
-def _quote(option: Any) -> str:
-    return f'"{option}"' if isinstance(option, str) else str(option)
-
-
-def _join_options(options: typing.Iterable[str]) -> str:
-    *first, last = options
-    return f"{', '.join(first)} or {last}" if first else last
+    try:
+        return msgspec.convert(arguments, kind)
+    except msgspec.ValidationError as error:
+        # msgspec names the invalid value as in "Expected `int`, got `str` - at `$.layer`".
+        message = str(error).replace("`$.", "`").replace("`$[", "`[")
+        raise ValueError(f"{name}: {message}" if name else message) from None
 
 
 def range_slice(name: str, value: Range, size: int) -> slice:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
+import msgspec
 import traitlets
 
 from attnviz.record.record import AttentionRecord, derive_record
@@ -254,8 +256,16 @@ class WhatIf(RecordView):
                 f"{name} has no {unknown[0]!r}; it takes "
                 f"{', '.join(RequestedChange.__dataclass_fields__)}"
             )
+        kinds = get_args(get_type_hints(RequestedChange)["kind"])
+        if value.get("kind") not in kinds:
+            raise traitlets.TraitError(
+                f"{name}: kind={short_repr(value.get('kind'))} must be one of "
+                f"{', '.join(map(repr, kinds))}"
+            )
         try:
-            request = parse_dataclass(RequestedChange, {"stack": self.stack, **value}, f"{name}.")
+            # Convert integers of other libraries, such as numpy, which are not JSON values.
+            values = msgspec.to_builtins(dict(value), enc_hook=operator.index)
+            request = parse_dataclass(RequestedChange, {"stack": self.stack, **values}, name)
             change = change_of(request)
             from attnviz.interventions.changes import check_change
 

@@ -53,7 +53,7 @@ def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
     ("name", "arguments", "expected"),
     [
         ("block", BLOCK | {"layer": 7}, "layer=7: stack 'self' has layers 0, 1"),
-        ("block", [1], "arguments=[1] must be a mapping"),
+        ("block", [1], "request 'block': Expected `object`, got `array`"),
         ("page", {"part": 0, "state": {}}, "this view has no HTML export"),
         ("", {}, "request '' is unknown. The attnviz of the kernel may be older than the view."),
     ],

@@ -58,28 +58,24 @@ def test_arguments_become_the_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "kind", "message"),
+    ("changes", "message"),
     [
-        ({"name": 3}, TypeError, "name=3 must be a string"),
-        ({"rows": [0]}, ValueError, "rows=[0] must be 2 values"),
-        ({"rows": "01"}, TypeError, "rows='01' must be a list"),
-        ({"heads": [True]}, TypeError, "heads=True must be a whole number"),
-        ({"inner": {"scale": "cubic"}}, ValueError, """inner.scale='cubic' must be "linear" or"""),
-        ({"inner": 3}, TypeError, "inner=3 must be a mapping"),
-        ({"leave_out": [None]}, TypeError, "leave_out=None must be a whole number"),
-        ({"size": 4}, ValueError, "size=4 must be 2 or 3"),
-        ({"exact": 1}, TypeError, "exact=1 must be true or false"),
+        ({"name": 3}, "asked: Expected `str`, got `int` - at `name`"),
+        ({"rows": [0]}, "Expected `array` of length 2, got 1 - at `rows`"),
+        ({"rows": "01"}, "Expected `array`, got `str` - at `rows`"),
+        ({"heads": [1, True]}, "Expected `int`, got `bool` - at `heads[1]`"),
+        ({"inner": {"scale": "cubic"}}, "Invalid enum value 'cubic' - at `inner.scale`"),
+        ({"leave_out": [None]}, "Expected `int | str`, got `null` - at `leave_out[0]`"),
+        ({"exact": 1}, "Expected `bool`, got `int` - at `exact`"),
     ],
 )
-def test_an_error_names_the_field(
-    changes: dict[str, Any], kind: type[Exception], message: str
-) -> None:
-    with pytest.raises(kind, match=re.escape(message)):
-        parse_dataclass(Asked, GOOD | changes)
+def test_an_error_names_the_field(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        parse_dataclass(Asked, GOOD | changes, "asked")
 
 
 def test_missing_fields_are_named() -> None:
-    with pytest.raises(ValueError, match="'rows' is missing"):
+    with pytest.raises(ValueError, match="missing required field `rows`"):
         parse_dataclass(Asked, {name: value for name, value in GOOD.items() if name != "rows"})
 
 

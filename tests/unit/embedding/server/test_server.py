@@ -105,7 +105,7 @@ def test_a_text_is_requested_by_its_number() -> None:
         ("corpus", {"stack": "cross"}, "this corpus has the stacks 'self'"),
         ("overview", {"stack": "self", "layers": [7], "placing": PLACING}, "layer"),
         ("projection", PLOT | {"head": 3}, "heads 0"),
-        ("projection", PLOT | {"method": "mds"}, 'must be "pca", "tsne" or "umap"'),
+        ("projection", PLOT | {"method": "mds"}, "Invalid enum value 'mds' - at `method`"),
         ("projection", PLOT | {"part": 1}, "must be from 0 to 0"),
         ("lines", HEAD | {"point": 20}, "points 0 to 19"),
         ("aggregate", HEAD | {"size": 1000}, "size=1000 must be between 1 and 256"),
