@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 import attnviz as av
 from attnviz.pages import limits, weights
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
+from unit.formulas import equal_cells
 from unit.long_records import alike
 from unit.page_data import data_of, decode_rows
 from unit.records import (
@@ -187,3 +189,21 @@ def test_weights_that_are_nan_are_refused_in_every_form(
     attention.queries[1, 2] = torch.nan
     with pytest.raises(ValueError, match=r"layer 0, head 1: some weights are NaN or infinite"):
         embedded(record, max_bytes)
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize(("tokens", "tile"), [(40, 1 << 19), (130, 1 << 12)])
+def test_small_maps_show_the_largest_number_of_each_cell(
+    tokens: int, tile: int, signed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(weights, "_POOLED_WEIGHTS", 0)
+    monkeypatch.setattr(weights, "_TILE", tile)
+    record = difference_record(tokens) if signed else sharp(2, 3, tokens)
+    data = embedded(record)
+    assert len(data["maps"]) == len(data["blocks"])
+    for entry in data["maps"]:
+        stack = record.stack(entry["stack"])
+        for head, cells in enumerate(decode_rows(entry).dense):
+            expected = equal_cells(stack.weights(layer=entry["layer"], head=head), 32)
+            assert_allclose(np.abs(cells), np.abs(expected), atol=entry["error"])
+            assert (cells * expected >= 0).all()
