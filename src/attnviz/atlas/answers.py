@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.measures import MEASURES
 from attnviz.atlas.description import (
     AtlasDescription,
     AtlasEdgeColumns,
@@ -27,7 +26,8 @@ from attnviz.atlas.description import (
     AtlasTokens,
 )
 from attnviz.corpus.edges import EdgeColumns, NearTokens
-from attnviz.corpus.roles import SYNTACTIC, Role, definition_of
+from attnviz.corpus.measuring import unit_and_definition
+from attnviz.corpus.roles import Role
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 
 __all__ = [
@@ -42,11 +42,6 @@ __all__ = [
 # Significant digits of statistics, and of the weights of edges. The weights have fewer digits,
 # because a reply has many of them.
 _DIGITS, _WEIGHT_DIGITS = 5, 4
-
-_POSITIONAL_SHARE = (
-    "Share of the variance of the weights that the offset of key from query explains (epsilon "
-    "squared: 0 for weights in random order)."
-)
 
 
 def compressed_json(content: Any) -> bytes:
@@ -87,8 +82,8 @@ def _describe_stack(stack: StackStatistics, sent: StackStatistics) -> AtlasStack
         "statistics": [
             {
                 "name": name,
-                "unit": _unit_and_definition(name)[0],
-                "definition": _unit_and_definition(name)[1],
+                "unit": unit_and_definition(name)[0],
+                "definition": unit_and_definition(name)[1],
                 "baseline": stack.baseline(name) is not None,
             }
             for name in stack.score_names
@@ -118,15 +113,6 @@ def max_edges_per_head(stack: StackStatistics, *, sampled: bool) -> int:
         for layer in stack.layers
     ]
     return int(max(counts, default=0))
-
-
-def _unit_and_definition(name: str) -> tuple[str, str]:
-    if name in MEASURES:
-        return MEASURES[name].unit, MEASURES[name].sentence
-    if name.startswith(SYNTACTIC):
-        return "share", f"Extent to which a head {definition_of(name)}."
-    # A loaded file can have scores of a measure that is not registered in this process.
-    return "share", _POSITIONAL_SHARE if name == "positional share" else f"Score “{name}”."
 
 
 def table_of(stack: StackStatistics) -> AtlasTable:

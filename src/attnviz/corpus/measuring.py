@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from attnviz.analysis.heads import one_text
 from attnviz.analysis.measures import MEASURES, TokenFacts, can_show, pairs_of, values_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
+from attnviz.corpus.roles import SYNTACTIC, definition_of
 from attnviz.record.attention import LayerAttention
 from attnviz.record.stack import AttentionStack
 
@@ -35,6 +36,7 @@ __all__ = [
     "StackNumbers",
     "measure_stack",
     "score_names",
+    "unit_and_definition",
 ]
 
 Numbers = NDArray[np.float64]
@@ -72,6 +74,25 @@ def score_names() -> tuple[str, ...]:
         for kind in ("pairs", "rows")
     }
     return (*of_kind["pairs"], _POSITIONAL_SHARE, *of_kind["rows"])
+
+
+def unit_and_definition(score: str) -> tuple[str, str]:
+    """Return the unit of a score, and a sentence that says what it is.
+
+    >>> unit_and_definition("entropy")
+    ('nats', "Mean over queries of the entropy of a query's weights.")
+    """
+    if score in MEASURES:
+        return MEASURES[score].unit, MEASURES[score].sentence
+    if score.startswith(SYNTACTIC):
+        return "share", f"Extent to which a head {definition_of(score)}."
+    if score == _POSITIONAL_SHARE:
+        return "share", (
+            "Share of the variance of the weights that the offset of key from query explains "
+            "(epsilon squared: 0 for weights in random order)."
+        )
+    # Loaded statistics can have a score whose measure is not registered in this process.
+    return "share", f"Score “{score}”."
 
 
 @dataclass(frozen=True, eq=False)
