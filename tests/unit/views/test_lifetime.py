@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from jupyter_client.manager import start_new_kernel
+
+from attnviz.views.head import HeadView
+from unit.long_records import long_record
 
 PREPARE = """
 import gc, weakref
@@ -213,3 +219,25 @@ def test_views_that_end_with_python_print_nothing() -> None:
         [sys.executable, "-c", AT_THE_END], capture_output=True, text=True, check=False
     )
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("end", ["close", "delete"])
+def test_the_end_of_a_view_ends_its_paused_computations(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.server.pending_replies.REPLY_SECONDS", 0.0)
+    monkeypatch.setattr("attnviz.utils.progress.STEP", 1)
+    view = HeadView(long_record(300))
+    served = weakref.ref(view._served)
+    before = threading.active_count()
+    request = {"stack": "self", "pattern": "self"}
+    assert "pending" in view._served.reply("scores", request).header
+    assert threading.active_count() == before + 1
+    if end == "close":
+        view.close()
+    del view
+    gc.collect()
+    assert threading.active_count() == before
+    # The traceback of the cancelled computation forms cycles.
+    gc.collect()
+    assert served() is None
