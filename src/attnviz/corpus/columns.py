@@ -23,6 +23,7 @@ __all__ = [
     "GivenColumn",
     "Side",
     "TextColumns",
+    "category_codes",
     "check_column_names",
     "checked_entry",
     "is_missing",
@@ -287,6 +288,20 @@ def _join_or(counts: Iterable[int]) -> str:
     return f"{', '.join(before)} or {last}" if before else last
 
 
+def category_codes(values: Sequence[Any]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the index of each value in the sorted distinct strings, and these strings.
+
+    Values are converted to strings. The index of a missing value is -1.
+
+    >>> category_codes(["b", None, "a"])
+    (array([ 1, -1,  0], dtype=int32), ('a', 'b'))
+    """
+    texts = [None if is_missing(value) else str(value) for value in values]
+    categories = tuple(sorted({text for text in texts if text is not None}))
+    code_of: dict[str | None, int] = {category: code for code, category in enumerate(categories)}
+    return np.array([code_of.get(text, -1) for text in texts], np.int32), categories
+
+
 def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
     """Convert the values of a column to numbers.
 
@@ -294,22 +309,16 @@ def _to_column(name: str, entries: Sequence[Any]) -> GivenColumn:
     indices into the sorted distinct strings.
     """
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
-    present = [value for value in flat if not is_missing(value)]
-    categories: tuple[str, ...] | None = None
-    if any(isinstance(value, str | bool) for value in present):
-        categories = tuple(sorted({str(value) for value in present}))
-        codes = {category: number for number, category in enumerate(categories)}
-
-        def read(value: Any) -> float:
-            return -1 if is_missing(value) else codes[str(value)]
+    numbers: NDArray[Any]
+    categories = None
+    if any(isinstance(value, str | bool) for value in flat):
+        numbers, categories = category_codes(flat)
     else:
-
-        def read(value: Any) -> float:
-            return math.nan if is_missing(value) else float(value)
-
-    kind = np.float64 if categories is None else np.int32
-    values = [
-        np.array([read(value) for value in entry] if isinstance(entry, list) else read(entry), kind)
-        for entry in entries
-    ]
-    return GivenColumn(name, tuple(values), categories)
+        numbers = np.array([math.nan if is_missing(value) else float(value) for value in flat])
+    lengths = [len(entry) if isinstance(entry, list) else 1 for entry in entries]
+    by_text = np.split(numbers, np.cumsum(lengths)[:-1])
+    values = (
+        of_text if isinstance(entry, list) else of_text[0]
+        for entry, of_text in zip(entries, by_text, strict=True)
+    )
+    return GivenColumn(name, tuple(map(np.asarray, values)), categories)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import one_text
 from attnviz.analysis.measures import TokenFacts
-from attnviz.corpus.columns import checked_entry, is_missing
+from attnviz.corpus.columns import category_codes, checked_entry, is_missing
 from attnviz.corpus.edges import Edge, EdgeColumns, NearTokens
 from attnviz.corpus.measuring import OFFSET_LABELS, measure_stack, score_names
 from attnviz.corpus.parses import pairs_of_relations
@@ -444,15 +444,9 @@ class HeadStatistics:
             values = entry if isinstance(entry, list) else [entry] * len(tokens)
             if len(values) != len(tokens):
                 values = [None] * len(tokens)
-            texts = [
-                "" if is_missing(token_class) else _class_name(column, token_class)
-                for token_class in values
-            ]
-            names[column] = tuple(sorted({*texts} - {""}))
-            code_of = {name: code for code, name in enumerate(names[column])}
-            classes[column] = np.array(
-                [code_of.get(token_class, -1) for token_class in texts], np.int64
-            )
+            known = [None if value == "" else _checked_class(column, value) for value in values]
+            codes, names[column] = category_codes(known)
+            classes[column] = codes.astype(np.int64)
         frequencies = self._totals.settings.frequencies
         return TokenFacts(tokens, classes, names, frequencies, distinct_patches=True)
 
@@ -950,9 +944,9 @@ def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple
     return means, np.sqrt(np.maximum(variances, 0) / np.maximum(counts, 1))
 
 
-def _class_name(column: str, value: Any) -> str:
-    if isinstance(value, str | bool | int | np.integer | np.bool_):
-        return str(value)
+def _checked_class(column: str, value: Any) -> Any:
+    if is_missing(value) or isinstance(value, str | bool | int | np.integer | np.bool_):
+        return value
     raise TypeError(
         f"columns[{column!r}]: a class must be a string or a whole number, not "
         f"{short_repr(value)}. Convert numbers to classes first, such as 'short' and 'long'."
