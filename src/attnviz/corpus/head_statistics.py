@@ -415,7 +415,7 @@ def _measure_in_actor(
         for _ in work.add_texts(statistics, indices):
             pass
         # The frequencies are large, and the same in all results.
-        return replace(statistics._totals.compact(), settings=replace(settings, frequencies={}))
+        return replace(statistics._totals.settled(), settings=replace(settings, frequencies={}))
 
     return measure
 

@@ -33,7 +33,6 @@ from attnviz.corpus.totals import (
     Settings,
     StackTotals,
     Totals,
-    sum_of_stacks,
     totals_of_text,
 )
 from attnviz.record.record import AttentionRecord
@@ -114,7 +113,7 @@ class HeadStatistics:
         listed = (columns,) if isinstance(columns, str) else tuple(columns)
         settings = Settings(edges, seed, listed, dict(frequencies or {}))
         self._totals = Totals(settings, model, weights)
-        self._stacks: dict[str, tuple[Sequence[StackTotals], StackStatistics]] = {}
+        self._stacks: dict[str, tuple[StackTotals, StackStatistics]] = {}
 
     @property
     def model(self) -> str:
@@ -172,7 +171,7 @@ class HeadStatistics:
     @property
     def stack_names(self) -> tuple[str, ...]:
         """Names of the stacks, in the same order as in the records."""
-        return tuple(self._totals.parts)
+        return tuple(self._totals.stacks)
 
     @property
     def class_systems(self) -> tuple[str, ...]:
@@ -223,16 +222,16 @@ class HeadStatistics:
         ValueError
             If no text was added yet.
         """
-        if not self._totals.parts:
+        if not self._totals.stacks:
             raise ValueError("the statistics have no texts yet. Add one with add(record).")
         chosen = self.stack_names[0] if name is None else name
         existing_name("stack", chosen, self.stack_names, "these statistics have the stacks")
-        parts = self._totals.parts[chosen]
-        # Cache the result: views call this function often, and adding the parts is slow.
+        totals = self._totals.stacks[chosen]
+        # Cache the result: views call this function often, and sorting the edges is slow.
         cached = self._stacks.get(chosen)
-        if cached is None or cached[0] is not parts:
-            stack = StackStatistics(chosen, self._totals.stack(chosen), self.class_systems)
-            cached = self._stacks[chosen] = parts, stack
+        if cached is None or cached[0] is not totals:
+            stack = StackStatistics(chosen, totals, self.edges, self.class_systems)
+            cached = self._stacks[chosen] = totals, stack
         return cached[1]
 
     def add(
@@ -294,8 +293,8 @@ class HeadStatistics:
             tokens=sum(map(len, sides.values())),
             # Keep only the notes on missing layers, which are the same for every text.
             remarks=tuple(note for note in record.notes if "not shown" in note),
-            parts={
-                name: (self._measure(stack, facts, number, parse),)
+            stacks={
+                name: self._measure(stack, facts, number, parse)
                 for name, stack in record.stacks.items()
             },
         )
@@ -479,7 +478,7 @@ class HeadStatistics:
 
     def __repr__(self) -> str:
         of = f" of {self.model}" if self.model else ""
-        heads = sum(parts[0].num_heads for parts in self._totals.parts.values())
+        heads = sum(stack.num_heads for stack in self._totals.stacks.values())
         return (
             f"<HeadStatistics{of}: {heads} head{'' if heads == 1 else 's'} over {self.texts:,} "
             f"text{'' if self.texts == 1 else 's'}, {self.tokens:,} tokens>"
@@ -525,8 +524,11 @@ class StackStatistics:
     ('b', 'b', 0.6)
     """
 
-    def __init__(self, name: str, totals: StackTotals, class_systems: Sequence[str]) -> None:
-        self._totals, self._kept = totals, totals.edges
+    def __init__(
+        self, name: str, totals: StackTotals, max_edges: int, class_systems: Sequence[str]
+    ) -> None:
+        self._totals = totals.settled(max_edges)
+        self._kept = self._totals.edges[0]
         self.name = name
         self.layers, self.heads_per_layer = totals.layers, totals.heads_per_layer
         self.causal, self.one_text = totals.causal, totals.one_text
@@ -798,8 +800,7 @@ class StackStatistics:
         10
         """
         count = whole_number("max_edges", max_edges, 0)
-        fewer = sum_of_stacks([self._totals], count)
-        return StackStatistics(self.name, fewer, self.class_systems)
+        return StackStatistics(self.name, self._totals, count, self.class_systems)
 
     @property
     def kept_tokens(self) -> tuple[NearTokens, ...]:

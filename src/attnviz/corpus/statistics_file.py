@@ -20,7 +20,6 @@ from attnviz.corpus.totals import (
     StackTotals,
     Totals,
     join_ranges,
-    sum_of_stacks,
 )
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
 from attnviz.utils.arguments import as_path, short_repr
@@ -60,7 +59,9 @@ def write_totals(
             name: getattr(totals, name)
             for name in ("model", "weights", "texts", "tokens", "empty", "too_long", "remarks")
         },
-        "stacks": [_stack_to_header(name, totals.stack(name), arrays) for name in totals.parts],
+        "stacks": [
+            _stack_to_header(name, stack, arrays) for name, stack in totals.settled().stacks.items()
+        ],
         "checkpoint": checkpoint,
     }
     return write_arrays(path, header, arrays)
@@ -82,10 +83,11 @@ def _stack_to_header(
     for index, classes in enumerate(totals.classes.values()):
         put(f"classes/{index}/weights", classes.weights)
         put(f"classes/{index}/queries", classes.queries)
-    for kind, edges in (("strongest", totals.edges.strongest), ("sampled", totals.edges.sampled)):
+    [kept] = totals.edges
+    for kind, edges in (("strongest", kept.strongest), ("sampled", kept.sampled)):
         for column in _EDGE_COLUMNS:
             put(f"{kind}/{column}", getattr(edges, column))
-    for side, tokens in enumerate(totals.edges.tokens):
+    for side, tokens in enumerate(kept.tokens):
         put(f"tokens/{side}/text", tokens.text)
         put(f"tokens/{side}/position", tokens.position)
         put(f"tokens/{side}/codes", tokens.codes)
@@ -97,7 +99,7 @@ def _stack_to_header(
         "one_text": totals.one_text,
         "scores": list(totals.scores),
         "classes": {system: classes.names for system, classes in totals.classes.items()},
-        "words": totals.edges.words[0],
+        "words": kept.words[0],
     }
 
 
@@ -135,11 +137,11 @@ def _totals(header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> To
             for token, count in saved["frequencies"]
         },
     )
-    parts = {}
+    stacks = {}
     for stack in _of_type(list, header["stacks"]):
         name = _of_type(str, stack["name"])
-        _check(name not in parts, f"stack {name!r} exists twice")
-        parts[name] = (_stack(stack, _Reader(name, arrays), settings),)
+        _check(name not in stacks, f"stack {name!r} exists twice")
+        stacks[name] = _stack(stack, _Reader(name, arrays), settings)
     totals = Totals(
         settings,
         model=None if header["model"] is None else _of_type(str, header["model"]),
@@ -149,7 +151,7 @@ def _totals(header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> To
         empty=_count(header["empty"]),
         too_long=_count(header["too_long"]),
         remarks=_listed(str, header["remarks"]),
-        parts=parts,
+        stacks=stacks,
     )
     _check(totals.num_texts >= 0, "more texts are left out than exist")
     return totals
@@ -216,6 +218,14 @@ def _stack(header: Mapping[str, Any], read: _Reader, settings: Settings) -> Stac
             read.array(f"classes/{index}/queries", np.float64, num_heads, len(names)),
         )
     words = (_listed(str, header["words"]), *(totals.names for totals in classes.values()))
+    edges = KeptEdges(
+        num_heads,
+        read.edges("strongest", num_heads),
+        read.edges("sampled", num_heads),
+        tuple(read.tokens(side, words) for side in range(1 if one_text else 2)),
+        words,
+    )
+    _check_tokens(edges)
     totals = StackTotals(
         layers=layers,
         heads_per_layer=heads_per_layer,
@@ -227,17 +237,10 @@ def _stack(header: Mapping[str, Any], read: _Reader, settings: Settings) -> Stac
         },
         offsets=read.array("offsets", np.float64, 2, num_heads, len(OFFSET_LABELS)),
         classes=classes,
-        edges=KeptEdges(
-            num_heads,
-            read.edges("strongest", num_heads),
-            read.edges("sampled", num_heads),
-            tuple(read.tokens(side, words) for side in range(1 if one_text else 2)),
-            words,
-        ),
+        edges=(edges,),
     )
-    _check_tokens(totals.edges)
-    # Adding sorts the edges, which may have another order in the file.
-    return sum_of_stacks([totals], settings.edges)
+    # Sort the edges, which may have another order in the file.
+    return totals.settled(settings.edges)
 
 
 def _check_tokens(edges: KeptEdges) -> None:

@@ -28,7 +28,6 @@ __all__ = [
     "StackTotals",
     "Totals",
     "join_ranges",
-    "sum_of_stacks",
     "totals_of_text",
 ]
 
@@ -36,8 +35,8 @@ Numbers = NDArray[np.float64]
 
 #: Name of the built-in system of classes, the kinds of tokens.
 KIND = "kind"
-# The totals of several texts are added at once, which is faster. They are added when there are more
-# texts, or more edges, than these numbers.
+# The edges of several texts are joined at once, when there are more texts than this number, or more
+# edges than this number plus twice the number of kept edges.
 _MAX_PARTS = 64
 _MAX_EDGES = 1 << 14
 
@@ -86,22 +85,19 @@ class ClassTotals:
     weights: Numbers
     queries: Numbers
 
-
-def _sum_of_classes(parts: Sequence[ClassTotals]) -> ClassTotals:
-    """Return the sum. If the parts have different classes, the sum has all of them, sorted."""
-    names = parts[0].names
-    if any(part.names != names for part in parts):
-        names = tuple(sorted({name for part in parts for name in part.names}))
-    heads = len(parts[0].weights)
-    total = ClassTotals(
-        names, np.zeros((heads, len(names), len(names))), np.zeros((heads, len(names)))
-    )
-    index_of = {name: index for index, name in enumerate(names)}
-    for part in parts:
-        indices = np.array([index_of[name] for name in part.names], np.int64)
-        total.weights[:, indices[:, None], indices] += part.weights
-        total.queries[:, indices] += part.queries
-    return total
+    def plus(self, other: ClassTotals) -> ClassTotals:
+        """Return the sum. If the two have different classes, the sum has all of them, sorted."""
+        names = self.names
+        if other.names != names:
+            names = tuple(sorted({*self.names, *other.names}))
+        heads, count = len(self.weights), len(names)
+        total = ClassTotals(names, np.zeros((heads, count, count)), np.zeros((heads, count)))
+        index_of = {name: index for index, name in enumerate(names)}
+        for part in (self, other):
+            indices = np.array([index_of[name] for name in part.names], np.int64)
+            total.weights[:, indices[:, None], indices] += part.weights
+            total.queries[:, indices] += part.queries
+        return total
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +123,9 @@ class StackTotals:
         Sums of weights, and numbers of pairs, by offset (`StackNumbers.offsets`).
     classes : mapping of str to ClassTotals
         For each system of classes, sums of weights by class.
-    edges : KeptEdges
-        Strongest edges and randomly sampled edges, and the tokens near them.
+    edges : tuple of KeptEdges
+        Strongest edges, randomly sampled edges, and the tokens near them, for parts of the texts.
+        The first part has only edges that are kept. `settled` joins the parts.
     """
 
     layers: tuple[int, ...]
@@ -138,36 +135,51 @@ class StackTotals:
     scores: Mapping[str, Numbers]
     offsets: Numbers
     classes: Mapping[str, ClassTotals]
-    edges: KeptEdges
+    edges: tuple[KeptEdges, ...]
 
     @property
     def num_heads(self) -> int:
         return sum(self.heads_per_layer)
 
+    def plus(self, other: StackTotals, max_edges: int) -> StackTotals:
+        """Return the totals of the texts of `self` and `other`, which have different texts.
 
-def sum_of_stacks(parts: Sequence[StackTotals], max_edges: int) -> StackTotals:
-    """Return the totals of the texts of all parts, with at most `max_edges` edges of a kind a head.
+        Of each head, at most `max_edges` strongest edges and as many sampled edges are kept.
+        """
+        scores = dict(self.scores)
+        for name, sums in other.scores.items():
+            scores[name] = scores[name] + sums if name in scores else sums
+        total = replace(
+            self,
+            causal=self.causal and other.causal,
+            scores=scores,
+            offsets=self.offsets + other.offsets,
+            classes={
+                system: classes.plus(other.classes[system])
+                for system, classes in self.classes.items()
+            },
+            edges=(*self.edges, *other.edges),
+        )
+        # Join the edges only if there are many, because this is slow. After that, edges of later
+        # texts that cannot be kept are ignored (`Totals.min_orders`).
+        num_edges = sum(map(len, total.edges[1:]))
+        is_small = len(total.edges) <= _MAX_PARTS and (
+            num_edges <= _MAX_EDGES + 2 * len(total.edges[0])
+        )
+        return total if is_small else total.settled(max_edges)
 
-    The parts must have the same layers and heads and different texts. The result does not depend on
-    their order, except for rounding.
-    """
-    first = parts[0]
-    classes = {
-        system: _sum_of_classes([part.classes[system] for part in parts])
-        for system in first.classes
-    }
-    edges = KeptEdges.joined([part.edges for part in parts], max_edges)
-    return replace(
-        first,
-        causal=all(part.causal for part in parts),
-        scores={
-            name: np.sum([part.scores[name] for part in parts if name in part.scores], axis=0)
-            for name in sorted({name for part in parts for name in part.scores})
-        },
-        offsets=np.sum([part.offsets for part in parts], axis=0),
-        classes=classes,
-        edges=edges.with_class_names([totals.names for totals in classes.values()]),
-    )
+    def settled(self, max_edges: int) -> StackTotals:
+        """Return equal totals with one part of edges.
+
+        Except for rounding, the result does not depend on the order in which texts were added.
+        """
+        edges = KeptEdges.joined(self.edges, max_edges)
+        names = [classes.names for classes in self.classes.values()]
+        return replace(
+            self,
+            scores={name: self.scores[name] for name in sorted(self.scores)},
+            edges=(edges.with_class_names(names),),
+        )
 
 
 def totals_of_text(
@@ -184,6 +196,16 @@ def totals_of_text(
     `sides` has one item if queries and keys are the same tokens, otherwise the query tokens and the
     key tokens.
     """
+    edges = KeptEdges.of_text(
+        text,
+        numbers.strongest,
+        numbers.sampled,
+        [
+            TokenCodes(facts.tokens.text, [*facts.classes.values()], [*facts.names.values()])
+            for facts in sides
+        ],
+        num_heads=sum(heads_per_layer),
+    )
     return StackTotals(
         layers=layers,
         heads_per_layer=heads_per_layer,
@@ -197,16 +219,7 @@ def totals_of_text(
             )
             for system, weights in numbers.classes.items()
         },
-        edges=KeptEdges.of_text(
-            text,
-            numbers.strongest,
-            numbers.sampled,
-            [
-                TokenCodes(facts.tokens.text, [*facts.classes.values()], [*facts.names.values()])
-                for facts in sides
-            ],
-            num_heads=sum(heads_per_layer),
-        ),
+        edges=(edges,),
     )
 
 
@@ -248,8 +261,8 @@ class Totals:
         Numbers of texts that were left out.
     remarks : tuple of str
         Sentences for readers, for example on layers that the records do not show.
-    parts : mapping of str to tuple of StackTotals
-        For each stack, totals of parts of the texts. `stack` adds the parts.
+    stacks : mapping of str to StackTotals
+        Sums of each stack, in the order of the records.
     """
 
     settings: Settings
@@ -260,16 +273,17 @@ class Totals:
     empty: int = 0
     too_long: int = 0
     remarks: tuple[str, ...] = ()
-    parts: Mapping[str, tuple[StackTotals, ...]] = field(default_factory=dict)
+    stacks: Mapping[str, StackTotals] = field(default_factory=dict)
 
     @property
     def num_texts(self) -> int:
         """Number of texts that were read."""
         return sum(stop - start for start, stop in self.texts) - self.empty - self.too_long
 
-    def stack(self, name: str) -> StackTotals:
-        """Return the sum of the parts of a stack."""
-        return sum_of_stacks(self.parts[name], self.settings.edges)
+    def settled(self) -> Totals:
+        """Return equal totals in which the edges of each stack are joined."""
+        stacks = {name: stack.settled(self.settings.edges) for name, stack in self.stacks.items()}
+        return replace(self, stacks=stacks)
 
     def min_orders(
         self, name: str, num_heads: int
@@ -278,26 +292,22 @@ class Totals:
 
         The two arrays, (heads,), are for strongest edges and sampled edges.
         """
-        parts = self.parts.get(name)
         if not self.settings.edges:
             none_kept = np.full(num_heads, np.iinfo(np.uint64).max, np.uint64)
             return none_kept, none_kept
-        if parts is None or parts[0].num_heads != num_heads:
+        stack = self.stacks.get(name)
+        if stack is None or stack.num_heads != num_heads:
             return np.zeros(num_heads, np.uint64), np.zeros(num_heads, np.uint64)
-        return parts[0].edges.min_orders(self.settings.edges)
-
-    def compact(self) -> Totals:
-        """Return equal totals in which each stack has only one part."""
-        return replace(self, parts={name: (self.stack(name),) for name in self.parts})
+        return stack.edges[0].min_orders(self.settings.edges)
 
     def renumbered(self, by: int) -> Totals:
         """Return equal totals with `by` added to each text index."""
         return replace(
             self,
             texts=tuple((start + by, stop + by) for start, stop in self.texts),
-            parts={
-                name: tuple(replace(part, edges=part.edges.renumbered(by)) for part in parts)
-                for name, parts in self.parts.items()
+            stacks={
+                name: replace(stack, edges=tuple(part.renumbered(by) for part in stack.edges))
+                for name, stack in self.stacks.items()
             },
         )
 
@@ -307,9 +317,12 @@ class Totals:
         Raise ValueError if the two have a common text, or another model or other settings.
         """
         self._check_same(other)
-        parts = dict(self.parts)
-        for name, added in other.parts.items():
-            parts[name] = self._joined(name, (*parts.get(name, ()), *added))
+        stacks, max_edges = dict(self.stacks), self.settings.edges
+        for name, added in other.stacks.items():
+            stack = stacks.get(name)
+            stacks[name] = (
+                added.settled(max_edges) if stack is None else stack.plus(added, max_edges)
+            )
         return Totals(
             self.settings,
             other.model if self.model is None else self.model,
@@ -319,7 +332,7 @@ class Totals:
             self.empty + other.empty,
             self.too_long + other.too_long,
             tuple(dict.fromkeys([*self.remarks, *other.remarks])),
-            parts,
+            stacks,
         )
 
     def _check_same(self, other: Totals) -> None:
@@ -340,21 +353,14 @@ class Totals:
                 f"the statistics of {self.model!r} and {other.model!r} belong to models with "
                 "different weights. Add statistics of the same model."
             )
-
-    def _joined(self, name: str, parts: tuple[StackTotals, ...]) -> tuple[StackTotals, ...]:
-        """Return `parts`, or their sum if there are many. The first part is always a sum."""
-        first, *others = parts
-        for part in others:
-            if (first.layers, first.heads_per_layer) != (part.layers, part.heads_per_layer):
+        for name in self.stacks.keys() & other.stacks.keys():
+            first, second = self.stacks[name], other.stacks[name]
+            if (first.layers, first.heads_per_layer) != (second.layers, second.heads_per_layer):
                 raise ValueError(
                     f"stack {name!r} has layers {format_numbers(first.layers)} with "
-                    f"{first.num_heads} heads, and layers {format_numbers(part.layers)} with "
-                    f"{part.num_heads} heads. Use the same model and layers=."
+                    f"{first.num_heads} heads, and layers {format_numbers(second.layers)} with "
+                    f"{second.num_heads} heads. Use the same model and layers=."
                 )
-        num_edges = sum(len(part.edges) for part in others)
-        if 0 < len(others) < _MAX_PARTS and num_edges <= _MAX_EDGES + 2 * len(first.edges):
-            return parts
-        return (sum_of_stacks(parts, self.settings.edges),)
 
 
 def join_ranges(
