@@ -144,7 +144,7 @@ class StackTotals:
     def plus(self, other: StackTotals, max_edges: int) -> StackTotals:
         """Return the totals of the texts of `self` and `other`, which have different texts.
 
-        Of each head, at most `max_edges` strongest edges and as many sampled edges are kept.
+        At most `max_edges` strongest edges, and as many sampled edges, of each head are kept.
         """
         scores = dict(self.scores)
         for name, sums in other.scores.items():
