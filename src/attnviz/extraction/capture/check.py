@@ -198,7 +198,9 @@ class SelfCheck:
             if not attention.num_queries or not attention.num_keys:
                 continue
             rows = self._choose_rows(attention, len(attentions), is_foreign=foreign is not None)
-            actual = _rows_of(output[index].transpose(0, 1), rows, positions.queries)
+            # All rows of a batch may be one example.
+            own_output = output[index if len(output) > 1 else 0]
+            actual = _rows_of(own_output.transpose(0, 1), rows, positions.queries)
             values = without_padding(call.value, index, positions.keys)
             sample = _Sample(attention, rows, actual, values, sinks, unit, kind)
             self._samples.append(sample)

@@ -414,6 +414,8 @@ class Collector:
     def missing(self) -> list[AttentionModule]:
         """The modules with softmax attention that ran but were not captured, after the forward."""
         captured = {run.name for run in self.runs if run.calls}
+        if all(entry.name in captured for entry in self._modules if entry.softmax):
+            return []
         # If a module was replaced during the forward, list only its replacement at the same path.
         replaced = self._replaced()
         ran = {run.name for run in self.runs} | {entry.name for entry in replaced}

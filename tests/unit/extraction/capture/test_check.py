@@ -119,6 +119,12 @@ def test_the_size_of_parts_does_not_change_what_is_refused(
             assert is_refused(with_output(correct, index, 1e-3))
 
 
+def test_rows_of_a_batch_may_be_one_example() -> None:
+    correct, rows = call(), [Positions(None, None)] * 3
+    assert not is_refused(correct, unpadded=rows)
+    assert is_refused(with_output(correct, (0, 4, 2), 0.1), unpadded=rows)
+
+
 def test_padding_is_not_compared() -> None:
     correct = call(examples=2)
     assert correct.query is not None
