@@ -19,20 +19,18 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import all_head_scores
 from attnviz.pages.limits import (
-    MAX_MEASURED,
     PagePrecision,
     check_options,
     code_too_large_message,
     count_weights,
     too_large_message,
-    vectors_too_large_message,
 )
 from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import draw_heads
 from attnviz.pages.vectors import encode_vectors
 from attnviz.pages.weights import check_record, embed_maps, embed_weights
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import SAMPLED_QUERIES, num_scored_queries
+from attnviz.record.rows import num_scored_queries
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.description import describe
 from attnviz.server.images import encode_image
@@ -187,7 +185,8 @@ def make_page(
     stacks = record.stacks.values()
     vectors = None
     if "vectors" in embeds:
-        vectors = _embed_vectors(record, precision, max_bytes, bare_bytes)
+        exact = precision == "exact"
+        vectors = encode_vectors(record, exact=exact, limit=max_bytes, without=bare_bytes)
     description = describe(record)
     scores_all = count_weights(record) <= _MAX_SCORED_WEIGHTS
     # Signed numbers have no patterns.
@@ -378,21 +377,6 @@ def replace_still(page: str, still: str) -> str:
 def _sha256(text: str) -> str:
     """Return the SHA-256 hash of a text in base64."""
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def _embed_vectors(
-    record: AttentionRecord, precision: PagePrecision, max_bytes: int | None, bare_bytes: int
-) -> dict[str, Any]:
-    measures_all = count_weights(record) <= MAX_MEASURED
-    try:
-        return encode_vectors(
-            record,
-            exact=precision == "exact",
-            max_queries=None if measures_all else SAMPLED_QUERIES,
-            max_bytes=None if max_bytes is None else max_bytes - bare_bytes,
-        )
-    except OverflowError:
-        raise ValueError(vectors_too_large_message(record, max_bytes or 0, bare_bytes)) from None
 
 
 def _embed_scores(stacks: Iterable[AttentionStack]) -> list[dict[str, Any]]:

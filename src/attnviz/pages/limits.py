@@ -30,11 +30,9 @@ __all__ = [
     "count_weights",
     "default_limit",
     "format_megabytes",
-    "no_room_message",
     "too_large_message",
     "too_long_message",
     "too_many_message",
-    "vectors_too_large_message",
 ]
 
 PagePrecision = Literal["auto", "exact"]
@@ -192,24 +190,35 @@ def too_many_message(record: AttentionRecord, max_bytes: int | None) -> str:
     )
 
 
-def no_room_message(
-    record: AttentionRecord, limit: int, *, without: int, needed: int | None = None
+def too_large_message(
+    record: AttentionRecord,
+    limit: int,
+    needed: int | None,
+    contents: str = "",
+    *,
+    fits: bool = True,
 ) -> str:
-    """Return the error message for a limit that is too low for any page of a record.
+    """Return the error message for a page that exceeds its size limit.
 
-    `without` is the size of the page without weights. `needed` is the size of the smallest page
-    with weights, or None if it is unknown.
+    Parameters
+    ----------
+    record : AttentionRecord
+        Record of the page.
+    limit : int
+        Size limit in bytes.
+    needed : int or None
+        Size of the page in bytes, or None if it is only known to exceed `limit`.
+    contents : str
+        What the page of this size contains, such as "without weights".
+    fits : bool, default True
+        Whether a limit of `needed` bytes would suffice.
     """
-    start = (
-        f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
-        f"{format_megabytes(without)} MB without weights"
-    )
-    more = "pass a larger max_mb" if needed is None else f"pass max_mb={format_megabytes(needed)}"
-    ways = _sentence([more, *_layer_advice(record), _SHORTER])
-    if needed is None:
-        return f"{start}. {ways}"
+    size = f"{format_megabytes(needed)} MB" if needed else "more"
+    more = f"pass max_mb={format_megabytes(needed)}" if needed and fits else "pass a larger max_mb"
     return (
-        f"{start}, and {format_megabytes(needed)} MB with each query's two strongest keys. {ways}"
+        f"a page of at most {limit / 1e6:.10g} MB is too small for this record. It takes "
+        f"{' '.join([size, contents]).strip()}. "
+        f"{_sentence([more, *_layer_advice(record), _SHORTER])}"
     )
 
 
@@ -219,24 +228,6 @@ def code_too_large_message(limit: int, bare: int) -> str:
         f"max_mb={limit / 1e6:.10g} is too small for any page: the code of the view takes "
         f"{format_megabytes(bare)} MB. Pass a larger max_mb."
     )
-
-
-def vectors_too_large_message(record: AttentionRecord, limit: int, bare: int) -> str:
-    """Return the error message for queries and keys that do not fit into a page.
-
-    `bare` is the size of the page without them.
-    """
-    return (
-        f"the page has no room for the queries and keys of all layers. They take more than the "
-        f"{(limit - bare) / 1e6:.4g} MB that max_mb={limit / 1e6:.10g} leaves beside the code of "
-        f"the view. {_sentence(['pass a larger max_mb', *_layer_advice(record), _SHORTER])}"
-    )
-
-
-def too_large_message(record: AttentionRecord, limit: int, size: int) -> str:
-    """Return the error message for a finished page that exceeds its limit."""
-    ways = _sentence(["pass a larger max_mb", *_layer_advice(record), _SHORTER])
-    return f"the page has {format_megabytes(size)} MB, more than max_mb={limit / 1e6:.10g}. {ways}"
 
 
 def _sentence(ways: list[str]) -> str:

@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.pages import limits
 from attnviz.pages.packing import packed
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.masks import Bias, Mask
 from attnviz.record.record import AttentionRecord
-from attnviz.record.rows import sample_queries
+from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.safetensors_file import DTYPE_NAMES, header_json
 from attnviz.record.storage.schema import record_to_arrays
@@ -53,8 +54,8 @@ def encode_vectors(
     record: AttentionRecord,
     *,
     exact: bool = False,
-    max_queries: int | None = None,
-    max_bytes: int | None = None,
+    limit: int | None = None,
+    without: int = 0,
 ) -> dict[str, Any]:
     """Encode the queries, keys, masks and biases of every layer.
 
@@ -69,11 +70,10 @@ def encode_vectors(
         Record to encode. Stacks without queries and keys are skipped.
     exact : bool, default False
         Whether vectors of any size are encoded without rounding.
-    max_queries : int, optional
-        Maximum number of queries per head with which errors are measured. If a text has more, they
-        are sampled. By default errors are measured with all queries, which computes every weight.
-    max_bytes : int, optional
-        Maximum size of the encoded vectors in bytes. If they are larger, OverflowError is raised.
+    limit : int, optional
+        Maximum size of the page in bytes. If it is exceeded, ValueError is raised.
+    without : int, default 0
+        Size of the page without queries and keys, in bytes.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def encode_vectors(
         array. ``errors`` has an entry for each layer. In an entry, ``error`` is the largest
         absolute error of a weight, and ``logit_error`` of a logit. ``measured`` is the number of
         queries per head with which the errors were measured. It is omitted if errors were measured
-        with all queries.
+        with all queries, which are at most `limits.MAX_MEASURED` weights.
     """
     layers = _layers(record)
     unrounded = _unrounded_bytes(layers, exact=exact)
@@ -96,16 +96,17 @@ def encode_vectors(
         )
     rounded = [_round(attention, unrounded) for *_, attention in layers]
     header, arrays = record_to_arrays(_record_for_page(record, layers, rounded))
-    saved = {
-        "header": packed(header_json(header).encode()),
-        "arrays": _encode_arrays(arrays, size, max_bytes),
-    }
+    room = None if limit is None else limit - without
+    embedded = _encode_arrays(arrays, size, room)
+    if embedded is None:
+        contents = "with the queries and keys of all layers"
+        raise ValueError(limits.too_large_message(record, limit or 0, None, contents))
+    saved = {"header": packed(header_json(header).encode()), "arrays": embedded}
+    sampled = limits.count_weights(record) > limits.MAX_MEASURED
     errors = []
-    for index, ((stack, layer, attention), embedded) in enumerate(
-        zip(layers, rounded, strict=True)
-    ):
+    for index, ((stack, layer, attention), other) in enumerate(zip(layers, rounded, strict=True)):
         with part_of("rounding errors", index, len(layers)):
-            measured = _measure_errors(attention, embedded, max_queries)
+            measured = _measure_errors(attention, other, SAMPLED_QUERIES if sampled else None)
         errors.append({"stack": stack.name, "layer": layer} | measured)
     return {"saved": saved, "errors": errors}
 
@@ -227,11 +228,11 @@ def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) ->
 
 def _encode_arrays(
     arrays: Mapping[str, torch.Tensor], size: int, max_bytes: int | None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, dict[str, Any]] | None:
     """Encode arrays. Equal arrays have the same text.
 
-    If their total size exceeds `max_bytes`, OverflowError is raised. `size` is the expected number
-    of bytes before compression, for the progress bar.
+    Return None if their total size exceeds `max_bytes`. `size` is the expected number of bytes
+    before compression, for the progress bar.
     """
     room = float("inf") if max_bytes is None else max_bytes * 3 // 4
     texts: dict[bytes, str] = {}
@@ -247,21 +248,20 @@ def _encode_arrays(
             parts = []
             for start in range(0, len(data), _PIECE):
                 parts.append(packer.compress(data[start : start + _PIECE]))
+                room -= len(parts[-1])
+                if room < 0:
+                    return None
                 done += min(_PIECE, len(data) - start)
                 report("queries and keys", min(done, size), size, "byte")
-                if sum(map(len, parts)) > room:
-                    raise OverflowError("queries and keys exceed max_bytes")
-            deflated = b"".join([*parts, packer.flush()])
-            room -= len(deflated)
-            if room < 0:
-                raise OverflowError("queries and keys exceed max_bytes")
-            texts[digest] = base64.b64encode(deflated).decode("ascii")
+            parts.append(packer.flush())
+            room -= len(parts[-1])
+            texts[digest] = base64.b64encode(b"".join(parts)).decode("ascii")
         encoded[name] = {
             "dtype": DTYPE_NAMES[values.dtype],
             "shape": list(values.shape),
             "data": texts[digest],
         }
-    return encoded
+    return encoded if room >= 0 else None
 
 
 def _are_equal(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:

@@ -131,7 +131,8 @@ def _embed_strongest(
     """
     without = size_of({})
     if without >= limit:
-        raise ValueError(limits.no_room_message(record, limit, without=without))
+        message = limits.too_large_message(record, limit, without, "without weights", fits=False)
+        raise ValueError(message)
     room = limit - without - sample.size_of_maps
     levels = sorted({sample.level(share * room) for share in _USED})
     if _can_compute(record):
@@ -143,7 +144,8 @@ def _embed_strongest(
         needed = size_of(entries)
         if needed <= limit:
             return entries
-    raise ValueError(limits.no_room_message(record, limit, without=without, needed=needed))
+    contents = "with each query's two strongest keys"
+    raise ValueError(limits.too_large_message(record, limit, needed, contents))
 
 
 def _embed_exact(

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import attnviz as av
-from attnviz.pages import html, weights
+from attnviz.pages import limits, weights
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.rows import sample_queries
 from attnviz.views.head import HeadView
@@ -124,7 +124,7 @@ def test_an_interrupted_page_starts_again(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_rounding_is_measured_on_some_queries_of_a_long_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(html, "MAX_MEASURED", 2 * 3 * 500 * 500 - 1)
+    monkeypatch.setattr(limits, "MAX_MEASURED", 2 * 3 * 500 * 500 - 1)
     monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
     record = long_record(500, layers=2, heads=3, key_heads=1, head_dim=16)
     measured = sample_queries(500, 64)
