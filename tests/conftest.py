@@ -53,6 +53,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[STDERR] = os.dup(2)
 
 
+@pytest.fixture
+def own_measures() -> Iterator[None]:
+    """Remove the measures that the test registers."""
+    from attnviz.analysis import measures
+
+    before = dict(measures.MEASURES)
+    yield
+    measures._measures.clear()
+    measures._measures.update(before)
+
+
 def _end_if_stuck(config: pytest.Config, timeout: float = 0.0) -> None:
     """Start a timer that prints the stacks of all threads and ends the process.
 

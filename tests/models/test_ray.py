@@ -120,14 +120,19 @@ def test_a_lost_actor_changes_nothing(
     assert_same_statistics(result, alone)
 
 
-def test_datasets_of_ray(cluster: Any, decoder: tuple[Any, Any], tmp_path: Path) -> None:
+def test_datasets_of_ray(
+    cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, own_measures: None
+) -> None:
     """A Parquet file keeps a table's texts, and a JSONL file gives the table's statistics."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
     table.to_parquet(tmp_path / "texts.parquet")
     table.to_json(tmp_path / "texts.jsonl", orient="records", lines=True)
+    # Actors also compute the measures that were registered here.
+    av.measure("largest weight", kind="rows")(lambda weights: weights.max(axis=-1))
     alone = statistics(decoder, table, column="body", columns=["half"])
+    assert "largest weight" in alone.stack().score_names
     dataset = cluster.data.read_parquet(str(tmp_path / "texts.parquet"))
     assert on_ray.to_table(dataset)["body"].tolist() == TEXTS
     dataset = cluster.data.read_json(str(tmp_path / "texts.jsonl"), lines=True)

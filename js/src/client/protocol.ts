@@ -525,7 +525,7 @@ export interface TileHeader {
 }
 
 /**
- * Request for the score of each head of a stack for a pattern, such as "previous token".
+ * Request for the score of each head of a stack for a measure, such as "previous token".
  *
  * For long texts, scores are estimated from sampled queries.
  */
@@ -688,7 +688,9 @@ export interface StackNumbers {
   causal: boolean;
   /** Whether the stack has queries and keys, and not only weights. */
   vectors: boolean;
-  /** Names of the patterns, such as "previous token", for which heads can be scored. */
+  /**
+   * Names of the measures, such as "previous token" or "entropy", by which heads can be ordered.
+   */
   patterns: string[];
   /**
    * Number of sampled queries from which head scores are estimated, if computing the weights of all

@@ -22,7 +22,7 @@ The scores of `attnviz.analysis.head_scores`, the orders of heads in views, the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -40,7 +40,9 @@ __all__ = [
     "can_show",
     "measure",
     "named",
+    "own_measures",
     "pairs_of",
+    "register_all",
     "values_of",
 ]
 
@@ -292,10 +294,20 @@ def measure(name: str, *, kind: Kind, **properties: Any) -> Callable[[_Formula],
         raise ValueError(f"measure({name!r}): attnviz has a measure of this name")
 
     def register(formula: _Formula) -> _Formula:
-        _measures[name] = Measure(name, kind, formula, **properties)
+        register_all([Measure(name, kind, formula, **properties)])
         return formula
 
     return register
+
+
+def own_measures() -> tuple[Measure, ...]:
+    """Return the measures that were registered with `measure`, without those of attnviz."""
+    return tuple(entry for entry in MEASURES.values() if entry not in _BUILT_IN)
+
+
+def register_all(entries: Iterable[Measure]) -> None:
+    """Register measures, such as the result of `own_measures` in another process."""
+    _measures.update({entry.name: entry for entry in entries})
 
 
 def named(name: str) -> Measure:
@@ -523,4 +535,4 @@ _BUILT_IN = (
         unit="nats",
     ),
 )
-_measures.update({entry.name: entry for entry in _BUILT_IN})
+register_all(_BUILT_IN)

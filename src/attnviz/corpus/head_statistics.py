@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from attnviz.analysis.measures import Measure, own_measures, register_all
 from attnviz.corpus.checkpoint import Checkpoint, weights_hash
 from attnviz.corpus.checks import listed_records
 from attnviz.corpus.columns import TextColumns
@@ -392,16 +393,21 @@ def _add_on_ray(
     work: _Work, statistics: HeadStatistics, indices: list[int], engine: RayEngine
 ) -> Iterator[int]:
     """Read texts in Ray actors and add their totals. Yield the number of texts of each batch."""
-    make = functools.partial(_measure_in_actor, work, statistics._totals.settings, engine)
+    settings = statistics._totals.settings
+    make = functools.partial(_measure_in_actor, work, settings, engine, own_measures())
     for totals in actor_results(engine, indices, make):
         statistics._totals = statistics._totals.plus(totals)
         yield sum(stop - start for start, stop in totals.texts)
 
 
 def _measure_in_actor(
-    work: _Work, settings: Settings, engine: RayEngine
+    work: _Work, settings: Settings, engine: RayEngine, measures: tuple[Measure, ...]
 ) -> Callable[[list[int]], Totals]:
-    """Load the model in a Ray actor, and return the function that measures texts."""
+    """Load the model in a Ray actor, and return the function that measures texts.
+
+    `measures` are those that the user registered in the calling process.
+    """
+    register_all(measures)
     model = work.model() if is_loader(work.model) else work.model
     loaded = load(model, work.options["tokenizer"], work.options["processor"])
     if engine.num_gpus:

@@ -100,7 +100,7 @@ class StackNumbers(TypedDict):
     vectors : bool
         Whether the stack has queries and keys, and not only weights.
     patterns : list of str
-        Names of the patterns, such as "previous token", for which heads can be scored.
+        Names of the measures, such as "previous token" or "entropy", by which heads can be ordered.
     sampled : int
         Number of sampled queries from which head scores are estimated, if computing the weights of
         all queries would take too long. In this case maps also show only sampled queries. Omitted

@@ -338,7 +338,7 @@ class ScoresHeader(TypedDict):
 @RECORD_REQUESTS.add("scores", ScoresHeader)
 @dataclass(frozen=True)
 class ScoresRequest:
-    """Request for the score of each head of a stack for a pattern, such as "previous token".
+    """Request for the score of each head of a stack for a measure, such as "previous token".
 
     For long texts, scores are estimated from sampled queries.
     """

@@ -24,7 +24,7 @@ from attnviz.analysis import (
     patterns,
 )
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
-from attnviz.record.masks import BandMask
+from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import sample_queries
 from attnviz.record.tokens import Tokens
@@ -165,6 +165,15 @@ def test_measures_read_the_first_stack_of_a_record_and_refuse_other_types(measur
     ):
         with pytest.raises(TypeError, match=message):
             measure(value)
+
+
+def test_uniform_attention_has_the_mask_of_each_head() -> None:
+    triangle = torch.ones(4, 4, dtype=torch.bool).tril()
+    mask = PackedMask.pack(torch.stack([triangle, torch.eye(4, dtype=torch.bool)]))
+    layer = QueryKeyAttention(vectors(2, 4, 3), vectors(2, 4, 3, seed=1), 1.0, mask=mask)
+    stack = AttentionStack("self", {0: layer}, Tokens.of(["a"] * 4))
+    scores = analysis.uniform_scores(stack, "self")
+    assert_allclose(scores[0], [(1 + 1 / 2 + 1 / 3 + 1 / 4) / 4, 1.0])
 
 
 def test_unknown_patterns_and_no_queries_are_refused() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,14 +147,8 @@ def test_the_docs_list_every_measure(measure: Measure) -> None:
     assert f'| `"{measure.name}"` | {measure.definition} |{role} | {source} |' in page.splitlines()
 
 
+@pytest.mark.usefixtures("own_measures")
 class TestRegistration:
-    @pytest.fixture(autouse=True)
-    def registry(self) -> Iterator[None]:
-        before = dict(MEASURES)
-        yield
-        measures._measures.clear()
-        measures._measures.update(before)
-
     def test_a_measure_of_the_user_is_available_everywhere(self) -> None:
         @av.measure("after a comma", kind="pairs", role="comma reader", one_text=True)
         def after_a_comma(queries: Any, keys: Any, rows: NDArray[np.int64]) -> Any:
