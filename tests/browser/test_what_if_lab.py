@@ -51,16 +51,10 @@ def test_the_reader_cuts_an_edge_and_exports_the_changed_run(
     expect(answer).to_contain_text("Unchanged, the next token is “street”")
     what_if.get_by_role("button", name="What if this edge were cut?").press("Enter")
     expect(answer).to_contain_text("Cut before the softmax, the next token becomes “animal”")
-    [change] = notebook.evaluate("view.changes")
-    assert change == {
-        "kind": "knockout",
-        "stack": "self",
-        "layer": 1,
-        "head": 0,
-        "query": 13,
-        "key": 6,
-        "renormalize": True,
-    }
+    change = notebook.evaluate("repr(view.changes[0])")
+    assert change == (
+        "Knockout(queries=13, keys=6, layers=1, heads=0, renormalize=True, stack='self')"
+    )
     expect(pair).to_have_text(
         re.compile(
             r"Pinned: “the” \(13\) to “street”, head 1\.0 in the unchanged run\. Weight 0\.92; "
@@ -82,7 +76,7 @@ def test_the_reader_cuts_an_edge_and_exports_the_changed_run(
     expect(answer).to_contain_text("Unchanged")
     notebook.becomes("view.changes", [])
     # An exported page has the answers and the weights of the displayed run.
-    notebook.execute(f"view.changes, view.run = [{change}], 'difference'")
+    notebook.execute(f"view.changes, view.run = [av.{change}], 'difference'")
     path = tmp_path / "view.html"
     path.write_text(notebook.evaluate("view.to_html()"), encoding="utf-8")
     notebook.execute("view.changes, view.run = [], 'before'")
@@ -97,7 +91,7 @@ def test_the_reader_cuts_an_edge_and_exports_the_changed_run(
     expect(sentence).to_contain_text("attends to “street”: 0.92")
     assert "changes=&" in page.url
     page.goto("about:blank")
-    page.goto(f"{path.as_uri()}#changes=knockout.self.1.0.13.6.true&run=after")
+    page.goto(f"{path.as_uri()}#changes=Knockout.self.1.0.13.6.true&run=after")
     expect(sentence).to_contain_text("attends to “street”: 0.00")
     expect(page.get_by_role("button", name="Cut before")).to_have_attribute("aria-pressed", "true")
 
@@ -108,7 +102,7 @@ def test_the_reader_chooses_what_is_measured(notebook: Notebook) -> None:
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:1", timeout=FIRST_PICTURE)
     what_if = root.locator(".av-what-if")
     what_if.locator("summary").press("Enter")
-    notebook.execute("model_view.changes = [{'kind': 'ablate', 'layer': 1, 'head': 0}]")
+    notebook.execute("model_view.changes = [av.Ablate(layers=1, heads=0)]")
     answer = what_if.locator(".av-what-if-answer")
     expect(answer).to_contain_text("Logit of “street” minus logit of “the”: ")
     measured = what_if.get_by_label("Measured answer")

@@ -11,12 +11,13 @@ import torch
 import traitlets
 
 import attnviz as av
+from attnviz.interventions.changes import change_to_json
 from models.tiny import IDS, SIZE, built
 from unit.complete_replies import whole_reply
 
 GIVEN = {"input_ids": IDS}
 COUNT = IDS.shape[1]
-ABLATE = {"kind": "ablate", "layer": 1, "head": 2}
+ABLATE = av.Ablate(1, 2)
 
 
 def start_of_span(output: Any) -> torch.Tensor:
@@ -123,7 +124,7 @@ def test_a_view_measures_a_function() -> None:
 
     def answer_to(*changes: Any) -> dict[str, Any]:
         view.changes = list(changes)
-        request = {"changes": view.changes}
+        request = {"changes": list(map(change_to_json, view.changes))}
         header = whole_reply(view._channel._server, "intervene", request).header
         return dict(json.loads(json.dumps(header, allow_nan=False)))
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import traitlets
 
 import attnviz as av
 from attnviz.extraction.capture.memory import check_memory
+from attnviz.interventions.changes import Change, change_to_json
 from attnviz.server.protocol import Reply
 from attnviz.server.server import RECORD_REQUESTS
 from attnviz.views.what_if import WhatIf
@@ -25,9 +27,9 @@ from unit.page_data import bare_data_of
 from unit.server.test_protocol import assert_declared
 
 TEXT = "the animal did not cross the street because it was too wide so the"
-EDGE = {"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}
-HEAD = {"kind": "ablate", "layer": 1, "head": 0}
-TOKEN = {"kind": "hide", "key": 6}
+EDGE = av.Knockout(13, 6, layers=1, heads=0)
+HEAD = av.Ablate(layers=1, heads=0)
+TOKEN = av.HideTokens(6)
 
 
 @pytest.fixture
@@ -42,12 +44,19 @@ def reply_of(view: WhatIf, name: str, arguments: Mapping[str, Any]) -> Reply:
     return whole_reply(view._channel._server, name, arguments)
 
 
-def ask(view: WhatIf, *changes: dict[str, Any]) -> dict[str, Any]:
+def as_json(*changes: Change) -> list[dict[str, Any]]:
+    """Return the changes as the browser sends them."""
+    return [change_to_json(replace(change, stack="self")) for change in changes]  # type: ignore[type-var]
+
+
+def ask(view: WhatIf, *changes: Change) -> dict[str, Any]:
     """Set `view.changes`, and return the header of the reply to `intervene`, read from JSON."""
     view.changes = list(changes)
     answers = () if view.answer is None else view.answer
     measured = answers if isinstance(answers, list | tuple) else [answers]
-    header = reply_of(view, "intervene", {"changes": view.changes, "measured": measured}).header
+    header = reply_of(
+        view, "intervene", {"changes": as_json(*changes), "measured": measured}
+    ).header
     answer: dict[str, Any] = json.loads(json.dumps(dict(header), allow_nan=False))
     return answer
 
@@ -67,21 +76,21 @@ def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize(
-    ("requested", "change"),
+    "changes",
     [
-        ([EDGE], av.Knockout(13, 6, 1, 0)),
-        ([{**EDGE, "renormalize": False}], av.Knockout(13, 6, 1, 0, renormalize=False)),
-        ([{**EDGE, "layer": None, "head": None}], av.Knockout(13, 6)),
-        ([HEAD], av.Ablate(1, 0)),
-        ([TOKEN], av.HideTokens(6)),
-        ([EDGE, {**HEAD, "layer": 2}], [av.Knockout(13, 6, 1, 0), av.Ablate(2, 0)]),
+        [EDGE],
+        [av.Knockout(13, 6, 1, 0, renormalize=False)],
+        [av.Knockout(13, 6)],
+        [HEAD],
+        [TOKEN],
+        [EDGE, av.Ablate(2, 0)],
     ],
 )
 def test_the_numbers_are_those_of_intervene(
-    requested: list[dict[str, Any]], change: Any, view: av.HeadView, decoder: tuple[Any, Any]
+    changes: list[Change], view: av.HeadView, decoder: tuple[Any, Any]
 ) -> None:
-    answer = ask(view, *requested)
-    effect = av.intervene(decoder[0], TEXT, change, tokenizer=decoder[1]).effect
+    answer = ask(view, *changes)
+    effect = av.intervene(decoder[0], TEXT, changes, tokenizer=decoder[1]).effect
     assert answer["measure"] == effect.measure
     assert answer["before"] == pytest.approx(effect.before, abs=1e-5)
     assert answer["after"] == pytest.approx(effect.after, abs=1e-5)
@@ -101,11 +110,13 @@ def test_the_sentence_of_an_answer_names_the_cut(view: av.HeadView) -> None:
     assert sentence.startswith("Cut before the softmax, the next token becomes “animal” (“street” ")
     assert "to 0.00). " in sentence
     assert re.search(r"noise (0|\d[.\d]*e−\d)\.$", sentence)
-    assert ask(view, {**EDGE, "renormalize": False})["sentence"].startswith("Cut after the softmax")
+    assert ask(view, replace(EDGE, renormalize=False))["sentence"].startswith(
+        "Cut after the softmax"
+    )
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
     assert ask(view, TOKEN)["sentence"].startswith("With “street” hidden, the next token")
     # A small effect is not rounded to zero.
-    assert "8.54 to 8.53, noise" in ask(view, {"kind": "hide", "key": 8})["sentence"]
+    assert "8.54 to 8.53, noise" in ask(view, av.HideTokens(8))["sentence"]
     assert ask(view, EDGE, HEAD)["sentence"].startswith("With these 2 changes, ")
     assert ask(view)["sentence"].startswith("Unchanged, the next token is “street” (")
 
@@ -117,7 +128,8 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
     ask(view)
     # One forward of the unchanged model, and one that measures the noise.
     assert len(forwards) == 2
-    for number, changes in enumerate([[EDGE], [HEAD], [TOKEN], [EDGE, HEAD]], 3):
+    tried: list[list[Change]] = [[EDGE], [HEAD], [TOKEN], [EDGE, HEAD]]
+    for number, changes in enumerate(tried, 3):
         ask(view, *changes)
         assert len(forwards) == number
 
@@ -148,7 +160,7 @@ def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     first, second = after.topk(2).indices
     # `other` is the best token after the change, or the second best if the best is still `winner`.
     other = second if first == winner else first
-    answer = ask(view, {"kind": "ablate", "layer": head[0], "head": head[1]})
+    answer = ask(view, av.Ablate(*head))
     one, two = (decoder[1].decode([int(token_id)]) for token_id in (winner, other))
     assert answer["measure"] == f"logit of “{one}” minus logit of “{two}” after “the”"
     # Logits of about 20 have rounding errors of up to 1e-5 in float32.
@@ -255,7 +267,7 @@ def test_a_new_change_shows_the_run_after_it(view: av.HeadView) -> None:
 
 def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
     pair = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6}
-    changes = {"changes": [{**EDGE, "stack": "self"}]}
+    changes = {"changes": as_json(EDGE)}
     for name, arguments in (("intervene", changes), ("changed", changes), ("edge", pair)):
         reply = reply_of(view, name, arguments)
         assert_declared(RECORD_REQUESTS.headers[name], reply.header)
@@ -308,7 +320,7 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
     # The reply has the noise with two significant digits, so the rounding error is at most 1 / 20.
     written = float(data_of_pair(view)["noise"].replace("−", "-"))
     assert written == pytest.approx(before["noise"], rel=1 / 20)
-    ask(view, {**EDGE, "renormalize": False, "layer": None, "head": None})
+    ask(view, av.Knockout(13, 6, renormalize=False))
     [_, other] = data_of_pair(view)["cuts"]
     assert other["description"].startswith("cut after the softmax in all layers ")
     assert data_of_pair(view, key=7)["cuts"] == []
@@ -319,25 +331,17 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
     """Return the stacks in the reply to a request `changed` with `view.changes`."""
-    header = reply_of(view, "changed", {"changes": view.changes}).header
+    header = reply_of(view, "changed", {"changes": as_json(*view.changes)}).header
     stacks: list[dict[str, Any]] = json.loads(json.dumps(header))["stacks"]
     return stacks
 
 
 @pytest.mark.parametrize(
-    ("requested", "change"),
-    [
-        ([EDGE], av.Knockout(13, 6, 1, 0)),
-        ([{**EDGE, "layer": 0, "renormalize": False}], av.Knockout(13, 6, 0, 0, renormalize=False)),
-        ([TOKEN, {**HEAD, "layer": 0}], [av.HideTokens(6), av.Ablate(0, 0)]),
-    ],
+    "requested",
+    [[EDGE], [av.Knockout(13, 6, 0, 0, renormalize=False)], [TOKEN, av.Ablate(0, 0)]],
 )
 def test_the_weights_of_the_changed_run_are_those_of_intervene(
-    requested: list[dict[str, Any]],
-    change: Any,
-    view: av.HeadView,
-    decoder: tuple[Any, Any],
-    forwards: list[int],
+    requested: list[Change], view: av.HeadView, decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
     forwards.clear()
     ask(view)
@@ -347,7 +351,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     record = view.changed_record
     assert len(forwards) == 3
     assert record is not None
-    intervened = av.intervene(decoder[0], TEXT, change, tokenizer=decoder[1])
+    intervened = av.intervene(decoder[0], TEXT, requested, tokenizer=decoder[1])
     assert record.effect.after == pytest.approx(intervened.effect.after, abs=1e-5)
     assert len(record.changes) == len(requested)
     for layer in range(3):
@@ -359,7 +363,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
             weights = np.frombuffer(data, np.float32).reshape(4, 14, 14)
             np.testing.assert_allclose(weights, expected, atol=1e-6)
     assert stack["after"]["normalized"] == all(
-        change.get("renormalize", True) for change in requested
+        getattr(change, "renormalize", True) for change in requested
     )
     assert stack["difference"]["measure"] == "difference"
     assert stack["difference"]["signed"]
@@ -367,7 +371,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
 
 def test_each_changed_run_has_a_name_and_is_computed_again_on_request(view: av.HeadView) -> None:
     names = set()
-    for changes in ([EDGE], [HEAD], [EDGE, HEAD, TOKEN], [EDGE, HEAD, {**TOKEN, "key": 2}]):
+    for changes in ([EDGE], [HEAD], [EDGE, HEAD, TOKEN], [EDGE, HEAD, av.HideTokens(2)]):
         ask(view, *changes)
         names |= {changed_stacks(view)[0][which]["name"] for which in ("after", "difference")}
     assert len(names) == 8
@@ -391,10 +395,10 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     names = [stack["name"] for stack in data["description"]["stacks"]]
     run = data["state"]["changed_run"]
     assert names == ["self", run["stacks"]["self"]["after"], run["stacks"]["self"]["difference"]]
-    assert run["changes"] == data["state"]["changes"] == view.changes
+    assert run["changes"] == data["state"]["changes"] == as_json(EDGE)
     assert (data["state"]["run"], data["state"]["stack"]) == ("difference", "self")
     # The browser can also request a page with the changed run.
-    request = {"part": 0, "state": {**view.state, "run": "after"}}
+    request = {"part": 0, "state": {**view.state, "changes": as_json(EDGE), "run": "after"}}
     assert reply_of(view, "page", request).header["parts"] == 1
 
 
@@ -471,7 +475,7 @@ def test_a_second_change_waits_for_the_first(
 ) -> None:
     monkeypatch.setattr("attnviz.server.pending_replies.REPLY_SECONDS", 0)
     server = view._channel._server
-    one, other = ({"changes": [{**change, "stack": "self"}]} for change in (HEAD, EDGE))
+    one, other = ({"changes": as_json(change)} for change in (HEAD, EDGE))
     under_way = replies(server, "intervene", one)
     assert next(under_way).header["pending"]["doing"] == "the unchanged run"
     with pytest.raises(RuntimeError, match="another change is being computed"):
@@ -482,8 +486,9 @@ def test_a_second_change_waits_for_the_first(
     view.answer = None
     assert "Without head 1.0" in list(under_way)[-1].header["sentence"]
     # After a request is cancelled, another can run.
-    next(replies(server, "intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]}))
-    server.cancel("intervene", {"changes": [{**HEAD, "head": 1, "stack": "self"}]})
+    third = {"changes": as_json(av.Ablate(1, 1))}
+    next(replies(server, "intervene", third))
+    server.cancel("intervene", third)
     assert "animal" in whole_reply(server, "intervene", other).header["sentence"]
 
 
@@ -503,18 +508,22 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ([7], r"changes\[0\]=7 must be a dict"),
+        ([7], r"changes\[0\]: 7 must be a change such as Ablate"),
         (
-            [{"kind": "burn"}],
-            r"changes\[0\]: kind='burn' must be one of 'knockout', 'ablate', 'hide'",
+            [{"kind": "Burn"}],
+            r"changes\[0\]: kind='Burn' must be one of Ablate, HideTokens, Knockout",
         ),
-        ([{**EDGE, "to": 1}], r"changes\[0\] has no 'to'; it takes kind, stack"),
-        ([{**EDGE, "layer": 9}], r"changes\[0\]: layers=9: stack 'self' has layers 0 to 2"),
         (
-            [{**EDGE, "query": float("nan")}],
-            r"changes\[0\]: Expected `int \| null`, got `float` - at `query`",
+            [{"kind": "Ablate", "to": 1}],
+            r"changes\[0\]: Ablate has no 'to'; it takes stack, layers",
         ),
-        ([{**EDGE, "stack": "cross"}], "stack='cross': this record has 'self'"),
+        ([{"kind": "HideTokens", "tokens": {"a": 1}}], r"changes\[0\]: tokens"),
+        ([{"kind": "Knockout", "queries": float("nan")}], r"changes\[0\]: queries=nan"),
+        ([av.Ablate(9)], r"changes\[0\]: layers=9: stack 'self' has layers 0 to 2"),
+        ([av.Ablate(stack="cross")], "stack='cross': this record has 'self'"),
+        ([av.Knockout([12, 13], 6)], r"queries=\[12, 13\]: a view selects one, or all with None"),
+        ([av.Ablate(1, 0, factor=0.5)], r"factor=0.5.* Use attnviz.intervene for other changes"),
+        ([av.SetWeights(1, 0, "uniform")], "SetWeights.* Use attnviz.intervene for other changes"),
         ([HEAD] * 33, r"33 entries\. Pass at most 32"),
         ("knockout", "changes"),
     ],
@@ -523,8 +532,24 @@ def test_changes_that_do_not_fit_are_refused(changes: Any, message: str, view: a
     view.changes = [HEAD]
     with pytest.raises(traitlets.TraitError, match=message):
         view.changes = changes
-    assert view.changes == [
-        {**HEAD, "stack": "self", "query": None, "key": None, "renormalize": True}
+    assert view.changes == [av.Ablate(1, 0, stack="self")]
+
+
+def test_changes_have_numbers_in_place_of_texts(view: av.HeadView) -> None:
+    view.changes = [av.Knockout(-1, "street", -2), {"kind": "HideTokens", "tokens": 6}]
+    expected = [av.Knockout(13, 6, 1, stack="self"), av.HideTokens(6, stack="self")]
+    assert view.changes == expected
+    assert view.get_state("changes")["changes"] == [
+        {
+            "kind": "Knockout",
+            "stack": "self",
+            "layers": 1,
+            "heads": None,
+            "queries": 13,
+            "keys": 6,
+            "renormalize": True,
+        },
+        {"kind": "HideTokens", "stack": "self", "layers": None, "heads": None, "tokens": 6},
     ]
 
 

@@ -588,34 +588,13 @@ export interface ImageRequest {
   index: number;
 }
 
-/** Change of the attention in a run of the model. */
-export interface RequestedChange {
-  /**
-   * "knockout" removes the attention of a query to a key. "ablate" sets the output of a head to 0.
-   * "hide" removes the attention of all queries to a key.
-   */
-  kind: "knockout" | "ablate" | "hide";
-  stack: string;
-  /** Numbers of the layer and the head. null means all layers or all heads. */
-  layer: number | null;
-  head: number | null;
-  /**
-   * Positions of the query and the key. "knockout" needs both, "hide" needs only the key, and
-   * "ablate" needs neither.
-   */
-  query: number | null;
-  key: number | null;
-  /**
-   * Whether "knockout" removes a pair before the softmax, so that its weight is distributed among
-   * the other keys. If False, the weight is set to 0 after the softmax.
-   */
-  renormalize: boolean;
-}
-
 /** Request for the effect of changes on the answer, which runs the model. */
 export interface InterveneRequest {
-  /** Changes, which are made together. If empty, the model runs without changes. */
-  changes: RequestedChange[];
+  /**
+   * JSON forms of the changes, which are made together (see
+   * `attnviz.interventions.changes.change_to_json`). If empty, the model runs without changes.
+   */
+  changes: object[];
   /**
    * Answer to measure: one token for its logit, or two tokens for the difference of their logits.
    * An empty list means the default of `attnviz.intervene`. null means the `answer` of the view,
@@ -663,7 +642,7 @@ export interface OutcomeHeader {
 
 /** Request for the stacks of the run of the model with `changes`. */
 export interface ChangedRequest {
-  changes: RequestedChange[];
+  changes: object[];
 }
 
 /** Properties of one stack of attention layers, without its tokens. */

@@ -46,6 +46,9 @@ __all__ = [
     "HideTokens",
     "Knockout",
     "SetWeights",
+    "change_for_view",
+    "change_from_json",
+    "change_to_json",
     "check_change",
     "description_of",
     "for_generation",
@@ -162,7 +165,12 @@ def _flags(name: str, selector: TokenSelector, tokens: Tokens) -> Flags:
 
 
 def _selected(name: str, selector: TokenSelector) -> list[Any]:
-    selected = [selector] if isinstance(selector, str | int) else as_list(selector)
+    try:
+        selected = [selector] if isinstance(selector, str | int) else list(as_list(selector))
+    except TypeError:
+        raise TypeError(
+            f"{name}={short_repr(selector)} must be tokens, by position or text"
+        ) from None
     if not selected:
         raise ValueError(
             f"{name}={short_repr(selector)} is empty. Do not pass it to select all tokens."
@@ -615,3 +623,70 @@ def layer_change(
         change._of_layer(stack, layer) for change in changes if layer in change._layers_of(stack)
     ]
     return reduce(LayerChange.then, parts) if parts else None
+
+
+# Change classes that a view can make, with the fields of their JSON form. All forms also have the
+# fields ``stack``, ``layers`` and ``heads``.
+_JSON_FIELDS: dict[type[Change], tuple[str, ...]] = {
+    Ablate: (),
+    HideTokens: ("tokens",),
+    Knockout: ("queries", "keys", "renormalize"),
+}
+
+
+def change_to_json(change: Change) -> dict[str, Any]:
+    """Return the JSON form of a change: the name of its class, and its fields.
+
+    >>> change_to_json(HideTokens(3))
+    {'kind': 'HideTokens', 'stack': None, 'layers': None, 'heads': None, 'tokens': 3}
+    """
+    names = ("stack", "layers", "heads", *_JSON_FIELDS[type(change)])
+    return {"kind": type(change).__name__, **{name: getattr(change, name) for name in names}}
+
+
+def change_from_json(value: Mapping[str, Any]) -> Change:
+    """Return the change with a JSON form. Raise TypeError or ValueError if it has none.
+
+    >>> change_from_json({"kind": "Ablate", "layers": 1, "heads": 0, "stack": "self"})
+    Ablate(layers=1, heads=0, factor=0.0, stack='self', mean_of=None)
+    """
+    kinds = {kind.__name__: kind for kind in _JSON_FIELDS}
+    kind = kinds.get(value.get("kind", ""))
+    if kind is None:
+        raise ValueError(f"kind={short_repr(value.get('kind'))} must be one of {', '.join(kinds)}")
+    names = ("stack", "layers", "heads", *_JSON_FIELDS[kind])
+    unknown = sorted(set(value) - {"kind", *names})
+    if unknown:
+        raise ValueError(f"{kind.__name__} has no {unknown[0]!r}; it takes {', '.join(names)}")
+    return kind(**{name: value[name] for name in names if name in value})
+
+
+def change_for_view(change: Change, stack: AttentionStack) -> Change:
+    """Return a change of `stack` in which each field selects one layer, head or token, or all.
+
+    Negative numbers and the texts of tokens are replaced by numbers. Raise TypeError, ValueError or
+    IndexError if a field selects several, or if the change cannot be applied.
+    """
+    scales = isinstance(change, Ablate) and (change.factor != 0 or change.mean_of is not None)
+    if type(change) not in _JSON_FIELDS or scales:
+        raise TypeError(
+            f"{short_repr(change)}: a view makes Knockout, HideTokens, and Ablate with factor=0. "
+            "Use attnviz.intervene for other changes."
+        )
+    check_change(change, stack)
+    layers = change._layers_of(stack)
+    numbers: dict[str, Any] = {"layers": layers, "heads": change._heads_of(stack, layers[0])}
+    for name, tokens in (
+        ("queries", stack.query_tokens),
+        ("keys", stack.key_tokens),
+        ("tokens", stack.key_tokens),
+    ):
+        if hasattr(change, name):
+            numbers[name] = np.flatnonzero(_flags(name, getattr(change, name), tokens)).tolist()
+    single: dict[str, Any] = {"stack": stack.name}
+    for name, selected in numbers.items():
+        value = getattr(change, name)
+        if value is not None and len(selected) != 1:
+            raise ValueError(f"{name}={short_repr(value)}: a view selects one, or all with None")
+        single[name] = None if value is None else selected[0]
+    return replace(change, **single)  # type: ignore[type-var]  # every change is a dataclass

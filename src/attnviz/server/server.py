@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NotRequired, Protocol, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,6 @@ __all__ = [
     "Interventions",
     "OutcomeHeader",
     "RecordServer",
-    "RequestedChange",
     "finite_scores",
 ]
 
@@ -405,34 +404,6 @@ class ImageRequest:
         return Reply(header, data)
 
 
-@dataclass(frozen=True)
-class RequestedChange:
-    """Change of the attention in a run of the model.
-
-    Attributes
-    ----------
-    kind : {"knockout", "ablate", "hide"}
-        "knockout" removes the attention of a query to a key. "ablate" sets the output of a head
-        to 0. "hide" removes the attention of all queries to a key.
-    layer, head : int or None
-        Numbers of the layer and the head. None means all layers or all heads.
-    query, key : int or None
-        Positions of the query and the key. "knockout" needs both, "hide" needs only the key, and
-        "ablate" needs neither.
-    renormalize : bool
-        Whether "knockout" removes a pair before the softmax, so that its weight is distributed
-        among the other keys. If False, the weight is set to 0 after the softmax.
-    """
-
-    kind: Literal["knockout", "ablate", "hide"]
-    stack: str
-    layer: int | None = None
-    head: int | None = None
-    query: int | None = None
-    key: int | None = None
-    renormalize: bool = True
-
-
 class AnswerToken(TypedDict):
     """One of the most probable tokens or classes of the output, with its id and probability."""
 
@@ -554,12 +525,12 @@ class Interventions(Protocol):
     """
 
     def outcome(
-        self, changes: tuple[RequestedChange, ...], measured: tuple[int | str, ...] | None
+        self, changes: tuple[Mapping[str, Any], ...], measured: tuple[int | str, ...] | None
     ) -> OutcomeHeader:
         """Run the model with all `changes` together, and return their effect on the answer."""
         ...
 
-    def changed(self, changes: tuple[RequestedChange, ...]) -> ChangedHeader:
+    def changed(self, changes: tuple[Mapping[str, Any], ...]) -> ChangedHeader:
         """Describe the stacks of the run with `changes`. Cache them for the method `stack`."""
         ...
 
@@ -582,15 +553,16 @@ class InterveneRequest:
 
     Attributes
     ----------
-    changes : list of RequestedChange
-        Changes, which are made together. If empty, the model runs without changes.
+    changes : list of objects
+        JSON forms of the changes, which are made together (see
+        `attnviz.interventions.changes.change_to_json`). If empty, the model runs without changes.
     measured : list of (int or str), or None
         Answer to measure: one token for its logit, or two tokens for the difference of their
         logits. An empty list means the default of `attnviz.intervene`. null means the `answer` of
         the view, which can be a function.
     """
 
-    changes: tuple[RequestedChange, ...]
+    changes: tuple[Mapping[str, Any], ...]
     measured: tuple[int | str, ...] | None = None
 
     def answer(self, server: RecordServer) -> Reply:
@@ -604,7 +576,7 @@ class InterveneRequest:
 class ChangedRequest:
     """Request for the stacks of the run of the model with `changes`."""
 
-    changes: tuple[RequestedChange, ...]
+    changes: tuple[Mapping[str, Any], ...]
 
     def answer(self, server: RecordServer) -> Reply:
         """Describe the stacks. Run the model if the run is not cached."""

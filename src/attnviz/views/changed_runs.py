@@ -5,8 +5,7 @@ The results are effects on an answer, attention weights, and effects of single q
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,8 @@ from attnviz.server.server import (
     EdgeHeader,
     EdgeRequest,
     OutcomeHeader,
-    RequestedChange,
 )
+from attnviz.utils.arguments import short_repr
 from attnviz.utils.numbers import format_change, format_small
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from attnviz.interventions.intervene import ChangedRecord
     from attnviz.interventions.repeated import Outcome, RepeatedInterventions
 
-__all__ = ["ChangedRuns", "Measured", "ShownStacks", "change_of", "check_count"]
+__all__ = ["ChangedRuns", "Measured", "ShownStacks", "check_count", "read_change"]
 
 # Maximum number of changes in one run, and maximum number of cached effects. The cached effects are
 # part of an exported page.
@@ -47,6 +46,8 @@ _MAX_NAMED_CHANGES = 2
 # Maximum number of characters of the changes in a name.
 _MAX_NAME_LENGTH = 160
 
+
+Changes = tuple["Change", ...]
 
 #: Answer that is measured: a function, or a tuple of one or two tokens or classes. An empty tuple
 #: is the default answer of `attnviz.intervene`.
@@ -73,7 +74,6 @@ class _Run:
 
 @dataclass(frozen=True)
 class _CachedEffect:
-    changes: tuple[RequestedChange, ...]
     described: tuple[str, ...]
     sentence: str
     effect: Effect
@@ -106,14 +106,14 @@ class ChangedRuns:
         self._source = source
         self._hint = hint
         self._interventions: RepeatedInterventions | None = None
-        self._outcomes: dict[str, _CachedEffect] = {}
-        self._runs: dict[str, _Run] = {}
+        self._outcomes: dict[Changes, _CachedEffect] = {}
+        self._runs: dict[Changes, _Run] = {}
         self.measured = measured
-        self._names: dict[str, str] = {}
+        self._names: dict[Changes, str] = {}
         self._edges: dict[EdgeRequest, EdgeHeader] = {}
 
     def outcome(
-        self, changes: tuple[RequestedChange, ...], measured: Measured | None = ()
+        self, changes: Sequence[Mapping[str, Any]], measured: Measured | None = ()
     ) -> OutcomeHeader:
         """Compute the effect that all `changes` together have on an answer.
 
@@ -122,7 +122,7 @@ class ChangedRuns:
         `attnviz.intervene`.
         """
         measured = self.measured if measured is None else measured
-        outcome = self._compute_outcome(changes, measured)
+        outcome = self._compute_outcome(self._read(changes), measured)
         effect = outcome.effect
         return {
             "sentence": outcome.sentence,
@@ -156,47 +156,44 @@ class ChangedRuns:
             )
         return self._interventions
 
-    def _compute_outcome(self, changes: tuple[RequestedChange, ...], measured: Measured) -> Outcome:
+    def _compute_outcome(self, changes: Changes, measured: Measured) -> Outcome:
         interventions = self._get_interventions()
         check_count(len(changes))
-        made = [change_of(change) for change in changes]
-        outcome: Outcome = interventions.outcome(made, measured or None)
+        outcome = interventions.outcome(changes, measured or None)
         if changes:
-            key = _key(changes)
-            self._outcomes.pop(key, None)
-            self._outcomes[key] = _CachedEffect(
-                changes, outcome.described, outcome.sentence, outcome.effect
+            self._outcomes.pop(changes, None)
+            self._outcomes[changes] = _CachedEffect(
+                outcome.described, outcome.sentence, outcome.effect
             )
             _drop_oldest(self._outcomes, _MAX_OUTCOMES)
             if outcome.record is not None:
-                cached = self._runs.pop(key, None)
-                shown = cached.shown if cached else self._shown_stacks(key, outcome)
-                self._runs[key] = _Run(measured, outcome.record, shown)
+                cached = self._runs.pop(changes, None)
+                shown = cached.shown if cached else self._shown_stacks(changes, outcome)
+                self._runs[changes] = _Run(measured, outcome.record, shown)
                 _drop_oldest(self._runs, _MAX_RUNS)
         return outcome
 
-    def run(self, changes: tuple[RequestedChange, ...], measured: Measured | None = None) -> _Run:
+    def run(self, changes: Changes, measured: Measured | None = None) -> _Run:
         """Return the run with `changes` from the cache, or run the model.
 
         If `measured` is None, a cached run may have measured any answer. Otherwise it must have
         measured this answer. Raise MemoryError if the weights do not fit into memory.
         """
-        key = _key(changes)
-        cached = self._runs.get(key)
+        cached = self._runs.get(changes)
         if cached is None or measured not in (None, cached.measured):
             self._compute_outcome(changes, self.measured if measured is None else measured)
-        if key not in self._runs:
+        if changes not in self._runs:
             raise MemoryError(
                 "the weights of the changed run do not fit into free memory. Its answer is "
                 "available."
             )
-        return self._runs[key]
+        return self._runs[changes]
 
-    def changed(self, changes: tuple[RequestedChange, ...]) -> ChangedHeader:
+    def changed(self, changes: Sequence[Mapping[str, Any]]) -> ChangedHeader:
         """Describe the stacks of the run with `changes` for the browser."""
         if not changes:
             raise ValueError("changes is empty. Pass at least one change.")
-        run = self.run(changes)
+        run = self.run(self._read(changes))
         stacks = []
         for name, after in run.shown.after.items():
             tokens = run.record.stack(name).query_tokens
@@ -255,13 +252,22 @@ class ChangedRuns:
         """Return the cached effects of removing a pair, in words, and their largest noise."""
         cuts: list[Cut] = []
         noise = 0.0
-        for cached in self._outcomes.values():
-            if len(cached.changes) != 1 or not _is_cut_of(cached.changes[0], pair):
+        from attnviz.interventions.changes import Knockout
+
+        for changes, cached in self._outcomes.items():
+            change, effect = changes[0], cached.effect
+            if (
+                len(changes) > 1
+                or not isinstance(change, Knockout)
+                or (change.stack, change.queries, change.keys) != (pair.stack, pair.query, pair.key)
+                or change.layers not in (None, pair.layer)
+                or change.heads not in (None, pair.head)
+            ):
+                # The run did not change the pair alone, or not in the head of the pair.
                 continue
-            [change], effect = cached.changes, cached.effect
             when = "before" if change.renormalize else "after"
-            where = "" if change.head is not None else f" in all heads of layer {change.layer}"
-            where = " in all layers" if change.layer is None else where
+            where = "" if change.heads is not None else f" in all heads of layer {change.layers}"
+            where = " in all layers" if change.layers is None else where
             nothing = ", no more than the noise" if abs(effect.change) <= effect.noise else ""
             numbers = format_change(effect.before, effect.after)
             words = f"cut {when} the softmax{where} {numbers}{nothing}"
@@ -271,15 +277,17 @@ class ChangedRuns:
 
     def page_state(self) -> dict[str, Any]:
         """Return the cached results as entries of a page's state."""
+        from attnviz.interventions.changes import change_to_json
+
         made: dict[str, Any] = {}
         if self._outcomes:
             made["outcomes"] = [
                 {
-                    "changes": [asdict(change) for change in cached.changes],
+                    "changes": list(map(change_to_json, changes)),
                     "described": list(cached.described),
                     "sentence": cached.sentence,
                 }
-                for cached in self._outcomes.values()
+                for changes, cached in self._outcomes.items()
             ]
         if self._edges:
             edges = []
@@ -289,11 +297,14 @@ class ChangedRuns:
             made["known_edges"] = edges
         return made
 
-    def _shown_stacks(self, key: str, outcome: Outcome) -> ShownStacks:
+    def _read(self, changes: Sequence[Mapping[str, Any]]) -> Changes:
+        return tuple(read_change(change, self._record.stack) for change in changes)
+
+    def _shown_stacks(self, changes: Changes, outcome: Outcome) -> ShownStacks:
         """Return the stacks of a changed run and their differences, with unique names."""
         if outcome.record is None:
             raise TypeError("a run without a record has no stacks")
-        words = self._unique_name(key, outcome.described)
+        words = self._unique_name(changes, outcome.described)
         shown = ShownStacks({}, {})
         for name, before in self._record.stacks.items():
             if name not in outcome.record.stacks:
@@ -325,13 +336,10 @@ class ChangedRuns:
             )
         return shown
 
-    def _unique_name(self, key: str, described: Sequence[str]) -> str:
-        """Return a short unique name for some changes.
-
-        `key` identifies the changes, and `described` has one sentence for each change.
-        """
-        if key in self._names:
-            return self._names[key]
+    def _unique_name(self, changes: Changes, described: Sequence[str]) -> str:
+        """Return a short unique name for changes. `described` has one sentence for each change."""
+        if changes in self._names:
+            return self._names[changes]
         words = "; ".join(
             f"{description[0].lower()}{description[1:].rstrip('.')}" for description in described
         )
@@ -342,7 +350,7 @@ class ChangedRuns:
             while f"{words} ({number})" in self._names.values():
                 number += 1
             words = f"{words} ({number})"
-        self._names[key] = words
+        self._names[changes] = words
         return words
 
 
@@ -352,8 +360,20 @@ def check_count(count: int) -> None:
         raise ValueError(f"changes has {count} entries. Pass at most {_MAX_CHANGES}.")
 
 
-def _key(changes: Iterable[RequestedChange]) -> str:
-    return json.dumps([asdict(change) for change in changes])
+def read_change(value: Any, stack_named: Callable[[str | None], AttentionStack]) -> Change:
+    """Return a change that the reader or Python has chosen, with numbers in place of token texts.
+
+    `value` is a change or its JSON form. `stack_named` returns the stack with a name, or the
+    default stack for None. Raise TypeError, ValueError, IndexError or KeyError if the change cannot
+    be applied.
+    """
+    from attnviz.interventions.changes import Change, change_for_view, change_from_json
+
+    if isinstance(value, Mapping):
+        value = change_from_json(value)
+    if not isinstance(value, Change):
+        raise TypeError(f"{short_repr(value)} must be a change such as Ablate(layers=1, heads=0)")
+    return change_for_view(value, stack_named(value.stack))
 
 
 def _drop_oldest(cache: dict[Any, Any], max_entries: int) -> None:
@@ -362,40 +382,8 @@ def _drop_oldest(cache: dict[Any, Any], max_entries: int) -> None:
         cache.pop(next(iter(cache)))
 
 
-def _is_cut_of(change: RequestedChange, pair: EdgeRequest) -> bool:
-    """Whether a change removes a query-key pair in the head of the pair.
-
-    The change may remove the pair in other heads, too.
-    """
-    return (
-        change.kind == "knockout"
-        and (change.stack, change.query, change.key) == (pair.stack, pair.query, pair.key)
-        and change.layer in (None, pair.layer)
-        and change.head in (None, pair.head)
-    )
-
-
 def _answer_tokens(candidates: Iterable[Candidate]) -> list[AnswerToken]:
     return [
         AnswerToken(text=candidate.text, id=candidate.id, probability=candidate.probability)
         for candidate in candidates
     ]
-
-
-def change_of(request: RequestedChange) -> Change:
-    """Convert the request for a change to an `Ablate`, `HideTokens` or `Knockout`.
-
-    Raise ValueError if the request lacks a query or key.
-    """
-    from attnviz.interventions.changes import Ablate, HideTokens, Knockout
-
-    layer, head, stack = request.layer, request.head, request.stack
-    if request.kind == "ablate":
-        return Ablate(layer, head, stack=stack)
-    if request.key is None:
-        raise ValueError(f"a change of the kind {request.kind!r} needs 'key'")
-    if request.kind == "hide":
-        return HideTokens(request.key, layer, head, stack)
-    if request.query is None:
-        raise ValueError("a change of the kind 'knockout' needs 'query'")
-    return Knockout(request.query, request.key, layer, head, request.renormalize, stack)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 import traitlets
 
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
-from attnviz.server.protocol import parse_dataclass
-from attnviz.server.server import RecordServer, RequestedChange
+from attnviz.server.server import RecordServer
 from attnviz.utils.arguments import function_name, short_repr
-from attnviz.views.changed_runs import ChangedRuns, Measured, change_of, check_count
+from attnviz.views.changed_runs import ChangedRuns, Measured, check_count, read_change
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
 from attnviz.views.record_view import RecordView
 from attnviz.views.trait_types import Choice
 
 if TYPE_CHECKING:
+    from attnviz.interventions.changes import Change
     from attnviz.interventions.intervene import ChangedRecord
 
 __all__ = ["WhatIf", "model_hint", "no_model_message"]
@@ -51,14 +48,12 @@ class WhatIf(RecordView):
         None is the default: the logit of the most likely token before the changes minus the logit
         of the most likely other token after the changes. An answer is checked when it is set. The
         check runs the model if it has not run before.
-    changes : list of dict
-        Changes of the attention, which are made together when the model runs again. Examples are
-        ``{"kind": "knockout", "layer": 1, "head": 0, "query": 13, "key": 6}``, which removes a
-        query-key pair before the softmax (with ``"renormalize": False`` after the softmax),
-        ``{"kind": "ablate", "layer": 1, "head": 0}``, which removes a head, and ``{"kind": "hide",
-        "key": 6}``, which removes a key. ``"stack"`` is by default the stack that is shown. If
-        ``"layer"`` or ``"head"`` is None, the change applies to all layers or heads. The list also
-        changes when the reader adds or removes changes.
+    changes : list of Change
+        Changes of the attention, which are made together when the model runs again: `Ablate`,
+        `Knockout` and `HideTokens`, as for `attnviz.intervene`. Each argument selects one layer,
+        head or token, or all with None. Texts of tokens and negative numbers are replaced by
+        numbers. The default of `stack` is the stack that is shown. The list also changes when the
+        reader adds or removes changes.
     run : {"before", "after", "difference"}
         Run whose weights are drawn. ``"before"`` is the unchanged run, ``"after"`` the run with
         `changes`, and ``"difference"`` the weights after minus the weights before. If `changes` is
@@ -69,7 +64,9 @@ class WhatIf(RecordView):
 
     runs_model = traitlets.Bool(read_only=True).tag(sync=True)
     answer = traitlets.Any(None).tag(sync=True, to_json=lambda value, _: _as_json(value))
-    changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(sync=True)
+    changes: traitlets.List[Any] = traitlets.List(traitlets.Any()).tag(
+        sync=True, to_json=lambda value, _: _changes_as_json(value)
+    )
     run = Choice(["before", "after", "difference"], "before").tag(sync=True)
 
     # Whether `__init__` has finished. After that, new changes switch `run` to "after".
@@ -127,11 +124,11 @@ class WhatIf(RecordView):
 
         Examples
         --------
-        >>> view.changes = [{"kind": "ablate", "layer": 1, "head": 0}]    # doctest: +SKIP
-        >>> print(view.changed_record.effect)                             # doctest: +SKIP
+        >>> view.changes = [Ablate(layers=1, heads=0)]    # doctest: +SKIP
+        >>> print(view.changed_record.effect)             # doctest: +SKIP
         """
-        requests = _requests(self.changes)
-        return self._runs.run(requests, self._measured).record if requests else None
+        changes = tuple(self.changes)
+        return self._runs.run(changes, self._measured).record if changes else None
 
     @property
     def _runs(self) -> ChangedRuns:
@@ -161,7 +158,8 @@ class WhatIf(RecordView):
         super()._fit_to_record(before)
 
     def _page_state(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        return {**super()._page_state(state), "answer": _as_json(state.get("answer"))}
+        made = {**super()._page_state(state), "answer": _as_json(state.get("answer"))}
+        return {**made, "changes": _changes_as_json(state.get("changes", ()))}
 
     def _fitting_value(self, name: str) -> Any:
         if name != "changes":
@@ -180,10 +178,10 @@ class WhatIf(RecordView):
     def _page_content(self, state: Mapping[str, Any]) -> tuple[AttentionRecord, dict[str, Any]]:
         """Add the cached results to the page, and the stacks of the changed run if it is shown."""
         record, made = super()._page_content(state)
-        requests = _requests(state.get("changes", ()))
-        if not requests or state.get("run", "before") == "before" or not self.runs_model:
+        changes = tuple(read_change(change, record.stack) for change in state.get("changes", ()))
+        if not changes or state.get("run", "before") == "before" or not self.runs_model:
             return record, {**made, **self._runs.page_state()}
-        shown = self._runs.run(requests).shown
+        shown = self._runs.run(changes).shown
         stacks = dict(record.stacks)
         for stack in (*shown.after.values(), *shown.difference.values()):
             stacks[stack.name] = stack
@@ -192,7 +190,7 @@ class WhatIf(RecordView):
             name: {"after": after.name, "difference": shown.difference[name].name}
             for name, after in shown.after.items()
         }
-        run = {"changes": [asdict(request) for request in requests], "stacks": names}
+        run = {"changes": _changes_as_json(changes), "stacks": names}
         return both, {**made, **self._runs.page_state(), "changed_run": run}
 
     @traitlets.validate("run")
@@ -235,7 +233,7 @@ class WhatIf(RecordView):
             self.run = "after"
 
     @traitlets.validate("changes")
-    def _validate_changes(self, proposal: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _validate_changes(self, proposal: Mapping[str, Any]) -> list[Change]:
         changes = proposal["value"]
         try:
             check_count(len(changes))
@@ -243,39 +241,12 @@ class WhatIf(RecordView):
             raise traitlets.TraitError(str(error)) from None
         return [self._checked_change(index, change) for index, change in enumerate(changes)]
 
-    def _checked_change(self, index: int, value: Any) -> dict[str, Any]:
-        name = f"changes[{index}]"
-        if not isinstance(value, Mapping):
-            raise traitlets.TraitError(
-                f"{name}={short_repr(value)} must be a dict such as "
-                '{"kind": "knockout", "layer": 1, "head": 0, "query": 5, "key": 2}'
-            )
-        unknown = sorted(set(map(str, value)) - set(RequestedChange.__dataclass_fields__))
-        if unknown:
-            raise traitlets.TraitError(
-                f"{name} has no {unknown[0]!r}; it takes "
-                f"{', '.join(RequestedChange.__dataclass_fields__)}"
-            )
-        kinds = get_args(get_type_hints(RequestedChange)["kind"])
-        if value.get("kind") not in kinds:
-            raise traitlets.TraitError(
-                f"{name}: kind={short_repr(value.get('kind'))} must be one of "
-                f"{', '.join(map(repr, kinds))}"
-            )
+    def _checked_change(self, index: int, value: Any) -> Change:
         try:
-            # Convert integers of other libraries, such as numpy, which are not JSON values.
-            values = msgspec.to_builtins(dict(value), enc_hook=operator.index)
-            request = parse_dataclass(RequestedChange, {"stack": self.stack, **values}, name)
-            change = change_of(request)
-            from attnviz.interventions.changes import check_change
-
-            check_change(change, self._stack_named(request.stack))
+            return read_change(value, lambda name: self._stack_named(name or self.stack))
         except (TypeError, ValueError, IndexError, KeyError) as error:
             words = str(error.args[0]) if error.args else type(error).__name__
-            raise traitlets.TraitError(
-                words if words.startswith(name) else f"{name}: {words}"
-            ) from None
-        return asdict(request)
+            raise traitlets.TraitError(f"changes[{index}]: {words}") from None
 
 
 def model_hint(view: str) -> str:
@@ -310,6 +281,11 @@ def _has_weights(record: Any) -> bool:
     return all(stack.measure == "weight" and not stack.signed for stack in stacks)
 
 
-def _requests(changes: Iterable[Mapping[str, Any]]) -> tuple[RequestedChange, ...]:
-    """Convert the dicts of the trait `changes` to requests."""
-    return tuple(parse_dataclass(RequestedChange, change) for change in changes)
+def _changes_as_json(changes: Collection[Any]) -> list[Mapping[str, Any]]:
+    """Convert changes to their JSON forms. A change may already have this form."""
+    if not changes:
+        # Views without changes need not import transformers.
+        return []
+    from attnviz.interventions.changes import change_to_json
+
+    return [change if isinstance(change, Mapping) else change_to_json(change) for change in changes]

@@ -125,11 +125,11 @@ def test_a_record_that_cannot_be_shown_changes_nothing() -> None:
 def test_changes_stay_with_their_text_and_their_model() -> None:
     model, tokenizer = av.demos.load("decoder")
     extract = partial(av.extract, model, tokenizer=tokenizer)
-    changes = [{"kind": "ablate", "layer": layer, "head": 0} for layer in (0, 2)]
+    changes = [av.Ablate(layer, 0) for layer in (0, 2)]
     what_if = {"model": model, "inputs": "the cat sat", "tokenizer": tokenizer}
     view = HeadView(extract("the cat sat"), **what_if, changes=changes, run="after")
     view.record = extract("the cat sat", layers=[0, 1])
-    assert [change["layer"] for change in view.changes] == [0]
+    assert [change.layers for change in view.changes] == [0]
     changed = view.changed_record
     assert changed is not None
     assert changed.stack().weights(layer=1).shape[-1] == len(view.record.tokens)

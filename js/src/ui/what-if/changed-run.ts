@@ -11,7 +11,6 @@ import type {
   EdgeHeader,
   EdgeRequest,
   OutcomeHeader,
-  RequestedChange,
   StackDescription,
   StackNumbers,
 } from "../../client/protocol";
@@ -26,9 +25,37 @@ import { assign, type Signals, same } from "../view/state";
  */
 export type ShownRun = "before" | "after" | "difference";
 
+interface ChangeOfHeads {
+  stack: string;
+  /** Number of the layer and of the head. null means all layers or all heads. */
+  layers: number | null;
+  heads: number | null;
+}
+
+/** Removal of the attention of a query to a key. null means all queries or all keys. */
+export interface CutChange extends ChangeOfHeads {
+  kind: "Knockout";
+  queries: number | null;
+  keys: number | null;
+  /**
+   * Whether the pair is removed before the softmax, so that its weight is distributed among the
+   * other keys. If false, the weight is set to 0 after the softmax.
+   */
+  renormalize: boolean;
+}
+
+/**
+ * JSON form of a change of the attention. `kind` is the name of the class in Python, and the other
+ * fields are those of the class.
+ */
+export type Change =
+  | (ChangeOfHeads & { kind: "Ablate" })
+  | (ChangeOfHeads & { kind: "HideTokens"; tokens: number })
+  | CutChange;
+
 /** Result of a list of changes, as a page stores it. */
 export interface CarriedOutcome {
-  changes: RequestedChange[];
+  changes: Change[];
   described: string[];
   sentence: string;
 }
@@ -57,7 +84,7 @@ export interface ChangedRunState {
    * means the default of the kernel.
    */
   answer: AnswerToken | AnswerToken[] | AnswerFunction | null;
-  changes: RequestedChange[];
+  changes: Change[];
   run: ShownRun;
   outcomes: CarriedOutcome[];
   known_edges: (EdgeRequest & EdgeHeader)[];
@@ -66,7 +93,7 @@ export interface ChangedRunState {
    * the unchanged stack.
    */
   changed_run: {
-    changes: RequestedChange[];
+    changes: Change[];
     stacks: Record<string, { after: string; difference: string }>;
   } | null;
 }
@@ -81,32 +108,33 @@ export const CHANGED_RUN_DEFAULTS: ChangedRunState = {
   changed_run: null,
 };
 
-const KINDS: readonly RequestedChange["kind"][] = ["knockout", "ablate", "hide"];
+/** Fields of each kind of change after its stack, layers and heads, in their order. */
+const FIELDS: Record<Change["kind"], readonly string[]> = {
+  Ablate: [],
+  HideTokens: ["tokens"],
+  Knockout: ["queries", "keys", "renormalize"],
+};
 
 /** Parse the changes in a URL fragment. Return undefined for invalid text. */
 export const readChanges = Object.assign(
-  (text: string): RequestedChange[] | undefined => {
+  (text: string): Change[] | undefined => {
     if (text === "") return [];
-    const changes = text.split(",").map((item): RequestedChange | null => {
-      const fields = item.split(".");
-      const [kind, stack = "", layer, head, query, key, renormalize] = fields;
-      const knownKind = KINDS.find((one) => one === kind);
-      const number = (field = ""): number | null => (field === "" ? null : Number(field));
-      const numbers = [layer, head, query, key].every((field) => /^\d{0,9}$/.test(field ?? "-"));
-      if (!knownKind || fields.length !== 7 || !numbers) return null;
-      return {
-        kind: knownKind,
-        stack: decoded(stack),
-        layer: number(layer),
-        head: number(head),
-        query: number(query),
-        key: number(key),
-        renormalize: renormalize === "true",
-      };
+    const changes = text.split(",").map((item): Change | null => {
+      const [kind = "", stack = "", ...values] = item.split(".");
+      if (!Object.hasOwn(FIELDS, kind)) return null;
+      const names = ["layers", "heads", ...FIELDS[kind as Change["kind"]]];
+      const entries = names.map((name, i): [string, unknown] => {
+        const value = values[i] ?? "-";
+        if (name === "renormalize") return [name, value === "true"];
+        return [name, /^\d{0,9}$/.test(value) ? (value === "" ? null : Number(value)) : undefined];
+      });
+      const valid = values.length === names.length && entries.every(([, one]) => one !== undefined);
+      if (!valid) return null;
+      return { kind, stack: decoded(stack), ...Object.fromEntries(entries) } as Change;
     });
-    return changes.includes(null) ? undefined : (changes as RequestedChange[]);
+    return changes.includes(null) ? undefined : (changes as Change[]);
   },
-  { off: [] as RequestedChange[] },
+  { off: [] as Change[] },
 );
 
 function decoded(text: string): string {
@@ -125,7 +153,7 @@ export const readShownRun = Object.assign(
 
 /** Latest reply of the kernel, with the changes and the measured answer of the request. */
 export interface ChangeResult {
-  changes: RequestedChange[];
+  changes: Change[];
   measured: AnswerToken[] | null;
   outcome: OutcomeHeader | null;
   problem: string | null;
@@ -218,7 +246,7 @@ export function createChangedRun(
   const answers = signal(0);
   const attempt = signal(0);
   const problem = signal<string | null>(null);
-  const arrived = signal<{ changes: RequestedChange[]; stacks: Stacks } | null>(null);
+  const arrived = signal<{ changes: Change[]; stacks: Stacks } | null>(null);
   const text = computed(() => JSON.stringify(state.changes.value));
   const asks = computed(
     () => panelOpen.value || (state.changes.value.length > 0 && state.run.value !== "before"),
@@ -226,7 +254,7 @@ export function createChangedRun(
   const reasonOf = (reason: unknown): string =>
     reason instanceof Error ? reason.message : String(reason);
   const ask = (
-    changes: RequestedChange[],
+    changes: Change[],
     measured: AnswerToken[] | null,
     signal?: AbortSignal,
   ): Promise<OutcomeHeader> => {
@@ -315,7 +343,7 @@ export function createChangedRun(
    * Changed run for the current changes. Until it arrives, this is the previous changed run. null
    * without changes, after an error, or if a page has no run with these changes.
    */
-  const run = computed<{ changes: RequestedChange[]; stacks: Stacks } | null>(() => {
+  const run = computed<{ changes: Change[]; stacks: Stacks } | null>(() => {
     const carried = state.changed_run.value;
     const changes = state.changes.value;
     if (changes.length === 0) return null;

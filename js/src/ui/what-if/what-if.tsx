@@ -5,13 +5,13 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import type { OutcomeHeader, RequestedChange } from "../../client/protocol";
+import type { OutcomeHeader } from "../../client/protocol";
 import { Choice } from "../controls/fields";
 import { quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
 import type { RecordState, Selection } from "../view/record";
 import { assign, type Signals, same } from "../view/state";
-import { isFunction, measuredOf, type ShownRun } from "./changed-run";
+import { type Change, isFunction, measuredOf, type ShownRun } from "./changed-run";
 import { changeInWords, offeredAt, type Reach, whyUnchanged, withChange } from "./state";
 
 export const CAVEAT =
@@ -291,12 +291,12 @@ function Offers({ state, selection }: { state: Signals<RecordState>; selection: 
   const before = useSignal(true);
   const { edge, reaches, head, token } = offeredAt(selection);
   const reach = reaches.includes(reachChoice.value) ? reachChoice.value : (reaches[0] as Reach);
-  const add = (change: RequestedChange): void =>
+  const add = (change: Change): void =>
     assign(state, {
       changes: withChange(state.changes.peek(), change),
       run: state.run.peek() === "before" ? "after" : state.run.peek(),
     });
-  const button = (label: string, change: RequestedChange) => (
+  const button = (label: string, change: Change) => (
     <button type="button" class="av-chip" onClick={() => add(change)}>
       {label}
     </button>
@@ -327,10 +327,10 @@ function Offers({ state, selection }: { state: Signals<RecordState>; selection: 
           />
         </span>
       )}
-      {head && button(`Without head ${selection.layer}.${head.head}`, head)}
+      {head && button(`Without head ${selection.layer}.${head.heads}`, head)}
       {token &&
         button(
-          `Hide the token ${quoted(selection.keys.text[token.key ?? 0] ?? "")} (${token.key})`,
+          `Hide the token ${quoted(selection.keys.text[selection.key ?? 0] ?? "")} (${selection.key})`,
           token,
         )}
       {!edge && <span class="av-muted">Pin a query and a key to cut the edge between them.</span>}

@@ -4,13 +4,17 @@ import type {
   EdgeHeader,
   InterveneRequest,
   OutcomeHeader,
-  RequestedChange,
 } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { Reply } from "../../../src/client/transport";
 import { RECORD_DEFAULTS, type RecordState, type Selection } from "../../../src/ui/view/record";
 import { assign, readHash, writeHash } from "../../../src/ui/view/state";
-import { readChanges, readShownRun } from "../../../src/ui/what-if/changed-run";
+import {
+  type Change,
+  type CutChange,
+  readChanges,
+  readShownRun,
+} from "../../../src/ui/what-if/changed-run";
 import { PinnedEdge } from "../../../src/ui/what-if/pinned-edge";
 import { offeredAt, whyUnchanged, withChange } from "../../../src/ui/what-if/state";
 import { CAVEAT, WhatIf } from "../../../src/ui/what-if/what-if";
@@ -19,8 +23,12 @@ import { buttonOf, mount, until, useFakeClock } from "../../dom";
 import { FakeKernel } from "../../fakes";
 import { setUpView } from "../../view-context";
 
-const EDGE: RequestedChange = {
-  ...{ kind: "knockout", stack: "self", layer: 2, head: 1, query: 1, key: 0, renormalize: true },
+const EDGE: CutChange = {
+  ...{ kind: "Knockout", stack: "self", layers: 2, heads: 1 },
+  ...{ queries: 1, keys: 0, renormalize: true },
+};
+const HIDDEN: Change = {
+  ...{ kind: "HideTokens", stack: "self", layers: null, heads: null, tokens: 3 },
 };
 
 const STACK = stackOf({
@@ -64,8 +72,8 @@ class Kernel extends FakeKernel {
   }
 
   /** Changes in each request to run the model. */
-  get runs(): RequestedChange[][] {
-    return this.of("intervene").map(({ changes }) => changes as RequestedChange[]);
+  get runs(): Change[][] {
+    return this.of("intervene").map(({ changes }) => changes as Change[]);
   }
 }
 
@@ -132,10 +140,10 @@ it("cuts the pinned edge, and lists changes that can be removed", async () => {
   expect(root.textContent).toContain(CAVEAT);
   await press("Hide the token “the” (0)");
   await expectAnswer("Answer to 2 changes.");
-  expect(kinds()).toEqual(["knockout", "hide"]);
+  expect(kinds()).toEqual(["Knockout", "HideTokens"]);
   await press("Remove: “<b>” (1) to “the” (0), layer 2, head 1, before the softmax");
   await expectAnswer("Answer to 1 changes.");
-  expect(kinds()).toEqual(["hide"]);
+  expect(kinds()).toEqual(["HideTokens"]);
   // The answer without changes is cached, so nothing is requested.
   const numRuns = kernel.runs.length;
   assign(state, { changes: [] });
@@ -156,13 +164,13 @@ it("opens for changes that come from Python, and stays open without them", async
 
 describe("the reason why an ablation does not change the weights of head 0 in layer 1", () => {
   const stack = { ...STACK, layers: [0, 1, 2] };
-  const ablate = { ...EDGE, kind: "ablate" as const, layer: 1, head: 0, query: null, key: null };
+  const ablate: Change = { kind: "Ablate", stack: "self", layers: 1, heads: 0 };
 
-  it.each<[string, Partial<RequestedChange>, number, string]>([
+  it.each<[string, Partial<Pick<Change, "layers" | "heads">>, number, string]>([
     ["of this head", {}, 1, "An ablated head keeps its weights, and only its output is 0."],
     ["of an earlier layer", {}, 2, ""],
-    ["of a later layer", { layer: 2 }, 1, "These weights are computed before the change"],
-    ["of another head of the layer", { head: 1 }, 1, "or parallel to it"],
+    ["of a later layer", { layers: 2 }, 1, "These weights are computed before the change"],
+    ["of another head of the layer", { heads: 1 }, 1, "or parallel to it"],
   ])("%s", (_name, change, layer, words) => {
     const selection = { stack, layer, heads: [0] } as Partial<Selection> as Selection;
     const reason = whyUnchanged([{ ...ablate, ...change }], selection);
@@ -178,7 +186,7 @@ it("cancels a request when the changes differ, and retries on demand", async () 
   await until(() => expect(kernel.waiting).toHaveLength(1));
   kernel.held = () => false;
   kernel.failing = { intervene: "The kernel was interrupted." };
-  assign(state, { changes: [EDGE, { ...EDGE, key: 1 }] });
+  assign(state, { changes: [EDGE, { ...EDGE, keys: 1 }] });
   await expectAnswer("The kernel was interrupted.");
   expect(kernel.aborted).toEqual(["intervene"]);
   kernel.failing = {};
@@ -198,18 +206,19 @@ it("a page shows the stored numbers of a pinned edge", async () => {
 });
 
 it("writes changes to a URL fragment and parses them", () => {
-  const ablate = { ...EDGE, kind: "ablate" as const, stack: "a.b,c", query: null, key: null };
+  const ablate: Change = { kind: "Ablate", stack: "a.b,c", layers: 2, heads: null };
   type Shown = Pick<RecordState, "changes" | "run">;
-  const state: Shown = { changes: [EDGE, ablate], run: "after" };
+  const state: Shown = { changes: [EDGE, ablate, HIDDEN], run: "after" };
   const fields = { changes: readChanges, run: readShownRun };
   const hash = writeHash(state, fields);
-  expect(hash).toBe("changes=knockout.self.2.1.1.0.true,ablate.a%252Eb%252Cc.2.1...true&run=after");
+  const items = ["Knockout.self.2.1.1.0.true", "Ablate.a%252Eb%252Cc.2.", "HideTokens.self...3"];
+  expect(hash).toBe(`changes=${items.join(",")}&run=after`);
   expect(readHash(`#${hash}`, fields)).toEqual(state);
   // A field with its default value is omitted, unless it had another value in the initial state.
   const unchanged: Shown = { changes: [], run: "before" };
   expect(writeHash(unchanged, fields)).toBe("");
   expect(writeHash(unchanged, fields, state)).toBe("changes=&run=before");
-  for (const wrong of ["knockout", "burn.self.1.1.1.1.true", "hide.self.x....true", "a.b"])
+  for (const wrong of ["Knockout", "Burn.self.1.1", "Ablate.self.x.", "HideTokens.self..", "a.b"])
     expect(readHash(`#changes=${wrong}&run=never`, fields)).toEqual({});
 });
 
@@ -220,14 +229,14 @@ it("offers the changes that the pins and one head allow", () => {
   const offered = offeredAt(selection);
   expect([offered.edge, offered.head]).toEqual([null, null]);
   expect(offered.reaches).toEqual(["layer", "all"]);
-  expect(offered.token).toEqual({ ...EDGE, kind: "hide", layer: null, head: null, query: null });
+  expect(offered.token).toEqual({ ...HIDDEN, tokens: 0 });
   const edge = offeredAt({ ...selection, token: 1 }).edge;
-  expect(edge?.("layer", true)).toEqual({ ...EDGE, head: null });
+  expect(edge?.("layer", true)).toEqual({ ...EDGE, heads: null });
 });
 
 it("has at most one cut of an edge, and no duplicate changes", () => {
   const after = { ...EDGE, renormalize: false };
-  const other = { ...EDGE, key: 1 };
+  const other = { ...EDGE, keys: 1 };
   expect(withChange([EDGE, other], after)).toEqual([other, after]);
   expect(withChange([EDGE], EDGE)).toEqual([EDGE]);
 });
