@@ -63,19 +63,19 @@ function pool(matrix: number[][], queries: Range, keys: Range, pooled: "mean" | 
 /** Return a source of a page with `matrix` as head 1, and a spy of the requests to the page. */
 function served(matrix: number[][]) {
   const [numQueries, numKeys] = [matrix.length, matrix[0]?.length ?? 0];
-  const weights = new Float32Array(2 * numQueries * numKeys);
-  weights.set(matrix.flat(), numQueries * numKeys);
-  const exact = { encoding: "float32", error: 0 } as const;
-  const block = pieceOf([2, numQueries, numKeys], new Uint8Array(weights.buffer), exact);
+  const codes = new Uint8Array(2 * numQueries * numKeys);
+  const ofHead1 = matrix.flat().map((weight) => Math.round(255 * Math.sqrt(weight)));
+  codes.set(ofHead1, numQueries * numKeys);
+  const block = pieceOf([2, numQueries, numKeys], codes);
   const transport = new PageTransport(pageOf({ blocks: [block] }));
   return { source: new Source(transport), request: vi.spyOn(transport, "request") };
 }
 
-/** Return a matrix of reproducible float32 numbers between 0 and 1. */
+/** Return a matrix of reproducible weights between 0 and 1 that a page contains exactly. */
 function random(rows: number, columns: number): number[][] {
   const next = randomNumbers(7);
   return Array.from({ length: rows }, () =>
-    Array.from({ length: columns }, () => Math.fround(next())),
+    Array.from({ length: columns }, () => (Math.floor(256 * next()) / 255) ** 2),
   );
 }
 
