@@ -482,18 +482,6 @@ class QueryKeyAttention(LayerAttention):
             maximum = new_maximum
         return maximum + torch.log(total)
 
-    def log_normalizer_from(self, head: int, logits: torch.Tensor) -> torch.Tensor:
-        """Compute `log_normalizer` of some queries from the logits of all of their allowed keys.
-
-        `logits` is (rows, keys). Instead of several keys, `logits` may contain one column with the
-        log-sum-exp of their logits.
-        """
-        total = torch.logsumexp(logits, dim=-1)
-        if self.sinks is None:
-            return total
-        sink = self.sinks[head].to(total.device, total.dtype)
-        return torch.logaddexp(total, sink.expand_as(total))
-
     def block(
         self,
         heads: Sequence[int],

@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import DerivedAttention, LayerAttention, QueryKeyAttention
-from attnviz.record.masks import (
-    Bias,
-    InsertedBias,
-    InsertedMask,
-    Mask,
-    Rows,
-    base_positions,
-    write_block,
-)
-from attnviz.record.softmax import count_rows
+from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask, Rows, inserted_block
 
 __all__ = ["AlignedWeights", "Insertion"]
 
@@ -79,18 +70,17 @@ class AlignedWeights(DerivedAttention):
     ) -> torch.Tensor:
         """Return a block of weights. Inserted rows and columns are 0."""
         del normalizers
-        return self._insert(self.base.block, torch.float32, heads, rows, columns)
+        return self._insert(self.base.block, heads, rows, columns)
 
     def allowed(
         self, heads: Sequence[int], rows: Rows, columns: slice | None = None
     ) -> torch.Tensor:
         """Return whether each pair is allowed, which is False if one of its units is inserted."""
-        return self._insert(self.base.allowed, torch.bool, heads, rows, columns)
+        return self._insert(self.base.allowed, heads, rows, columns)
 
     def _insert(
         self,
         block_of: Callable[[Sequence[int], Rows, slice], torch.Tensor],
-        dtype: torch.dtype,
         heads: Sequence[int],
         rows: Rows,
         columns: slice | None,
@@ -99,17 +89,9 @@ class AlignedWeights(DerivedAttention):
 
         `block_of` returns a block of `base` from the heads, rows and columns.
         """
+        units = torch.from_numpy(self.query_units), torch.from_numpy(self.key_units)
         columns = columns or slice(0, self.num_keys)
-        size = count_rows(rows), columns.stop - columns.start
-        query_units, key_units = map(torch.from_numpy, (self.query_units, self.key_units))
-        base_rows, row_indices = base_positions(query_units, rows)
-        base_columns, column_indices = base_positions(key_units, columns)
-        if not len(row_indices) or not len(column_indices):
-            return torch.zeros(len(heads), *size, dtype=dtype)
-        part = block_of(heads, base_rows, cast("slice", base_columns))
-        block = torch.zeros(len(part), *size, dtype=dtype, device=part.device)
-        write_block(block, part, row_indices, column_indices)
-        return block
+        return inserted_block(units, rows, columns, partial(block_of, heads))
 
 
 class Insertion:

@@ -33,11 +33,10 @@ __all__ = [
     "Rows",
     "WindowBias",
     "WindowMask",
-    "base_positions",
     "compact_bias",
     "compact_mask",
     "from_parts",
-    "write_block",
+    "inserted_block",
 ]
 
 #: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
@@ -263,12 +262,13 @@ class BandMask(Mask):
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         del head
         query, key = _positions(rows, columns, device)
-        ahead = key - (query + self.offset)
-        flags = torch.ones(ahead.shape, dtype=torch.bool, device=device)
+        own_key = query + self.offset
+        # Compare a row with a column. Distances of all pairs would take eight times the memory.
+        flags = torch.ones(len(query), key.shape[1], dtype=torch.bool, device=device)
         if self.after is not None:
-            flags &= ahead <= self.after
+            flags = key <= own_key + self.after
         if self.before is not None:
-            flags &= ahead >= -self.before
+            flags &= key >= own_key - self.before
         return flags
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
@@ -394,14 +394,14 @@ class WindowMask(Mask):
         )
 
 
-def base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
+def _base_positions(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
     """Find the original tokens among `rows` of a text with inserted tokens.
 
     `units` are the positions of the original tokens in the text with inserted tokens, ascending.
     Return the numbers of the tokens found, counted without inserted tokens, and the index of each
     of them within `rows`.
 
-    >>> base_positions(torch.tensor([0, 2]), slice(1, 3))
+    >>> _base_positions(torch.tensor([0, 2]), slice(1, 3))
     (slice(1, 2, None), tensor([1]))
     """
     if isinstance(rows, slice):
@@ -419,21 +419,33 @@ def _ascends(units: torch.Tensor, count: int) -> bool:
     return fits and int(units[0]) >= 0 and int(units[-1]) < count and bool((units.diff() > 0).all())
 
 
-def write_block(
-    target: torch.Tensor,
-    block: torch.Tensor,
-    row_indices: torch.Tensor,
-    column_indices: torch.Tensor,
-) -> None:
-    """Write a block into the rows `row_indices` and columns `column_indices` of `target`.
+def inserted_block(
+    units: tuple[torch.Tensor, torch.Tensor],
+    rows: Rows,
+    columns: slice,
+    block_of: Callable[[Rows, slice], torch.Tensor],
+) -> torch.Tensor:
+    """Return a block of a matrix into which rows and columns of zeros were inserted.
 
-    Both tensors may have axes before the rows and columns.
+    `units` are the positions of the original rows and of the original columns in the new matrix,
+    int64, ascending. `block_of` returns a block of the original matrix, (..., rows, columns). An
+    axis of the block has length 1 if its entries are the same.
+
+    >>> units = torch.tensor([0, 2]), torch.tensor([0, 2])
+    >>> inserted_block(units, slice(0, 3), slice(0, 3), lambda *_: torch.ones(1, 1)).tolist()
+    [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 1.0]]
     """
-    rows, columns = row_indices.to(target.device), column_indices.to(target.device)
-    if len(rows) == target.shape[-2]:
-        target[..., columns] = block
+    base_rows, row_indices = _base_positions(units[0], rows)
+    base_columns, column_indices = _base_positions(units[1], columns)
+    count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+    part = block_of(base_rows, cast("slice", base_columns))
+    block = part.new_zeros(*part.shape[:-2], count, columns.stop - columns.start)
+    row_indices, column_indices = row_indices.to(part.device), column_indices.to(part.device)
+    if len(row_indices) == count:
+        block[..., column_indices] = part
     else:
-        target[..., rows[:, None], columns] = block
+        block[..., row_indices[:, None], column_indices] = part
+    return block
 
 
 def _nested_parts(part: InsertedMask | InsertedBias) -> Parts:
@@ -514,21 +526,13 @@ class InsertedMask(Mask):
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Return whether each pair is allowed, which is False if one of its tokens is inserted."""
-        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        flags = torch.zeros(count, columns.stop - columns.start, dtype=torch.bool, device=device)
-        (base_rows, row_indices), (base_columns, column_indices) = self._tokens(rows, columns)
-        if len(row_indices) and len(column_indices):
+
+        def base_allowed(base_rows: Rows, base_columns: slice) -> torch.Tensor:
             if self.base is None:
-                block = torch.ones(1, 1, dtype=torch.bool, device=device)
-            else:
-                block = self.base.allowed(head, base_rows, base_columns, device)
-            write_block(
-                flags,
-                block.expand(len(row_indices), len(column_indices)),
-                row_indices,
-                column_indices,
-            )
-        return flags
+                return torch.ones(1, 1, dtype=torch.bool, device=device)
+            return self.base.allowed(head, base_rows, base_columns, device)
+
+        return inserted_block((self.query_units, self.key_units), rows, columns, base_allowed)
 
     def fully_visible_keys(self, rows: Rows, columns: slice) -> slice:
         """Return a range of original keys to which all of `rows` may attend.
@@ -558,7 +562,7 @@ class InsertedMask(Mask):
 
     def key_range(self, rows: Rows, num_keys: int) -> slice:
         del num_keys
-        base_rows, row_indices = base_positions(self.query_units, rows)
+        base_rows, row_indices = _base_positions(self.query_units, rows)
         base_keys = slice(0, len(self.key_units) if len(row_indices) else 0)
         if len(row_indices) and self.base is not None:
             base_keys = self.base.key_range(base_rows, len(self.key_units))
@@ -599,8 +603,8 @@ class InsertedMask(Mask):
     def _tokens(
         self, rows: Rows, columns: slice
     ) -> tuple[tuple[Rows, torch.Tensor], tuple[slice, torch.Tensor]]:
-        base_columns, column_indices = base_positions(self.key_units, columns)
-        return base_positions(self.query_units, rows), (
+        base_columns, column_indices = _base_positions(self.key_units, columns)
+        return _base_positions(self.query_units, rows), (
             cast("slice", base_columns),
             column_indices,
         )
@@ -867,19 +871,10 @@ class InsertedBias(Bias):
         return replace(self, base=self.base.only_head(head))
 
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
-        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
-        base_rows, row_indices = base_positions(self.query_units, rows)
-        base_columns, column_indices = base_positions(self.key_units, columns)
-        values = torch.zeros(count, columns.stop - columns.start, device=device)
-        if len(row_indices) and len(column_indices):
-            block = self.base.added(head, base_rows, cast("slice", base_columns), device)
-            write_block(
-                values,
-                block.expand(len(row_indices), len(column_indices)),
-                row_indices,
-                column_indices,
-            )
-        return values
+        def base_added(base_rows: Rows, base_columns: slice) -> torch.Tensor:
+            return self.base.added(head, base_rows, base_columns, device)
+
+        return inserted_block((self.query_units, self.key_units), rows, columns, base_added)
 
     def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> InsertedBias:
         del num_queries, num_keys

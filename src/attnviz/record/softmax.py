@@ -22,6 +22,7 @@ __all__ = [
     "key_blocks",
     "row_groups",
     "row_tiles",
+    "strongest_keys",
     "tile_rows",
     "weights_from_logits",
 ]
@@ -112,3 +113,18 @@ def exp_in_place(exponents: torch.Tensor) -> torch.Tensor:
     # Exponentials dominate the cost of a softmax. On a CPU, exp2 takes a third of the time of exp.
     exponents *= _LOG2_OF_E
     return exponents.exp2_()
+
+
+def strongest_keys(weights: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the `count` largest weights of each row and their keys, in descending order.
+
+    `weights` are (rows, keys). Both results are (rows, min(count, keys)). Keys with equal weights
+    are sorted by position.
+
+    >>> [part.tolist() for part in strongest_keys(torch.tensor([[0.25, 0.5, 0.25]]), 2)]
+    [[[0.5, 0.25]], [[1, 0]]]
+    """
+    _, keys = weights.topk(min(count, weights.shape[1]), dim=1)
+    keys = keys.sort(dim=1).values
+    strongest, order = weights.gather(1, keys).sort(dim=1, descending=True, stable=True)
+    return strongest, keys.gather(1, order)

@@ -147,19 +147,20 @@ def find_sources(stack: AttentionStack, token: int | str) -> Sources:
     for layer in stack.layers:
         attention, row = stack.attention(layer), slice(query, query + 1)
         layer_heads = range(stack.num_heads(layer))
-        block = attention.block(layer_heads, row)[:, 0].cpu().numpy()
-        flags = attention.allowed(layer_heads, row)[:, 0].expand(len(block), -1).numpy()
-        for head, weights, allowed in zip(layer_heads, block, flags, strict=True):
-            if not np.isfinite(weights).all():
-                raise ValueError(
-                    f"stack {stack.name!r}, layer {layer}, head {head}: weights of query {query} "
-                    "are NaN or infinite. Run the model in float32, or exclude the layer."
-                )
-            stronger = weights > most
-            strongest[stronger], most[stronger] = len(heads), weights[stronger]
-            heads.append((layer, head))
-            means += weights
-            baseline += allowed / max(1, np.count_nonzero(allowed))
+        weights = attention.block(layer_heads, row)[:, 0].cpu().numpy()
+        allowed = attention.allowed(layer_heads, row)[:, 0].expand(len(weights), -1).numpy()
+        is_finite = np.isfinite(weights).all(axis=1)
+        if not is_finite.all():
+            raise ValueError(
+                f"stack {stack.name!r}, layer {layer}, head {is_finite.argmin()}: weights of query "
+                f"{query} are NaN or infinite. Run the model in float32, or exclude the layer."
+            )
+        stronger = weights.max(axis=0) > most
+        strongest[stronger] = len(heads) + weights.argmax(axis=0)[stronger]
+        most = np.maximum(most, weights.max(axis=0))
+        heads += [(layer, head) for head in layer_heads]
+        means += weights.sum(axis=0, dtype=np.float64)
+        baseline += (allowed / np.maximum(1, allowed.sum(axis=1, keepdims=True))).sum(axis=0)
     return Sources(
         token=text,
         query=query,

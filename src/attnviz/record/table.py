@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.softmax import row_tiles
+from attnviz.record.softmax import row_tiles, strongest_keys
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.progress import report, show_progress
@@ -196,16 +196,10 @@ def _rows_of_tile(
             "Run the model in float32, or select other layers."
         )
     if top_k is not None and weights.shape[1]:
-        strong, keys = torch.from_numpy(sizes).topk(min(top_k, weights.shape[1]), dim=1)
-        values, key_indices = strong.numpy(), keys.numpy()
+        values, keys = (part.numpy() for part in strongest_keys(torch.from_numpy(sizes), top_k))
         selected = values > 0 if min_weight is None else values >= min_weight
-        # Sort by descending weight, and sort keys with equal weights by position.
-        order = np.lexsort((key_indices, -values), axis=1)
-        values, key_indices, selected = (
-            np.take_along_axis(array, order, axis=1) for array in (values, key_indices, selected)
-        )
         query, rank = np.nonzero(selected)
-        key = key_indices[query, rank]
+        key = keys[query, rank]
     else:
         if min_weight is None:
             selected = stack.allowed(layer=layer, head=head, rows=rows, columns=columns)

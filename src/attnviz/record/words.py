@@ -317,7 +317,7 @@ def _tokens_of(
         return slice(int(edges[words.start]), int(edges[words.stop])), lengths[words]
     numbers = words.numpy()
     tokens = [np.arange(edges[word], edges[word + 1]) for word in numbers]
-    return torch.from_numpy(np.concatenate(tokens)), lengths[numbers]
+    return torch.from_numpy(np.concatenate([numbers[:0], *tokens])), lengths[numbers]
 
 
 def merge_layers(

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.record.softmax import strongest_keys
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import not_finite_error
@@ -151,7 +152,7 @@ def find_strongest_keys(
                 raise not_finite_error(
                     f"stack {stack.name!r}, layer {layer}", f"the first of query {query}"
                 )
-            top_weights, keys = weights.topk(k, dim=1)
+            top_weights, keys = strongest_keys(weights, k)
             strongest.keys[matrix, out_rows] = keys.masked_fill(top_weights == 0, -1).cpu().numpy()
             if signs is not None:
                 top_weights *= signs.gather(1, keys)

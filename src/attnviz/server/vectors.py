@@ -143,7 +143,10 @@ def encode_vectors(
             "logits": logits[keys].numpy(),
         }
         sink = None if attention.sinks is None else float(attention.sinks[head].float())
-        log_sum_exp = float(attention.log_normalizer_from(head, logits.double()))
+        exact = logits.double()
+        if sink is not None:
+            exact = torch.cat([exact, torch.tensor([sink], dtype=torch.float64)])
+        log_sum_exp = float(torch.logsumexp(exact, dim=0))
     weights = attention.block([head], row)[0, 0].cpu().numpy()
     parts["weights"] = weights[keys]
     if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):

@@ -13,7 +13,7 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.record.attention import LayerAttention
 from attnviz.record.pooling import cell_starts, pool
 from attnviz.record.rows import sample_queries
-from attnviz.record.softmax import as_rows
+from attnviz.record.softmax import as_rows, strongest_keys
 
 __all__ = [
     "MAX_LINES",
@@ -233,9 +233,9 @@ def top_keys(
             rows = points.query_position[chunk].astype(np.int64)
             text_weights = _weights_of(attention, head, rows)[0][:, columns]
             _check(text_weights, layer, head)
-            order = _strongest(text_weights, count)
-            weights[: order.shape[1], chunk] = np.take_along_axis(text_weights, order, axis=1).T
-            keys[: order.shape[1], chunk] = order.T
+            strongest, order = strongest_keys(torch.from_numpy(text_weights), count)
+            weights[: strongest.shape[1], chunk] = strongest.numpy().T
+            keys[: strongest.shape[1], chunk] = order.numpy().T
     keys[weights == 0] = 0
     return weights, keys
 
@@ -247,18 +247,6 @@ def _weights_of(
     selected = as_rows(rows)
     weights: Floats = attention.block([head], selected)[0].cpu().numpy()
     return weights, attention.allowed([head], selected)[0].numpy()
-
-
-def _strongest(weights: Floats, count: int) -> NDArray[np.int64]:
-    """Return the indices of the `count` largest entries of each row, the largest first."""
-    count = min(count, weights.shape[1])
-    candidates: NDArray[np.int64] = np.argpartition(-weights, count - 1, axis=1)[:, :count]
-    # Sort candidates by index, so that the stable sort below orders equal weights by index. `lines`
-    # has the same order.
-    candidates.sort(axis=1)
-    order = np.argsort(-np.take_along_axis(weights, candidates, axis=1), axis=1, kind="stable")
-    strongest: NDArray[np.int64] = np.take_along_axis(candidates, order, axis=1)
-    return strongest
 
 
 def _check(weights: Floats, layer: int, head: int) -> None:

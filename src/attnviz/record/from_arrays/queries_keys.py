@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,7 +130,7 @@ def _vectors(value: Any, argument: str) -> list[torch.Tensor]:
     Raise TypeError or ValueError if the dtype, the axes or a value is invalid.
     """
     axes = _AXES[argument]
-    explain = _explain(argument)
+    explain = partial(_explain, argument)
     _check_dtype(value, argument, argument)
     vectors = []
     for position, layer in enumerate(split_layers(value, argument, axes, explain)):
@@ -154,23 +155,18 @@ def _check_dtype(value: Any, name: str, argument: str) -> None:
         )
 
 
-def _explain(argument: str) -> Callable[[tuple[int, ...]], str]:
+def _explain(argument: str, shape: tuple[int, ...]) -> str:
     axes = _AXES[argument]
 
-    def explain(shape: tuple[int, ...]) -> str:
-        if len(shape) == 2:
-            return (
-                f". Two axes are either one head, {describe_axes(shape, axes[1:])}: pass "
-                "layer[None]; or all heads side by side: pass layer.reshape(tokens, heads, "
-                "head_dim).swapaxes(0, 1)"
-            )
-        if len(shape) == 3:
-            return (
-                f". Three axes are one layer, {describe_axes(shape, axes)}: pass {argument}[None]"
-            )
-        return ""
-
-    return explain
+    if len(shape) == 2:
+        return (
+            f". Two axes are either one head, {describe_axes(shape, axes[1:])}: pass "
+            "layer[None]; or all heads side by side: pass layer.reshape(tokens, heads, "
+            "head_dim).swapaxes(0, 1)"
+        )
+    if len(shape) == 3:
+        return f". Three axes are one layer, {describe_axes(shape, axes)}: pass {argument}[None]"
+    return ""
 
 
 def _finite(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tensor:

@@ -7,7 +7,8 @@ argument and usually a suggested fix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,7 +162,7 @@ def check_layers(
             f"{argument} is empty, instead of one array (heads, queries, keys) per layer: "
             f"{NO_WEIGHTS_HINT}"
         )
-    split = split_layers(attentions, argument, _AXES, _explain_whole(argument))
+    split = split_layers(attentions, argument, _AXES, partial(_explain_whole, argument))
     checked = {}
     for position, (number, layer) in enumerate(
         zip(check_layer_numbers(layers, len(split), argument), split, strict=True)
@@ -170,7 +171,7 @@ def check_layers(
         if layer is None:
             raise ValueError(f"{name} is None: {NO_WEIGHTS_HINT}")
         tensor = as_tensor(layer, name).cpu()
-        weights = remove_batch_axis(tensor, name, _AXES, _explain_layer(argument))
+        weights = remove_batch_axis(tensor, name, _AXES, partial(_explain_layer, argument))
         if not _fits(weights, signed=signed):
             for head, values in enumerate(weights):
                 _check_head(values, f"{name}, head {head}", signed=signed)
@@ -180,40 +181,34 @@ def check_layers(
     return checked
 
 
-def _explain_whole(argument: str) -> Callable[[tuple[int, ...]], str]:
-    def explain(shape: tuple[int, ...]) -> str:
-        if len(shape) == 2:
-            return (
-                f". Two axes are those of one head, {describe_axes(shape, _AXES[1:])}: pass "
-                f"{argument}[None, None]"
-            )
-        if len(shape) == 3:
-            return (
-                f". Three axes are either one layer, {describe_axes(shape, _AXES)}: pass "
-                f"{argument}[None]; or one head per layer, "
-                f"{describe_axes(shape, ('layers', *_AXES[1:]))}: pass {argument}[:, None]"
-            )
-        return ""
-
-    return explain
+def _explain_whole(argument: str, shape: tuple[int, ...]) -> str:
+    if len(shape) == 2:
+        return (
+            f". Two axes are those of one head, {describe_axes(shape, _AXES[1:])}: pass "
+            f"{argument}[None, None]"
+        )
+    if len(shape) == 3:
+        return (
+            f". Three axes are either one layer, {describe_axes(shape, _AXES)}: pass "
+            f"{argument}[None]; or one head per layer, "
+            f"{describe_axes(shape, ('layers', *_AXES[1:]))}: pass {argument}[:, None]"
+        )
+    return ""
 
 
-def _explain_layer(argument: str) -> Callable[[tuple[int, ...]], str]:
-    def explain(shape: tuple[int, ...]) -> str:
-        if len(shape) == 2:
-            return (
-                f". Two axes are those of one head, {describe_axes(shape, _AXES[1:])}. If each "
-                f"layer has one, pass [layer[None] for layer in {argument}]. If they are the "
-                f"heads of one layer, pass [numpy.stack({argument})]"
-            )
-        if len(shape) == 5:
-            return (
-                f". Five axes are those of several layers, as generate() returns them for each "
-                f"step: pass the layers of one step, {argument}[step]"
-            )
-        return ""
-
-    return explain
+def _explain_layer(argument: str, shape: tuple[int, ...]) -> str:
+    if len(shape) == 2:
+        return (
+            f". Two axes are those of one head, {describe_axes(shape, _AXES[1:])}. If each "
+            f"layer has one, pass [layer[None] for layer in {argument}]. If they are the "
+            f"heads of one layer, pass [numpy.stack({argument})]"
+        )
+    if len(shape) == 5:
+        return (
+            f". Five axes are those of several layers, as generate() returns them for each "
+            f"step: pass the layers of one step, {argument}[step]"
+        )
+    return ""
 
 
 def _refuse_other_order(

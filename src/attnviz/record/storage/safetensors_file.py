@@ -106,22 +106,13 @@ def write_arrays(
     """
     path = add_suffix(as_path("path", path, "file"))
     text = header_json(header)
-    metadata = {_HEADER_KEY: text, _HEADER_CHECKSUM_KEY: _header_checksum(text, arrays)}
+    metadata = {
+        _HEADER_KEY: text,
+        _HEADER_CHECKSUM_KEY: compute_checksum(arrays, text, contents=False),
+    }
     with open_atomic(path) as (file, target):
         write_safetensors(file, arrays, metadata, first=text)
     return target
-
-
-def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
-    """Return the CRC-32 of the header and of the names, dtypes and shapes of the arrays.
-
-    The result has eight hexadecimal digits.
-    """
-    code = zlib.crc32(header.encode())
-    for name in sorted(arrays):
-        array = arrays[name]
-        code = zlib.crc32(f"{name} {array.dtype} {tuple(array.shape)}".encode(), code)
-    return f"{code:08x}"
 
 
 def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
@@ -173,7 +164,7 @@ def read_arrays(
             "of record.save(path), or the complete folder of spool=."
         )
     text = metadata[_HEADER_KEY]
-    intact = metadata.get(_HEADER_CHECKSUM_KEY) == _header_checksum(text, arrays)
+    intact = metadata.get(_HEADER_CHECKSUM_KEY) == compute_checksum(arrays, text, contents=False)
     intact = intact and CHECKSUM in metadata
     if verify or sum(array.nbytes for array in arrays.values()) <= MAX_ALWAYS_CHECKED:
         intact = intact and metadata.get(CHECKSUM) == compute_checksum(arrays, text)
@@ -244,13 +235,18 @@ def write_safetensors(
     return checksum
 
 
-def compute_checksum(arrays: Mapping[str, torch.Tensor], first: str = "") -> str:
-    """Compute the checksum that `write_safetensors` returns for the same arrays."""
+def compute_checksum(
+    arrays: Mapping[str, torch.Tensor], first: str = "", *, contents: bool = True
+) -> str:
+    """Compute the checksum that `write_safetensors` returns for the same arrays.
+
+    If `contents` is False, the bytes of the arrays are not part of the checksum.
+    """
     code = zlib.crc32(first.encode())
     for name in sorted(arrays):
         array = arrays[name]
         code = zlib.crc32(_description(name, array.dtype, tuple(array.shape)), code)
-        for piece in _byte_chunks([array]):
+        for piece in _byte_chunks([array]) if contents else ():
             code = zlib.crc32(piece, code)
     return f"{code:08x}"
 
