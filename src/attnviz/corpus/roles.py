@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -266,27 +266,14 @@ class Roles:
         require_pandas()
         import pandas as pd
 
-        columns = ["layer", "head", "role", "holds", "score", "standard_error", "low", "high"]
-        columns += ["baseline", "difference", "p_value", "texts"]
         rows = [
-            (
-                *(
-                    layer,
-                    head,
-                    role.name,
-                    holds,
-                    role.score,
-                    role.standard_error,
-                    role.low,
-                    role.high,
-                ),
-                *(role.baseline, role.difference, role.p_value, role.texts),
-            )
+            {"layer": layer, "head": head, "role": role.name, "holds": holds, **asdict(role)}
             for layer, tests in zip(self.layers, self._all, strict=True)
             for head, head_tests in enumerate(tests)
             for role, holds in head_tests
         ]
-        return pd.DataFrame(rows, columns=columns)
+        values = [field.name for field in fields(Role) if field.name != "name"]
+        return pd.DataFrame(rows, columns=["layer", "head", "role", "holds", *values])
 
     def _tests_of_head(self, layer: int, head: int) -> list[tuple[Role, bool]]:
         number = existing_number("layer", layer, self.layers, "these roles have layers")

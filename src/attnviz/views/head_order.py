@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import traitlets
@@ -28,12 +28,9 @@ class _HeadScores(traitlets.Dict):
 
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert scores to lists. Arrays without a stack name are for the shown stack."""
-        stack = obj.record.stack(obj.stack or None)
-        checked = _checked_scores(value, stack, obj.record.stacks)
-        _check_stacks("scores", checked, obj.record.stacks)
-        obj._notes_of_scores = _notes(value)
-        obj._errors_of_scores = _errors(value, stack, obj.record.stacks)
-        return checked
+        given = _read(value, obj.record.stack(obj.stack or None), obj.record.stacks)
+        obj._given_scores = given
+        return given.scores
 
 
 class _HeadErrors(traitlets.Dict):
@@ -42,16 +39,27 @@ class _HeadErrors(traitlets.Dict):
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert errors to lists. Arrays without a stack name are for the shown stack."""
         stack = obj.record.stack(obj.stack or None)
-        checked = _checked_scores(value, stack, obj.record.stacks, "score_errors")
-        _check_stacks("score_errors", checked, obj.record.stacks)
-        for name, by_stack in checked.items():
+        errors = _read(value, stack, obj.record.stacks, "score_errors").scores
+        for name, by_stack in errors.items():
             numbers = [entry for rows in by_stack.values() for row in rows for entry in row]
             if any(number is not None and number < 0 for number in numbers):
                 raise traitlets.TraitError(
                     f"score_errors[{name!r}] has negative numbers. Standard errors must be at "
                     "least 0."
                 )
-        return checked
+        return errors
+
+
+class _GivenScores(NamedTuple):
+    """Scores as the caller gave them, by name and stack, and what results of effects contain.
+
+    `notes` and `errors` have the descriptions and the standard errors of the values that are
+    results of `attnviz.head_effects`.
+    """
+
+    scores: _ScoresByName
+    notes: Mapping[str, str]
+    errors: _ScoresByName
 
 
 class HeadOrder(HeadRoles):
@@ -91,21 +99,18 @@ class HeadOrder(HeadRoles):
     score_notes = Notes().tag(sync=True)
     score_errors = _HeadErrors().tag(sync=True)
 
-    # Notes and standard errors of the effects in the latest value of `scores`.
-    _notes_of_scores: Mapping[str, str] = {}
-    _errors_of_scores: Mapping[str, dict[str, list[list[float | None]]]] = {}
+    # The latest value of `scores`.
+    _given_scores = _GivenScores({}, {}, {})
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         if "scores" in values:
-            scores = _checked_scores(values["scores"], stack, self.record.stacks)
-            values = {"order": next(iter(scores), "number")} | values
-            notes = _notes(values["scores"])
-            if notes and isinstance(values.get("score_notes", {}), Mapping):
-                values["score_notes"] = notes | dict(values.get("score_notes", {}))
-            errors = _errors(values["scores"], stack, self.record.stacks)
-            if errors and isinstance(values.get("score_errors", {}), Mapping):
-                values["score_errors"] = errors | dict(values.get("score_errors", {}))
-            values["scores"] = scores
+            given = _read(values["scores"], stack, self.record.stacks)
+            values = {"order": next(iter(given.scores), "number")} | values
+            values["scores"] = given.scores
+            for trait, of_effects in (("score_notes", given.notes), ("score_errors", given.errors)):
+                own = values.get(trait, {})
+                if of_effects and isinstance(own, Mapping):
+                    values[trait] = {**of_effects, **own}
         return super()._first_state(values, stack)
 
     @traitlets.validate("order")
@@ -156,58 +161,18 @@ class HeadOrder(HeadRoles):
         replaced = {name for name in old if old[name] != new.get(name)}
         remaining = {name: note for name, note in self.score_notes.items() if name not in replaced}
         self.score_notes = remaining | {
-            name: note for name, note in self._notes_of_scores.items() if name not in remaining
+            name: note for name, note in self._given_scores.notes.items() if name not in remaining
         }
         errors = {name: rows for name, rows in self.score_errors.items() if name not in replaced}
-        self.score_errors = {**self._errors_of_scores, **errors}
+        self.score_errors = {**self._given_scores.errors, **errors}
 
 
-def _notes(scores: Any) -> dict[str, str]:
-    """Return the note of each entry of `scores` that is a `HeadEffects`, by name."""
-    by_name = scores if isinstance(scores, Mapping) else {"score": scores}
-    return notes_of(by_name, "head")
-
-
-def _errors(
-    scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
-) -> _ScoresByName:
-    """Return the standard errors of each `HeadEffects` in `scores`, by name and stack."""
-    by_name = scores if isinstance(scores, Mapping) else {"score": scores}
-    errors: _ScoresByName = {}
-    for name, value in by_name.items():
-        standard_errors = (
-            None if note_of(value, "head") is None else getattr(value, "standard_errors", None)
-        )
-        if standard_errors is not None:
-            own = _own_stack(str(name), value, stack, stacks)
-            rows = _select_layers(value, own, standard_errors)
-            errors[str(name)] = {own.name: _rows(str(name), rows, "score_errors")}
-    return errors
-
-
-def _check_stacks(trait: str, checked: _ScoresByName, stacks: Mapping[str, AttentionStack]) -> None:
-    """Raise TraitError for scores whose stacks the record lacks, or whose shape does not fit.
-
-    `trait` is the name of the trait in the message.
-    """
-    for name, by_stack in checked.items():
-        # Ignore stacks that the record lacks if it has at least one of the others.
-        names = [key for key in by_stack if key in stacks]
-        if by_stack and not names:
-            raise traitlets.TraitError(
-                f"{trait}[{name!r}] are for {', '.join(map(repr, by_stack))}, but this record has "
-                f"{', '.join(map(repr, stacks))}"
-            )
-        for stack_name in names:
-            _check_shape(name, by_stack[stack_name], stacks[stack_name], trait)
-
-
-def _checked_scores(
+def _read(
     scores: Any,
     stack: AttentionStack,
     stacks: Mapping[str, AttentionStack],
     trait: str = "scores",
-) -> _ScoresByName:
+) -> _GivenScores:
     """Check scores, and convert them to lists by name and stack. Raise TraitError if invalid.
 
     Scores without a stack name belong to `stack`, except results of `attnviz.head_effects`, which
@@ -220,19 +185,29 @@ def _checked_scores(
         )
     by_name = scores if isinstance(scores, Mapping) else {"score": scores}
     checked: _ScoresByName = {}
+    errors: _ScoresByName = {}
     for name, value in by_name.items():
         if not isinstance(name, str) or name in ("number", "pinned"):
             raise traitlets.TraitError(f"{trait}: {name!r} cannot be a name of scores")
         if isinstance(value, Mapping):
-            checked[name] = {
-                str(stack_name): _rows(name, rows, trait) for stack_name, rows in value.items()
-            }
+            by_stack = {str(key): _rows(name, rows, trait) for key, rows in value.items()}
         else:
             own = _own_stack(name, value, stack, stacks)
-            rows = _rows(name, _select_layers(value, own, value), trait)
-            _check_shape(name, rows, own, trait)
-            checked[name] = {own.name: rows}
-    return checked
+            by_stack = {own.name: _rows(name, _select_layers(value, own, value), trait)}
+            if note_of(value, "head") is not None and value.standard_errors is not None:
+                rows = _select_layers(value, own, value.standard_errors)
+                errors[name] = {own.name: _rows(name, rows, "score_errors")}
+        # Ignore stacks that the record lacks if it has at least one of the others.
+        known = [key for key in by_stack if key in stacks]
+        if by_stack and not known:
+            raise traitlets.TraitError(
+                f"{trait}[{name!r}] are for {', '.join(map(repr, by_stack))}, but this record has "
+                f"{', '.join(map(repr, stacks))}"
+            )
+        for key in known:
+            _check_shape(name, by_stack[key], stacks[key], trait)
+        checked[name] = by_stack
+    return _GivenScores(checked, notes_of(by_name, "head"), errors)
 
 
 def _own_stack(
