@@ -16,7 +16,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Unpack
@@ -315,19 +315,24 @@ class _Reader:
         entry.target = None if self._target is None else self._target[index]
         if self._options.get("generate") is not None:
             return entry
-        try:
+        with self._errors_of(entry):
             examples, are_several = examples_of(entry.text)
             if are_several:
-                raise TypeError(_several_examples(index, len(examples)))  # noqa: TRY301 - handled like the others
+                raise TypeError(_several_examples(index, len(examples)))
             entry.batch = self._encoder.encode(examples[0], entry.target)
-        except TooManyTokensError as error:
-            entry.skip_reason, entry.reason = "too long", f"texts[{index}]: {error}"
-        except (TypeError, ValueError, MemoryError, OSError, NotImplementedError) as error:
-            entry.error = self._with_text_number(index, error)
-        else:
             if entry.length <= self._max_length:
                 entry.kind = kind_of_example(entry.batch, self._encoder.accepted)
         return entry
+
+    @contextmanager
+    def _errors_of(self, entry: _Entry) -> Iterator[None]:
+        """Store an error of the block in `entry`. It is raised after all texts before it."""
+        try:
+            yield
+        except TooManyTokensError as error:
+            entry.skip_reason, entry.reason = "too long", f"texts[{entry.index}]: {error}"
+        except Exception as error:  # noqa: BLE001 - raised later
+            entry.error = self._with_text_number(entry.index, error)
 
     def read(
         self, window: Sequence[_Entry], done: Callable[[int], None] | None, *, ordered: bool
@@ -338,12 +343,7 @@ class _Reader:
         `ordered`, the results have the order of `window`.
         """
         order = {entry: number for number, entry in enumerate(window)}
-        # Index in the window of the first text with an error. The index decreases if reading an
-        # earlier text fails.
-        first_failed = min(
-            (order[failed] for failed in window if failed.error),
-            default=len(window),
-        )
+        first_failed = _first_failed(window)
         num_yielded = 0
         # Texts that were left out have a result already, without a forward pass.
         at_once = [entry for entry in window if entry.is_read]
@@ -354,12 +354,8 @@ class _Reader:
             self._read(batch)
             if done is not None:
                 done(count)
-            first_failed = min(
-                [
-                    first_failed,
-                    *(order[failed] for failed in batch if failed.error),
-                ]
-            )
+            # The index decreases if an earlier text failed in this batch.
+            first_failed = _first_failed(window)
             if not ordered:
                 yield from (entry.read() for entry in batch if not entry.error)
             while ordered and num_yielded < first_failed and window[num_yielded].is_read:
@@ -424,26 +420,24 @@ class _Reader:
             for entry in batch:
                 self._read_alone(entry)
             return
+        halves: list[Sequence[_Entry]] = []
         try:
-            same = self._read_together(batch)
+            if self._read_together(batch):
+                return
         except _DifferentError:
             raise
         except (MemoryError, torch.OutOfMemoryError):
-            same = False
-            half = len(batch) // 2
+            middle = len(batch) // 2
+            halves = [batch[:middle], batch[middle:]]
         except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
             # One text or the combination of texts caused the error. Reading each text alone shows
             # which.
-            same, half = False, 0
-        else:
-            half = 0
-        if same:
-            return
+            halves = []
         for entry in batch:
             entry.record = None
-        if half:
-            self._read(batch[:half])
-            self._read(batch[half:])
+        for half in halves:
+            self._read(half)
+        if halves:
             return
         for entry in batch:
             self._read_alone(entry)
@@ -487,12 +481,8 @@ class _Reader:
         return False
 
     def _read_alone(self, entry: _Entry) -> None:
-        try:
+        with self._errors_of(entry):
             entry.record = self._record_alone(entry)
-        except TooManyTokensError as error:
-            entry.skip_reason, entry.reason = "too long", f"texts[{entry.index}]: {error}"
-        except Exception as error:  # noqa: BLE001 - raised after all texts before it are yielded
-            entry.error = self._with_text_number(entry.index, error)
         entry.batch = None
 
     def _record_alone(self, entry: _Entry) -> AttentionRecord:
@@ -548,6 +538,12 @@ class _Reader:
         of_all = argument in _SHARED_ARGUMENTS and (argument != "target" or self._target is None)
         has_number = words.startswith(f"texts[{index}]")
         return "" if of_all or has_number else f"texts[{index}]: "
+
+
+def _first_failed(window: Sequence[_Entry]) -> int:
+    """Return the index of the first text with an error, or the number of texts if there is none."""
+    failed = (number for number, entry in enumerate(window) if entry.error)
+    return next(failed, len(window))
 
 
 class _DifferentError(ValueError):
