@@ -66,12 +66,12 @@ _MAX_ENTRIES_AT_ONCE = 1 << 17
 # |l|: the size of the row's logits: the absolute value of the largest logit plus the logarithm of
 #    the number of keys
 #
-# If the logits are large, the right-hand sides are large, and small errors of a formula are not
-# found.
+# In extractions of tiny models of ten types in bfloat16 and float16, the largest c was 0.9. If the
+# logits are large, the right-hand sides are large, and small errors of a formula are not found.
 _MAX_ROW_ERROR = 4.0
-# Limit of the error of a head: the root mean square of the errors of its rows. The limit is lower
-# than that of a single row, because rounding errors are large in few rows only. The error of a
-# wrong formula is large in all rows.
+# Limit of the error of a head: the root mean square of the errors of its rows. The largest error in
+# the same extractions was 0.4. The limit is lower than that of a single row, because rounding
+# errors are large in few rows only. The error of a wrong formula is large in all rows.
 _MAX_HEAD_ERROR = 1.0
 # Limit of the error of a row of weights: the smallest c for which the second inequality holds.
 _MAX_WEIGHT_ERROR = 4.0
