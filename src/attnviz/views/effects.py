@@ -6,8 +6,8 @@ A note is a sentence that describes what a score measures.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import traitlets
@@ -18,16 +18,29 @@ from attnviz.utils.arguments import short_repr
 from attnviz.utils.numbers import format_small
 from attnviz.views.position import PositionedView, same_tokens
 
-__all__ = ["Notes", "TokenScores", "note_of", "notes_of"]
+__all__ = [
+    "Notes",
+    "Row",
+    "TokenScores",
+    "by_name",
+    "check_stacks",
+    "note_of",
+    "notes_of",
+    "read_scores",
+    "row_of",
+]
 
 # Maximum number of characters of a note, which is displayed below a picture.
 _MAX_NOTE_LENGTH = 1000
 
-# Scores by name, then by stack: one number per key. None is a missing number.
-_ScoresByName = dict[str, dict[str, list[float | None]]]
+# Numbers of a row. None is a number that is not finite.
+Row = list[float | None]
+
+_Of = Literal["head", "token"]
+_Numbers = TypeVar("_Numbers")
 
 
-def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
+def note_of(value: Any, of: _Of) -> str | None:
     """Return a note that describes a `HeadEffects` or `TokenEffects`, or None for other values.
 
     `of` says whether the effects are of heads or of tokens. The two classes are recognized by their
@@ -52,7 +65,7 @@ def note_of(value: Any, of: Literal["head", "token"]) -> str | None:
     return f"effect of {what} on: {measure}{mean}; noise {format_small(noise)}"
 
 
-def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[str, str]:
+def notes_of(by_name: Mapping[Any, Any], of: _Of) -> dict[str, str]:
     """Return the note of each value that is a `HeadEffects` or `TokenEffects`, by name.
 
     A value may also be a mapping of such values by stack.
@@ -64,6 +77,77 @@ def notes_of(by_name: Mapping[Any, Any], of: Literal["head", "token"]) -> dict[s
             if note is not None:
                 notes.setdefault(str(name), note)
     return notes
+
+
+def check_stacks(what: str, names: Iterable[Any], stacks: Mapping[str, Any]) -> None:
+    """Raise TraitError if values are for stacks of which the record has none.
+
+    `names` are the names of the stacks with values, and `what` describes the values in the error.
+    """
+    names = list(names)
+    if names and not any(name in stacks for name in names):
+        raise traitlets.TraitError(
+            f"{what} are for {', '.join(map(short_repr, names))}, but this record has "
+            f"{', '.join(map(repr, stacks))}"
+        )
+
+
+def read_scores(
+    trait: str,
+    scores: Any,
+    stack: AttentionStack,
+    stacks: Mapping[str, AttentionStack],
+    read: Callable[[str, Any, AttentionStack | None], _Numbers],
+) -> dict[str, dict[str, _Numbers]]:
+    """Convert scores of heads or tokens to numbers by name, then by stack.
+
+    `scores` has scores by name, and perhaps by stack. Scores without a name of a stack belong to
+    `stack`, unless they are effects that contain the name of their stack. `read` gets a description
+    of the scores for errors, the scores, and their stack. This stack is None if `stacks`, those of
+    the record, lack it. Raise TraitError if a name is invalid, or if all stacks are missing.
+    """
+    if isinstance(scores, str):
+        raise traitlets.TraitError(f"{trait}={short_repr(scores)} is a string. Pass numbers.")
+    checked: dict[str, dict[str, _Numbers]] = {}
+    for name, value in by_name(scores).items():
+        if not isinstance(name, str):
+            raise traitlets.TraitError(f"{trait}: {name!r} cannot be a name of scores")
+        what = f"{trait}[{name!r}]"
+        own = getattr(value, "stack", stack.name) if note_of(value, "head") else stack.name
+        by_stack = value if isinstance(value, Mapping) else {own: value}
+        check_stacks(what, by_stack, stacks)
+        checked[name] = {
+            str(key): read(what, numbers, stacks.get(key)) for key, numbers in by_stack.items()
+        }
+    return checked
+
+
+def by_name(scores: Any) -> Mapping[Any, Any]:
+    """Return scores by name. Scores without a name are named "score", and of tokens "effect"."""
+    if isinstance(scores, Mapping):
+        return scores
+    return {"effect" if hasattr(scores, "removal") else "score": scores}
+
+
+def row_of(what: str, shape: str, values: Any) -> Row:
+    """Convert numbers to a list. Raise TraitError if they are not a row of numbers.
+
+    `what` describes the numbers, and `shape` is their shape in the error, such as "(tokens,)".
+    """
+    try:
+        numbers = np.asarray(values)
+        if numbers.dtype.kind == "O" and numbers.ndim == 1:
+            # Scores that come from the state of a view have None for missing numbers.
+            numbers = np.array([np.nan if entry is None else entry for entry in values])
+        # Check the type of the numbers. Strings such as "1.5" are invalid, but numpy would convert
+        # them.
+        is_row = numbers.dtype.kind in "biuf" and numbers.ndim == 1
+    except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError):
+        is_row = False
+    if not is_row:
+        raise traitlets.TraitError(f"{what} must be numbers, {shape}. Got {short_repr(values)}")
+    floats = map(float, numbers.tolist())
+    return [number if math.isfinite(number) else None for number in floats]
 
 
 class Notes(traitlets.Dict):
@@ -92,7 +176,7 @@ class Notes(traitlets.Dict):
 class _TokenScores(traitlets.Dict):
     """Scores of the keys in each stack, by name of the score and by stack."""
 
-    def validate(self, obj: Any, value: Any) -> _ScoresByName:
+    def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Row]]:
         """Convert scores to lists. Scores without a stack name are for the shown stack."""
         checked = _check_token_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
         obj._notes_of_token_scores = _notes(value)
@@ -162,60 +246,23 @@ class TokenScores(PositionedView):
         return name
 
 
-def _by_name(value: Any) -> Mapping[Any, Any]:
-    if isinstance(value, Mapping):
-        return value
-    return {"score" if note_of(value, "token") is None else "effect": value}
-
-
 def _notes(value: Any) -> dict[str, str]:
-    return notes_of(_by_name(value), "token")
+    return notes_of(by_name(value), "token")
 
 
 def _check_token_scores(
     scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
-) -> _ScoresByName:
+) -> dict[str, dict[str, Row]]:
     """Convert scores to lists for JSON. Scores without a stack name belong to `stack`."""
-    if isinstance(scores, str):
-        raise traitlets.TraitError(
-            f"token_scores={short_repr(scores)} is a string. Pass one number per key."
-        )
-    checked: _ScoresByName = {}
-    for name, value in _by_name(scores).items():
-        if not isinstance(name, str):
-            raise traitlets.TraitError(f"token_scores: {name!r} cannot be a name of scores")
-        by_stack = value if isinstance(value, Mapping) else {stack.name: value}
-        names = [stack_name for stack_name in by_stack if stack_name in stacks]
-        if by_stack and not names:
+
+    def read(what: str, value: Any, of_stack: AttentionStack | None) -> Row:
+        row = row_of(what, "(tokens,)", value if note_of(value, "token") is None else value.values)
+        num_keys = len(row) if of_stack is None else len(of_stack.key_tokens)
+        if of_stack is not None and len(row) != num_keys:
             raise traitlets.TraitError(
-                f"token_scores[{name!r}] are for {', '.join(map(repr, by_stack))}, but this record "
-                f"has {', '.join(map(repr, stacks))}"
+                f"{what} has {len(row):,} numbers, but stack {of_stack.name!r} has {num_keys:,} "
+                "keys. Pass one number per key, (tokens,)."
             )
-        checked[name] = {key: _numbers(name, by_stack[key], stacks[key]) for key in names}
-    return checked
+        return row
 
-
-def _numbers(name: str, value: Any, stack: AttentionStack) -> list[float | None]:
-    values = value if note_of(value, "token") is None else value.values
-    try:
-        numbers = np.asarray(values)
-        if numbers.dtype.kind == "O":
-            # Scores that come from the state of a view have None for missing numbers.
-            numbers = np.array([np.nan if entry is None else entry for entry in values])
-        # Check the type of the numbers. Strings such as "1.5" are invalid, but numpy would convert
-        # them.
-        plain = numbers.dtype.kind in "biuf"
-    except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError):
-        plain = False
-    if not plain:
-        raise traitlets.TraitError(
-            f"token_scores[{name!r}] must be numbers, (tokens,). Got {short_repr(values)}"
-        )
-    num_keys = len(stack.key_tokens)
-    if numbers.shape != (num_keys,):
-        raise traitlets.TraitError(
-            f"token_scores[{name!r}] has the shape {numbers.shape}, but stack {stack.name!r} has "
-            f"{num_keys:,} keys. Pass one number per key, (tokens,)."
-        )
-    floats = map(float, numbers.tolist())
-    return [number if math.isfinite(number) else None for number in floats]
+    return read_scores("token_scores", scores, stack, stacks, read)

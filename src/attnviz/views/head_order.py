@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-import numpy as np
 import traitlets
 
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import MAX_NUMBERS, short_repr
-from attnviz.views.effects import Notes, note_of, notes_of
+from attnviz.views.effects import Notes, Row, by_name, note_of, notes_of, read_scores, row_of
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.trait_types import Finite
 
 __all__ = ["HeadOrder"]
 
-# Scores by name, then by stack: one list per layer with one number per head. None is a number that
-# is not finite.
-_ScoresByName = dict[str, dict[str, list[list[float | None]]]]
+# One list per layer with one number per head.
+_Scores = list[Row]
+_ScoresByName = dict[str, dict[str, _Scores]]
 
 
 class _HeadScores(traitlets.Dict):
@@ -178,86 +176,51 @@ def _read(
     Scores without a stack name belong to `stack`, except results of `attnviz.head_effects`, which
     contain the name of one of `stacks`. `trait` is the name of the trait in error messages.
     """
-    if isinstance(scores, str):
-        instead = f", or order={short_repr(scores)} for a pattern" if trait == "scores" else ""
+    if isinstance(scores, str) and trait == "scores":
         raise traitlets.TraitError(
-            f"{trait}={short_repr(scores)} is a string. Pass numbers{instead}."
+            f"scores={short_repr(scores)} is a string. Pass numbers, or order={short_repr(scores)} "
+            "for a pattern."
         )
-    by_name = scores if isinstance(scores, Mapping) else {"score": scores}
-    checked: _ScoresByName = {}
-    errors: _ScoresByName = {}
-    for name, value in by_name.items():
-        if not isinstance(name, str) or name in ("number", "pinned"):
+    named = by_name(scores)
+    for name in ("number", "pinned"):
+        if name in named:
             raise traitlets.TraitError(f"{trait}: {name!r} cannot be a name of scores")
-        if isinstance(value, Mapping):
-            by_stack = {str(key): _rows(name, rows, trait) for key, rows in value.items()}
-        else:
-            own = _own_stack(name, value, stack, stacks)
-            by_stack = {own.name: _rows(name, _select_layers(value, own, value), trait)}
-            if note_of(value, "head") is not None and value.standard_errors is not None:
-                rows = _select_layers(value, own, value.standard_errors)
-                errors[name] = {own.name: _rows(name, rows, "score_errors")}
-        # Ignore stacks that the record lacks if it has at least one of the others.
-        known = [key for key in by_stack if key in stacks]
-        if by_stack and not known:
-            raise traitlets.TraitError(
-                f"{trait}[{name!r}] are for {', '.join(map(repr, by_stack))}, but this record has "
-                f"{', '.join(map(repr, stacks))}"
-            )
-        for key in known:
-            _check_shape(name, by_stack[key], stacks[key], trait)
-        checked[name] = by_stack
-    return _GivenScores(checked, notes_of(by_name, "head"), errors)
+
+    def read(what: str, value: Any, own: AttentionStack | None) -> _Scores:
+        return _rows(what, value, value, own)
+
+    def read_errors(what: str, value: Any, own: AttentionStack | None) -> _Scores:
+        return _rows(what, value, value.standard_errors, own)
+
+    checked = read_scores(trait, scores, stack, stacks, read)
+    effects = {name: value for name, value in named.items() if note_of(value, "head") is not None}
+    averages = {name: one for name, one in effects.items() if one.standard_errors is not None}
+    errors = read_scores("score_errors", averages, stack, stacks, read_errors)
+    return _GivenScores(checked, notes_of(named, "head"), errors)
 
 
-def _own_stack(
-    name: str, value: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
-) -> AttentionStack:
-    """Return the stack to which scores belong: for `HeadEffects` their own, otherwise `stack`."""
-    if note_of(value, "head") is None:
-        return stack
-    own = getattr(value, "stack", stack.name)
-    if own not in stacks:
-        raise traitlets.TraitError(
-            f"scores[{name!r}] are for {own!r}, but this record has {', '.join(map(repr, stacks))}"
-        )
-    return stacks[own]
+def _rows(what: str, scores: Any, rows: Any, stack: AttentionStack | None) -> _Scores:
+    """Convert `rows`, the numbers of `scores` or their standard errors, to a list for each layer.
 
-
-def _select_layers(effects: Any, stack: AttentionStack, rows: Any) -> Any:
-    """Select the rows of the layers in `stack`.
-
-    `rows` are the effects or their standard errors, with one row per layer of `effects`. `rows` are
-    returned unchanged if `effects` are plain numbers or lack a layer.
+    If `scores` are effects, only the rows of the layers in `stack` are selected. `stack` is None if
+    the record lacks the stack. `what` describes the scores in errors.
     """
-    layers = getattr(effects, "layers", None)
-    if note_of(effects, "head") is None or layers is None or not set(stack.layers) <= set(layers):
-        return rows
-    return [rows[layers.index(layer)] for layer in stack.layers]
-
-
-def _rows(name: str, value: Any, trait: str) -> list[list[float | None]]:
+    layers = getattr(scores, "layers", None) if note_of(scores, "head") else None
+    if stack is not None and layers is not None and set(stack.layers) <= set(layers):
+        rows = [rows[layers.index(layer)] for layer in stack.layers]
+    shape = "(layers, heads)"
     try:
-        rows = [np.asarray(row, dtype=np.float64) for row in islice(value, MAX_NUMBERS)]
-    except (MemoryError, OverflowError, TypeError, ValueError) as error:
+        separate = list(islice(rows, MAX_NUMBERS))
+    except TypeError:
         raise traitlets.TraitError(
-            f"{trait}[{name!r}] must be numbers, (layers, heads). Got {type(value).__name__}"
-        ) from error
-    if any(row.ndim != 1 for row in rows):
+            f"{what} must be numbers, {shape}. Got {type(rows).__name__}"
+        ) from None
+    checked = [row_of(what, shape, row) for row in separate]
+    num_heads = [] if stack is None else list(stack.heads_per_layer)
+    if stack is not None and [len(row) for row in checked] != num_heads:
+        got = ", ".join(str(len(row)) for row in checked[:8])
         raise traitlets.TraitError(
-            f"{trait}[{name!r}] must be (layers, heads), with one number per head"
+            f"{what} has {len(checked)} layers of {got or 'no'} heads, but stack {stack.name!r} "
+            f"has {len(num_heads)} layers of {', '.join(map(str, num_heads[:8]))} heads"
         )
-    return [[float(score) if math.isfinite(score) else None for score in row] for row in rows]
-
-
-def _check_shape(
-    name: str, rows: list[list[float | None]], stack: AttentionStack, trait: str
-) -> None:
-    num_heads = list(stack.heads_per_layer)
-    if [len(row) for row in rows] != num_heads:
-        got = ", ".join(str(len(row)) for row in rows[:8])
-        raise traitlets.TraitError(
-            f"{trait}[{name!r}] has {len(rows)} layers of {got or 'no'} heads, but stack "
-            f"{stack.name!r} has {len(num_heads)} layers of "
-            f"{', '.join(map(str, num_heads[:8]))} heads"
-        )
+    return checked

@@ -12,6 +12,7 @@ import traitlets
 
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import resolve_negative, short_repr
+from attnviz.views.effects import check_stacks
 from attnviz.views.position import PositionedView
 
 __all__ = ["HeadRoles", "NamedHeads"]
@@ -82,24 +83,16 @@ def checked_roles(
         return {}
     names = getattr(roles, "stack_names", None)
     if names is not None and callable(getattr(roles, "stack", None)):
+        check_stacks("roles", names, stacks)
         by_stack = {name: roles.stack(name).roles() for name in names if name in stacks}
-        if not by_stack:
-            raise traitlets.TraitError(
-                f"roles are for {', '.join(map(repr, names))}, but this record has "
-                f"{', '.join(map(repr, stacks))}"
-            )
     elif _are_roles(roles):
         by_stack = {stack.name: roles}
     elif not isinstance(roles, Mapping):
         raise traitlets.TraitError(f"roles={short_repr(roles)}: {_HINT}")
     elif all(isinstance(key, str) for key in roles):
         # Ignore stacks that the record lacks if it has at least one of the others.
+        check_stacks("roles", roles, stacks)
         by_stack = {name: of for name, of in roles.items() if name in stacks}
-        if roles and not by_stack:
-            raise traitlets.TraitError(
-                f"roles are for {', '.join(map(short_repr, roles))}, but this record has "
-                f"{', '.join(map(repr, stacks))}"
-            )
     else:
         by_stack = {stack.name: roles}
     return {name: _convert(of, stacks[name]) for name, of in by_stack.items()}
