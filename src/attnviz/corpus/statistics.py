@@ -941,8 +941,11 @@ def _divide(sums: Numbers, counts: Numbers) -> Numbers:
 def _means_and_errors(counts: Numbers, sums: Numbers, squares: Numbers) -> tuple[Numbers, Numbers]:
     """Return the means of numbers and their standard errors, from sums over texts."""
     means = _divide(sums, counts)
-    variances = _divide(squares - counts * means**2, counts - 1)
-    return means, np.sqrt(np.maximum(variances, 0) / np.maximum(counts, 1))
+    deviations = squares - counts * means**2
+    # If all numbers are equal, this difference is not 0 but a rounding error. Each of the `counts`
+    # additions of a sum contributes at most one rounding.
+    deviations = np.where(deviations > np.finfo(float).eps * counts * squares, deviations, 0)
+    return means, np.sqrt(_divide(deviations, counts - 1) / np.maximum(counts, 1))
 
 
 def _checked_class(column: str, value: Any) -> Any:

@@ -335,6 +335,15 @@ def made_texts(count: int) -> list[AttentionRecord]:
     return records
 
 
+def test_the_standard_error_of_equal_scores_is_exactly_zero() -> None:
+    # Sums of 0.1, 0.7, ... are rounded, so a difference of sums of squares is not exactly 0.
+    stack = statistics_of(*[causal_record(9, seed=1)] * 30).stack()
+    for name in stack.score_names:
+        errors = np.array(stack.standard_error(name))
+        assert (errors[~np.isnan(errors)] == 0).all(), name
+        assert not np.isnan(np.array(stack.mean(name))[~np.isnan(errors)]).any()
+
+
 def test_any_order_of_additions_gives_the_same_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     # The low limit makes each part drop edges before parts are added, as in a large corpus.
     monkeypatch.setattr("attnviz.corpus.totals._MAX_EDGES", 50)

@@ -22,9 +22,12 @@ export function headTitle(head: HeadIndex): string {
   return capital(headName(head));
 }
 
-/** Return the number of decimals, from 2 to 5, for a number with this standard error. */
+/**
+ * Return the number of decimals, from 2 to 5, for a number with this standard error. An error that
+ * five decimals round to 0, such as a rounding error of float32, needs no more than two.
+ */
 function decimalsOf(error: number): number {
-  if (!(error > 0)) return 2;
+  if (!(error >= 0.5e-5)) return 2;
   return Math.max(2, Math.min(5, Math.ceil(-Math.log10(error))));
 }
 
