@@ -21,6 +21,7 @@ columns.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ _LEVELS = 4096
 # Shares of the available bytes that the rows of a page should use, according to the estimate from
 # sampled queries. Each next share is tried only if the page is nevertheless too large. With the
 # share 0, the page has the fewest keys.
-_USED = (0.98, 0.9, 0.75, 0.0)
+_USED = (0.96, 0.9, 0.75, 0.0)
 # A level whose estimated size is at least this share of the available bytes is not improved.
 _CLOSE = 0.98
 # Number of weights in a tile. About as many fit into a processor's cache.
@@ -236,55 +237,64 @@ def _embed_rows(record: AttentionRecord, level: int) -> Entries:
 
 
 class _Sample:
-    """Weights of sampled queries of all heads, for estimates of the size of a page.
-
-    Attributes
-    ----------
-    causal : list of AttentionStack
-        Stacks in which no sampled query attends to a later key.
-    covering : int
-        Highest level with which the strongest keys cover the share `COVERED` of the weight.
-    size_of_maps : float
-        Estimated size of all small maps in a page, in bytes.
-    """
+    """Weights of sampled queries of all heads, for estimates of the size of a page."""
 
     def __init__(self, record: AttentionRecord) -> None:
         layers = _layers(record)
         keys = sum(stack.num_heads(layer) * len(stack.key_tokens) for stack, layer in layers)
         num_queries = max(1, min(SAMPLED_QUERIES, _SAMPLED_WEIGHTS // keys))
+        # Stack, sampled queries and weights, (heads, queries, keys), of each layer.
         self._layers: list[tuple[AttentionStack, NDArray[np.int64], NDArray[np.float32]]] = []
         self._sizes: dict[int, float] = {}
-        counts, masses = np.zeros((2, _LEVELS + 1))
-        ahead = set()
-        self.size_of_maps = done = 0
+        done = 0
         for stack, layer in layers:
             queries = sample_queries(len(stack.query_tokens), num_queries)
-            heads = range(stack.num_heads(layer))
             parts = []
-            for _, weights in weights_of_some(stack, layer, heads, queries):
+            for _, weights in weights_of_some(stack, layer, range(stack.num_heads(layer)), queries):
                 # The pass over all weights raises an error if some are invalid.
-                valid = np.nan_to_num(weights).clip(-stack.maximum, stack.maximum)
-                parts.append(valid)
+                parts.append(weights if np.isfinite(weights).all() else np.nan_to_num(weights))
                 done += weights.size
                 report("sampled queries", done, num_queries * keys)
-            sampled = np.concatenate(parts)
-            self._layers.append((stack, queries, sampled))
-            maps = pool_maps(sampled, MAP_SIZE, signed=stack.signed)
-            self.size_of_maps += _LAYER // 2 + len(_map_entry(stack, layer, maps)["data"])
-            factor = len(stack.query_tokens) / len(queries)
-            sizes = np.abs(sampled[sampled != 0])
-            levels = (np.sqrt(sizes / stack.maximum) * _LEVELS).astype(np.int32)
-            counts += factor * np.bincount(levels, minlength=_LEVELS + 1)
-            masses += factor * np.bincount(levels, sizes, minlength=_LEVELS + 1)
+            self._layers.append((stack, queries, np.concatenate(parts)))
+
+    @property
+    def causal(self) -> list[AttentionStack]:
+        """Stacks in which no sampled query attends to a later key."""
+        ahead = set()
+        for stack, queries, sampled in self._layers:
             offset = len(stack.key_tokens) - len(stack.query_tokens)
             later = np.arange(len(stack.key_tokens)) > (queries + offset)[:, None].clip(-1)
             if not stack.causal and sampled[:, later].any():
-                ahead.add(stack.name)
-        self.causal = [stack for stack in record.stacks.values() if stack.name not in ahead]
-        # Number of keys with a weight of at least each level.
-        self._counts = np.append(np.cumsum(counts[::-1])[::-1], 0.0)
-        covered = np.cumsum(masses[::-1])[::-1] >= COVERED * masses.sum()
-        self.covering = int(np.flatnonzero(covered).max(initial=0))
+                ahead.add(stack)
+        return list({stack for stack, *_ in self._layers} - ahead)
+
+    @cached_property
+    def size_of_maps(self) -> int:
+        """Estimated size of all small maps in a page, in bytes."""
+        size = 0
+        for stack, _, sampled in self._layers:
+            maps = pool_maps(sampled, MAP_SIZE, signed=stack.signed)
+            size += _LAYER // 2 + len(_map_entry(stack, 0, maps)["data"])
+        return size
+
+    @cached_property
+    def _levels(self) -> tuple[NDArray[np.float64], int]:
+        """Number of keys with a weight of at least each level, and `covering`."""
+        counts, masses = np.zeros((2, _LEVELS + 2))
+        for stack, queries, sampled in self._layers:
+            factor = len(stack.query_tokens) / len(queries)
+            sizes = np.abs(sampled[sampled != 0])
+            shares = np.minimum(sizes / stack.maximum, 1)
+            levels = (np.sqrt(shares) * _LEVELS).astype(np.int32)
+            counts += factor * np.bincount(levels, minlength=_LEVELS + 2)
+            masses += factor * np.bincount(levels, sizes, minlength=_LEVELS + 2)
+        above, covered = (np.cumsum(numbers[::-1])[::-1] for numbers in (counts, masses))
+        return above, int(np.flatnonzero(covered >= COVERED * masses.sum()).max(initial=0))
+
+    @property
+    def covering(self) -> int:
+        """Highest level with which the strongest keys cover the share `COVERED` of the weight."""
+        return self._levels[1]
 
     def size(self, level: int) -> float:
         """Estimate the size of all rows in a page with the threshold of a level, in bytes."""
@@ -295,10 +305,14 @@ class _Sample:
                 threshold = _threshold(level) * stack.maximum
                 rows = select_rows(flat, threshold, stack.maximum, signed=stack.signed)
                 arguments = (sampled.shape, stack.maximum)
-                _, data = encode_rows(rows, *arguments, signed=stack.signed, queries=queries)
+                header, data = encode_rows(rows, *arguments, signed=stack.signed, queries=queries)
+                # Compress the runs separately. In the page, each run is long, so that most blocks
+                # of deflate contain bytes of one run.
+                ends = np.cumsum(header["runs"])
+                runs = np.split(np.frombuffer(data, np.uint8), ends[:-1])
                 with part_of("sampled queries", 1, 1, "weight", size=0):
-                    text = packer.pack(data)
-                size += _LAYER // 2 + len(text) * len(stack.query_tokens) / len(queries)
+                    num_bytes = sum(len(packer.pack(run.tobytes())) for run in reversed(runs))
+                size += _LAYER // 2 + num_bytes * len(stack.query_tokens) / len(queries)
             self._sizes[level] = size
         return self._sizes[level]
 
@@ -315,8 +329,9 @@ class _Sample:
             # Sizes grow by about the same number of bytes with each key. Interpolate the number.
             low_size, high_size = self.size(low), self.size(high)
             share = (room - high_size) / (low_size - high_size)
-            num_keys = self._counts[high] + share * (self._counts[low] - self._counts[high])
-            fitting = int(np.flatnonzero(self._counts <= num_keys)[0])
+            counts = self._levels[0]
+            num_keys = counts[high] + share * (counts[low] - counts[high])
+            fitting = int(np.flatnonzero(counts <= num_keys)[0])
             level = min(max(low + 1, fitting), high - 1)
             low, high = (low, level) if self.size(level) <= room else (level, high)
         return high

@@ -114,7 +114,7 @@ def test_a_small_page_stores_as_many_keys_as_fit() -> None:
     shares = []
     for room in (0.21, 0.26):
         page = view.to_html(max_mb=room)
-        assert 0.8 * room * MB < len(page.encode()) <= room * MB
+        assert 0.88 * room * MB < len(page.encode()) <= room * MB
         data = data_of(page)
         assert data["embedded"]["form"] == "strongest"
         shares.append(data["embedded"]["covered"])
