@@ -23,11 +23,11 @@ export function headTitle(head: HeadIndex): string {
 }
 
 /**
- * Return the number of decimals, from 2 to 5, for a number with this standard error. An error that
- * five decimals round to 0, such as a rounding error of float32, needs no more than two.
+ * Return the number of decimals, from 2 to 5, for a mean with this standard error. An error that
+ * rounding of float32 can cause needs no more than two.
  */
-function decimalsOf(error: number): number {
-  if (!(error >= 0.5e-5)) return 2;
+function decimalsOf(mean: number, error: number): number {
+  if (!(error > 1e-5 * Math.abs(mean))) return 2;
   return Math.max(2, Math.min(5, Math.ceil(-Math.log10(error))));
 }
 
@@ -38,7 +38,7 @@ function signed(value: number, decimals: number): string {
 
 /** Return "0.98 ± 0.01", or "0.98" if the error is null. */
 export function withError(mean: number, error: number | null): string {
-  const decimals = decimalsOf(error ?? 0);
+  const decimals = decimalsOf(mean, error ?? 0);
   const number = signed(mean, decimals);
   return error === null ? number : `${number} ± ${error.toFixed(decimals)}`;
 }

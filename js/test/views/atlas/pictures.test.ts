@@ -151,12 +151,13 @@ describe("captions", () => {
     [-0.5, null],
     [0, 0],
     [0.153868, 5e-7],
+    [0.000079, 2e-6],
   ];
   const sample = listedInWords(0, 100, "sampled", [-3, -3], false);
   const strongest = listedInWords(4, 50, "strongest", [-3, 2], true);
   sentences({
     // A mean has as many digits as its error needs.
-    "0.98 ± 0.01, 0.981 ± 0.001, −0.50, 0.00 ± 0.00, 0.15 ± 0.00": figures
+    "0.98 ± 0.01, 0.981 ± 0.001, −0.50, 0.00 ± 0.00, 0.15 ± 0.00, 0.00008 ± 0.00000": figures
       .map(([mean, error]) => withError(mean, error))
       .join(", "),
     "0.25 above its baseline of 0.25, 95% interval 0.12 to 0.38, p < 1e−6 after correction, 3 texts":
