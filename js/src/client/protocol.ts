@@ -347,7 +347,7 @@ export interface EmbeddedShare {
    * of absolute values.
    */
   covered: number;
-  /** Largest absolute error of a weight, as measured during the export. */
+  /** Upper bound of the absolute error of a weight, from the weights that were exported. */
   error: number;
 }
 

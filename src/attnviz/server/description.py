@@ -69,7 +69,7 @@ class EmbeddedShare(TypedDict):
         Sum of the embedded weights divided by the sum of all weights. For signed numbers, the sums
         are of absolute values.
     error : float
-        Largest absolute error of a weight, as measured during the export.
+        Upper bound of the absolute error of a weight, from the weights that were exported.
     """
 
     form: PageForm
