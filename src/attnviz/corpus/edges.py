@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -264,6 +265,8 @@ class KeptEdges:
     words : tuple of tuple of str
         Distinct strings, to which `NearTokens.codes` refers: texts of tokens, followed by the names
         of the classes of each system.
+    max_edges : int
+        Maximum number of strongest edges, and of sampled edges, of each head after `joined`.
 
     Examples
     --------
@@ -281,6 +284,7 @@ class KeptEdges:
     sampled: EdgeColumns
     tokens: tuple[NearTokens, ...]
     words: tuple[tuple[str, ...], ...]
+    max_edges: int = 0
 
     @classmethod
     def of_text(
@@ -326,11 +330,13 @@ class KeptEdges:
             largest_per_head([part.sampled for part in parts], max_edges, num_heads),
             tuple(map(NearTokens.joined, zip(*tokens, strict=True))),
             tuple(map(tuple, codes_of)),
+            max_edges,
         )
         return joined._with_near_tokens()
 
-    def min_orders(self, max_edges: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return the smallest `order` with which an edge of each head could be kept, (heads,).
+    @cached_property
+    def min_orders(self) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """Smallest `order` with which an edge of each head could be kept, (heads,).
 
         The first array is for the strongest edges, the second for the sampled edges. The edges must
         be those of `joined`.
@@ -339,7 +345,7 @@ class KeptEdges:
         for edges in (self.strongest, self.sampled):
             orders = np.zeros(self.num_heads, np.uint64)
             counts = np.bincount(edges.head, minlength=self.num_heads)
-            full = counts >= max_edges
+            full = counts >= max(1, self.max_edges)
             orders[full] = edges.order[np.cumsum(counts)[full] - 1]
             by_kind.append(orders)
         return by_kind[0], by_kind[1]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,7 @@ from attnviz.analysis.heads import one_text
 from attnviz.analysis.measures import MEASURES, TokenFacts, can_show, pairs_of, values_of
 from attnviz.corpus.edges import EdgeColumns, hashed, largest_per_head
 from attnviz.corpus.roles import SYNTACTIC, definition_of
-from attnviz.record.attention import LayerAttention
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 
 __all__ = [
@@ -52,6 +52,9 @@ _FIRST, _REST = len(OFFSET_LABELS) - 2, len(OFFSET_LABELS) - 1
 
 # Approximate maximum number of entries of W and D in one block: 16 MiB of float32.
 _MAX_ENTRIES = 1 << 22
+# The weights of all layers are computed at once if a text has at most this number of pairs of a
+# query and a key.
+_MAX_JOINED_PAIRS = 1 << 14
 # Maximum number of strongest edges of a head from one text. Each of them belongs to a different
 # query. Without this limit, all edges could come from one long text.
 _MAX_STRONGEST_PER_TEXT = 4
@@ -544,7 +547,35 @@ def _groups(stack: AttentionStack) -> Iterator[_Group]:
             indices.setdefault(key, []).extend(range(index, index + len(part)))
             index += len(part)
     for key, group in members.items():
-        yield _Group(tuple(group), np.array(indices[key], np.int64))
+        yield _Group(tuple(_join_layers(group)), np.array(indices[key], np.int64))
+
+
+def _join_layers(
+    members: list[tuple[LayerAttention, tuple[int, ...]]],
+) -> list[tuple[LayerAttention, tuple[int, ...]]]:
+    """Return one layer with the heads of all layers, or `members` if this is not possible or slow.
+
+    One product for all layers is faster if the text is short. The layers must have the same mask,
+    and all of their heads must be in `members`.
+    """
+    layers = [attention for attention, _ in members if isinstance(attention, QueryKeyAttention)]
+    if not len(members) == len(layers) > 1:
+        return members
+    first = layers[0]
+    formulas = {
+        (layer.queries.shape, layer.keys.shape, layer.queries.dtype, layer.scale, layer.softcap)
+        for layer in layers
+    }
+    is_plain = all(layer.bias is None and layer.sinks is None for layer in layers)
+    is_short = first.num_queries * first.num_keys <= _MAX_JOINED_PAIRS
+    if len(formulas) > 1 or not is_plain or not is_short:
+        return members
+    joined = replace(
+        first,
+        queries=torch.cat([layer.queries for layer in layers]),
+        keys=torch.cat([layer.keys for layer in layers]),
+    )
+    return [(joined, tuple(range(joined.num_heads)))]
 
 
 class _Block:

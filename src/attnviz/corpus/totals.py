@@ -298,7 +298,7 @@ class Totals:
         stack = self.stacks.get(name)
         if stack is None or stack.num_heads != num_heads:
             return np.zeros(num_heads, np.uint64), np.zeros(num_heads, np.uint64)
-        return stack.edges[0].min_orders(self.settings.edges)
+        return stack.edges[0].min_orders
 
     def renumbered(self, by: int) -> Totals:
         """Return equal totals with `by` added to each text index."""
