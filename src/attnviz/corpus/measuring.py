@@ -208,7 +208,7 @@ class _Measuring:
         self._shuffled_variances = np.zeros((self._num_heads, num_offsets))
         # Sum of the weights, and number of pairs, for each offset and each score whose pairs do not
         # depend only on positions. Offsets are clipped to `self._max_offset`.
-        self._max_offset = min(self._num_queries, _MAX_PAIR_OFFSET)
+        self._max_offset = min(self._num_queries - 1, _MAX_PAIR_OFFSET)
         positional = {measure.name for measure in self._pair_measures if measure.positional}
         self._token_score_columns = [
             column for column, name in enumerate(self._names) if name not in positional
@@ -420,10 +420,9 @@ class _Measuring:
             counts = np.where(self._counts > 0, self._counts, np.nan)
             mass, shuffled = self._pair_weights / counts, self._shuffled / counts
             alone = self._expected_from_position() / counts
-            for column, name in enumerate(self._names):
-                if np.isnan(counts[:, column]).all():
-                    continue
-                scores[name] = np.stack([mass[:, column], shuffled[:, column], alone[:, column]])
+            of_pairs = np.stack([mass, shuffled, alone])
+            for column in np.flatnonzero(self._counts.any(axis=0)).tolist():
+                scores[self._names[column]] = of_pairs[:, :, column]
             if self._one_text:
                 scores[_POSITIONAL_SHARE] = np.stack([*self._positional_share(), undefined])
             means = np.where(self._row_counts > 0, self._row_values / self._row_counts, np.nan)
@@ -451,10 +450,10 @@ class _Measuring:
         )
         num_other_pairs = pairs - counts
         has_others = num_other_pairs > 0
+        means_of_others = (sums - on_pairs) / np.where(has_others, num_other_pairs, 1)
         means = np.where(
-            has_others, (sums - on_pairs) / np.where(has_others, num_other_pairs, 1), 0
+            has_others, np.maximum(means_of_others, 0), on_pairs / np.maximum(counts, 1)
         )
-        means = np.where(has_others, np.maximum(means, 0), on_pairs / np.maximum(counts, 1))
         alone[:, self._token_score_columns] = (means * counts).sum(axis=2)
         return alone
 
@@ -639,6 +638,8 @@ def _sum_by_offset(diagonals: NDArray[Any], num_tokens: int, max_offset: int) ->
     The first column has offset -(num_tokens - 1). Offsets are clipped to [-max_offset, max_offset].
     The result has shape (heads, 2 * max_offset + 1).
     """
+    if max_offset == num_tokens - 1:
+        return diagonals
     offsets = np.arange(diagonals.shape[1]) - (num_tokens - 1)
     bins = np.clip(offsets, -max_offset, max_offset) + max_offset
     sums = np.zeros((len(diagonals), 2 * max_offset + 1))
