@@ -136,6 +136,8 @@ class StackTotals:
     offsets: Numbers
     classes: Mapping[str, ClassTotals]
     edges: tuple[KeptEdges, ...]
+    # Number of edges of all parts except the first.
+    num_unsettled: int = 0
 
     @property
     def num_heads(self) -> int:
@@ -159,13 +161,12 @@ class StackTotals:
                 for system, classes in self.classes.items()
             },
             edges=(*self.edges, *other.edges),
+            num_unsettled=self.num_unsettled + sum(map(len, other.edges)),
         )
         # Join the edges only if there are many, because this is slow. After that, edges of later
         # texts that cannot be kept are ignored (`Totals.min_orders`).
-        num_edges = sum(map(len, total.edges[1:]))
-        is_small = len(total.edges) <= _MAX_PARTS and (
-            num_edges <= _MAX_EDGES + 2 * len(total.edges[0])
-        )
+        max_unsettled = _MAX_EDGES + 2 * len(self.edges[0])
+        is_small = len(total.edges) <= _MAX_PARTS and total.num_unsettled <= max_unsettled
         return total if is_small else total.settled(max_edges)
 
     def settled(self, max_edges: int) -> StackTotals:
@@ -179,6 +180,7 @@ class StackTotals:
             self,
             scores={name: self.scores[name] for name in sorted(self.scores)},
             edges=(edges.with_class_names(names),),
+            num_unsettled=0,
         )
 
 
