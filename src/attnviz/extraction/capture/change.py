@@ -54,8 +54,9 @@ class LayerChange:
     factors : mapping of int to float
         For each scaled head, the factor that multiplies its output at every query.
     outputs : mapping of int to Tensor
-        For each head with replaced output, the vector that replaces its output at every query:
-        (value_dim,). The head's factor is applied afterwards.
+        For each head with replaced output, the vector that replaces its output at every query,
+        (value_dim,), or one vector per query, (queries, value_dim). The head's factor is applied
+        afterwards.
     """
 
     shape: tuple[int, int]
