@@ -23,9 +23,9 @@ from attnviz.extraction.capture.change import ForwardChange, ModuleRun
 from attnviz.extraction.capture.forward import Forward
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.changes import Change
+from attnviz.interventions.example import Example
 from attnviz.interventions.plan import identity_of, module_runs_of, plan_of
 from attnviz.interventions.projection import head_norms, projections_of
-from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.record import AttentionRecord
 from model_types.reference import draw_the_same
 from model_types.rows import StackChange
@@ -48,7 +48,7 @@ class _Tried:
 
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
         self._model = model
-        self._runs = ExampleRunner.one(model, copy.deepcopy(dict(inputs)), None, None, {})
+        self._runs = Example.one(model, copy.deepcopy(dict(inputs)), None, None, {})
         with _inputs_of(self._matrices()) as self._plain:
             forward = self._forward(None)
         self._before = forward.outputs
@@ -73,7 +73,7 @@ class _Tried:
         return self._runs.forward(CaptureOptions(), change)
 
     def _unless_unsupported(
-        self, find: Callable[[ExampleRunner], Mapping[ModuleRun, Any]]
+        self, find: Callable[[Example], Mapping[ModuleRun, Any]]
     ) -> Mapping[ModuleRun, Any]:
         draw_the_same(self._model)
         try:

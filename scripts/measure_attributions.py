@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 import attnviz as av
 from attnviz.analysis import kendall_tau
+from attnviz.interventions.example import Example
 from attnviz.interventions.runner import Copy, Runner
-from attnviz.interventions.runs import ExampleRunner
 from train_demos.sentences import antecedent_sentence
 
 SEED = 4713
@@ -120,7 +120,7 @@ def cut(
 
     The answer is the difference of the logits of `ids`. If `before`, the cut is before the softmax.
     """
-    runner = Runner(ExampleRunner.one(model, text, None, None, {"tokenizer": tokenizer}))
+    runner = Runner(Example.one(model, text, None, None, {"tokenizer": tokenizer}))
     runner.ask(tuple(ids))
     pairs = np.argwhere(pairs_of(len(record.tokens))).tolist()
     copies = [

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import attnviz as av
+from attnviz.interventions.example import Example
 from attnviz.interventions.runner import Copy, Runner
-from attnviz.interventions.runs import ExampleRunner
 from models.interrupts import state_of
 from models.make_models import make_model
 
@@ -27,7 +27,7 @@ CHANGES = (
 
 
 def runner_of(model: Any) -> Runner:
-    runner = Runner(ExampleRunner.one(model, {"input_ids": IDS}, None, None, {}))
+    runner = Runner(Example.one(model, {"input_ids": IDS}, None, None, {}))
     runner.ask(ANSWER)
     return runner
 

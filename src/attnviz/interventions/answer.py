@@ -17,7 +17,7 @@ import torch
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import token_texts
-from attnviz.interventions.runs import ExampleRunner, answering_stack
+from attnviz.interventions.example import Example, answering_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quote
 from attnviz.utils.arguments import function_name, short_repr
@@ -243,7 +243,7 @@ def _hidden(outputs: Any, example: int = 0) -> torch.Tensor | None:
 
 
 def answer_of(
-    runner: ExampleRunner, outputs: Any, requested: Any, reading: Reading, changed: Any = None
+    example: Example, outputs: Any, requested: Any, reading: Reading, changed: Any = None
 ) -> Answer:
     """Return the answer that the user requested, or the default answer if `requested` is None.
 
@@ -254,7 +254,7 @@ def answer_of(
     second most likely one of `outputs`. If the model has only one logit per input, the default
     answer is this logit.
     """
-    model, position = runner.loaded.model, reading.row
+    model, position = example.loaded.model, reading.row
     if requested is None and getattr(getattr(outputs, "logits", None), "shape", ()) == (1, 1):
         requested = score
     if callable(requested):
@@ -276,7 +276,7 @@ def answer_of(
         )
     best = row.topk(2).indices.tolist()
     classes = position is None
-    tokenizer = runner.encoder.tokenizer(required=False)
+    tokenizer = example.encoder.tokenizer(required=False)
     if requested is None:
         ids = (best[0], _most_likely_other(exact_row(changed, position), best))
     else:

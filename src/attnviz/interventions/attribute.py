@@ -29,10 +29,10 @@ from attnviz.interventions.attributed import (
 )
 from attnviz.interventions.changes import Ablate
 from attnviz.interventions.direct import direct_gradients
+from attnviz.interventions.example import Example
 from attnviz.interventions.plan import StackLayer
 from attnviz.interventions.projection import head_norms
 from attnviz.interventions.runner import Copy, Runner
-from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.attention import LayerAttention
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
@@ -216,7 +216,7 @@ def attribute(
     capture = read_capture_options(
         options.get("layers"), options.get("dtype"), options.get("device", "cpu")
     )
-    example = ExampleRunner.one(model, inputs, target, None, options)
+    example = Example.one(model, inputs, target, None, options)
     if method not in ("value norm", "rollout"):
         # Each layer stores at least `_NUM_SAVED` vectors per token and copy for the backward pass.
         # The attribution itself stores three: value, output and gradient.
@@ -244,7 +244,7 @@ class _Vectors:
 
 
 def _attributed(
-    example: ExampleRunner,
+    example: Example,
     capture: CaptureOptions,
     method: Method,
     asked_for: tuple[Any, int | str | None],

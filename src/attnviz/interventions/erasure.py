@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.options import RecordOptions
+from attnviz.interventions.example import Example
 from attnviz.interventions.removal import Removal, TokenRemover, read_removal
-from attnviz.interventions.runs import ExampleRunner
 from attnviz.interventions.token_effects import TokenEffects
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
@@ -149,7 +149,7 @@ def erasure_curve(
         "random_orders", random_orders, 2, hint="of random orders, 20 or so"
     )
     text = TokenRemover(
-        ExampleRunner.one(model, inputs, target, None, options), removal, answer, position
+        Example.one(model, inputs, target, None, options), removal, answer, position
     )
     order = _order(ranking, text)
     generator = np.random.default_rng(seed)
@@ -305,7 +305,7 @@ def sufficient_tokens(
     """
     removal = read_removal(removal, options)
     text = TokenRemover(
-        ExampleRunner.one(model, inputs, target, None, options), removal, answer, position
+        Example.one(model, inputs, target, None, options), removal, answer, position
     )
     measured, before = text.runner.answer, text.runner.before
     if measured.of_hidden_states or before <= 0:

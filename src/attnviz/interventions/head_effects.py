@@ -13,9 +13,9 @@ from attnviz.extraction.inputs.encode import examples_of
 from attnviz.extraction.options import RecordOptions
 from attnviz.interventions.answer import one_for_each
 from attnviz.interventions.changes import Ablate, with_means
+from attnviz.interventions.example import NOT_KEPT, Example, check_options
 from attnviz.interventions.means import Means, means_by_layer, means_of, sums_of
 from attnviz.interventions.runner import Copy, Runner, copies_per_batch
-from attnviz.interventions.runs import NOT_KEPT, ExampleRunner, check_options
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.progress import part_of, show_progress
@@ -171,23 +171,21 @@ def head_effects(
         raise ValueError('ablate="mean" takes the mean over other texts. Pass at least two texts.')
     answers = one_for_each(answer, len(examples), many=many)
     # Check the memory for all texts before the model runs.
-    runners = [_example_runner(model, example, target, options) for example in examples]
+    checked = [_example_of(model, example, target, options) for example in examples]
     with show_progress("head effects", shown=progress):
-        return _effects(runners, answers, position, stack, ablate)
+        return _effects(checked, answers, position, stack, ablate)
 
 
-def _example_runner(
-    model: Any, text: Any, target: str | None, options: RecordOptions
-) -> ExampleRunner:
-    """Return the runner of a text. Raise MemoryError if its ablations need too much memory."""
-    runner = ExampleRunner.one(model, text, target, None, options)
+def _example_of(model: Any, text: Any, target: str | None, options: RecordOptions) -> Example:
+    """Return the example of a text. Raise MemoryError if its ablations need too much memory."""
+    example = Example.one(model, text, target, None, options)
     # One vector per token and layer is stored: the output of the layer.
-    runner.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
-    return runner
+    example.check_runs("ablating every head", copies=copies_per_batch, kept=lambda _: 1)
+    return example
 
 
 def _effects(
-    examples: Sequence[ExampleRunner],
+    examples: Sequence[Example],
     answers: Sequence[Any],
     position: int | str | None,
     stack: str | None,

@@ -32,10 +32,10 @@ from attnviz.interventions.changes import (
     with_means,
 )
 from attnviz.interventions.effect import Effect, effect_of
+from attnviz.interventions.example import Example, answering_stack
 from attnviz.interventions.means import Means, means_by_layer, means_of, sums_of
 from attnviz.interventions.plan import changes_by_stack, identity_of, outline_of_layer
 from attnviz.interventions.runner import Runner
-from attnviz.interventions.runs import ExampleRunner, answering_stack
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
@@ -223,7 +223,7 @@ def intervene(
         # not loaded again. A pipeline is not replaced, because it has the tokenizer.
         model = loaded.model if isinstance(model, str | PathLike) else model
         settings = read_generation_settings(options["generate"], loaded.model)
-    examples, many = ExampleRunner.several(
+    examples, many = Example.several(
         model, inputs, target, decoder_input_ids, options, settings=settings
     )
     answers = one_for_each(answer, len(examples), many=many)
@@ -252,7 +252,7 @@ class _Intervention:
         # Mean outputs of heads for each `Ablate` with `mean_of`, and for each decoder input.
         self._means: dict[tuple[int, int], Means] = {}
 
-    def record(self, example: ExampleRunner, answer: Any) -> ChangedRecord:
+    def record(self, example: Example, answer: Any) -> ChangedRecord:
         """Return the record of the changed run on the example, without a generated text."""
         example.check_memory(self._kept)
         runner = Runner(example)
@@ -260,7 +260,7 @@ class _Intervention:
 
     def generated(
         self,
-        example: ExampleRunner,
+        example: Example,
         answer: Any,
         settings: GenerationSettings,
         *,

@@ -8,8 +8,8 @@ import torch
 
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.interventions.plan import ModuleRuns, StackLayer
-from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner
 
 __all__ = ["Means", "Sums", "means_by_layer", "means_of", "sums_of"]
 
@@ -20,7 +20,7 @@ Sums = Mapping[ModuleRun, tuple[torch.Tensor, int]]
 Means = Mapping[ModuleRun, torch.Tensor]
 
 
-def sums_of(example: ExampleRunner) -> Sums:
+def sums_of(example: Example) -> Sums:
     """Run a model on one example without padding, and return the sums of its heads' outputs.
 
     Attention modules whose outputs have unknown axes are missing.

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from attnviz.extraction.capture.change import LayerChange
 from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.answer import Answer, exact_row
+from attnviz.interventions.example import Example
 from attnviz.interventions.runner import Copy, Runner, copies_per_batch
-from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.attention import StoredWeights
 from attnviz.record.edited import ReplacedWeights
 from attnviz.utils.arguments import whole_number
@@ -131,7 +131,7 @@ def permutation_effect(
     ...                       tokenizer=tokenizer).median                          # doctest: +SKIP
     """
     permutations = whole_number("permutations", permutations, 1, hint="100 or so")
-    example = ExampleRunner.one(model, inputs, target, None, options)
+    example = Example.one(model, inputs, target, None, options)
     # One vector per token and layer is stored: the output of the layer.
     example.check_runs("permuting weights", copies=copies_per_batch, kept=lambda _: 1)
     runner = Runner(example, CaptureOptions())

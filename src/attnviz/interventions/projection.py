@@ -17,7 +17,7 @@ from torch import nn
 from attnviz.extraction.capture.change import ModuleRun, output_by_head
 from attnviz.extraction.capture.dispatch import AttentionCall, observe
 from attnviz.extraction.models import hook, in_this_thread
-from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner
+from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
@@ -161,7 +161,7 @@ class FollowedOutputs:
             self.found[module_run] = ProjectedValues(value[0].detach().clone(), row, module)
 
 
-def head_norms(example: ExampleRunner) -> dict[ModuleRun, torch.Tensor]:
+def head_norms(example: Example) -> dict[ModuleRun, torch.Tensor]:
     """Return the norm of each key's value after the output projection, (heads, keys), float32.
 
     Attention modules are left out if no output projection is found, or if it is not linear.
@@ -173,14 +173,14 @@ def head_norms(example: ExampleRunner) -> dict[ModuleRun, torch.Tensor]:
     }
 
 
-def projections_of(example: ExampleRunner) -> dict[ModuleRun, nn.Module]:
+def projections_of(example: Example) -> dict[ModuleRun, nn.Module]:
     """Return the output projections. Attention modules without a known one are left out."""
     return {
         module_run: projected.projection for module_run, projected in _followed(example).items()
     }
 
 
-def _followed(example: ExampleRunner) -> dict[ModuleRun, ProjectedValues]:
+def _followed(example: Example) -> dict[ModuleRun, ProjectedValues]:
     following = FollowedOutputs(example.loaded.model)
 
     def check(call: AttentionCall, module_run: ModuleRun) -> None:

@@ -13,8 +13,8 @@ from typing import Any, Literal, get_args
 
 import torch
 
+from attnviz.interventions.example import NOT_KEPT, Example, check_options
 from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_batch
-from attnviz.interventions.runs import NOT_KEPT, ExampleRunner, check_options
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
@@ -37,7 +37,7 @@ def read_removal(value: Any, options: Any) -> Removal:
 
 
 @dataclass(frozen=True)
-class _Example:
+class _Text:
     """One example, with the values that a kind of removal needs."""
 
     arguments: Arguments
@@ -68,7 +68,7 @@ class TokenRemover:
     """
 
     def __init__(
-        self, example: ExampleRunner, removal: Removal, answer: Any, position: int | str | None
+        self, example: Example, removal: Removal, answer: Any, position: int | str | None
     ) -> None:
         virtual = example.loaded.virtual
         if virtual is not None and not virtual.only_keys:
@@ -93,8 +93,8 @@ class TokenRemover:
         def same(arguments: Arguments) -> bool:
             return runner.is_unchanged(Copy(inputs=lambda: arguments))
 
-        example_values = _Example(runner.arguments, self.tokens, row, read_at, same)
-        self._change = _CHANGES[removal](runner.model, example_values)
+        text = _Text(runner.arguments, self.tokens, row, read_at, same)
+        self._change = _CHANGES[removal](runner.model, text)
         self.choice = [token for token in self._change.tokens() if token != read_at]
         self.num_kept = int(removal == "delete" and len(self.choice) == count)
 
@@ -110,8 +110,8 @@ class _Change:
     An instance returns the arguments with which the model runs after tokens are removed.
     """
 
-    def __init__(self, model: Any, example: _Example) -> None:
-        self._model, self._example = model, example
+    def __init__(self, model: Any, text: _Text) -> None:
+        self._model, self._text = model, text
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
         """Return the arguments of the model after `tokens` are removed. `tokens` may be empty."""
@@ -123,10 +123,10 @@ class _Change:
 
     def tokens(self) -> Iterator[int]:
         """Yield the positions of the tokens that this kind of removal can remove."""
-        yield from range(len(self._example.tokens))
+        yield from range(len(self._text.tokens))
 
     def _ids(self) -> torch.Tensor:
-        ids = self._example.arguments.get("input_ids")
+        ids = self._text.arguments.get("input_ids")
         if ids is None:
             raise ValueError(
                 f"removal: {type(self._model).__name__} has no token ids as input. Pass "
@@ -140,10 +140,10 @@ class _Change:
 
 
 class _Mask(_Change):
-    def __init__(self, model: Any, example: _Example) -> None:
-        super().__init__(model, example)
+    def __init__(self, model: Any, text: _Text) -> None:
+        super().__init__(model, text)
         ids = self._ids()
-        mask = example.arguments.get("attention_mask")
+        mask = text.arguments.get("attention_mask")
         if not self._accepts("attention_mask"):
             raise ValueError(
                 f'removal="mask": {type(model).__name__} has no attention mask. Pass "mean '
@@ -154,7 +154,7 @@ class _Mask(_Change):
                 'removal="mask": the attention mask of inputs has four axes. Pass "mean embedding".'
             )
         self._mask = torch.ones_like(ids) if mask is None else mask
-        self._arguments = {**example.arguments, "attention_mask": self._mask}
+        self._arguments = {**text.arguments, "attention_mask": self._mask}
         has_positions = "position_ids" in self._arguments or _has_decoder(self._arguments)
         if self._accepts("position_ids") and not has_positions:
             # Some models compute positions from the mask, so a removal would shift the positions of
@@ -162,7 +162,7 @@ class _Mask(_Change):
             # change the answer: some models do not count from 0 (RoBERTa).
             positions = torch.arange(ids.shape[1], device=ids.device)[None]
             counted = {**self._arguments, "position_ids": positions}
-            if example.same(counted):
+            if text.same(counted):
                 self._arguments = counted
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
@@ -178,8 +178,8 @@ def _has_decoder(arguments: Arguments) -> bool:
 
 
 class _MeanEmbedding(_Change):
-    def __init__(self, model: Any, example: _Example) -> None:
-        super().__init__(model, example)
+    def __init__(self, model: Any, text: _Text) -> None:
+        super().__init__(model, text)
         ids, table = self._ids(), model.get_input_embeddings()
         if not self._accepts("inputs_embeds"):
             raise ValueError(
@@ -189,7 +189,7 @@ class _MeanEmbedding(_Change):
         with torch.no_grad():
             self._embedded = table(ids)
         self._mean = self._embedded[0].mean(dim=0)
-        rest = {name: value for name, value in example.arguments.items() if name != "input_ids"}
+        rest = {name: value for name, value in text.arguments.items() if name != "input_ids"}
         self._arguments = {**rest, "inputs_embeds": self._embedded}
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
@@ -201,26 +201,26 @@ class _MeanEmbedding(_Change):
 
 
 class _Delete(_Change):
-    def __init__(self, model: Any, example: _Example) -> None:
-        super().__init__(model, example)
+    def __init__(self, model: Any, text: _Text) -> None:
+        super().__init__(model, text)
         ids = self._ids()
         self._names = [
             name
-            for name, value in example.arguments.items()
+            for name, value in text.arguments.items()
             if isinstance(value, torch.Tensor)
             and not name.startswith("decoder_")
             and value.dim() > 1
             and value.shape[1] == ids.shape[1]
         ]
-        if any(name.startswith(("pixel_values", "input_features")) for name in example.arguments):
+        if any(name.startswith(("pixel_values", "input_features")) for name in text.arguments):
             raise ValueError('removal="delete" needs an input of text only. Pass "mask".')
         if ids.shape[1] < 2:
             raise ValueError('removal="delete": the text has only one token')
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
         if not tokens:
-            return self._example.arguments
-        arguments = dict(self._example.arguments)
+            return self._text.arguments
+        arguments = dict(self._text.arguments)
         for name in self._names:
             value = arguments[name]
             kept = [token for token in range(value.shape[1]) if token not in tokens]
@@ -232,17 +232,17 @@ class _Delete(_Change):
 
         If later tokens are deleted, the row with the answer is nearer to the end.
         """
-        row, read_at = self._example.row, self._example.read_at
+        row, read_at = self._text.row, self._text.read_at
         if row is not None and read_at is not None:
             row += sum(token > read_at for token in tokens)
         return Copy(inputs=partial(self, tokens), num_deleted=len(tokens), row=row)
 
 
 class _MeanColor(_Change):
-    def __init__(self, model: Any, example: _Example) -> None:
-        super().__init__(model, example)
-        pixels = example.arguments.get("pixel_values")
-        grids = example.tokens.grids
+    def __init__(self, model: Any, text: _Text) -> None:
+        super().__init__(model, text)
+        pixels = text.arguments.get("pixel_values")
+        grids = text.tokens.grids
         if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
             raise ValueError(
                 'removal="mean color" needs one image whose patches are tokens. Pass "mask" for a '
@@ -262,17 +262,17 @@ class _MeanColor(_Change):
 
     def __call__(self, tokens: Sequence[int]) -> Arguments:
         if not tokens:
-            return self._example.arguments
+            return self._text.arguments
         high, wide = self._size
         pixels = self._pixels.clone()
         mean = self._pixels[0].mean(dim=(1, 2))[:, None, None]
         for token in tokens:
             row, column = self._grid.cell(token)
             pixels[0, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide] = mean
-        return {**self._example.arguments, "pixel_values": pixels}
+        return {**self._text.arguments, "pixel_values": pixels}
 
 
-_CHANGES: dict[Removal, Callable[[Any, _Example], _Change]] = {
+_CHANGES: dict[Removal, Callable[[Any, _Text], _Change]] = {
     "mask": _Mask,
     "mean embedding": _MeanEmbedding,
     "delete": _Delete,

@@ -19,11 +19,11 @@ from attnviz.extraction.options import CaptureOptions, RecordOptions
 from attnviz.interventions.answer import Answer
 from attnviz.interventions.changes import Ablate, Change, HideTokens, Knockout, description_of
 from attnviz.interventions.effect import Effect, effect_of, share_of
+from attnviz.interventions.example import Example
 from attnviz.interventions.intervene import ChangedRecord, changed_record, read_changes
 from attnviz.interventions.plan import StackLayer, identity_of
 from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
 from attnviz.interventions.runner import Runner
-from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quote
 from attnviz.utils.cleanup import Cleanup
@@ -219,7 +219,7 @@ class RepeatedInterventions:
 
     def _first_run(self) -> Runner:
         """Run the model without changes, and store its values."""
-        example = ExampleRunner.one(*self._arguments)
+        example = Example.one(*self._arguments)
         following = FollowedOutputs(example.loaded.model, _VALUE_BYTES)
         with Cleanup() as undo, undo:
             following.watch(undo)

@@ -31,8 +31,8 @@ from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.options import CaptureOptions
 from attnviz.interventions.answer import Answer, answer_of, reading_of
 from attnviz.interventions.changes import Change
+from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.interventions.plan import ModuleRuns, module_runs_of, outline_of, plan_of
-from attnviz.interventions.runs import MINIMAL_CAPTURE, ExampleRunner
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
@@ -84,7 +84,7 @@ class Runner:
 
     Parameters
     ----------
-    example : ExampleRunner
+    example : Example
         The example.
     options : CaptureOptions
         Options for the attention that `record` keeps. By default, it keeps none.
@@ -114,7 +114,7 @@ class Runner:
     answer: Answer
     before: float
 
-    def __init__(self, example: ExampleRunner, options: CaptureOptions = MINIMAL_CAPTURE) -> None:
+    def __init__(self, example: Example, options: CaptureOptions = MINIMAL_CAPTURE) -> None:
         self.example = example
         self.model = example.loaded.model
         self.unchanged = example.forward(options, None)

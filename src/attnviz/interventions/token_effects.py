@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.extraction.options import RecordOptions
+from attnviz.interventions.example import Example
 from attnviz.interventions.removal import Removal, TokenRemover, read_removal
-from attnviz.interventions.runs import ExampleRunner
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.progress import show_progress
 
@@ -126,7 +126,7 @@ def token_effects(
     >>> av.token_effects(model, "a b c a b", tokenizer=tokenizer).values          # doctest: +SKIP
     """
     removal = read_removal(removal, options)
-    example = ExampleRunner.one(model, inputs, target, None, options)
+    example = Example.one(model, inputs, target, None, options)
     with show_progress("token effects", shown=progress):
         text = TokenRemover(example, removal, answer, position)
         answers = text.answers([(token,) for token in text.choice], "tokens")

@@ -277,10 +277,11 @@ class ChangedRuns:
 
     def page_state(self) -> dict[str, Any]:
         """Return the cached results as entries of a page's state."""
-        from attnviz.interventions.changes import change_to_json
-
         made: dict[str, Any] = {}
         if self._outcomes:
+            # Without outcomes, transformers need not be installed.
+            from attnviz.interventions.changes import change_to_json
+
             made["outcomes"] = [
                 {
                     "changes": list(map(change_to_json, changes)),

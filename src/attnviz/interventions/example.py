@@ -1,4 +1,4 @@
-"""Repeated runs of a model on one example."""
+"""An example of a model, on which the model can run several times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import did_you_mean
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["MINIMAL_CAPTURE", "NOT_KEPT", "ExampleRunner", "answering_stack", "check_options"]
+__all__ = ["MINIMAL_CAPTURE", "NOT_KEPT", "Example", "answering_stack", "check_options"]
 
 
 # Options for runs of which only the model's outputs are used. No attention is stored.
@@ -49,8 +49,8 @@ def check_options(options: Mapping[str, Any], *, refused: Collection[str] = ()) 
             raise TypeError(f"{name}= is not supported. Do not pass it.")
 
 
-class ExampleRunner:
-    """Runner of a model on one example. The model can run several times.
+class Example:
+    """Example of a model, on which the model can run several times.
 
     `encode` returns the encoded input. If the input is a batch, `index` selects the example.
     """
@@ -73,17 +73,17 @@ class ExampleRunner:
         target: Any,
         decoder_input_ids: Any,
         options: RecordOptions,
-    ) -> ExampleRunner:
-        """Return the runner of the only example. Raise ValueError if there are several examples."""
+    ) -> Example:
+        """Return the only example of `inputs`. Raise ValueError if there are several examples."""
         examples, many = examples_of(inputs)
         if many and len(examples) != 1:
             raise ValueError(
                 f"inputs has {len(examples)} examples. Pass one at a time, such as inputs[0]."
             )
-        runners, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
-        if len(runners) != 1:
-            raise ValueError(f"inputs is a batch of {len(runners)} examples. Pass one at a time.")
-        return runners[0]
+        made, _ = cls.several(model, examples[0], target, decoder_input_ids, options)
+        if len(made) != 1:
+            raise ValueError(f"inputs is a batch of {len(made)} examples. Pass one at a time.")
+        return made[0]
 
     @classmethod
     def several(
@@ -95,8 +95,8 @@ class ExampleRunner:
         options: RecordOptions,
         *,
         settings: GenerationSettings | None = None,
-    ) -> tuple[list[ExampleRunner], bool]:
-        """Return one runner per example, and whether `inputs` is a list or a batch of examples.
+    ) -> tuple[list[Example], bool]:
+        """Return the examples, and whether `inputs` is a list or a batch of examples.
 
         With `settings`, each example is a prompt from which the model generates text.
         """
@@ -114,7 +114,7 @@ class ExampleRunner:
             else [decoder_input_ids]
         )
         num_new_tokens = 0 if settings is None else settings.max_new_tokens or 1
-        runners: list[ExampleRunner] = []
+        made: list[Example] = []
         for example in zip(examples, targets, ids, strict=True):
             encode = partial(
                 encoder.encode,
@@ -124,21 +124,21 @@ class ExampleRunner:
             )
             size = encode().size
             many = many or size > 1
-            runners += [cls(loaded, encoder, title, encode, index) for index in range(size)]
-        return runners, many
+            made += [cls(loaded, encoder, title, encode, index) for index in range(size)]
+        return made, many
 
-    def other_examples(self, inputs: Any) -> list[ExampleRunner]:
-        """Return runners of other examples for the same model and with the same decoder input."""
+    def other_examples(self, inputs: Any) -> list[Example]:
+        """Return other examples for the same model and with the same decoder input."""
         ids = self.batch.arguments.get("decoder_input_ids")
-        runners: list[ExampleRunner] = []
+        made: list[Example] = []
         for example in examples_of(inputs)[0]:
             encode = partial(self.encoder.encode, example, None, ids)
             size = encode().size
-            runners += [
-                ExampleRunner(self.loaded, self.encoder, self._title, encode, index)
+            made += [
+                Example(self.loaded, self.encoder, self._title, encode, index)
                 for index in range(size)
             ]
-        return runners
+        return made
 
     def _encoded(self) -> Batch:
         """Return the encoded example without padding."""
@@ -155,8 +155,8 @@ class ExampleRunner:
         model = self.loaded.model
         return generate_text(model, self._encoded(), settings, progress=progress, watch=watch)
 
-    def with_generated_text(self, generated: Generated, method: str) -> ExampleRunner:
-        """Return the runner of the example with a generated text.
+    def with_generated_text(self, generated: Generated, method: str) -> Example:
+        """Return the example with a generated text.
 
         `method` describes how the text was generated.
         """
@@ -166,7 +166,7 @@ class ExampleRunner:
             self.encoder.add_generated(batch, generated, method)
             return batch
 
-        return ExampleRunner(self.loaded, self.encoder, self._title, encode, 0)
+        return Example(self.loaded, self.encoder, self._title, encode, 0)
 
     def forward(
         self,
