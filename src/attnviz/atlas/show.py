@@ -86,29 +86,11 @@ def show_atlas_view(
     >>> model, tokenizer = av.demos.load("decoder")                          # doctest: +SKIP
     >>> av.show_atlas_view(model, texts, tokenizer=tokenizer, color="entropy")    # doctest: +SKIP
     """
+    given = given_arguments(show_atlas_view, locals())
     AtlasView.check_names(traits)
     _check_traits(traits)
-    arguments: dict[str, Any] = {
-        "texts": texts,
-        "column": column,
-        "columns": columns,
-        "parse": parse,
-        "target": target,
-        "truncation": truncation,
-        "tokenizer": tokenizer,
-        "processor": processor,
-        "name": name,
-        "layers": layers,
-        "batch_size": batch_size,
-        "keep_edges": keep_edges,
-        "seed": seed,
-        "part": part,
-        "checkpoint": checkpoint,
-        "resume": resume,
-        "engine": engine,
-    }
     if isinstance(model, HeadStatistics):
-        given = given_arguments(show_atlas_view, arguments)
+        given.pop("progress", None)
         refuse_arguments(given, "model is a HeadStatistics, which has the statistics of its texts")
         return show(AtlasView(model, **traits))
     if texts is None:
@@ -116,8 +98,8 @@ def show_atlas_view(
             "texts is missing. Pass the texts that the model reads, show_atlas_view(model, "
             "texts), or only statistics, show_atlas_view(statistics)."
         )
-    edges = arguments.pop("keep_edges")
-    statistics = head_statistics(model, edges=edges, progress=progress, **arguments)
+    given.pop("keep_edges", None)
+    statistics = head_statistics(model, edges=keep_edges, **given)
     return show(AtlasView(statistics, **traits))
 
 

@@ -56,9 +56,7 @@ __all__ = ["head_statistics"]
 # Maximum number of texts whose tokens are counted, to find the rarest token of a text.
 _MAX_COUNTED_TEXTS = 2_000
 # Arguments that have a meaning for records.
-_ARGUMENTS_OF_RECORDS = {
-    *("model", "columns", "parse", "name", "layers", "edges", "seed", "progress")
-}
+_ARGUMENTS_OF_RECORDS = {"columns", "parse", "name", "layers", "edges", "seed", "progress"}
 # Arguments that must be the same in a call that continues from a checkpoint, in addition to those
 # that `Checkpoint` compares with the totals or text by text.
 _SAME_ARGUMENTS = ("column", "truncation", "layers", "part")

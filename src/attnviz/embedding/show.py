@@ -117,26 +117,13 @@ def show_embedding_view(
     >>> texts = ["the cat sat on the table", "the dog ran home"]                   # doctest: +SKIP
     >>> av.show_embedding_view(model, texts, tokenizer=tokenizer, layer=1)       # doctest: +SKIP
     """
+    given = given_arguments(show_embedding_view, locals())
+    for argument in ("include_layers", "seed"):
+        given.pop(argument, None)
     if include_layers is not None:
         include_layers = whole_numbers("include_layers", as_list(include_layers))
     if isinstance(columns, Iterator):
-        columns = list(columns)
-    arguments = {
-        "texts": texts,
-        "column": column,
-        "max_points": max_points,
-        "columns": columns,
-        "target": target,
-        "truncation": truncation,
-        "tokenizer": tokenizer,
-        "processor": processor,
-        "name": name,
-        "layers": layers,
-        "dtype": dtype,
-        "device": device,
-        "batch_size": batch_size,
-    }
-    given = given_arguments(show_embedding_view, arguments)
+        given["columns"] = list(columns)
     corpus = _corpus_of(model, given, seed=seed, include_layers=include_layers, traits=traits)
     return show(EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits))
 

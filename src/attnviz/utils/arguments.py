@@ -66,13 +66,18 @@ def function_name(function: Any) -> str:
 def given_arguments(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return those of `arguments` that do not have the default in the signature of `function`.
 
+    Parameters without a default are left out. As its first statement, a function can pass its own
+    arguments, ``locals()``.
+
     >>> given_arguments(whole_number, {"minimum": None, "maximum": 5, "hint": ""})
     {'maximum': 5}
     """
     parameters = inspect.signature(function).parameters
     given = {}
     for name, value in arguments.items():
-        default = parameters[name].default if name in parameters else inspect.Parameter.empty
+        default = parameters[name].default if name in parameters else None
+        if default is inspect.Parameter.empty:
+            continue
         # Compare values only if their types are equal, because arrays are compared by item.
         if value is not default and not (type(value) is type(default) and value == default):
             given[name] = value
