@@ -43,7 +43,7 @@ from attnviz.extraction.options import (
     read_capture_options,
 )
 from attnviz.extraction.preprocessors import call_reader, find_tokenizer
-from attnviz.record.record import AttentionRecord
+from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.utils.arguments import (
     given_arguments,
     refuse_arguments,
@@ -439,7 +439,7 @@ def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
 def _selected(record: AttentionRecord, layers: Layers, name: str | None) -> AttentionRecord:
     """Return a record with only some layers and another name of the model, unless None."""
     selected = record if layers is None or isinstance(layers, str) else record.only(layers)
-    return selected if name is None else AttentionRecord(selected.stacks, model=name)
+    return selected if name is None else derive_record(selected, selected.stacks, model=name)
 
 
 def _read_parses(parse: Any, texts: Texts) -> Sequence[Any] | None:
