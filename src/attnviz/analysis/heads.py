@@ -151,14 +151,19 @@ def head_scores(
 
 
 def all_head_scores(
-    stack: AttentionStack | AttentionRecord, *, max_queries: int | None = None
+    stack: AttentionStack | AttentionRecord,
+    measures: Sequence[str] | None = None,
+    *,
+    max_queries: int | None = None,
 ) -> dict[str, list[Scores]]:
-    """Measure every head of a stack with each measure of `measures_of`.
+    """Measure every head of a stack with several measures, in one pass over the weights.
 
     Parameters
     ----------
     stack : AttentionStack or AttentionRecord
         Stack with the heads, or a record, whose first stack is used.
+    measures : sequence of str, optional
+        Names of measures. The default is all of `measures_of`.
     max_queries : int, optional
         As for `head_scores`.
 
@@ -182,7 +187,7 @@ def all_head_scores(
     """
     stack = stack_of(stack)
     _need_weights(stack)
-    return _all_layers(stack, measures_of(stack), max_queries)
+    return _all_layers(stack, measures_of(stack) if measures is None else measures, max_queries)
 
 
 def uniform_scores(

@@ -17,7 +17,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.heads import all_head_scores
+from attnviz.analysis.heads import all_head_scores, measures_of
+from attnviz.analysis.measures import MEASURES
 from attnviz.pages.limits import (
     PagePrecision,
     check_options,
@@ -197,7 +198,7 @@ def make_page(
     ]
     scores = []
     if "scores" in embeds:
-        scores = _embed_scores(scored_by_patterns)
+        scores = _embed_scores(scored_by_patterns, str(state.get("order", "")))
     scored = {(entry["stack"], entry["pattern"]) for entry in scores}
     for entry in description["stacks"]:
         # The page offers only patterns whose scores it contains.
@@ -379,12 +380,17 @@ def _sha256(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _embed_scores(stacks: Iterable[AttentionStack]) -> list[dict[str, Any]]:
+def _embed_scores(stacks: Iterable[AttentionStack], order: str) -> list[dict[str, Any]]:
+    """Return the scores of all measures of pairs, and of the measure `order` if it is another."""
     embedded = []
     for stack in stacks:
         # Sample the same queries as a live view, so that pages and live views show the same scores.
         queries = num_scored_queries(stack)
-        for pattern, scores in all_head_scores(stack, max_queries=queries).items():
+        # Measures of rows, such as entropy, take as long as all measures of pairs together.
+        measures = [
+            name for name in measures_of(stack) if name == order or MEASURES[name].kind == "pairs"
+        ]
+        for pattern, scores in all_head_scores(stack, measures, max_queries=queries).items():
             written = finite_scores(_round(scores))
             embedded.append({"stack": stack.name, "pattern": pattern, "scores": written})
     return embedded

@@ -98,7 +98,11 @@ def test_the_page_has_only_its_own_tags(make: Any) -> None:
         assert (attributes.get("src") or "data:image/png;base64,").startswith("data:image/png;")
     # The data has no "<", so no tag can start inside the data.
     assert "<" not in page.scripts[1]
-    assert data_of(page.text)["description"] == describe(record)
+    described = describe(record)
+    for stack in described["stacks"]:
+        # The scores of rows are left out.
+        stack["patterns"] = [name for name in stack["patterns"] if name != "entropy"]
+    assert data_of(page.text)["description"] == described
     kinds = [attributes.get("type") for tag, attributes in page.tags if tag == "script"]
     assert kinds == [None, "application/json", "text/plain", None]
 
@@ -157,3 +161,12 @@ def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="cannot write path="):
         view.save(tmp_path / "none" / "x.html")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_page_has_the_scores_of_pairs_and_those_of_its_order() -> None:
+    record = given_record()
+    pairs = ["previous token", "next token", "first token", "self"]
+    for order, names in (("self", pairs), ("entropy", [*pairs, "entropy"])):
+        data = data_of(HeadView(record, order=order).to_html())
+        assert [entry["pattern"] for entry in data["scores"]] == names
+        assert data["description"]["stacks"][0]["patterns"] == names
