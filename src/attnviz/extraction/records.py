@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import Captured
@@ -20,9 +17,7 @@ from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import Loaded, name_of
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import add_predictions
-from attnviz.extraction.tokens.arrange import ImageLayout, arrange_patches
-from attnviz.extraction.tokens.labels import TokenNames
-from attnviz.extraction.tokens.patches import pictures
+from attnviz.extraction.tokens.labels import RecordTokens
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.utils.host import warn_caller
@@ -83,7 +78,12 @@ def records_of_forward(
             f"The {batch.size} rows of inputs are one example: tokens are shown by their position."
         )
         batch.size, batch.tokens, batch.example_notes = 1, {}, []
-    return _RecordMaker(loaded, batch, stacks).records(notes, title)
+    tokens = RecordTokens(loaded, batch, stacks)
+    example_notes = batch.example_notes or [[]] * batch.size
+    return [
+        _record(index, stacks, tokens, [*example_notes[index], *notes], title)
+        for index in range(batch.size)
+    ]
 
 
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
@@ -122,65 +122,28 @@ def _has_sinks(layer: Captured) -> bool:
     return isinstance(layer, QueryKeyAttention) and layer.sinks is not None
 
 
-class _RecordMaker:
-    def __init__(self, loaded: Loaded, batch: Batch, stacks: dict[str, StackLayers]) -> None:
-        self._batch = batch
-        self._stacks = stacks
-        model: Any = loaded.model
-        processor = batch.processor if batch.processor is not None else loaded.processor
-        self._layouts: dict[str, ImageLayout] = {}
-        for name, layers in stacks.items():
-            layout = None
-            if layers.stack in ("vision", "encoder"):
-                layout = arrange_patches(model, layers, batch.arguments)
-            if layout is not None:
-                self._layouts[name] = layout
-        block = max((layout.block for layout in self._layouts.values()), default=1)
-        self._images, self._notes = pictures(batch.arguments, model.config, processor, block=block)
-        num_pictures, remainder = divmod(len(self._images), batch.size)
-        if remainder:
-            # Show no pictures, because it is unclear which pictures belong to which example.
-            self._images, num_pictures = [], 0
-        self._num_pictures = num_pictures
-        self._token_names = TokenNames(
-            model,
-            batch,
-            stacks,
-            layouts=self._layouts,
-            num_pictures=num_pictures,
-            processor=processor,
-            virtual=loaded.virtual,
+def _record(
+    index: int,
+    stacks: Mapping[str, StackLayers],
+    tokens: RecordTokens,
+    notes: Sequence[str],
+    title: str,
+) -> AttentionRecord:
+    record_stacks = {
+        name: AttentionStack(
+            name=name,
+            layers=stacks[name].examples[index],
+            query_tokens=queries,
+            key_tokens=None if keys is queries else keys,
         )
-
-    def records(self, notes: Sequence[str], title: str) -> list[AttentionRecord]:
-        return [self._record(index, notes, title) for index in range(self._batch.size)]
-
-    def _record(self, index: int, notes: Sequence[str], title: str) -> AttentionRecord:
-        record_stacks = {}
-        for name, (queries, keys) in self._token_names.tokens(index).items():
-            record_stacks[name] = AttentionStack(
-                name=name,
-                layers=self._stacks[name].examples[index],
-                query_tokens=queries,
-                key_tokens=None if keys is queries else keys,
-            )
-        has_grids = any(
-            stack.query_tokens.grids or stack.key_tokens.grids for stack in record_stacks.values()
-        )
-        example_notes = self._batch.example_notes[index] if self._batch.example_notes else []
-        return AttentionRecord(
-            record_stacks,
-            model=title,
-            notes=[*example_notes, *notes, *(self._notes if has_grids else [])],
-            images=self._pictures(index) if has_grids else [],
-        )
-
-    def _pictures(self, index: int) -> list[NDArray[np.uint8]]:
-        """Return the pictures of an example as RGB arrays, without padding."""
-        images = self._images[index * self._num_pictures : (index + 1) * self._num_pictures]
-        sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
-        if sizes is None:
-            return images
-        return [
-            image[:height, :width] for image, (height, width) in zip(images, sizes, strict=True)
-        ]
+        for name, (queries, keys) in tokens.tokens(index).items()
+    }
+    has_grids = any(
+        stack.query_tokens.grids or stack.key_tokens.grids for stack in record_stacks.values()
+    )
+    return AttentionRecord(
+        record_stacks,
+        model=title,
+        notes=[*notes, *(tokens.notes if has_grids else [])],
+        images=tokens.pictures(index) if has_grids else [],
+    )

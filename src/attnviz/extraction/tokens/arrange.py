@@ -19,7 +19,7 @@ from attnviz.extraction.families import (
     tower_of,
     window_order,
 )
-from attnviz.extraction.tokens.patches import grid_of
+from attnviz.extraction.tokens.patches import grid_of, stage_grids
 
 __all__ = ["ImageLayout", "arrange_patches"]
 
@@ -94,20 +94,16 @@ def _layout_in_pages(
     """
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
-    has_sizes = isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2)
-    pages = [(pixels.shape[-2], pixels.shape[-1])] * len(pixels)
-    content_sizes = (
-        [(int(row), int(column)) for row, column in sizes.tolist()] if has_sizes else pages
-    )
-    if any(
-        row > page[0] or column > page[1]
-        for (row, column), page in zip(content_sizes, pages, strict=True)
-    ):
+    page = (pixels.shape[-2], pixels.shape[-1])
+    contents = [page] * len(pixels)
+    if isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2):
+        contents = [(int(height), int(width)) for height, width in sizes.tolist()]
+    if any(height > page[0] or width > page[1] for height, width in contents):
         return None
     for patch in patch_sizes(model.config):
-        grids = [(height // patch[0], width // patch[1]) for height, width in content_sizes]
+        grids = [(height // patch[0], width // patch[1]) for height, width in contents]
         if sum(rows * columns for rows, columns in grids) == layers.shape()[0]:
-            return ImageLayout(grids, sizes=content_sizes)
+            return ImageLayout(grids, sizes=contents)
     return None
 
 
@@ -142,11 +138,9 @@ def _arrange_blocks(
         size = merge_size(tower)
     if any(height % size or width % size for height, width in images):
         return None
-    starts = torch.tensor([0, *(height * width for height, width in images)]).cumsum(0)[:-1]
-    shift = torch.repeat_interleave(
-        starts, torch.tensor([height * width for height, width in images])
-    )
-    in_blocks = torch.cat([_block_order(*image, size) for image in images]) + shift
+    in_blocks = torch.cat([_block_order(*image, size) for image in images])
+    patches = torch.tensor([height * width for height, width in images])
+    in_blocks += torch.repeat_interleave(patches.cumsum(0) - patches, patches)
     windows = window_order(tower, grid, size)
     if windows is not None:
         in_blocks = in_blocks.reshape(-1, size * size)[windows].flatten()
@@ -220,16 +214,10 @@ def _stage_shape(
     The first pair of numbers is without padding. The second pair is with the padding that completes
     windows of `side` x `side` patches. A `side` of 0 means that there are no windows.
     """
-    for patch in patch_sizes(config):
-        shape = (-(-image_size[0] // patch[0]), -(-image_size[1] // patch[1]))
-        # In each stage, the height and width of a patch are twice those of the stage before.
-        while True:
-            padded = shape
-            if side:
-                padded = (-(-shape[0] // side) * side, -(-shape[1] // side) * side)
-            if math.prod(padded) == count:
-                return shape, padded
-            if shape == (1, 1):
-                break
-            shape = (-(-shape[0] // 2), -(-shape[1] // 2))
+    for shape in stage_grids(image_size, patch_sizes(config)):
+        padded = shape
+        if side:
+            padded = (-(-shape[0] // side) * side, -(-shape[1] // side) * side)
+        if math.prod(padded) == count:
+            return shape, padded
     return None

@@ -14,7 +14,7 @@ from attnviz.extraction.families import (
     feature_widths,
     samples_per_frame,
 )
-from attnviz.extraction.tokens.patches import renamed, runs_of
+from attnviz.extraction.tokens.patches import numbered, renamed, runs_of
 from attnviz.record.tokens import Tokens
 
 __all__ = ["frame_tokens", "length_note", "with_sound_runs"]
@@ -30,12 +30,14 @@ class _Sound:
     """Lengths of the sounds in a model's arguments, as numbers of feature vectors or samples.
 
     `lengths` has the length of each sound, without padding if the padding is known. `longest` is
-    the length with padding, and `seconds` the duration of one feature vector or sample.
+    the length with padding, `seconds` the duration of one feature vector or sample, and `rate` the
+    number of samples per second.
     """
 
     lengths: tuple[int, ...]
     longest: int
     seconds: float
+    rate: int
 
 
 def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sound | None:
@@ -43,7 +45,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
     rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
     values, features = arguments.get("input_values"), arguments.get("input_features")
     if isinstance(values, torch.Tensor) and values.dim() == 2:
-        return _Sound((values.shape[1],) * len(values), values.shape[1], 1 / rate)
+        return _Sound((values.shape[1],) * len(values), values.shape[1], 1 / rate, rate)
     if not isinstance(features, torch.Tensor) or features.dim() != 3:
         return None
     hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
@@ -56,7 +58,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
         if isinstance(mask, torch.Tensor) and mask.shape == (len(features), longest):
             lengths = tuple(int(length) for length in (mask != 0).sum(-1))
             break
-    return _Sound(lengths, longest, hop / rate)
+    return _Sound(lengths, longest, hop / rate, rate)
 
 
 def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
@@ -118,16 +120,13 @@ def with_sound_runs(
         return tokens
     sound = _sound_of(arguments, config, processor)
     if sound is None or len(sound.lengths) != len(runs):
-        return renamed(
-            tokens, {position: f"sound {n}" for n, run in enumerate(runs, 1) for position in run}
-        )
-    names: dict[int, str] = {}
-    for number, (run, length) in enumerate(zip(runs, sound.lengths, strict=True), 1):
-        # Assume that each token stands for the same whole number of feature vectors.
-        times = _times(len(run), max(round(length / len(run)), 1) * sound.seconds)
-        prefix = f"{number}: " if len(runs) > 1 else ""
-        names.update((position, prefix + time) for position, time in zip(run, times, strict=True))
-    return renamed(tokens, names)
+        return renamed(tokens, runs, "sound", None)
+    # Assume that each token stands for the same whole number of feature vectors.
+    names = [
+        _times(len(run), max(round(length / len(run)), 1) * sound.seconds)
+        for run, length in zip(runs, sound.lengths, strict=True)
+    ]
+    return renamed(tokens, runs, "sound", numbered(names))
 
 
 def length_note(
@@ -139,8 +138,9 @@ def length_note(
     at the processor's sampling rate, or 0 if this number is not known.
     """
     sound = _sound_of(arguments, config, processor)
-    extractor = getattr(processor, "feature_extractor", processor)
-    rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
-    if not samples or sound is None or sound.longest * sound.seconds <= samples / rate + 0.1:
+    if not samples or sound is None:
         return None
-    return f"The sound ends at {samples / rate:.2f}s. The rest of the model's input is silence."
+    end = samples / sound.rate
+    if sound.longest * sound.seconds <= end + 0.1:
+        return None
+    return f"The sound ends at {end:.2f}s. The rest of the model's input is silence."

@@ -1,4 +1,7 @@
-"""Class that finds the tokens of stacks of attention layers: text, patches, frames or numbers."""
+"""Class that finds the tokens of stacks of attention layers: text, patches, frames or numbers.
+
+The tokens of a forward over images also have pictures of these images.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,35 @@ from dataclasses import replace
 from math import isqrt
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnviz.extraction.adapters import VirtualTokens
 from attnviz.extraction.capture.stacks import StackLayers
-from attnviz.extraction.families import NOT_PATCHES, family_of, frames_per_patch
+from attnviz.extraction.families import (
+    IMAGE_TOKEN_IDS,
+    NOT_PATCHES,
+    family_of,
+    frames_per_patch,
+)
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.target import joined_tokens
-from attnviz.extraction.tokens.arrange import ImageLayout
+from attnviz.extraction.models import Loaded
+from attnviz.extraction.tokens.arrange import ImageLayout, arrange_patches
 from attnviz.extraction.tokens.frames import frame_tokens, with_sound_runs
 from attnviz.extraction.tokens.patches import (
     grid_of,
     grid_tokens,
-    image_positions,
     joined_images,
     patch_tokens,
+    pictures,
+    runs_of,
     with_image_runs,
 )
 from attnviz.record.tokens import Tokens
 
-__all__ = ["TokenNames"]
+__all__ = ["RecordTokens"]
 
 # Kinds of stacks whose queries may be patches of pictures or frames of a sound.
 _SEEING = ("vision", "encoder", "audio", "self")
@@ -34,33 +46,50 @@ _SEEING = ("vision", "encoder", "audio", "self")
 _READING = ("self", "encoder", "decoder", "cross")
 
 
-class TokenNames:
-    """Finder of the tokens that are the queries and keys of each stack of a forward.
+class RecordTokens:
+    """Finder of the tokens and pictures in the records of a forward.
 
-    `batch` has the inputs of the forward, and `stacks` the captured layers. `layouts` has the
-    known layouts of image patches, by stack. The record of each example has `num_pictures`
-    pictures. `processor` computed the pixel values of images or the features of a sound.
-    `virtual` are the virtual tokens before the text, or None.
+    `batch` has the inputs of the forward, and `stacks` the captured layers. Layers of an image
+    encoder are changed in place: their patches are sorted row by row if their order is known.
+
+    Attributes
+    ----------
+    notes : list of str
+        Notes on the pictures.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        batch: Batch,
-        stacks: Mapping[str, StackLayers],
-        *,
-        layouts: Mapping[str, ImageLayout],
-        num_pictures: int,
-        processor: Any,
-        virtual: VirtualTokens | None = None,
-    ) -> None:
-        self._model = model
-        self._processor = processor
+    def __init__(self, loaded: Loaded, batch: Batch, stacks: Mapping[str, StackLayers]) -> None:
+        self._model: Any = loaded.model
+        self._processor = loaded.processor if batch.processor is None else batch.processor
         self._batch = batch
         self._stacks = stacks
-        self._layouts = layouts
-        self._num_pictures = num_pictures
-        self._virtual = virtual
+        self._virtual = loaded.virtual
+        self._layouts: dict[str, ImageLayout] = {}
+        for name, layers in stacks.items():
+            layout = None
+            if layers.stack in ("vision", "encoder"):
+                layout = arrange_patches(self._model, layers, batch.arguments)
+            if layout is not None:
+                self._layouts[name] = layout
+        block = max((layout.block for layout in self._layouts.values()), default=1)
+        self._pictures, self.notes = pictures(
+            batch.arguments, self._model.config, self._processor, block=block
+        )
+        # Number of pictures of each example.
+        self._num_pictures, remainder = divmod(len(self._pictures), batch.size)
+        if remainder:
+            # Show no pictures, because it is unclear which pictures belong to which example.
+            self._num_pictures = 0
+
+    def pictures(self, index: int) -> list[NDArray[np.uint8]]:
+        """Return the pictures of an example as RGB arrays, without padding."""
+        images = self._pictures[index * self._num_pictures : (index + 1) * self._num_pictures]
+        sizes = next((layout.sizes for layout in self._layouts.values() if layout.sizes), None)
+        if sizes is None:
+            return images
+        return [
+            image[:height, :width] for image, (height, width) in zip(images, sizes, strict=True)
+        ]
 
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
         """Return the tokens that are the queries and keys of each stack, for one example.
@@ -166,7 +195,7 @@ class TokenNames:
         Patches are named by row and column, and parts of a sound by time.
         """
         config = self._model.config
-        runs = image_positions(tokens, config)
+        runs = runs_of(tokens, config, IMAGE_TOKEN_IDS)
         if runs:
             tokens = with_image_runs(tokens, runs, self._shapes(runs, index, named))
         return with_sound_runs(tokens, self._batch.arguments, config, self._processor)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate
-from math import ceil, isqrt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from math import ceil, isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from torch import nn
 
 from attnviz.extraction.families import (
     IMAGE_GRIDS,
-    IMAGE_TOKEN_IDS,
     TOKENS_AFTER_PATCHES,
     TOKENS_BEFORE_PATCHES,
     families_in,
@@ -30,12 +29,13 @@ from attnviz.record.tokens import Tokens
 __all__ = [
     "grid_of",
     "grid_tokens",
-    "image_positions",
     "joined_images",
+    "numbered",
     "patch_tokens",
     "pictures",
     "renamed",
     "runs_of",
+    "stage_grids",
     "with_image_runs",
 ]
 
@@ -57,7 +57,7 @@ def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
     return grid
 
 
-_MAX_DOUBLINGS = 7
+_MAX_STAGES = 7
 
 
 def patch_tokens(
@@ -82,7 +82,7 @@ def patch_tokens(
     sizes = patch_sizes(config) or _timm_patch_sizes(model)
     grids = [(height // size[0], width // size[1]) for size in sizes]
     if has_stages(config):
-        grids += _coarser(image_size, sizes)
+        grids += stage_grids(image_size, sizes or [(1, 1)])
     for rows, columns in grids:
         # Special tokens may be added in some stages of the encoder only, so try without them, too.
         for first, last in ((before, after), ((), ())):
@@ -118,39 +118,38 @@ def _extra_tokens(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[s
         family = family_of(getattr(tower, "config", None))
     if not counts:
         return (), ()
-    before = [
-        label
-        for parameter_name, mark in TOKENS_BEFORE_PATCHES.items()
-        for label in _numbered(mark, counts.get(parameter_name))
-    ]
-    after = [
-        label
-        for parameter_name, mark in TOKENS_AFTER_PATCHES.items()
-        for label in _numbered(mark, counts.get(parameter_name))
-    ]
-    if family.class_token_last:
-        before, after = [], before
-    return tuple(before), tuple(after)
+    before, after = (
+        tuple(
+            label
+            for parameter_name, mark in marks.items()
+            for label in _labels(mark, counts.get(parameter_name, 0))
+        )
+        for marks in (TOKENS_BEFORE_PATCHES, TOKENS_AFTER_PATCHES)
+    )
+    return ((), before) if family.class_token_last else (before, after)
 
 
-def _numbered(mark: str, count: int | None) -> list[str]:
+def _labels(mark: str, count: int) -> list[str]:
     if count == 1 and mark != "REG":
         return [f"[{mark}]"]
-    return [f"[{mark}{number}]" for number in range(1, (count or 0) + 1)]
+    return [f"[{mark}{number}]" for number in range(1, count + 1)]
 
 
-def _coarser(
+def stage_grids(
     image_size: tuple[int, int], sizes: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
     """Yield the numbers of rows and columns of patches that stages of a model may have.
 
-    `sizes` has possible (height, width) of a patch in the first stage. In every later stage,
-    the height and the width are twice as large.
+    `image_size` is the height and width of an image in pixels. `sizes` has possible (height, width)
+    of a patch in the first stage. In every later stage, the height and the width are twice as
+    large. Patches at the edges may be incomplete.
     """
-    for height, width in sizes or [(1, 1)]:
-        for doubled in range(_MAX_DOUBLINGS):
-            step = 2**doubled
-            yield ceil(image_size[0] / (height * step)), ceil(image_size[1] / (width * step))
+    for height, width in sizes:
+        for stage in range(_MAX_STAGES):
+            yield (
+                ceil(image_size[0] / (height * 2**stage)),
+                ceil(image_size[1] / (width * 2**stage)),
+            )
 
 
 def grid_tokens(
@@ -177,23 +176,49 @@ def grid_tokens(
     """
     text = list(before)
     patch_grids = []
-    for number, (rows, columns) in enumerate(grids):
+    for number, ((rows, columns), names) in enumerate(zip(grids, _cell_names(grids), strict=True)):
         image = None if images is None else images[number]
         if image is not None:
             patch_grids.append(PatchGrid(image, len(text), rows, columns))
-        prefix = f"{number + 1}: " if len(grids) > 1 else ""
-        text += [f"{prefix}{row},{column}" for row in range(rows) for column in range(columns)]
+        text += names
     num_patches = len(text) - len(before)
     special = [True] * len(before) + [False] * num_patches + [True] * len(after)
-    text += after
-    count = len(text)
+    return _tokens_of_images([*text, *after], special, patch_grids)
+
+
+def _cell_names(grids: Sequence[tuple[int, int]]) -> list[list[str]]:
+    """Return the names of the patches of each image, row by row (see `grid_tokens`)."""
+    return numbered(
+        [
+            [f"{row},{column}" for row in range(rows) for column in range(columns)]
+            for rows, columns in grids
+        ]
+    )
+
+
+def numbered(names: list[list[str]]) -> list[list[str]]:
+    """Put the number of its list before each name, counted from 1, if there are several lists.
+
+    Examples
+    --------
+    >>> numbered([["0,0"], ["0,0", "0,1"]])
+    [['1: 0,0'], ['2: 0,0', '2: 0,1']]
+    """
+    if len(names) == 1:
+        return names
+    return [[f"{number}: {name}" for name in part] for number, part in enumerate(names, 1)]
+
+
+def _tokens_of_images(
+    text: Sequence[str], special: Sequence[bool], grids: Sequence[PatchGrid]
+) -> Tokens:
     return Tokens(
         text=tuple(text),
         special=tuple(special),
         sequence=tuple(None if flag else 0 for flag in special),
         # Each patch is a separate word, so that merging tokens into words does not merge patches.
-        words=tuple(None if special[position] else position for position in range(count)),
-        grids=tuple(patch_grids),
+        words=tuple(None if flag else position for position, flag in enumerate(special)),
+        grids=tuple(grids),
     )
 
 
@@ -213,21 +238,7 @@ def joined_images(parts: Sequence[Tokens]) -> Tokens:
         grids += [replace(grid, start=grid.start + len(text)) for grid in part.grids]
         text += [f"{number + 1}: {name}" for name in part.text]
     special = [flag for part in parts for flag in part.special]
-    return Tokens(
-        text=tuple(text),
-        special=tuple(special),
-        sequence=tuple(None if flag else 0 for flag in special),
-        words=tuple(None if flag else position for position, flag in enumerate(special)),
-        grids=tuple(grids),
-    )
-
-
-def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
-    """Return the positions of the tokens of a text that stand for patches of images.
-
-    Each list in the result has consecutive positions, usually those of one image.
-    """
-    return runs_of(tokens, config, IMAGE_TOKEN_IDS)
+    return _tokens_of_images(text, special, grids)
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
@@ -252,11 +263,12 @@ def with_image_runs(
 ) -> Tokens:
     """Rename the tokens of a text that stand for patches of images.
 
-    `runs` is the result of `image_positions`. `shapes` has the number of rows and columns of
-    patches of each image, or is None if unknown. A token stands for a block of n x n patches, with
-    one n for all images. If an n gives the number of tokens, tokens are named as by `grid_tokens`,
-    and each image whose tokens are consecutive gets a grid. If no n fits, or `shapes` is None, the
-    tokens of the first run are named ``image 1``, and so on. Without runs, return `tokens` itself.
+    `runs` has the positions of these tokens (see `runs_of`). `shapes` has the number of rows and
+    columns of patches of each image, or is None if unknown. A token stands for a block of n x n
+    patches, with one n for all images. If an n gives the number of tokens, tokens are named as by
+    `grid_tokens`, and each image whose tokens are consecutive gets a grid. If no n fits, or
+    `shapes` is None, the tokens of the first run are named ``image 1``, and so on. Without runs,
+    return `tokens` itself.
 
     Examples
     --------
@@ -269,23 +281,17 @@ def with_image_runs(
     positions = [position for run in runs for position in run]
     coarser = None if not shapes else _merged_grids(shapes, len(positions))
     if coarser is None:
-        return renamed(
-            tokens, {position: f"image {n}" for n, run in enumerate(runs, 1) for position in run}
-        )
-    names: dict[int, str] = {}
+        return renamed(tokens, runs, "image", None)
     grids = []
-    starts = [0, *accumulate(rows * columns for rows, columns in coarser)]
-    for number, (start, (rows, columns)) in enumerate(zip(starts, coarser, strict=False)):
+    start = 0
+    for number, (rows, columns) in enumerate(coarser):
         image_run = positions[start : start + rows * columns]
-        prefix = f"{number + 1}: " if len(coarser) > 1 else ""
-        for offset, position in enumerate(image_run):
-            row, column = divmod(offset, columns)
-            names[position] = f"{prefix}{row},{column}"
+        start += rows * columns
         # Some models put another token after each row of patches. Then the tokens of the image are
         # not consecutive, and the image gets no grid.
         if image_run[-1] - image_run[0] == len(image_run) - 1:
             grids.append(PatchGrid(number, image_run[0], rows, columns))
-    return replace(renamed(tokens, names), grids=tuple(grids))
+    return replace(renamed(tokens, runs, "image", _cell_names(coarser)), grids=tuple(grids))
 
 
 def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
@@ -301,16 +307,25 @@ def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[i
     return coarser if sum(rows * columns for rows, columns in coarser) == count else None
 
 
-def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
-    """Return tokens with new names at some positions. `names` has the new names by position.
+def renamed(
+    tokens: Tokens, runs: Sequence[list[int]], kind: str, names: list[list[str]] | None
+) -> Tokens:
+    """Rename the tokens of a text that stand for parts of images or sounds.
 
-    Renamed tokens are not special. A renamed token outside of a text joins the text before it.
+    `runs` has the positions of these tokens (see `runs_of`). `names` has the names of the parts of
+    each image or sound, one for each position. If it is None, the tokens of the first run are named
+    ``image 1`` if `kind` is "image", and so on. Renamed tokens are not special. A renamed token
+    outside of a text joins the text before it.
     """
+    if names is None:
+        names = [[f"{kind} {number}"] * len(run) for number, run in enumerate(runs, 1)]
     text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
     words = None if tokens.words is None else list(tokens.words)
-    for position, name in names.items():
+    positions = [position for run in runs for position in run]
+    for position, name in zip(positions, chain.from_iterable(names), strict=True):
         text[position], special[position] = name, False
-        sequence[position] = _sequence_near(tokens, position)
+        before = (sequence[index] for index in range(position, -1, -1))
+        sequence[position] = next((number for number in before if number is not None), 0)
         if words is not None:
             # Each token is a separate word, so that it is not merged with others into a word.
             words[position] = len(tokens) + position
@@ -321,15 +336,6 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
         sequence=tuple(sequence),
         words=None if words is None else tuple(words),
     )
-
-
-def _sequence_near(tokens: Tokens, position: int) -> int:
-    """Return the number of the text to which a token belongs.
-
-    If the token belongs to no text, return the number of the nearest earlier token in a text, or 0.
-    """
-    before = (tokens.sequence[index] for index in range(position, -1, -1))
-    return next((number for number in before if number is not None), 0)
 
 
 _SCALED_NOTE = (
@@ -357,59 +363,64 @@ def pictures(
     pixels = tensors[0].detach().float().cpu()
     grid, shapes = grid_of(arguments), arguments.get("spatial_shapes")
     if grid is not None:
-        images = _from_patches(pixels.flatten(1), grid.tolist(), config, block)
+        images = _from_patches(
+            pixels.flatten(1),
+            grid.tolist(),
+            frames=frames_in_pixels(config),
+            block=block,
+            colours_last=family_of(config).colours_last,
+        )
     elif pixels.dim() == 3 and isinstance(shapes, torch.Tensor):
-        images = _from_rows(pixels, shapes.tolist())
+        # Patches are sorted row by row, and followed by padding (SigLIP 2).
+        images = _from_patches(
+            torch.cat([row[: shape.prod()] for row, shape in zip(pixels, shapes, strict=True)]),
+            [[1, *shape] for shape in shapes.tolist()],
+            frames=1,
+            block=1,
+            colours_last=True,
+        )
     elif pixels.dim() >= 4 and pixels.shape[-3] in (1, 3):
         images = list(pixels.flatten(0, -4).expand(-1, 3, -1, -1))
     else:
         images = []
     if not images:
         return [], []
-    colours = _Colours.of(getattr(processor, "image_processor", processor))
-    if colours is None:
-        return [_scaled_image(image) for image in images], [_SCALED_NOTE]
-    return [colours.to_colours(image) for image in images], []
+    to_colours = _conversion_to_colours(getattr(processor, "image_processor", processor))
+    colours = [(to_colours or _scaled)(image) for image in images]
+    return list(map(_as_uint8, colours)), [_SCALED_NOTE] if to_colours is None else []
 
 
-@dataclass(frozen=True)
-class _Colours:
-    """Conversion of colours to pixel values: ``(colour * factor - offset - mean) / deviation``."""
+def _conversion_to_colours(processor: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """Return the conversion of pixel values, (3, height, width), to colours from 0 to 255.
 
-    factor: float
-    offset: float
-    mean: torch.Tensor
-    deviation: torch.Tensor
+    The conversion inverts that of an image processor, which computes
+    ``(colour * factor - offset - mean) / deviation``. Return None if the numbers are unknown.
+    """
+    mean, deviation = (getattr(processor, name, None) for name in ("image_mean", "image_std"))
+    if not getattr(processor, "do_normalize", False):
+        mean, deviation = 0.0, 1.0
+    if processor is None or mean is None or deviation is None:
+        return None
+    rescales = bool(getattr(processor, "do_rescale", False))
+    shifts = any(getattr(processor, name, False) for name in ("offset", "rescale_offset"))
+    factor = float(processor.rescale_factor) if rescales else 1.0
+    offset = 1.0 if rescales and shifts else 0.0
+    means = torch.as_tensor(mean, dtype=torch.float32).reshape(-1, 1, 1)
+    deviations = torch.as_tensor(deviation, dtype=torch.float32).reshape(-1, 1, 1)
 
-    @classmethod
-    def of(cls, processor: Any) -> _Colours | None:
-        """Return the conversion by an image processor, or None if it is unknown."""
-        mean, deviation = (getattr(processor, name, None) for name in ("image_mean", "image_std"))
-        if not getattr(processor, "do_normalize", False):
-            mean, deviation = 0.0, 1.0
-        if processor is None or mean is None or deviation is None:
-            return None
-        rescales = bool(getattr(processor, "do_rescale", False))
-        shifts = any(getattr(processor, name, False) for name in ("offset", "rescale_offset"))
-        return cls(
-            float(processor.rescale_factor) if rescales else 1.0,
-            1.0 if rescales and shifts else 0.0,
-            torch.as_tensor(mean, dtype=torch.float32).reshape(-1, 1, 1),
-            torch.as_tensor(deviation, dtype=torch.float32).reshape(-1, 1, 1),
-        )
-
-    def to_colours(self, pixels: torch.Tensor) -> NDArray[np.uint8]:
-        """Convert pixel values, (3, height, width), into colours, uint8 (height, width, 3)."""
-        colours = (pixels * self.deviation + self.mean + self.offset) / self.factor
-        if self.factor == 1.0 and float(colours.max()) <= 1.0:
+    def to_colours(pixels: torch.Tensor) -> torch.Tensor:
+        colours = (pixels * deviations + means + offset) / factor
+        if factor == 1.0 and float(colours.max()) <= 1.0:
             # The processor did not rescale the picture, because its values were 0 to 1 already.
             colours = colours * 255
-        return _as_uint8(colours)
+        return colours
+
+    return to_colours
 
 
-def _scaled_image(pixels: torch.Tensor) -> NDArray[np.uint8]:
+def _scaled(pixels: torch.Tensor) -> torch.Tensor:
     lowest, highest = pixels.min(), pixels.max()
-    return _as_uint8((pixels - lowest) / (highest - lowest).clamp(min=1e-12) * 255)
+    return (pixels - lowest) / (highest - lowest).clamp(min=1e-12) * 255
 
 
 def _as_uint8(colours: torch.Tensor) -> NDArray[np.uint8]:
@@ -418,52 +429,31 @@ def _as_uint8(colours: torch.Tensor) -> NDArray[np.uint8]:
     return image
 
 
-def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tensor]:
-    """Rebuild pictures from patches that are sorted row by row (SigLIP 2).
-
-    `pixels` is (pictures, patches, values of a patch), and the values are (rows, columns, colours)
-    of pixels. `shapes` has the number of rows and columns of patches in each picture. Return an
-    empty list unless patches are squares with three colours.
-    """
-    side = isqrt(pixels.shape[2] // 3)
-    if pixels.shape[2] != 3 * side * side:
-        return []
-    return [
-        patches[: rows * columns]
-        .reshape(rows, columns, side, side, 3)
-        .permute(4, 0, 2, 1, 3)
-        .reshape(3, rows * side, columns * side)
-        for patches, (rows, columns) in zip(pixels, shapes, strict=True)
-    ]
-
-
 def _from_patches(
-    pixels: torch.Tensor, grid: list[list[int]], config: Any, block: int
+    pixels: torch.Tensor, grid: list[list[int]], *, frames: int, block: int, colours_last: bool
 ) -> list[torch.Tensor]:
-    """Rebuild pictures from patches that are sorted by squares (Qwen2-VL and related models).
+    """Rebuild pictures, (3, height, width), from the pixel values of patches, (patches, values).
 
-    A square has `block` rows and columns of patches. For each picture or film, `grid` has the
-    number of patches along time, rows and columns. Return one picture for each patch along time, or
-    an empty list if `grid` does not fit the patches.
+    For each picture or film, `grid` has the number of patches along time, rows and columns. Patches
+    are sorted by squares of `block` x `block` patches (Qwen2-VL), and square by square. A patch is
+    a square of three colours, and covers `frames` frames of a film, or copies of a picture.
+    `colours_last` is whether the colours are the last axis of the values. Return one picture for
+    each patch along time, or an empty list if `grid` does not fit the patches.
     """
-    frames_per_patch = frames_in_pixels(config)
-    side = isqrt(pixels.shape[1] // (3 * frames_per_patch))
-    count = sum(frames * rows * columns for frames, rows, columns in grid)
-    if tuple(pixels.shape) != (count, 3 * frames_per_patch * side * side):
+    side = isqrt(pixels.shape[1] // (3 * frames))
+    sizes = [prod(shape) for shape in grid]
+    if tuple(pixels.shape) != (sum(sizes), 3 * frames * side * side):
         return []
-    if family_of(config).colours_last:
+    if any(rows % block or columns % block for _, rows, columns in grid):
+        return []
+    if colours_last:
         pixels = pixels.unflatten(1, (side * side, -1)).transpose(1, 2).flatten(1)
-    images, start = [], 0
-    for frames, rows, columns in grid:
-        if rows % block or columns % block:
-            return []
-        stop = start + frames * rows * columns
-        patches = pixels[start:stop].reshape(
-            frames, rows // block, columns // block, block, block, 3, frames_per_patch, side, side
+    images = []
+    for part, (length, rows, columns) in zip(pixels.split(sizes), grid, strict=True):
+        patches = part.reshape(
+            length, rows // block, columns // block, block, block, 3, frames, side, side
         )
-        start = stop
-        # A patch may cover several frames: copies of a picture, or consecutive frames of a film.
-        # Show the first of these frames.
+        # Show the first frame of each patch.
         laid_out = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
-        images += list(laid_out.reshape(frames, 3, rows * side, columns * side))
+        images += list(laid_out.reshape(length, 3, rows * side, columns * side))
     return images
