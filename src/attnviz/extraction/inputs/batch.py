@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from attnviz.record.tokens import Tokens
 
@@ -148,16 +149,16 @@ def split_examples(batch: Batch) -> list[Batch]:
             else TokenSequence(sequence.length, [sequence.unpadded[index]])
             for name, sequence in batch.sequences.items()
         }
-        tokens = {name: [lists[index]] for name, lists in batch.tokens.items()}
         singles.append(
-            Batch(
-                arguments,
-                1,
-                sequences,
-                tokens,
-                list(batch.notes),
-                batch.produced[index : index + 1],
-                processor=batch.processor,
+            replace(
+                batch,
+                arguments=arguments,
+                size=1,
+                sequences=sequences,
+                tokens={name: [lists[index]] for name, lists in batch.tokens.items()},
+                notes=list(batch.notes),
+                produced=batch.produced[index : index + 1],
+                example_notes=[],
             )
         )
     return singles
@@ -215,14 +216,15 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
             if argument not in first.arguments and argument != mask:
                 continue
             rows = [
-                batch.arguments.get(argument, torch.ones_like(batch.arguments[ids]))
+                batch.arguments.get(argument, torch.ones_like(batch.arguments[ids]))[0]
                 for batch in batches
             ]
-            value = padding if filler is None else filler
-            joined = rows[0].new_full((len(rows), longest), value)
-            for row, source in zip(joined, rows, strict=True):
-                row[: source.shape[1]] = source[0]
-            arguments[argument] = joined
+            arguments[argument] = pad_sequence(
+                rows,
+                batch_first=True,
+                padding_value=padding if filler is None else filler,
+                padding_side="right",
+            )
         sequences[name] = TokenSequence(
             longest, [None if length == longest else torch.arange(length) for length in lengths]
         )
@@ -241,23 +243,27 @@ def joined_examples(batches: Sequence[Batch], padding: int) -> Batch:
 def tensor_of(name: str, value: Any) -> torch.Tensor:
     """Convert the value of a model's argument into a tensor.
 
-    `name` is the name of the argument, for errors. Raise TypeError or ValueError if `value` cannot
-    be converted.
+    `name` is the name of the argument, for errors. Ids become int32 or int64. Raise TypeError or
+    ValueError if `value` cannot be converted.
     """
-    if isinstance(value, torch.Tensor):
-        return value
-    if not isinstance(value, np.ndarray | list | tuple | int | float):
+    if not isinstance(value, torch.Tensor | np.ndarray | list | tuple | int | float):
         raise TypeError(
             f"inputs: {name} must be a tensor, an array or numbers; got {type(value).__name__}"
         )
     try:
-        return torch.as_tensor(np.asarray(value))
+        tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(np.asarray(value))
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"inputs: {name} cannot be converted to a tensor ({type(value).__name__} of rows "
             "of different lengths?). Call the tokenizer with return_tensors='pt', "
             "padding=True."
         ) from error
+    if name not in ("input_ids", "decoder_input_ids"):
+        return tensor
+    if tensor.layout != torch.strided or tensor.dtype == torch.bool or tensor.is_floating_point():
+        kind = str(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout)
+        raise TypeError(f"inputs: {name} must be integers in a dense tensor; got {kind}")
+    return tensor if tensor.dtype in (torch.int32, torch.int64) else tensor.long()
 
 
 def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
@@ -308,12 +314,14 @@ def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int 
 def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:
     """Return the tokens at `positions`, int64, ascending. Grids and predictions are dropped."""
     indices = positions.tolist()
+
+    def selected(column: Sequence[Any] | None) -> Any:
+        return None if column is None else tuple(column[position] for position in indices)
+
     return Tokens(
-        text=tuple(tokens.text[position] for position in indices),
-        special=tuple(tokens.special[position] for position in indices),
-        sequence=tuple(tokens.sequence[position] for position in indices),
-        ids=None if tokens.ids is None else tuple(tokens.ids[position] for position in indices),
-        words=None
-        if tokens.words is None
-        else tuple(tokens.words[position] for position in indices),
+        text=selected(tokens.text),
+        special=selected(tokens.special),
+        sequence=selected(tokens.sequence),
+        ids=selected(tokens.ids),
+        words=selected(tokens.words),
     )

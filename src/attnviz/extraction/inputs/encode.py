@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,8 +32,7 @@ from attnviz.extraction.inputs.batch import (
 from attnviz.extraction.inputs.generate import Generated
 from attnviz.extraction.inputs.media import (
     Processed,
-    check_finite,
-    check_length_of_sound,
+    check_media,
     encode_chat,
     encode_media,
     has_media,
@@ -50,14 +50,12 @@ from attnviz.extraction.inputs.target import (
 )
 from attnviz.extraction.inputs.truncate import Truncation
 from attnviz.extraction.models import Loaded
-from attnviz.extraction.preprocessors import call_reader, find_processor, find_tokenizer
-from attnviz.extraction.tokens.frames import length_note
+from attnviz.extraction.preprocessors import call_reader, find_tokenizer
+from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens
 
 __all__ = ["Encoder", "examples_of", "values_per_example"]
-
-_IDS = ("input_ids", "decoder_input_ids")
 
 
 class Encoder:
@@ -69,11 +67,10 @@ class Encoder:
 
     def __init__(self, loaded: Loaded, *, truncation: bool | int = False) -> None:
         self._loaded = loaded
-        self._truncation = Truncation(loaded.model, truncation)
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
-        self._searched: set[str] = set()
-        self._positions: dict[str, int | None] = {}
+        self._num_positions: Callable[..., int | None] = cache(partial(num_positions, loaded.model))
+        self._truncation = Truncation(loaded.model, truncation, self._num_positions)
         #: Names of the arguments that the model takes.
         self.accepted = accepted_arguments(self._model)
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
@@ -97,23 +94,22 @@ class Encoder:
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         if isinstance(target, str):
             _check_characters("target", target)
-        expects_answer = generating or target is not None
+        added = None
         if self.encoder_decoder:
             num_new_tokens = 0
-        elif self._truncation and isinstance(target, str):
-            tokenizer = self.tokenizer(required=True)
-            encoded = call_reader(tokenizer, target, add_special_tokens=False)
-            num_new_tokens = len(encoded["input_ids"])
+        elif target is not None:
+            added = self._ids_after_prompt(target)
+            num_new_tokens = added.shape[1]
+        expects_answer = generating or target is not None
         batch = self._encode(example, expects_answer=expects_answer, num_new_tokens=num_new_tokens)
         if self.encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
-        elif target is not None:
-            append_target(self._model, batch, target, self.tokenizer(required=True))
+        elif added is not None:
+            append_target(self._model, batch, added, self.tokenizer(required=True))
         for name, sequence in batch.sequences.items():
             argument = "inputs" if name == "input" else "target"
-            if name not in self._positions:
-                self._positions[name] = num_positions(self._model, decoder=name == "decoder")
-            check_length(self._model, sequence.length, argument, self._positions[name])
+            bound = self._num_positions(decoder=name == "decoder")
+            check_length(self._model, sequence.length, argument, bound)
         return batch
 
     def _encode(self, example: Any, *, expects_answer: bool, num_new_tokens: int) -> Batch:
@@ -121,25 +117,23 @@ class Encoder:
 
         `expects_answer` is whether a chat ends with the generation prompt of its template.
         """
-        is_text = isinstance(example, str) or _kind(example) in ("pair", "chat")
-        if self._truncation and not (is_text or _is_message(example)):
+        kind = _kind(example)
+        if self._truncation and kind not in ("text", "pair", "message", "chat"):
             raise TypeError(
                 f"truncation: inputs is {type(example).__name__} and not a text. Remove "
                 "truncation=, or pass the text (a tokenizer cuts by truncation=True, "
                 "max_length=...)."
             )
-        processed = encode_media(
-            self._model, example, self._processor, expects_answer=expects_answer
-        )
-        if processed is not None:
-            return self._batch_of_processed(processed)
-        if isinstance(example, str | tuple):
+        if kind in ("text", "pair"):
             return self._encode_text(example, num_new_tokens=num_new_tokens)
-        if _is_message(example) or (isinstance(example, list) and _kind(example) == "chat"):
-            messages = example if isinstance(example, list) else [example]
+        if kind in ("message", "chat"):
+            messages = example if kind == "chat" else [example]
             return self._encode_chat(
                 messages, expects_answer=expects_answer, num_new_tokens=num_new_tokens
             )
+        processed = encode_media(self._loaded, example, expects_answer=expects_answer)
+        if processed is not None:
+            return self._batch_of_processed(processed)
         if isinstance(example, Mapping):
             return self._encode_mapping(example)
         return self._encode_ids(example)
@@ -174,10 +168,8 @@ class Encoder:
 
         If `required` is True, search the hub, too, and raise ValueError instead of returning None.
         """
-        scope = "hub" if required else "here"
-        if self._tokenizer is None and scope not in self._searched:
+        if self._tokenizer is None:
             self._tokenizer = find_tokenizer(self._loaded, from_hub=required)
-            self._searched.add(scope)
         if self._tokenizer is None and required:
             source = getattr(self._model, "name_or_path", "")
             reason = f"none was found in {source!r}" if source else "the model has no name_or_path"
@@ -197,8 +189,8 @@ class Encoder:
         if not capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds):
             raise capabilities.refuse("a text")
         tokenizer = self.tokenizer(required=True)
-        return self._truncated_batch(
-            lambda **options: call_reader(tokenizer, *parts, return_tensors="pt", **options),
+        return self._batch_of_text(
+            partial(call_reader, tokenizer, *parts, return_tensors="pt"),
             num_new_tokens=num_new_tokens,
         )
 
@@ -206,9 +198,8 @@ class Encoder:
         self, messages: list[Any], *, expects_answer: bool, num_new_tokens: int
     ) -> Batch:
         if has_media(messages):
-            processor = self._processor("of both")
-            encoded = encode_chat(self._model, messages, processor, expects_answer=expects_answer)
-            return self._batch_of_processed(Processed(encoded, processor))
+            processed = encode_chat(self._loaded, messages, expects_answer=expects_answer)
+            return self._batch_of_processed(processed)
         for message in messages:
             if isinstance(message, Mapping) and isinstance(message.get("content"), str):
                 _check_characters("inputs: a message", message["content"])
@@ -220,7 +211,7 @@ class Encoder:
             )
         # Let the template return ids. If the tokenizer encoded the text of the template, it could
         # add a second start token to the one that the template contains.
-        return self._truncated_batch(
+        return self._batch_of_text(
             lambda verbose=True, **options: call_reader(
                 tokenizer.apply_chat_template,
                 messages,
@@ -234,31 +225,24 @@ class Encoder:
             num_new_tokens=num_new_tokens,
         )
 
-    def _truncated_batch(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
-        """Return a batch of the text that `encode` encodes, truncated if `truncation` was set."""
-        tokenizer = self.tokenizer(required=True)
-        encoded, note = self._truncation.encode_truncated(
-            encode, tokenizer, "inputs", num_new_tokens=num_new_tokens
-        )
-        batch = self._batch_of_tokenized(encoded)
-        batch.notes += [note] if note else []
-        return batch
-
-    def _batch_of_tokenized(self, encoded: Any) -> Batch:
-        """Convert a tokenizer's output into a batch.
+    def _batch_of_text(self, encode: Callable[..., Any], *, num_new_tokens: int) -> Batch:
+        """Return a batch of the text that `encode` encodes, truncated if `truncation` was set.
 
         Except for ids and attention mask, entries that the model does not take are dropped.
         """
+        encoded, notes = self._truncation.encode_truncated(
+            encode, self.tokenizer(required=True), "inputs", num_new_tokens=num_new_tokens
+        )
         for name in list(encoded):
             if name not in ("input_ids", "attention_mask") and name not in self.accepted:
                 del encoded[name]
-        return self._encode_mapping(encoded)
+        batch = self._encode_mapping(encoded)
+        batch.notes += notes
+        return batch
 
     def _encode_mapping(self, mapping: Mapping[str, Any]) -> Batch:
         arguments = {
-            name: _integer_ids(name, tensor_of(name, value))
-            if name in _IDS
-            else tensor_of(name, value)
+            name: tensor_of(name, value)
             for name, value in mapping.items()
             if not _is_unused_cache(name, value)
         }
@@ -286,8 +270,7 @@ class Encoder:
             }
             main = arguments["input_ids"]
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
-        check_finite(arguments)
-        check_length_of_sound(self._model, arguments)
+        check_media(self._model, arguments)
         # Some models get the patches of all images in one tensor, with the sizes of the images in
         # another argument. The tensor has no axis of examples.
         in_a_row = grid_of(arguments) is not None
@@ -329,18 +312,27 @@ class Encoder:
             )
         return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
 
-    def _processor(self, of: Literal["of both", "of images", "of sounds"]) -> Any:
-        """Return the model's processor of the kind `of` (see `find_processor`), or None."""
-        return find_processor(self._loaded, of)
-
     def _batch_of_processed(self, processed: Processed) -> Batch:
         batch = self._encode_mapping(processed.encoded)
         batch.processor = processed.processor
-        note = length_note(
+        batch.notes += length_notes(
             processed.samples, batch.arguments, self._model.config, processed.processor
         )
-        batch.notes += [note] if note else []
         return batch
+
+    def _ids_after_prompt(self, target: Any) -> torch.Tensor:
+        """Return the ids of a target that a decoder-only model gets after the prompt, (1, tokens).
+
+        The target is encoded separately. Encoding prompt and target as one text could change the
+        last token of the prompt.
+        """
+        [text] = target_texts(target, 1)
+        encoded = call_reader(
+            self.tokenizer(required=True), text, add_special_tokens=False, return_tensors="pt"
+        )
+        ids: torch.Tensor = encoded["input_ids"]
+        check_ids(self._model, ids, "target")
+        return ids
 
     def _add_sequence(
         self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None
@@ -393,20 +385,20 @@ class Encoder:
         elif target is not None:
             texts = target_texts(target, batch.size)
             tokenizer = self.tokenizer(required=True)
-            encoded, note = self._truncation.encode_truncated(
-                lambda **options: call_reader(
+            encoded, notes = self._truncation.encode_truncated(
+                partial(
+                    call_reader,
                     tokenizer,
                     text_target=texts,
                     return_tensors="pt",
                     padding=len(texts) > 1,
                     padding_side="right",
-                    **options,
                 ),
                 tokenizer,
                 "target",
                 decoder=True,
             )
-            batch.notes += [note] if note else []
+            batch.notes += notes
             check_ids(self._model, encoded["input_ids"], "target")
             batch.arguments["decoder_input_ids"] = shift_labels(self._model, encoded["input_ids"])
             # The decoder's input is the target, shifted by one token. Both have the same length, so
@@ -514,6 +506,7 @@ def _kind(entry: object) -> str | None:
         "image": is_image(entry),
         "media and text": is_media_and_text(entry),
         "sound": isinstance(entry, Mapping) and is_sound(entry),
+        "message": _is_message(entry),
         "array": isinstance(entry, np.ndarray | torch.Tensor),
         "pair": isinstance(entry, tuple)
         and len(parts) == 2
@@ -522,14 +515,6 @@ def _kind(entry: object) -> str | None:
         "ids": filled and all(isinstance(part, int) for part in parts),
     }
     return next((name for name, holds in is_kind.items() if holds), None)
-
-
-def _integer_ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Convert ids into int32 or int64. Raise TypeError unless they are a dense integer tensor."""
-    if tensor.layout != torch.strided or tensor.dtype == torch.bool or tensor.is_floating_point():
-        kind = str(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout)
-        raise TypeError(f"inputs: {name} must be integers in a dense tensor; got {kind}")
-    return tensor if tensor.dtype in (torch.int32, torch.int64) else tensor.long()
 
 
 def _check_characters(name: str, text: str) -> None:

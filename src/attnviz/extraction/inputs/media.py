@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import Capabilities, capabilities_of
+from attnviz.extraction.capabilities import capabilities_of
 from attnviz.extraction.families import IMAGES, SOUNDS, config_values
-from attnviz.extraction.preprocessors import call_reader
+from attnviz.extraction.models import Loaded
+from attnviz.extraction.preprocessors import call_reader, find_processor
 
 __all__ = [
     "Processed",
-    "check_finite",
-    "check_length_of_sound",
-    "checked_image",
-    "checked_sound",
+    "check_media",
     "encode_chat",
     "encode_media",
     "has_media",
@@ -88,55 +87,105 @@ class Processed:
     samples: int = 0
 
 
-def encode_media(
-    model: PreTrainedModel,
-    example: Any,
-    find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
-    *,
-    expects_answer: bool,
-) -> Processed | None:
+def encode_media(loaded: Loaded, example: Any, *, expects_answer: bool) -> Processed | None:
     """Encode an image or a sound, alone or with a text. Return None for other examples.
 
-    `find` returns the processor of a kind (see `find_processor`), or None. `expects_answer` is
-    whether a chat template adds its generation prompt. Raise TypeError or ValueError if the model
-    does not take the example, if the image or sound is invalid, or if no processor is found.
+    `expects_answer` is whether a chat template adds its generation prompt. Raise TypeError or
+    ValueError if the model does not take the example, if the image or sound is invalid, or if no
+    processor is found.
     """
-    capabilities = capabilities_of(model)
+    capabilities = capabilities_of(loaded.model)
     if is_media_and_text(example):
         sound = any(map(is_sound, example))
-        if not (
-            capabilities.takes_text
-            and (capabilities.takes_sounds if sound else capabilities.takes_images)
-        ):
-            kind = "a sound with a text" if sound else "an image with a text"
-            raise capabilities.refuse(kind)
-        processor = find("of both")
-        return Processed(
-            _encode_with_text(model, example, processor, expects_answer=expects_answer), processor
-        )
+        takes_media = capabilities.takes_sounds if sound else capabilities.takes_images
+        if not (capabilities.takes_text and takes_media):
+            raise capabilities.refuse("a sound with a text" if sound else "an image with a text")
+        return _encode_with_text(loaded, example, sound=sound, expects_answer=expects_answer)
     array = isinstance(example, np.ndarray | torch.Tensor)
     if is_sound(example) or (array and capabilities.takes_sounds and not capabilities.takes_text):
-        if not capabilities.takes_sounds:
-            raise capabilities.refuse("a sound (an array of floating point)")
-        processor = find("of sounds")
-        samples = example["array"] if isinstance(example, Mapping) else example
-        return Processed(_encode_sound(model, example, processor), processor, len(samples))
+        return _encode_sound(loaded, example)
     only = (
         capabilities.takes_images
         and not capabilities.takes_text
         and not isinstance(example, list | Mapping | str | tuple)
     )
     if only or is_image(example) or (capabilities.takes_images and array and example.ndim == 3):
-        return _encode_image(model, capabilities, example, find)
+        return _encode_image(loaded, example)
     return None
 
 
-def _encode_image(
-    model: PreTrainedModel,
-    capabilities: Capabilities,
-    image: Any,
-    find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
+def encode_chat(loaded: Loaded, messages: Sequence[Any], *, expects_answer: bool) -> Processed:
+    """Encode chat messages with images or sounds, using the chat template of the processor.
+
+    `expects_answer` is whether the template adds its generation prompt. Raise TypeError if the
+    model does not take both texts and images or sounds, and ValueError if the processor or its
+    chat template is missing.
+    """
+    capabilities = capabilities_of(loaded.model)
+    if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
+        raise capabilities.refuse("a chat with images or sounds")
+    processor = _processor_of_both(loaded, "chat messages with images or sounds")
+    if not getattr(processor, "chat_template", None):
+        raise ValueError(
+            "processor: inputs contain chat messages, and the processor has no chat template. "
+            "Set processor.chat_template, or pass the processor's output."
+        )
+    encoded = call_reader(
+        processor.apply_chat_template,
+        list(messages),
+        add_generation_prompt=expects_answer,
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+    )
+    return Processed(encoded, processor)
+
+
+def _encode_with_text(
+    loaded: Loaded, pair: tuple[Any, Any], *, sound: bool, expects_answer: bool
 ) -> Processed:
+    """Encode a text with a sound if `sound` is True, else with an image.
+
+    If the processor has a chat template, and the text has no token for the image or sound, both
+    are encoded as one chat message.
+    """
+    media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
+    kind = "audio" if sound else "image"
+    processor = _processor_of_both(loaded, f"{'a sound' if sound else 'an image'} and a text")
+    rate = _sampling_rate(processor)
+    if sound:
+        media_input = _checked_sound(media_input, rate)
+    else:
+        media_input = _checked_image(loaded.model, media_input)
+    marks = [getattr(processor, name, None) for name in (f"{kind}_token", "boi_token")]
+    marked = any(isinstance(mark, str) and mark in text for mark in marks)
+    if getattr(processor, "chat_template", None) and not marked:
+        content = [{"type": kind, kind: media_input}, {"type": "text", "text": text}]
+        message = {"role": "user", "content": content}
+        return encode_chat(loaded, [message], expects_answer=expects_answer)
+    if not marked and isinstance(marks[0], str):
+        text = marks[0] + text
+    media = {"audio": media_input, "sampling_rate": rate} if sound else {"images": media_input}
+    return Processed(call_reader(processor, text=text, return_tensors="pt", **media), processor)
+
+
+def _processor_of_both(loaded: Loaded, contents: str) -> Any:
+    """Return the model's processor for texts with images or sounds.
+
+    Raise ValueError if there is none. `contents` describes the inputs, for the error.
+    """
+    processor = find_processor(loaded, "of both")
+    if processor is None or not hasattr(processor, "apply_chat_template"):
+        raise ValueError(
+            f"processor: inputs contain {contents}, and the model has no processor for both. Pass "
+            f"{type(loaded.model).__name__}'s as processor= (AutoProcessor.from_pretrained), or "
+            "pass its output as inputs."
+        )
+    return processor
+
+
+def _encode_image(loaded: Loaded, image: Any) -> Processed:
+    capabilities = capabilities_of(loaded.model)
     if not capabilities.takes_images:
         raise capabilities.refuse("an image")
     if capabilities.takes_text:
@@ -146,7 +195,7 @@ def _encode_image(
         return Processed({"pixel_values": image if image.dim() == 4 else image[None]})
     if not (is_image(image) or isinstance(image, np.ndarray | torch.Tensor)):
         raise capabilities.refuse(f"a {type(image).__name__}")
-    image, processor = checked_image(model, image), find("of images")
+    image, processor = _checked_image(loaded.model, image), find_processor(loaded, "of images")
     if processor is None:
         raise ValueError(
             "processor: inputs contain an image, and the model has no image processor. Pass "
@@ -155,34 +204,21 @@ def _encode_image(
     return Processed(call_reader(processor, images=image, return_tensors="pt"), processor)
 
 
-def _encode_with_text(
-    model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, expects_answer: bool
-) -> Mapping[str, Any]:
-    """Encode a text with an image or a sound.
-
-    If the processor has a chat template, and the text has no token for the image or sound, both
-    are encoded as one chat message.
-    """
-    media_input, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
-    sound = is_sound(media_input)
-    kind = "audio" if sound else "image"
-    _check_processor(
-        model, processor, f"inputs contain {'a sound' if sound else 'an image'} and a text"
-    )
-    rate = _sampling_rate(processor)
-    media_input = checked_sound(media_input, rate) if sound else checked_image(model, media_input)
-    marks = [getattr(processor, name, None) for name in (f"{kind}_token", "boi_token")]
-    marked = any(isinstance(mark, str) and mark in text for mark in marks)
-    if getattr(processor, "chat_template", None) and not marked:
-        content = [{"type": kind, kind: media_input}, {"type": "text", "text": text}]
-        return encode_chat(
-            model, [{"role": "user", "content": content}], processor, expects_answer=expects_answer
+def _encode_sound(loaded: Loaded, sound: Any) -> Processed:
+    capabilities = capabilities_of(loaded.model)
+    if not capabilities.takes_sounds:
+        raise capabilities.refuse("a sound (an array of floating point)")
+    processor = find_processor(loaded, "of sounds")
+    samples = _checked_sound(sound, _sampling_rate(processor))
+    extractor = getattr(processor, "feature_extractor", processor)
+    if extractor is None:
+        raise ValueError(
+            "processor: inputs contain a sound, and the model has no feature extractor. Pass "
+            f"{type(loaded.model).__name__}'s as processor=, or pass its output as inputs."
         )
-    if not marked and isinstance(marks[0], str):
-        text = marks[0] + text
-    media = {"audio": media_input, "sampling_rate": rate} if sound else {"images": media_input}
-    encoded: Mapping[str, Any] = call_reader(processor, text=text, return_tensors="pt", **media)
-    return encoded
+    rate = extractor.sampling_rate
+    encoded = call_reader(extractor, samples, sampling_rate=rate, return_tensors="pt")
+    return Processed(encoded, processor, len(samples))
 
 
 def _sampling_rate(processor: Any) -> int | None:
@@ -191,59 +227,7 @@ def _sampling_rate(processor: Any) -> int | None:
     return None if rate is None else int(rate)
 
 
-def encode_chat(
-    model: PreTrainedModel, messages: Sequence[Any], processor: Any, *, expects_answer: bool
-) -> Mapping[str, Any]:
-    """Encode chat messages with images or sounds, using the chat template of the processor.
-
-    `expects_answer` is whether the template adds its generation prompt. Raise TypeError if the
-    model does not take both texts and images or sounds, and ValueError if the processor or its
-    chat template is missing.
-    """
-    capabilities = capabilities_of(model)
-    if not (capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds)):
-        raise capabilities.refuse("a chat with images or sounds")
-    _check_processor(model, processor, "inputs contain chat messages with images or sounds")
-    if not getattr(processor, "chat_template", None):
-        raise ValueError(
-            "processor: inputs contain chat messages, and the processor has no chat template. "
-            "Set processor.chat_template, or pass the processor's output."
-        )
-    encoded: Mapping[str, Any] = call_reader(
-        processor.apply_chat_template,
-        list(messages),
-        add_generation_prompt=expects_answer,
-        tokenize=True,
-        return_dict=True,
-        return_tensors="pt",
-    )
-    return encoded
-
-
-def _check_processor(model: PreTrainedModel, processor: Any, contents: str) -> None:
-    if processor is None or not hasattr(processor, "apply_chat_template"):
-        raise ValueError(
-            f"processor: {contents}, and the model has no processor for both. Pass "
-            f"{type(model).__name__}'s as processor= (AutoProcessor.from_pretrained), or pass "
-            "its output as inputs."
-        )
-
-
-def _encode_sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, Any]:
-    samples = checked_sound(sound, _sampling_rate(processor))
-    extractor = getattr(processor, "feature_extractor", processor)
-    if extractor is None:
-        raise ValueError(
-            "processor: inputs contain a sound, and the model has no feature extractor. Pass "
-            f"{type(model).__name__}'s as processor=, or pass its output as inputs."
-        )
-    encoded: Mapping[str, Any] = extractor(
-        samples, sampling_rate=extractor.sampling_rate, return_tensors="pt"
-    )
-    return encoded
-
-
-def checked_image(model: PreTrainedModel, image: Any) -> Any:
+def _checked_image(model: PreTrainedModel, image: Any) -> Any:
     """Check an image, and convert it into a form that image processors take.
 
     `image` is an image of PIL or an array. The shape of an array is (height, width),
@@ -298,7 +282,7 @@ def _as_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
     return np.rint(array * (255 / highest)).astype(np.uint8)
 
 
-def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
+def _checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
     """Check a sound, and convert it into samples of one channel: float32, (samples,).
 
     `sound` is an array of floats, (samples,), or ``{"array": ..., "sampling_rate": ...}``. `rate`
@@ -331,28 +315,24 @@ def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
     return samples.astype(np.float32, copy=False)
 
 
-def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError if a sound is shorter than one frame of the model."""
-    values = arguments.get("input_values")
-    frames = getattr(model, "_get_feat_extract_output_lengths", None)
-    if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
-        try:
-            num_frames = int(frames(torch.tensor(values.shape[1])))
-        except AttributeError:
-            # The method reads attributes that the configurations of some encoders lack.
-            return
-        if num_frames < 1:
-            raise ValueError(
-                f"inputs: a sound of {values.shape[1]} samples is shorter than one frame of "
-                f"{type(model).__name__}. Pass a longer sound."
-            )
+def check_media(model: PreTrainedModel, arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError if images or sounds in a model's arguments are empty or not finite.
 
-
-def check_finite(arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError if pixel values, samples or features of a sound are empty or not finite."""
+    Raise it also if a sound is shorter than one frame of the model.
+    """
     for name, value in arguments.items():
         if name.startswith((*IMAGES, *SOUNDS)) and isinstance(value, torch.Tensor):
             if not value.numel():
                 raise ValueError(f"inputs: {name} is empty, {tuple(value.shape)}")
             if value.is_floating_point() and not bool(value.isfinite().all()):
                 raise ValueError(f"inputs: {name} contains NaN or infinity")
+    values = arguments.get("input_values")
+    frames = getattr(model, "_get_feat_extract_output_lengths", None)
+    if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
+        # The method reads attributes that the configurations of some encoders lack.
+        with suppress(AttributeError):
+            if int(frames(torch.tensor(values.shape[1]))) < 1:
+                raise ValueError(
+                    f"inputs: a sound of {values.shape[1]} samples is shorter than one frame of "
+                    f"{type(model).__name__}. Pass a longer sound."
+                )

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import accepted_arguments, check_ids
+from attnviz.extraction.capabilities import accepted_arguments
 from attnviz.extraction.families import family_of
 from attnviz.extraction.inputs.batch import (
     Batch,
@@ -19,7 +19,6 @@ from attnviz.extraction.inputs.batch import (
     moved_to_model,
 )
 from attnviz.extraction.modules import attention_modules
-from attnviz.extraction.preprocessors import call_reader
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, number_words
 
@@ -166,13 +165,13 @@ def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
     return ids.masked_fill(ids == -100, padding)
 
 
-def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: Any) -> None:
-    """Append the target to the prompt in `batch`, as the text that a decoder-only model produces.
+def append_target(
+    model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any
+) -> None:
+    """Append the ids of the target, (1, tokens), to the prompt in `batch`, with a note.
 
-    Raise TypeError or ValueError if `target` is not one text, or if `batch` is not one prompt
-    without padding.
+    Raise ValueError if `batch` is not one prompt without padding.
     """
-    (text,) = target_texts(target, 1)
     if (
         batch.size != 1
         or "input" not in batch.sequences
@@ -182,11 +181,6 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
             f"target needs one prompt of ids without padding; got {batch.size} encoded "
             "examples. Pass a list of texts and a list of targets."
         )
-    # Encode the target separately. Encoding prompt and target as one text could change the last
-    # token of the prompt.
-    encoded = call_reader(tokenizer, text, add_special_tokens=False, return_tensors="pt")
-    added = encoded["input_ids"]
-    check_ids(model, added, "target")
     append_ids(model, batch, added, tokenizer)
     count = added.shape[1]
     subject = "token is" if count == 1 else f"{count} tokens are"

@@ -7,8 +7,6 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import num_positions
-
 __all__ = ["Truncation", "read_truncation"]
 
 # Smallest `model_max_length` that means no limit: tokenizers without a limit have about 10**30.
@@ -36,13 +34,19 @@ def read_truncation(value: Any) -> bool | int:
 class Truncation:
     """Truncation of texts for one model. An instance is false if texts are not truncated.
 
-    `limit` is a result of `read_truncation`.
+    `limit` is a result of `read_truncation`. `num_positions` returns the number of positions of
+    the model, or of its decoder if `decoder` is True (see `capabilities.num_positions`).
     """
 
-    def __init__(self, model: PreTrainedModel, limit: bool | int) -> None:  # noqa: FBT001 - a union
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        limit: bool | int,  # noqa: FBT001 - a union
+        num_positions: Callable[..., int | None],
+    ) -> None:
         self._model = model
         self._limit = limit
-        self._positions: dict[bool, int | None] = {}
+        self._num_positions = num_positions
 
     def __bool__(self) -> bool:
         return self._limit is not False
@@ -55,20 +59,20 @@ class Truncation:
         *,
         decoder: bool = False,
         num_new_tokens: int = 0,
-    ) -> tuple[Any, str | None]:
+    ) -> tuple[Any, list[str]]:
         """Encode a text and truncate it if it is too long.
 
         `encode` passes its keyword arguments to the tokenizer. `argument` is the name of the
         caller's argument with the text. `decoder` is whether the text is for the decoder.
         `num_new_tokens` is the number of tokens that will be appended to the text. Return the
-        encoded text, and a note if the text was truncated, else None. Raise ValueError if only
-        special tokens would be left.
+        encoded text, and a list with a note if the text was truncated, else an empty list. Raise
+        ValueError if only special tokens would be left.
         """
         encoded = encode(verbose=False) if self else encode()
         num_tokens = len(encoded["input_ids"][0])
         max_tokens = self._max_tokens(tokenizer, decoder=decoder, num_new_tokens=num_new_tokens)
         if max_tokens is None or num_tokens <= max_tokens:
-            return encoded, None
+            return encoded, []
         special = int(tokenizer.num_special_tokens_to_add(pair=False))
         if max_tokens <= special:
             raise ValueError(
@@ -81,18 +85,16 @@ class Truncation:
         side = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
         num_left = len(encoded["input_ids"][0])
         name = {"inputs": "text"}.get(argument, argument)
-        return encoded, (
+        return encoded, [
             f"The {name} was truncated to the {side} {num_left:,} of its {num_tokens:,} tokens, "
             "including special ones."
-        )
+        ]
 
     def _max_tokens(self, tokenizer: Any, *, decoder: bool, num_new_tokens: int) -> int | None:
         """Return the maximum number of tokens that a text may have, or None without a limit."""
         if not self:
             return None
-        if decoder not in self._positions:
-            self._positions[decoder] = num_positions(self._model, decoder=decoder)
-        table = self._positions[decoder]
+        table = self._num_positions(decoder=decoder)
         room = None if table is None else table - num_new_tokens
         if self._limit is not True and not decoder:
             return self._limit if room is None else min(self._limit, room)

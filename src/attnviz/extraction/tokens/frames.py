@@ -17,7 +17,7 @@ from attnviz.extraction.families import (
 from attnviz.extraction.tokens.patches import numbered, renamed, runs_of
 from attnviz.record.tokens import Tokens
 
-__all__ = ["frame_tokens", "length_note", "with_sound_runs"]
+__all__ = ["frame_tokens", "length_notes", "with_sound_runs"]
 
 # Sampling rate (samples per second) and samples per feature vector (10 ms) of speech models. These
 # defaults are used if the processor does not define the numbers.
@@ -129,18 +129,18 @@ def with_sound_runs(
     return renamed(tokens, runs, "sound", numbered(names))
 
 
-def length_note(
+def length_notes(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
-) -> str | None:
-    """Return a note on the end of a sound if the model's input is longer than the sound, else None.
+) -> list[str]:
+    """Return a list with a note on the end of a sound if the model's input is longer, else [].
 
     Differences of up to 0.1 seconds do not count. `samples` is the number of samples of the sound
     at the processor's sampling rate, or 0 if this number is not known.
     """
     sound = _sound_of(arguments, config, processor)
     if not samples or sound is None:
-        return None
+        return []
     end = samples / sound.rate
     if sound.longest * sound.seconds <= end + 0.1:
-        return None
-    return f"The sound ends at {end:.2f}s. The rest of the model's input is silence."
+        return []
+    return [f"The sound ends at {end:.2f}s. The rest of the model's input is silence."]
