@@ -28,7 +28,6 @@ from attnviz.corpus.columns import is_missing
 from attnviz.corpus.texts import Texts
 from attnviz.extraction import extract
 from attnviz.extraction.capabilities import TooManyTokensError
-from attnviz.extraction.capture.forward import run_forward
 from attnviz.extraction.capture.memory import forward_memory, free_memory
 from attnviz.extraction.families import max_batched_length
 from attnviz.extraction.inputs.batch import Batch, joined_examples, kind_of_example
@@ -36,7 +35,7 @@ from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import load, name_of
 from attnviz.extraction.options import RecordOptions, read_capture_options
-from attnviz.extraction.records import records_of_forward
+from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_number
 
@@ -500,19 +499,8 @@ class _Reader:
         return record
 
     def _records(self, batch: Batch) -> list[AttentionRecord]:
-        forward = run_forward(
-            self._loaded,
-            batch,
-            encoder_decoder=self._encoder.encoder_decoder,
-            options=self._capture,
-        )
-        return records_of_forward(
-            self._loaded,
-            self._encoder,
-            batch,
-            forward,
-            title=self._title,
-            options=self._capture,
+        return record_batch(
+            self._loaded, self._encoder, batch, title=self._title, options=self._capture
         )
 
     def _with_text_number(self, index: int, error: Exception) -> Exception:

@@ -14,7 +14,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
-from attnviz.extraction.capture.forward import check_capture, run_forward
+from attnviz.extraction.capture.forward import check_capture
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of, values_per_example
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
@@ -26,9 +26,9 @@ from attnviz.extraction.options import (
     Layers,
     read_capture_options,
 )
-from attnviz.extraction.records import records_of_forward
+from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
-from attnviz.record.storage.spool import Spool, SpoolFolders
+from attnviz.record.storage.spool import SpoolFolders
 from attnviz.utils.cleanup import Cleanup
 
 __all__ = ["extract"]
@@ -253,27 +253,10 @@ def _record_batch(
     Queries and keys are written to `folders`, or stay in memory if `folders` is None.
     """
     if folders is None:
-        return _capture_batch(loaded, encoder, batch, title=title, options=options)
+        return record_batch(loaded, encoder, batch, title=title, options=options)
     with Cleanup() as undo, undo:
         spools = folders.take(batch.size, undo)
-        records = _capture_batch(
-            loaded, encoder, batch, title=title, options=options, spools=spools
-        )
+        records = record_batch(loaded, encoder, batch, title=title, options=options, spools=spools)
         # If all rows of the batch form one example, there is only one record, and the other spools
         # are not used.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
-
-
-def _capture_batch(
-    loaded: Loaded,
-    encoder: Encoder,
-    batch: Batch,
-    *,
-    title: str,
-    options: CaptureOptions,
-    spools: Sequence[Spool] = (),
-) -> list[AttentionRecord]:
-    forward = run_forward(
-        loaded, batch, encoder_decoder=encoder.encoder_decoder, options=options, spools=spools
-    )
-    return records_of_forward(loaded, encoder, batch, forward, title=title, options=options)

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from transformers import GenerationConfig
 
-from attnviz.extraction.capture.forward import check_capture, run_forward
+from attnviz.extraction.capture.forward import check_capture
 from attnviz.extraction.inputs.batch import split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import Generated, generate_text, read_generation_settings
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import load, name_of
 from attnviz.extraction.options import Layers, read_capture_options
-from attnviz.extraction.records import records_of_forward
+from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 
 __all__ = ["extract_live"]
@@ -70,9 +70,12 @@ def extract_live(
             f"inputs has {batch.size} prompts, and live=True shows one. Pass one prompt."
         )
     [batch] = split_examples(batch)
-    encoder_decoder = encoder.encoder_decoder
     check_capture(
-        loaded, batch, settings.max_tokens, encoder_decoder=encoder_decoder, options=options
+        loaded,
+        batch,
+        settings.max_tokens,
+        encoder_decoder=encoder.encoder_decoder,
+        options=options,
     )
     title = name or name_of(loaded.model)
 
@@ -85,12 +88,7 @@ def extract_live(
             notes=list(batch.notes),
         )
         encoder.add_generated(batch_so_far, generated, settings.method)
-        forward = run_forward(
-            loaded, batch_so_far, encoder_decoder=encoder_decoder, options=options
-        )
-        [record] = records_of_forward(
-            loaded, encoder, batch_so_far, forward, title=title, options=options
-        )
+        [record] = record_batch(loaded, encoder, batch_so_far, title=title, options=options)
         return record
 
     latest: tuple[torch.Tensor, AttentionRecord] | None = None

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import Captured
-from attnviz.extraction.capture.forward import Forward
+from attnviz.extraction.capture.forward import Forward, run_forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, select_layers
 from attnviz.extraction.families import families_in
@@ -20,12 +20,33 @@ from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.labels import RecordTokens
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.storage.spool import Spool
 from attnviz.utils.host import warn_caller
 
-__all__ = ["records_of_forward"]
+__all__ = ["record_batch", "records_of_forward"]
 
 # For each stack of layers over a text, the name of the token sequence with its queries.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}
+
+
+def record_batch(
+    loaded: Loaded,
+    encoder: Encoder,
+    batch: Batch,
+    *,
+    title: str,
+    options: CaptureOptions,
+    spools: Sequence[Spool] = (),
+) -> list[AttentionRecord]:
+    """Run one forward and return a record for each example of `batch`.
+
+    The arguments are as in `records_of_forward`. If there are `spools`, one for each example,
+    queries and keys are written to them.
+    """
+    forward = run_forward(
+        loaded, batch, encoder_decoder=encoder.encoder_decoder, options=options, spools=spools
+    )
+    return records_of_forward(loaded, encoder, batch, forward, title=title, options=options)
 
 
 def records_of_forward(
