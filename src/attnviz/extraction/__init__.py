@@ -16,7 +16,7 @@ from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_capture
 from attnviz.extraction.inputs.batch import Batch, split_examples
-from attnviz.extraction.inputs.encode import Encoder, examples_of, values_per_example
+from attnviz.extraction.inputs.encode import Encoder, examples_with_targets
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
@@ -181,7 +181,7 @@ def extract(
     """
     loaded = load(model, tokenizer, processor)
     encoder = Encoder(loaded, truncation=read_truncation(truncation))
-    examples, is_list = examples_of(inputs)
+    examples, is_list = examples_with_targets(inputs, target, decoder_input_ids)
     options = read_capture_options(layers, dtype, device)
     if spool is not None and options.device != torch.device("cpu"):
         raise ValueError(
@@ -194,11 +194,8 @@ def extract(
     title = name or name_of(loaded.model)
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
-    def record_one(example: Any, one_target: Any, ids: Any) -> list[AttentionRecord]:
-        num_new_tokens = 0 if settings is None else settings.max_new_tokens or 1
-        batch = encoder.encode(
-            example, one_target, ids, generating=settings is not None, num_new_tokens=num_new_tokens
-        )
+    def record_one(example: tuple[Any, Any, Any]) -> list[AttentionRecord]:
+        batch = encoder.encode(*example, settings)
         spool_folders = folders
         if spool is not None and not is_list:
             spool_folders = SpoolFolders(spool, several=batch.size > 1)
@@ -227,16 +224,11 @@ def extract(
         ]
 
     if not is_list:
-        records = record_one(examples[0], target, decoder_input_ids)
+        records = record_one(examples[0])
         return records[0] if len(records) == 1 else records
-    targets = values_per_example("target", target, len(examples))
-    decoder_ids = values_per_example("decoder_input_ids", decoder_input_ids, len(examples))
-    records = []
-    bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
     # Run one example at a time, which needs no padding and less memory than a batch.
-    for example, one_target, ids in zip(bar, targets, decoder_ids, strict=True):
-        records += record_one(example, one_target, ids)
-    return records
+    bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
+    return [record for example in bar for record in record_one(example)]
 
 
 def _record_batch(

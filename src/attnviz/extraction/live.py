@@ -63,8 +63,7 @@ def extract_live(
         raise ValueError(
             f"inputs has {len(examples)} prompts, and live=True shows one. Pass one prompt."
         )
-    max_new_tokens = settings.max_new_tokens
-    batch = encoder.encode(examples[0], generating=True, num_new_tokens=max_new_tokens or 1)
+    batch = encoder.encode(examples[0], settings=settings)
     if batch.size != 1:
         raise ValueError(
             f"inputs has {batch.size} prompts, and live=True shows one. Pass one prompt."
@@ -107,7 +106,7 @@ def extract_live(
             and extracting + 2 * last_duration <= _MAX_SHARE * generating
         ):
             latest = generated.ids, record_of(generated)
-            show(latest[1], max_new_tokens)
+            show(latest[1], settings.max_new_tokens)
             last_shown = time.monotonic()
             last_duration = last_shown - now
             extracting += last_duration

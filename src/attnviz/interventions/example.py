@@ -16,7 +16,7 @@ from attnviz.extraction.capture.forward import (
 )
 from attnviz.extraction.capture.memory import check_runs
 from attnviz.extraction.inputs.batch import Batch, split_examples
-from attnviz.extraction.inputs.encode import Encoder, examples_of, values_per_example
+from attnviz.extraction.inputs.encode import Encoder, examples_of, examples_with_targets
 from attnviz.extraction.inputs.generate import Generated, GenerationSettings, generate_text
 from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
@@ -105,23 +105,10 @@ class Example:
         truncation = read_truncation(options.get("truncation", False))
         encoder = Encoder(loaded, truncation=truncation)
         title = options.get("name") or name_of(loaded.model)
-        examples, many = examples_of(inputs)
-        count = len(examples)
-        targets = values_per_example("target", target, count) if many else [target]
-        ids = (
-            values_per_example("decoder_input_ids", decoder_input_ids, count)
-            if many
-            else [decoder_input_ids]
-        )
-        num_new_tokens = 0 if settings is None else settings.max_new_tokens or 1
+        examples, many = examples_with_targets(inputs, target, decoder_input_ids)
         made: list[Example] = []
-        for example in zip(examples, targets, ids, strict=True):
-            encode = partial(
-                encoder.encode,
-                *example,
-                generating=settings is not None,
-                num_new_tokens=num_new_tokens,
-            )
+        for example in examples:
+            encode = partial(encoder.encode, *example, settings)
             size = encode().size
             many = many or size > 1
             made += [cls(loaded, encoder, title, encode, index) for index in range(size)]

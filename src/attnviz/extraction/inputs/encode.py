@@ -29,7 +29,7 @@ from attnviz.extraction.inputs.batch import (
     tensor_of,
     unpadded_positions,
 )
-from attnviz.extraction.inputs.generate import Generated
+from attnviz.extraction.inputs.generate import Generated, GenerationSettings
 from attnviz.extraction.inputs.media import (
     Processed,
     check_media,
@@ -55,7 +55,7 @@ from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens
 
-__all__ = ["Encoder", "examples_of", "values_per_example"]
+__all__ = ["Encoder", "examples_of", "examples_with_targets"]
 
 
 class Encoder:
@@ -80,26 +80,26 @@ class Encoder:
         example: Any,
         target: Any = None,
         decoder_input_ids: Any = None,
-        *,
-        generating: bool = False,
-        num_new_tokens: int = 0,
+        settings: GenerationSettings | None = None,
     ) -> Batch:
         """Convert an example into a batch. The output of a tokenizer may have several examples.
 
         `target` is the text (or a list of one text per example) that the model is forced to
         produce, and `decoder_input_ids` are the ids for its decoder. Each of them may be None.
-        `generating` is whether the model will generate up to `num_new_tokens` tokens. A truncated
-        prompt of a decoder-only model leaves room for these tokens.
+        With `settings`, the model will generate text from the example. A truncated prompt of a
+        decoder-only model leaves room for the tokens of the target or of the generated text.
         """
+        generating = settings is not None
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         if isinstance(target, str):
             _check_characters("target", target)
-        added = None
-        if self.encoder_decoder:
-            num_new_tokens = 0
-        elif target is not None:
-            added = self._ids_after_prompt(target)
-            num_new_tokens = added.shape[1]
+        added, num_new_tokens = None, 0
+        if not self.encoder_decoder:
+            if target is not None:
+                added = self._ids_after_prompt(target)
+                num_new_tokens = added.shape[1]
+            elif settings is not None:
+                num_new_tokens = settings.max_new_tokens or 1
         expects_answer = generating or target is not None
         batch = self._encode(example, expects_answer=expects_answer, num_new_tokens=num_new_tokens)
         if self.encoder_decoder:
@@ -529,17 +529,24 @@ def _check_characters(name: str, text: str) -> None:
         ) from None
 
 
-def values_per_example(argument: str, values: Any, count: int) -> Sequence[Any]:
-    """Return the entries of an argument, one for each of `count` examples.
+def examples_with_targets(
+    inputs: Any, target: Any, decoder_input_ids: Any
+) -> tuple[list[tuple[Any, Any, Any]], bool]:
+    """Return the first three arguments of `Encoder.encode` for each example in `inputs`.
 
-    The entries are None if `values` is None. Raise ValueError if `values` is a string, or does not
-    have `count` entries.
+    The second result is whether `inputs` is a list of examples. Raise ValueError if it is a list,
+    and `target` or `decoder_input_ids` is a string, or does not have one entry per example.
     """
-    if values is None:
-        return [None] * count
-    if isinstance(values, str) or len(values) != count:
-        actual = "one string" if isinstance(values, str) else f"{len(values)} entries"
-        raise ValueError(
-            f"{argument} must be a list with one entry for each of the {count} inputs; got {actual}"
-        )
-    return list(values)
+    examples, is_list = examples_of(inputs)
+    if not is_list:
+        return [(examples[0], target, decoder_input_ids)], False
+    columns = [examples]
+    for argument, values in (("target", target), ("decoder_input_ids", decoder_input_ids)):
+        if isinstance(values, str) or (values is not None and len(values) != len(examples)):
+            actual = "one string" if isinstance(values, str) else f"{len(values)} entries"
+            raise ValueError(
+                f"{argument} must be a list with one entry for each of the {len(examples)} "
+                f"inputs; got {actual}"
+            )
+        columns.append([None] * len(examples) if values is None else list(values))
+    return list(zip(*columns, strict=True)), True
