@@ -209,7 +209,6 @@ def extract(
                     loaded,
                     single,
                     settings.max_tokens,
-                    encoder_decoder=encoder.encoder_decoder,
                     options=options,
                     folder=None if spool is None else Path(spool),
                 )

@@ -69,13 +69,7 @@ def extract_live(
             f"inputs has {batch.size} prompts, and live=True shows one. Pass one prompt."
         )
     [batch] = split_examples(batch)
-    check_capture(
-        loaded,
-        batch,
-        settings.max_tokens,
-        encoder_decoder=encoder.encoder_decoder,
-        options=options,
-    )
+    check_capture(loaded, batch, settings.max_tokens, options=options)
     title = name or name_of(loaded.model)
 
     def record_of(generated: Generated) -> AttentionRecord:

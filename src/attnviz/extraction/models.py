@@ -51,6 +51,11 @@ class Loaded:
     processor: Any
 
     @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether the model has an encoder and a decoder."""
+        return bool(getattr(self.model.config, "is_encoder_decoder", False))
+
+    @property
     def virtual(self) -> VirtualTokens | None:
         """Virtual tokens that the model or its adapter puts before a text, or None."""
         return virtual_tokens(self.model)

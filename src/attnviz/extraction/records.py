@@ -43,9 +43,7 @@ def record_batch(
     The arguments are as in `records_of_forward`. If there are `spools`, one for each example,
     queries and keys are written to them.
     """
-    forward = run_forward(
-        loaded, batch, encoder_decoder=encoder.encoder_decoder, options=options, spools=spools
-    )
+    forward = run_forward(loaded, batch, options=options, spools=spools)
     return records_of_forward(loaded, encoder, batch, forward, title=title, options=options)
 
 

@@ -172,7 +172,6 @@ class Example:
         return run_forward(
             self.loaded,
             self.batch,
-            encoder_decoder=self.encoder.encoder_decoder,
             options=options,
             changes=[change] if change else (),
             logits=logits,
@@ -190,7 +189,6 @@ class Example:
             self.loaded,
             self.batch,
             None if settings is None else settings.max_tokens,
-            encoder_decoder=self.encoder.encoder_decoder,
             options=options,
         )
 
@@ -203,9 +201,7 @@ class Example:
         the number of copies in one batch. `kept` returns the number of vectors, as wide as the
         model, that are stored per token and layer.
         """
-        sizes = layer_sizes_of(
-            self.loaded, self.batch, encoder_decoder=self.encoder.encoder_decoder
-        )
+        sizes = layer_sizes_of(self.loaded, self.batch)
         eager = getattr(self.loaded.model.config, "_attn_implementation", None) == "eager"
         check_runs(sizes, doing, copies=copies, num_kept=kept, eager=eager)
 

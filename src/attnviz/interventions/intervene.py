@@ -269,7 +269,7 @@ class _Intervention:
         """Generate a text with changed attention, and return the changed record of this text."""
         example.check_memory(self._kept, settings)
         model, prompt = example.loaded.model, example
-        if example.encoder.encoder_decoder:
+        if example.loaded.is_encoder_decoder:
             # The first input of the decoder is only known after a generation, so one token is
             # generated.
             first = read_generation_settings(1, model)
@@ -336,7 +336,7 @@ class _Intervention:
         # In an encoder-decoder model, the means depend on the example: the texts run with its
         # decoder input.
         example = runner.example
-        key = id(change), id(example) if example.encoder.encoder_decoder else 0
+        key = id(change), id(example) if example.loaded.is_encoder_decoder else 0
         if key not in self._means:
             self._means[key] = means_of(list(map(sums_of, example.other_examples(change.mean_of))))
         return self._means[key]

@@ -313,7 +313,6 @@ class Runner:
             forward = run_forward(
                 self.example.loaded,
                 batch,
-                encoder_decoder=self.example.encoder.encoder_decoder,
                 options=MINIMAL_CAPTURE,
                 changes=changes if any(changes) else (),
                 skipped=skipped,

@@ -67,7 +67,6 @@ def run_forward(
     loaded: Loaded,
     batch: Batch,
     *,
-    encoder_decoder: bool,
     options: CaptureOptions,
     spools: Sequence[Spool] = (),
     changes: Sequence[ForwardChange] = (),
@@ -99,7 +98,6 @@ def run_forward(
             loaded,
             batch,
             copied,
-            encoder_decoder=encoder_decoder,
             spools=spools,
             trace_all=trace_all,
             changes=changes,
@@ -234,7 +232,6 @@ def _collector(
     batch: Batch,
     options: CaptureOptions,
     *,
-    encoder_decoder: bool,
     spools: Sequence[Spool] = (),
     trace_all: bool = False,
     changes: Sequence[ForwardChange] = (),
@@ -249,7 +246,7 @@ def _collector(
         loaded.model,
         _sequences(loaded, batch),
         batch.size,
-        encoder_decoder=encoder_decoder,
+        encoder_decoder=loaded.is_encoder_decoder,
         vision=is_vision,
         options=options,
         spools=spools,
@@ -271,7 +268,6 @@ def check_capture(
     batch: Batch,
     max_tokens: Callable[[int], int] | None,
     *,
-    encoder_decoder: bool,
     options: CaptureOptions,
     folder: Path | None = None,
 ) -> None:
@@ -284,20 +280,20 @@ def check_capture(
     """
     sequences = dict(_sequences(loaded, batch))
     if max_tokens is not None:
-        name = "decoder" if encoder_decoder else "input"
+        name = "decoder" if loaded.is_encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
         # A decoder predicts its last token but does not read it.
-        sequences[name] = TokenSequence(max_tokens(before) - encoder_decoder, [None])
-    collector = _collector(loaded, batch, options, encoder_decoder=encoder_decoder)
+        sequences[name] = TokenSequence(max_tokens(before) - loaded.is_encoder_decoder, [None])
+    collector = _collector(loaded, batch, options)
     _check_free_space(collector, sequences, options, folder)
 
 
-def layer_sizes_of(loaded: Loaded, batch: Batch, *, encoder_decoder: bool) -> list[LayerSize]:
+def layer_sizes_of(loaded: Loaded, batch: Batch) -> list[LayerSize]:
     """Return the size of the attention that a capture of `batch` would keep for each layer.
 
     The model does not run. The list has only the layers that attend to the tokens of a text.
     """
-    collector = _collector(loaded, batch, CaptureOptions(), encoder_decoder=encoder_decoder)
+    collector = _collector(loaded, batch, CaptureOptions())
     return layer_sizes(collector.model, collector.scan, collector.stacks, _sequences(loaded, batch))
 
 

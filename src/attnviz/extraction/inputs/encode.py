@@ -73,7 +73,7 @@ class Encoder:
         self._truncation = Truncation(loaded.model, truncation, self._num_positions)
         #: Names of the arguments that the model takes.
         self.accepted = accepted_arguments(self._model)
-        self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
+        self._encoder_decoder = loaded.is_encoder_decoder
 
     def encode(
         self,
@@ -94,7 +94,7 @@ class Encoder:
         if isinstance(target, str):
             _check_characters("target", target)
         added, num_new_tokens = None, 0
-        if not self.encoder_decoder:
+        if not self._encoder_decoder:
             if target is not None:
                 added = self._ids_after_prompt(target)
                 num_new_tokens = added.shape[1]
@@ -102,7 +102,7 @@ class Encoder:
                 num_new_tokens = settings.max_new_tokens or 1
         expects_answer = generating or target is not None
         batch = self._encode(example, expects_answer=expects_answer, num_new_tokens=num_new_tokens)
-        if self.encoder_decoder:
+        if self._encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
         elif added is not None:
             append_target(self._model, batch, added, self.tokenizer(required=True))
@@ -145,7 +145,7 @@ class Encoder:
         """
         added = generated.ids[generated.prefix :]
         tokenizer = self.tokenizer(required=False)
-        if self.encoder_decoder:
+        if self._encoder_decoder:
             # The decoder predicts the last token but does not read it, so leave it out.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
             batch.arguments.pop("decoder_attention_mask", None)
@@ -288,7 +288,7 @@ class Encoder:
         encodings = getattr(mapping, "encodings", None)
         if "input_ids" in arguments:
             self._add_sequence(batch, "input", "inputs", encodings)
-        if self.encoder_decoder:
+        if self._encoder_decoder:
             if labels is not None and "decoder_input_ids" not in arguments:
                 arguments["decoder_input_ids"] = shift_labels(self._model, labels)
                 arguments.setdefault("decoder_attention_mask", (labels != -100).long())
@@ -408,25 +408,19 @@ class Encoder:
                 produced_text_of(row, mask != 0)
                 for row, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
             ]
-        elif self._decoder_reads_input(batch):
+        elif (
+            "input_ids" in batch.arguments
+            and "decoder_input_ids" in self.accepted
+            and "decoder_input_ids" not in batch.arguments
+            and not self._model.can_generate()
+        ):
+            # The model computes the ids of its decoder from those of its encoder.
             batch.arguments["decoder_input_ids"] = default_decoder_ids(self._model, batch.arguments)
             batch.notes.append("The decoder's ids are those that this class makes by default.")
         else:
             return
         self._add_sequence(
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
-        )
-
-    def _decoder_reads_input(self, batch: Batch) -> bool:
-        """Whether the model must compute the decoder's ids of `batch` (see `default_decoder_ids`).
-
-        True for a batch with encoder ids only, if the model takes decoder ids but cannot generate.
-        """
-        return (
-            "input_ids" in batch.arguments
-            and "decoder_input_ids" in self.accepted
-            and "decoder_input_ids" not in batch.arguments
-            and not self._model.can_generate()
         )
 
 

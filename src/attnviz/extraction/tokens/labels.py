@@ -151,13 +151,8 @@ class RecordTokens:
         first = family_of(self._model.config).image_first
         if first is None or layers.stack == "vision" or text is None or pixels is None:
             return None
-        image = patch_tokens(
-            self._model,
-            layers.names[0],
-            (pixels.shape[-2], pixels.shape[-1]),
-            layers.shape(index)[0] - len(text),
-            images=[0 if self._num_pictures == 1 else None],
-        )
+        count = layers.shape(index)[0] - len(text)
+        image = self._patches(layers, count, [0 if self._num_pictures == 1 else None])
         if image is None:
             return None
         return joined_tokens(image, text) if first else joined_tokens(text, image)
@@ -250,10 +245,14 @@ class RecordTokens:
             return frame_tokens(arguments, self._model.config, self._processor, count)
         if not self._shows_patches(layers):
             return None
-        size = (pixels.shape[-2], pixels.shape[-1])
-        return patch_tokens(
-            self._model, layers.names[0], size, count, images=self._picture_of_runs(pixels)
-        )
+        return self._patches(layers, count, self._picture_of_runs(pixels))
+
+    def _patches(
+        self, layers: StackLayers, count: int, images: Sequence[int | None]
+    ) -> Tokens | None:
+        """Return `count` tokens of the images in the input, or None (see `patch_tokens`)."""
+        height, width = self._batch.arguments["pixel_values"].shape[-2:]
+        return patch_tokens(self._model, layers.names[0], (height, width), count, images=images)
 
     def _shows_patches(self, layers: StackLayers) -> bool:
         """Whether the tokens of a stack may be patches of pictures in the model's input."""
@@ -285,12 +284,7 @@ class RecordTokens:
         """
         layers = self._stacks[name]
         if len(windows) == self._num_pictures and self._shows_patches(layers):
-            pixels = self._batch.arguments["pixel_values"]
-            size = (pixels.shape[-2], pixels.shape[-1])
-            parts = [
-                patch_tokens(self._model, layers.names[0], size, count, images=[number])
-                for number, count in enumerate(windows)
-            ]
+            parts = [self._patches(layers, count, [number]) for number, count in enumerate(windows)]
             pictures = [part for part in parts if part is not None]
             if len(pictures) == len(parts):
                 return joined_images(pictures)
