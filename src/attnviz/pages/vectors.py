@@ -128,7 +128,7 @@ def encode_header(record: AttentionRecord) -> str:
     stacks = {
         name: _with_layers(stack, without_weights(stack)) for name, stack in record.stacks.items()
     }
-    bare = AttentionRecord(stacks, model=record.model, notes=list(record.notes))
+    bare = _without_images(record, stacks)
     return packed(header_json(record_to_arrays(bare)[0]).encode())
 
 
@@ -211,15 +211,27 @@ def _record_for_page(
     stacks = {
         name: _with_layers(record.stack(name), of_stack) for name, of_stack in of_stacks.items()
     }
-    return AttentionRecord(stacks, model=record.model, notes=list(record.notes))
+    return _without_images(record, stacks)
+
+
+def _without_images(
+    record: AttentionRecord, stacks: Mapping[str, AttentionStack]
+) -> AttentionRecord:
+    """Return a record of other stacks with the model and notes of `record`."""
+    notes = ["The images were not read from the page."] if record.images else []
+    return AttentionRecord(stacks, model=record.model, notes=[*record.notes, *notes])
 
 
 def _with_layers(stack: AttentionStack, layers: Mapping[int, LayerAttention]) -> AttentionStack:
+    """Return a stack with the same tokens and other layers. Tokens of patches have no image."""
+    queries, keys = (
+        dataclasses.replace(tokens, grids=()) for tokens in (stack.query_tokens, stack.key_tokens)
+    )
     return AttentionStack(
         stack.name,
         layers,
-        stack.query_tokens,
-        None if stack.key_tokens is stack.query_tokens else stack.key_tokens,
+        queries,
+        None if stack.key_tokens is stack.query_tokens else keys,
         normalized=stack.normalized,
         signed=stack.signed,
         measure=stack.measure,

@@ -29,6 +29,7 @@ from unit.records import (
     difference_record,
     encoder_decoder_record,
     given_record,
+    image_record,
     vectors,
     words,
 )
@@ -126,6 +127,19 @@ def test_a_page_with_all_weights_has_them_in_one_byte(
             assert_allclose(
                 again.stack(name).weights(layer=layer), stack.weights(layer=layer), atol=1e-6
             )
+
+
+def test_a_page_with_images_has_the_weights_of_the_patches(tmp_path: Path) -> None:
+    record = image_record()
+    read = loaded(av.HeadView(record).to_html(), tmp_path)
+    assert "The images were not read from the page." in read.notes
+    assert read.images == ()
+    assert read.stack().query_tokens.text == record.stack().query_tokens.text
+    for layer in (0, 1):
+        # A weight has one byte. The code is 255 times its square root, so it is off by at most half
+        # a code, and the weight by at most 1 / 255 of the largest.
+        expected = record.stack().weights(layer=layer)
+        assert_allclose(read.stack().weights(layer=layer), expected, atol=1.01 / 255)
 
 
 def test_a_page_with_the_strongest_keys_is_refused(tmp_path: Path) -> None:

@@ -177,6 +177,15 @@ def test_an_exception_of_a_job_is_raised_in_the_caller() -> None:
 
 
 def test_an_interrupt_of_the_caller_interrupts_the_job() -> None:
+    # Another test of this process may have changed the handler.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert_interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def assert_interrupted() -> None:
     ended: list[BaseException] = []
     main_thread = threading.get_ident()
 
