@@ -209,6 +209,7 @@ def pages_to_run() -> Iterator[Any]:
             yield pytest.param(page, marks=pytest.mark.slow if page in SLOW else ())
 
 
+@pytest.mark.usefixtures("own_measures")
 @pytest.mark.parametrize("page", pages_to_run())
 def test_every_block_runs(
     page: str, reader: Callable[[str], dict[str, Any]], capsys: pytest.CaptureFixture[str]

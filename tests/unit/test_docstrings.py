@@ -50,6 +50,7 @@ def documented(item: Any) -> docstring_parser.Docstring:
     return docstring_parser.parse(inspect.getdoc(item) or "", style)
 
 
+@pytest.mark.usefixtures("own_measures")
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_run(name: str) -> None:
     module = importlib.import_module(name)
