@@ -381,14 +381,19 @@ def _sha256(text: str) -> str:
 
 
 def _embed_scores(stacks: Iterable[AttentionStack], order: str) -> list[dict[str, Any]]:
-    """Return the scores of all measures of pairs, and of the measure `order` if it is another."""
+    """Return the scores of the measures by which a page can order heads.
+
+    To keep pages small, these are the measures of positions, those at which views open, and the
+    measure `order`.
+    """
     embedded = []
     for stack in stacks:
         # Sample the same queries as a live view, so that pages and live views show the same scores.
         queries = num_scored_queries(stack)
-        # Measures of rows, such as entropy, take as long as all measures of pairs together.
         measures = [
-            name for name in measures_of(stack) if name == order or MEASURES[name].kind == "pairs"
+            name
+            for name in measures_of(stack)
+            if name == order or MEASURES[name].positional or MEASURES[name].opens_views
         ]
         for pattern, scores in all_head_scores(stack, measures, max_queries=queries).items():
             written = finite_scores(_round(scores))
