@@ -5,7 +5,7 @@ happens. In a ``with show_progress(...)`` block, progress bars appear. In a `Job
 pause the computation, so that the kernel can answer other requests, or cancel it.
 
 A function must not call `report` while it holds a lock or while a model is changed temporarily,
-because other code may run during a pause. Such a part belongs in a ``with no_report()`` block.
+because other code may run during a pause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ __all__ = [
     "Job",
     "Pace",
     "Progress",
-    "no_report",
     "part_of",
     "report",
     "show_progress",
@@ -64,8 +63,8 @@ _listener: ContextVar[Callable[[Progress], object] | None] = ContextVar("listene
 
 
 @contextmanager
-def _listen(listener: Callable[[Progress], object] | None) -> Iterator[None]:
-    """Pass all reports of the block to `listener`. None ignores them."""
+def _listen(listener: Callable[[Progress], object]) -> Iterator[None]:
+    """Pass all reports of the block to `listener`."""
     token = _listener.set(listener)
     try:
         yield
@@ -83,15 +82,6 @@ def report(doing: str, done: float, total: float, unit: str = "weight") -> None:
     listener = _listener.get()
     if listener is not None:
         listener(Progress(doing, done, total, unit))
-
-
-def no_report() -> Any:
-    """Return a context manager that ignores all reports of a block, which is never paused.
-
-    >>> with no_report():
-    ...     report("counting", 1, 2)
-    """
-    return _listen(None)
 
 
 class Cancelled(Exception):  # noqa: N818 - not an error

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from attnviz.utils.progress import Cancelled, Job, no_report, part_of, report, show_progress
+from attnviz.utils.progress import Cancelled, Job, part_of, report, show_progress
 
 
 def count(parts: dict[str, int]) -> str:
@@ -126,16 +126,6 @@ def test_a_job_runs_only_while_the_caller_waits() -> None:
     assert steps == [0]
     assert not job.run_for(0)
     assert steps == [0, 1]
-
-
-def test_a_job_is_not_paused_where_reports_are_ignored() -> None:
-    def work() -> str:
-        with no_report():
-            return count({"first": 3})
-
-    job = Job(work)
-    assert job.run_for(0)
-    assert (job.result, job.progress) == ("done", None)
 
 
 def test_a_job_sees_the_context_of_its_caller() -> None:
