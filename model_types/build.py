@@ -17,8 +17,6 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from model_types.shrink import tiny_config
 
-__all__ = ["class_of", "seed_of", "tiny_model"]
-
 # Mappings in the order of the inputs they need besides the model's own: fewest first.
 _MAPPINGS = (
     "MODEL_MAPPING_NAMES",

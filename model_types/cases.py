@@ -12,8 +12,6 @@ from model_types.flags import FLAGS, settings_of
 from model_types.overrides import OVERRIDES
 from model_types.shrink import merged, tiny_config
 
-__all__ = ["AUTO_CLASSES", "Case", "cases_of", "override_of"]
-
 # The auto classes that users load, with the mapping of each. Settings are changed in the first of
 # these classes that a model type has.
 AUTO_CLASSES = {

@@ -38,8 +38,6 @@ from model_types.stack_changes import changes_of
 from model_types.state import Calls, pairs_of_tensors, same
 from models.interrupts import state_of
 
-__all__ = ["DIFFERENT", "ROUNDING", "check"]
-
 DIFFERENT = "eager attention computes something else than the default"
 ROUNDING = "float32 rounds such sharp logits too much"
 

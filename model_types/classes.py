@@ -8,8 +8,6 @@ from model_types.cases import AUTO_CLASSES
 from model_types.markdown import lines, plain, short
 from model_types.rows import REFERENCED, Row
 
-__all__ = ["classes", "flags", "share_of_classes", "summary_of_classes"]
-
 _NOT_BUILT = ("not built", "no inputs")
 
 

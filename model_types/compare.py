@@ -16,8 +16,6 @@ from attnviz.record.attention import LayerAttention
 from model_types.reference import Weights
 from model_types.shapes import layouts
 
-__all__ = ["ROUNDED", "TOLERANCE", "Comparison", "Match", "Pair", "compare", "layer_weights"]
-
 # Two computations of sharp weights in float32 differ by at most 3.6e-4 in the logits: logits of up
 # to 100 with terms that add up to 300, summed in 20 roundings of 6e-8. Independent roundings give a
 # tenth of that. Half of the error reaches a weight, from each of the two.

@@ -10,8 +10,6 @@ import torch
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from model_types.compare import Match, layer_weights
 
-__all__ = ["NOTICED", "unnoticed"]
-
 # Ten times the tolerance of a right formula.
 NOTICED = 1e-3
 

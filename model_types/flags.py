@@ -13,8 +13,6 @@ from typing import Any
 from transformers import PretrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-__all__ = ["FLAGS", "Flag", "settings_of"]
-
 _LEAVE = object()
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"

@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["as_tensor"]
-
 _Maker = Callable[..., torch.Tensor]
 
 

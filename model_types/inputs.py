@@ -14,8 +14,6 @@ from model_types.input_tensors import as_tensor
 from model_types.shrink import token_ids
 from model_types.sizes import SPECIAL_IDS
 
-__all__ = ["find_inputs"]
-
 # Unique lengths, so that no stack can be mistaken for another.
 _TEXT_LENGTH = 14
 _DECODER_LENGTH = 9

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = ["lines", "number", "plain", "short"]
-
 
 def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table."""

@@ -20,19 +20,6 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from model_types.build import seed_of
 
-__all__ = [
-    "Weights",
-    "are_weights",
-    "by_pattern",
-    "double_softmax",
-    "double_weights",
-    "draw_the_same",
-    "eager_copy",
-    "module_calls",
-    "own_weights",
-    "run",
-]
-
 # Model types whose "attentions" are scores before the softmax.
 _SCORES = {"prophetnet", "squeezebert"}
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["REFERENCED", "Row", "StackChange"]
-
 # Results of types with known weights: the denominator of the share of right types.
 REFERENCED = ("ok", "partly", "wrong", "refused")
 

@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["layouts"]
-
 Array = NDArray[np.float32]
 Places = NDArray[np.int64]
 

@@ -15,8 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-__all__ = ["peak", "sharpen"]
-
 # Names of modules that make queries and keys (separately or together with values), and of norms
 # after them.
 _ALONE = re.compile(

@@ -23,8 +23,6 @@ from model_types.sizes import (
     VOCABULARY,
 )
 
-__all__ = ["merged", "tiny_config", "token_ids"]
-
 _TOKEN = re.compile(r"token_?(id|index)$|_(bos|eos|pad|start|end|patch)_id$|im_\w+_id$")
 # General settings of every configuration, and derived settings.
 _LEFT_ALONE = {

@@ -7,17 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "FILLED",
-    "LAYER_COUNTS",
-    "LAYER_LISTS",
-    "SIZES",
-    "SPECIAL_IDS",
-    "STAGE_DEPTHS",
-    "UPPER_BOUNDS",
-    "VOCABULARY",
-]
-
 VOCABULARY = 220
 
 _WIDTH = dict.fromkeys(

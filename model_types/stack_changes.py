@@ -31,8 +31,6 @@ from model_types.reference import draw_the_same
 from model_types.rows import StackChange
 from model_types.state import pairs_of_tensors, same
 
-__all__ = ["changes_of"]
-
 
 def changes_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, StackChange]:
     """Change every stack of a model, one after the other.

@@ -11,8 +11,6 @@ from transformers import PreTrainedModel
 
 from model_types.reference import run
 
-__all__ = ["Calls", "pairs_of_tensors", "same"]
-
 
 class Calls:
     """Arguments and outputs of the forwards of an extraction."""

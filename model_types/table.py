@@ -13,8 +13,6 @@ from model_types.control import NOTICED
 from model_types.markdown import lines, number, plain, short
 from model_types.rows import REFERENCED, Row
 
-__all__ = ["DOCUMENT", "RESULTS", "share", "table", "versions"]
-
 _ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"

@@ -17,8 +17,6 @@ from typing import Any
 
 import nbformat
 
-__all__ = ["address", "with_colab", "with_link"]
-
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
 # Whether PyPI has attnviz. After the first release, set it to True and run this script.

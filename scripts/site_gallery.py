@@ -33,8 +33,6 @@ from typing import Any
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
-__all__ = ["EXAMPLES", "GROUPS", "Example", "frame", "with_live_views", "write_gallery"]
-
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "site" / "gallery"
 CACHE = ROOT / "build" / "site-gallery"

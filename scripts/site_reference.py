@@ -11,8 +11,6 @@ import inspect
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["FOLDER", "REFERENCE", "Section", "first_paragraph", "write_reference"]
-
 FOLDER = Path("api")
 
 

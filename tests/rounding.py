@@ -15,8 +15,6 @@ import torch
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 
-__all__ = ["UNIT", "forwards_error", "logit_error", "relative_error", "weights_error"]
-
 #: Largest relative error of one rounding to float32.
 UNIT = 2.0**-24
 # Roundings of a logit in addition to those of its sum: scale, soft cap (four), bias, and the

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["AUDIO"]
-
 _MEL_80 = ("normal", 1, 64, 80)
 _CODEC: dict[str, Any] = {
     "num_filters": 8,

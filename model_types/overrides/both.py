@@ -6,8 +6,6 @@ from typing import Any
 
 from model_types.overrides.vision import SWIN_FOUR
 
-__all__ = ["BOTH"]
-
 # Chameleon's image codes are words of its vocabulary.
 _CODES = {
     "<image>": 10,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["TEXT"]
-
 _EQUAL_HEADS = {"config": {"num_key_value_heads": 4}}
 _HYBRID = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
 _SERIES = {

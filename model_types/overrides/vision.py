@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["SWIN_FOUR", "VISION"]
-
 _RESNET: dict[str, Any] = {
     "backbone_config": {
         "model_type": "resnet",

@@ -25,8 +25,6 @@ from attnviz import demos
 from train_demos.fitting import Checkpoints
 from train_demos.scores import scores
 
-__all__ = ["checkpoint_steps", "main", "recipe"]
-
 # Models that can be trained. The package contains the models `demos.NAMES` after their training,
 # and the model "induction" as checkpoints from its training.
 MODELS = (*demos.NAMES, "induction")

@@ -12,16 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = [
-    "CHARACTERS",
-    "FORMS",
-    "SPECIAL_TOKENS",
-    "WrittenDate",
-    "draw_date",
-    "is_held_out",
-    "write_date",
-]
-
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
 
 _FIRST = dt.date(1900, 1, 1).toordinal()

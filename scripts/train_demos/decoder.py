@@ -31,8 +31,6 @@ from train_demos.tokenizers import word_tokenizer
 from train_demos.vocabulary import SPECIAL_TOKENS, WORDS
 from train_demos.word_gpt2 import NUM_HEADS, WIDTH, word_gpt2_config
 
-__all__ = ["SCHEDULE", "train"]
-
 _SEED = 20
 SCHEDULE = Schedule(steps=900, learning_rate=2e-3, weight_decay=0.05)
 _NUM_POSITIONS = 128

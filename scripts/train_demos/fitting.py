@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-__all__ = ["Checkpoints", "Schedule", "fit"]
-
 _WARM_UP_STEPS = 100
 _LAST_RATE = 0.02
 

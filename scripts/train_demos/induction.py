@@ -20,8 +20,6 @@ from train_demos.tokenizers import word_tokenizer
 from train_demos.vocabulary import SPECIAL_TOKENS, WORDS
 from train_demos.word_gpt2 import word_gpt2_config
 
-__all__ = ["SCHEDULE", "train"]
-
 _SEED = 1
 # Standard deviation of the initial weights. GPT-2's default of 0.02 is for wider models: with it,
 # the induction head forms later or not at all.

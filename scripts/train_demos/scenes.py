@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from train_demos.shapes import IMAGE_SIZE, SHAPES, shape_masks
 
-__all__ = ["COLORS", "SIDES", "WORDS", "Scene", "draw_scene"]
-
 # Colours by name: red, green and blue, from 0 to 255.
 COLORS = {
     "red": (230, 60, 50),

@@ -23,8 +23,6 @@ from train_demos.sentences import (
 )
 from train_demos.shapes import draw_shapes, patches_of
 
-__all__ = ["scores"]
-
 _SEED = 1000
 _EXAMPLES = 200
 

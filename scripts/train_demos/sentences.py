@@ -31,14 +31,6 @@ from train_demos.vocabulary import (
     VENUES,
 )
 
-__all__ = [
-    "Sentence",
-    "antecedent_sentence",
-    "recipient_sentence",
-    "repeated_bigrams",
-    "repeated_halves",
-]
-
 # One pair in this number of pairs is held out. The pair of "animal" and "street" is held out,
 # because these are the first words of their lists.
 _HELD_OUT_EVERY = 5

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["IMAGE_SIZE", "PATCH_SIZE", "SHAPES", "draw_shapes", "patches_of", "shape_masks"]
-
 SHAPES = ("circle", "square", "triangle", "cross")
 IMAGE_SIZE = 32
 PATCH_SIZE = 4

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-__all__ = ["word_tokenizer"]
-
 
 def word_tokenizer(
     words: Sequence[str], special_tokens: Sequence[str], *, max_length: int

@@ -13,8 +13,6 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 from train_demos.fitting import Checkpoints, Schedule, fit
 from train_demos.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, draw_shapes
 
-__all__ = ["SCHEDULE", "patch_positions", "train"]
-
 _SEED = 22
 SCHEDULE = Schedule(steps=2600, learning_rate=3e-3, weight_decay=0.05)
 _BATCH = 64

@@ -22,8 +22,6 @@ from train_demos.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, patches_of
 from train_demos.tokenizers import word_tokenizer
 from train_demos.vision import patch_positions
 
-__all__ = ["SCHEDULE", "train"]
-
 _SEED = 5
 SCHEDULE = Schedule(steps=1500, learning_rate=2e-3, weight_decay=0.02)
 _BATCH = 32

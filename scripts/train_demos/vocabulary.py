@@ -2,20 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "ADJECTIVES",
-    "CREATURES",
-    "FATES",
-    "GIFTS",
-    "NAMES",
-    "OUTINGS",
-    "PLACES",
-    "SPECIAL_TOKENS",
-    "THINGS",
-    "VENUES",
-    "WORDS",
-]
-
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<end>")
 
 CREATURES = tuple(

@@ -6,8 +6,6 @@ from transformers import GPT2Config
 
 from train_demos.vocabulary import SPECIAL_TOKENS, WORDS
 
-__all__ = ["NUM_HEADS", "WIDTH", "word_gpt2_config"]
-
 WIDTH = 96
 NUM_HEADS = 4
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
     from attnviz.views.base import View
 
-__all__ = ["main"]
-
 _EPILOG = """examples:
   attnviz demo
   attnviz head-view ./my-bert "The cat sat." -o head_view.html

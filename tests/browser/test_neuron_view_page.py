@@ -17,7 +17,8 @@ import attnviz as av
 from attnviz.pages import vectors as carried
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.views.neuron import NeuronView
 from browser.pages import SVG, figure, table

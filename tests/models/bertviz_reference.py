@@ -11,8 +11,6 @@ from typing import Any
 
 import transformers
 
-__all__ = ["bundled_classes", "function_of_bertviz", "in_classes_of_bertviz", "trained_bert"]
-
 
 def _without_downloads() -> None:
     """Insert empty modules in `sys.modules` for download libraries that BertViz imports."""

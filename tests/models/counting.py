@@ -10,8 +10,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["LiveTensors"]
-
 
 class LiveTensors(TorchDispatchMode):
     """Counter of the memory of all tensors that operations create in a `with` block.

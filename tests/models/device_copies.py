@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Copies"]
-
 
 class Copies(TorchDispatchMode):
     """Counter of copies of tensors from one kind of device to another in a `with` block.

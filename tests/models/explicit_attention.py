@@ -7,8 +7,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["attention_function"]
-
 
 def attention_function(
     weights_of: Callable[[Any, torch.Tensor], torch.Tensor],

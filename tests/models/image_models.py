@@ -16,8 +16,6 @@ from model_types.cases import Case, override_of
 from model_types.shrink import merged
 from models.tiny import SIZE, sharpen
 
-__all__ = ["MODELS", "TEXT", "chat", "mixing_nothing", "softmaxes"]
-
 TEXT: dict[str, Any] = {
     **SIZE,
     "vocab_size": 400,

@@ -20,8 +20,6 @@ from attnviz.extraction.capture import dispatch
 from attnviz.record.storage.spool import INDEX
 from models.make_models import make_model
 
-__all__ = ["Subject", "Tracer", "faults_at", "positions", "state_of", "subjects"]
-
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8]])
 
 _PACKAGE = f"{Path(attnviz.__file__).parent}{os.sep}"

@@ -11,9 +11,6 @@ from numpy.typing import NDArray
 from attnviz import AttentionRecord, extract
 from models.tiny import built, reference
 
-__all__ = ["extract_own", "largest_error", "make_model", "reference"]
-
-
 _IDS: dict[str, Any] = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _SIZE = {"hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4}
 _TEXT = {**_IDS, **_SIZE, "intermediate_size": 64, "vocab_size": 400, "max_position_embeddings": 64}

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import attnviz as av
-from models.make_models import reference
+from models.tiny import reference
 
 HE = "The doctor asked the nurse a question because he was tired."
 SHE = HE.replace(" he ", " she ")

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from attnviz import Corpus, extract_corpus
 from attnviz.embedding import Placing, place
-from models.make_models import make_model, reference
+from models.make_models import make_model
+from models.tiny import reference
 
 TEXTS = [
     "The cat sat on the mat and looked at the dog.",

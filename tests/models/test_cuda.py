@@ -16,7 +16,8 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.server.tiles import encode_tile
 from models.device_copies import Copies
-from models.make_models import make_model, reference
+from models.make_models import make_model
+from models.tiny import reference
 from unit.long_records import long_record
 
 pytestmark = pytest.mark.gpu

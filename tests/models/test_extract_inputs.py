@@ -15,8 +15,8 @@ from PIL import Image
 
 from attnviz import AttentionRecord
 from attnviz.extraction import extract
-from models.make_models import largest_error, make_model, reference
-from models.tiny import picture
+from models.make_models import largest_error, make_model
+from models.tiny import picture, reference
 
 TEXT = "The cat sat on the mat."
 IDS = [7, 31, 12, 99, 5]

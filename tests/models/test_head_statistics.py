@@ -16,7 +16,8 @@ import attnviz
 from attnviz import HeadStatistics, head_statistics
 from attnviz.extraction import extract as run_extract
 from models.conftest import SENTENCES
-from models.make_models import make_model, reference
+from models.make_models import make_model
+from models.tiny import reference
 from rounding import weights_error
 from train_demos.sentences import antecedent_sentence, repeated_halves
 

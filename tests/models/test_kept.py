@@ -13,8 +13,8 @@ import transformers
 from attnviz import AttentionRecord, extract
 from attnviz.extraction.capture import memory
 from attnviz.extraction.capture.copies import Copier
-from models.make_models import make_model, reference
-from models.tiny import IDS, arguments_of
+from models.make_models import make_model
+from models.tiny import IDS, arguments_of, reference
 
 
 def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from attnviz import extract
-from models.make_models import extract_own, make_model, reference
+from models.make_models import extract_own, make_model
+from models.tiny import reference
 
 DECODERS = ["gpt2", "llama", "mistral"]
 IMPLEMENTATIONS = ["sdpa", "eager"]

@@ -14,7 +14,8 @@ import attnviz
 from attnviz import AttentionRecord, demos
 from attnviz.extraction.tokens.text import display_tokens
 from models.conftest import SENTENCES
-from models.make_models import make_model, reference
+from models.make_models import make_model
+from models.tiny import reference
 from rounding import forwards_error
 
 TEXT = "The unbelievably tired animal didn't cross the tokenization street."

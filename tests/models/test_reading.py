@@ -14,8 +14,8 @@ from attnviz.corpus.reading import ReadText, read_records
 from attnviz.corpus.texts import Texts
 from attnviz.extraction import extract
 from attnviz.extraction.modules import attention_modules
-from models.make_models import largest_error, make_model, reference
-from models.tiny import built
+from models.make_models import largest_error, make_model
+from models.tiny import built, reference
 
 TEXTS = [
     "The cat sat on the mat and looked at the dog.",

@@ -14,9 +14,9 @@ import transformers
 
 import attnviz as av
 from attnviz import AttentionRecord
-from models.make_models import largest_error, reference
+from models.make_models import largest_error
 from models.test_docs import parsed, run
-from models.tiny import assert_own, own_modules
+from models.tiny import assert_own, own_modules, reference
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias
 from model_types.build import tiny_model
-from models.make_models import largest_error, make_model, reference
+from models.make_models import largest_error, make_model
+from models.tiny import reference
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61]])
 CLASSES = {

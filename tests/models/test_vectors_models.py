@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from attnviz.extraction import extract
 from attnviz.record.record import AttentionRecord
 from attnviz.server.server import RecordServer
-from models.make_models import make_model, reference
-from models.tiny import arguments_of
+from models.make_models import make_model
+from models.tiny import arguments_of, reference
 
 # Features of attention in each kind of model, besides plain queries and keys.
 KINDS = {

@@ -15,7 +15,8 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, extract
-from models.make_models import largest_error, make_model, reference
+from models.make_models import largest_error, make_model
+from models.tiny import reference
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
 

@@ -20,22 +20,6 @@ from attnviz import AttentionRecord, extract
 from attnviz.record.attention import QueryKeyAttention
 from model_types.reference import module_calls
 
-__all__ = [
-    "IDS",
-    "SIZE",
-    "Weights",
-    "arguments_of",
-    "assert_own",
-    "built",
-    "changed_queries",
-    "extracted",
-    "own_modules",
-    "picture",
-    "reference",
-    "sharpen",
-    "with_patch",
-]
-
 Weights = NDArray[np.float32]
 
 SIZE: dict[str, Any] = {

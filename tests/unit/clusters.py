@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["clusters", "purity"]
-
 
 def clusters(
     per_cluster: int, *, count: int = 4, dimensions: int = 16, seed: int = 0

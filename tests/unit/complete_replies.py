@@ -8,8 +8,6 @@ from typing import Any
 from attnviz.server.kernel import Server
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 
-__all__ = ["joined_reply", "replies", "whole_reply"]
-
 
 def replies(server: Server, name: str, arguments: Mapping[str, Any]) -> Iterator[Reply]:
     """Repeat a request until the reply is complete, and yield each reply."""

@@ -12,7 +12,8 @@ from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid
 from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
 # Token texts: HTML, quotes, templates, a reversed reading direction, a NUL byte, a joined emoji, a

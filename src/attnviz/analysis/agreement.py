@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["MovableWeight", "kendall_tau", "movable_weight"]
-
 # A smaller `MovableWeight.share` is a rounding error of the linear program and is set to 0.
 _ROUNDING = 1e-9
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
     from attnviz.record.stack import AttentionStack
 
-__all__ = ["DistinctHead", "distinct_head"]
-
 # Maximum number of weights to compute, such as those of 144 heads with 64 queries and 1,800 keys.
 # This takes a few tenths of a second.
 _MAX_WEIGHTS = 1 << 24

@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
     from attnviz.record.stack import AttentionStack
 
-__all__ = [
-    "Scoring",
-    "all_head_scores",
-    "head_scores",
-    "measures_of",
-    "uniform_scores",
-]
-
 Scores = NDArray[np.float64]
 Counts = NDArray[np.int64]
 Indices = NDArray[np.int64]
@@ -408,7 +400,8 @@ class PairIndices:
 def stack_of(value: object) -> AttentionStack:
     """Return a stack itself, or the first stack of a record. Raise TypeError for other values."""
     # Import the record here, because it imports torch, and functions of arrays do not need torch.
-    from attnviz.record.record import AttentionRecord, AttentionStack
+    from attnviz.record.record import AttentionRecord
+    from attnviz.record.stack import AttentionStack
 
     if isinstance(value, AttentionStack):
         return value

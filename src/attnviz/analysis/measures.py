@@ -33,19 +33,6 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import short_repr
 
-__all__ = [
-    "MEASURES",
-    "Measure",
-    "TokenFacts",
-    "can_show",
-    "measure",
-    "named",
-    "own_measures",
-    "pairs_of",
-    "register_all",
-    "values_of",
-]
-
 Kind = Literal["pairs", "rows"]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]

@@ -14,17 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnviz.analysis.measures import TokenFacts, named, pairs_of
 
-__all__ = [
-    "first_token",
-    "induction",
-    "mass_on",
-    "next_token",
-    "previous_token",
-    "repeated_induction",
-    "same_token",
-    "self_token",
-]
-
 Scores = NDArray[np.float64]
 Tokens = Sequence[Hashable] | NDArray[Any]
 

@@ -30,15 +30,6 @@ from attnviz.corpus.measuring import unit_and_definition
 from attnviz.corpus.roles import Role
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 
-__all__ = [
-    "compressed_json",
-    "describe_atlas",
-    "edges_of",
-    "max_edges_per_head",
-    "table_of",
-    "texts_of",
-]
-
 # Significant digits of statistics, and of the weights of edges. The weights have fewer digits,
 # because a reply has many of them.
 _DIGITS, _WEIGHT_DIGITS = 5, 4

@@ -9,22 +9,6 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = [
-    "AtlasClasses",
-    "AtlasDescription",
-    "AtlasEdgeColumns",
-    "AtlasEdges",
-    "AtlasRole",
-    "AtlasRoleKind",
-    "AtlasStack",
-    "AtlasStatistic",
-    "AtlasTable",
-    "AtlasTexts",
-    "AtlasTokens",
-    "ClassesHeader",
-    "OffsetsHeader",
-]
-
 
 class AtlasStatistic(TypedDict):
     """Description of a statistic.

@@ -33,14 +33,6 @@ from attnviz.pages.limits import code_too_large_message, format_megabytes
 from attnviz.pages.picture import add_title
 from attnviz.utils.progress import report, show_progress
 
-__all__ = [
-    "MAX_BYTES",
-    "MAX_CLASSES",
-    "atlas_figure",
-    "make_atlas_page",
-    "roles_table",
-]
-
 #: Default maximum size of a page in bytes. Pages of this size open quickly and can be sent by mail.
 MAX_BYTES = 5_000_000
 #: Maximum number of classes of a system of token classes whose mean weights are on the page. A

@@ -19,8 +19,6 @@ from attnviz.server.cache import ByteCache
 from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
 from attnviz.utils.arguments import existing_number
 
-__all__ = ["ATLAS_REQUESTS", "AtlasServer"]
-
 # Maximum size in bytes of the cache of compressed replies. A reply is sent in parts, one per
 # request, so it is kept for the requests of the other parts.
 _MAX_CACHED_BYTES = 64_000_000

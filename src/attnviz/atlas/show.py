@@ -12,8 +12,6 @@ from attnviz.corpus.statistics import HeadStatistics
 from attnviz.utils.arguments import given_arguments, refuse_arguments
 from attnviz.views.show import show
 
-__all__ = ["show_atlas_view"]
-
 # Traits whose valid values depend on the statistics, such as the layers of the model.
 _TRAITS_OF_STATISTICS = ("stack", "layer", "heads", "color", "order")
 

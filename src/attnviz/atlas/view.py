@@ -23,8 +23,6 @@ from attnviz.views.lifetime import weakly
 from attnviz.views.position import HeadsView
 from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
 
-__all__ = ["AtlasView"]
-
 # Heights in pixels to estimate the height of the view: of everything except the grid, of one row of
 # the grid, and the maximum of the whole view.
 _HEIGHT_OF_REST, _ROW_HEIGHT, _MAX_HEIGHT = 560, 24, 1_600

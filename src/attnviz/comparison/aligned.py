@@ -14,8 +14,6 @@ from attnviz.record.inserted import Insertion
 from attnviz.record.stack import AttentionStack
 from attnviz.record.words import MergedWeights
 
-__all__ = ["aligned_layers"]
-
 Positions = NDArray[np.int64]
 #: Number of tokens that one text has in each unit, int64, (units,).
 Units = Positions

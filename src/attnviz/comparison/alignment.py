@@ -24,8 +24,6 @@ from rapidfuzz.distance import Levenshtein
 
 from attnviz.record.tokens import Tokens
 
-__all__ = ["Alignment", "align_tokens", "common_tokens", "on_common_units"]
-
 Positions = NDArray[np.int64]
 
 # First limit of the search for the edit distance. If the distance is larger, the search is repeated

@@ -14,8 +14,6 @@ from attnviz.record.softmax import as_rows
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.progress import report
 
-__all__ = ["Change", "largest_changes"]
-
 #: Layer, head, query, key, weight in the first stack, weight in the second stack, and the second
 #: weight minus the first.
 Change = tuple[int, int, int, int, float, float, float]

@@ -21,8 +21,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import format_named, format_numbers
 
-__all__ = ["Common", "Sides", "align_records", "common_heads"]
-
 
 @dataclass(frozen=True)
 class Sides:

@@ -15,8 +15,6 @@ from attnviz.comparison.comparison import Comparison
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["compare"]
-
 _FORMS = (
     "pass two records, a model and two inputs, or several models and one input: compare(record_a, "
     "record_b), compare(model, text_a, text_b), compare([model_a, model_b], text)"

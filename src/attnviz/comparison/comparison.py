@@ -26,8 +26,6 @@ from attnviz.utils.progress import report, show_progress
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison"]
-
 Distances = NDArray[np.float64]
 
 # Number of heads for which a view compares all queries of a text with 4,096 tokens, or 32,768 on a

@@ -14,14 +14,6 @@ from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows
 
-__all__ = [
-    "MEASURES",
-    "Measure",
-    "head_distance",
-    "rounding_distance",
-    "rows_at_once",
-]
-
 Measure = Literal["total variation", "Jensen-Shannon"]
 Numbers = NDArray[np.float64]
 Weights = NDArray[np.float32] | Numbers

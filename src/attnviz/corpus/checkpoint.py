@@ -23,8 +23,6 @@ from attnviz.corpus.totals import Totals
 from attnviz.record.storage.safetensors_file import add_suffix
 from attnviz.utils.arguments import as_path, short_repr
 
-__all__ = ["Checkpoint", "fingerprint", "weights_hash"]
-
 # Minimum time in seconds between two saves.
 _SECONDS_BETWEEN_SAVES = 30.0
 # Maximum number of texts whose fingerprints a checkpoint stores.

@@ -10,12 +10,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import quote
 from attnviz.utils.arguments import format_named
 
-__all__ = [
-    "check_alike",
-    "listed_records",
-    "stacks_with_vectors",
-]
-
 
 def listed_records(records: Any) -> tuple[AttentionRecord, ...]:
     """Return `records` as a tuple. Raise an error unless there are records and nothing else."""

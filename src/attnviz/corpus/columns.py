@@ -17,19 +17,6 @@ from numpy.typing import NDArray
 from attnviz.corpus.texts import Texts
 from attnviz.record.record import AttentionRecord
 
-__all__ = [
-    "COLORINGS",
-    "Column",
-    "GivenColumn",
-    "Side",
-    "TextColumns",
-    "category_codes",
-    "check_column_names",
-    "checked_entry",
-    "is_missing",
-    "read_columns",
-]
-
 #: Names of the built-in colourings. A column cannot have one of these names.
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 

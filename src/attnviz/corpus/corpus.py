@@ -33,8 +33,6 @@ from attnviz.utils.arguments import (
     whole_numbers,
 )
 
-__all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class LayerVectors:

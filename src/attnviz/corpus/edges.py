@@ -21,17 +21,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "WINDOW",
-    "Edge",
-    "EdgeColumns",
-    "KeptEdges",
-    "NearTokens",
-    "TokenCodes",
-    "hashed",
-    "largest_per_head",
-]
-
 #: Number of tokens that are kept before and after the query and the key of an edge.
 WINDOW = 6
 

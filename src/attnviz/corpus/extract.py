@@ -23,8 +23,6 @@ from attnviz.extraction.options import RecordOptions
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["extract_corpus"]
-
 
 def extract_corpus(
     model: Any,

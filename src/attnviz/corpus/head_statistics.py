@@ -51,8 +51,6 @@ from attnviz.utils.arguments import (
     whole_number,
 )
 
-__all__ = ["head_statistics"]
-
 # Maximum number of texts whose tokens are counted, to find the rarest token of a text.
 _MAX_COUNTED_TEXTS = 2_000
 # Arguments that have a meaning for records.

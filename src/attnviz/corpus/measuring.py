@@ -29,16 +29,6 @@ from attnviz.corpus.roles import SYNTACTIC, definition_of
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 
-__all__ = [
-    "MAX_OFFSET",
-    "OFFSET_LABELS",
-    "Relations",
-    "StackNumbers",
-    "measure_stack",
-    "score_names",
-    "unit_and_definition",
-]
-
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Indices = NDArray[np.int64]

@@ -19,17 +19,6 @@ from torch import nn
 
 from attnviz.utils.arguments import short_repr, whole_number
 
-__all__ = [
-    "RayEngine",
-    "actor_results",
-    "check_on_cpu",
-    "is_dataset",
-    "is_loader",
-    "resolve_engine",
-    "running_ray",
-    "to_table",
-]
-
 # Number of times that a batch is processed again after its actor has crashed.
 _MAX_TRIES_AGAIN = 3
 

@@ -19,8 +19,6 @@ from attnviz.record.token_kinds import words_of
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["pairs_of_relations"]
-
 _FORMS = (
     "(heads, relations) or (words, heads, relations), lists with an entry for each word, or a "
     "mapping with these names"

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["MIN_POINTS", "ChosenTexts", "Points", "checked_points", "sampled_points"]
-
 # After this many successive texts that do not fit, further texts will probably not fit either.
 _MAX_MISFITS = 3
 #: Smallest allowed number of points: one query and one key.

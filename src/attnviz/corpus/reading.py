@@ -39,14 +39,6 @@ from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_number
 
-__all__ = [
-    "BatchSize",
-    "ReadText",
-    "checked_batch_size",
-    "checked_target",
-    "read_records",
-]
-
 BatchSize = int | Literal["auto"]
 
 # Arguments that do not belong to a single text. An error about such an argument names no text.

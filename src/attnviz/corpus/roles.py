@@ -25,17 +25,6 @@ from attnviz.utils.arguments import existing_number, short_repr
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Evidence",
-    "Role",
-    "Roles",
-    "benjamini_hochberg",
-    "definition_of",
-    "is_sink",
-    "score_of_roles",
-    "student_above",
-]
-
 Numbers = NDArray[np.float64]
 
 #: Prefix of the names of syntactic roles, such as "syntactic: nsubj", in which a dependent word

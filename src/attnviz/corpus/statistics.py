@@ -52,8 +52,6 @@ from attnviz.utils.arguments import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HeadStatistics", "StackStatistics"]
-
 Numbers = NDArray[np.float64]
 
 # Maximum number of pairs of margin and level whose roles are cached.

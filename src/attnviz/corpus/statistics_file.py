@@ -24,8 +24,6 @@ from attnviz.corpus.totals import (
 from attnviz.record.storage.safetensors_file import read_arrays, saved_file, write_arrays
 from attnviz.utils.arguments import as_path, short_repr
 
-__all__ = ["read_totals", "write_totals"]
-
 _KIND = "head statistics"
 _FORMAT = 2
 _EDGE_COLUMNS = {

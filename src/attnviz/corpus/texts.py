@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Texts"]
-
 _KINDS = (
     "a list of texts, of pairs of texts or of images, or a dataset or table (datasets.Dataset, "
     "DataFrame) with column="

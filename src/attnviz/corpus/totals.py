@@ -21,16 +21,6 @@ from attnviz.corpus.edges import KeptEdges, TokenCodes
 from attnviz.corpus.measuring import StackNumbers
 from attnviz.utils.arguments import format_numbers, short_repr, whole_number
 
-__all__ = [
-    "KIND",
-    "ClassTotals",
-    "Settings",
-    "StackTotals",
-    "Totals",
-    "join_ranges",
-    "totals_of_text",
-]
-
 Numbers = NDArray[np.float64]
 
 #: Name of the built-in system of classes, the kinds of tokens.

@@ -41,13 +41,6 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.progress import part_of, report, show_progress
 from attnviz.utils.threads import torch_threads
 
-__all__ = [
-    "MAX_BYTES",
-    "SHOWN_KEYS",
-    "layer_figure",
-    "make_embedding_page",
-]
-
 #: Default maximum size of a page, in bytes. Larger pages open slowly.
 MAX_BYTES = 40_000_000
 #: Example value of `top_keys`. A page without strongest keys states how many bytes it would add.

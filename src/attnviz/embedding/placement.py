@@ -20,17 +20,6 @@ from numpy.typing import NDArray
 from attnviz.corpus.corpus import Corpus, LayerVectors
 from attnviz.utils.arguments import whole_number
 
-__all__ = [
-    "Placed",
-    "Placing",
-    "Plots",
-    "Scaling",
-    "check_corpus",
-    "place",
-    "principal_components",
-    "problems",
-]
-
 Scaling = Literal["norms", "none"]
 _Numbers = NDArray[np.float64]
 

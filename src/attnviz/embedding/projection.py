@@ -19,17 +19,6 @@ from numpy.typing import NDArray
 
 from attnviz.utils.arguments import whole_number
 
-__all__ = [
-    "Frame",
-    "Method",
-    "Metric",
-    "ProjectionSettings",
-    "as_points",
-    "missing_package",
-    "project",
-    "space_of",
-]
-
 Method = Literal["pca", "tsne", "umap"]
 Metric = Literal["cosine", "euclidean"]
 

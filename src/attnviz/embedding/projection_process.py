@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from attnviz.embedding.projection import Frame, ProjectionSettings, as_points, project, space_of
 
-__all__ = ["Job", "State", "main"]
-
 State = Literal["running", "done", "failed", "cancelled"]
 
 # Seconds to wait for the end of a killed process. Usually it ends at once, but a process that waits

@@ -13,8 +13,6 @@ from attnviz.utils.arguments import as_list, given_arguments, refuse_arguments, 
 from attnviz.views.position import is_looked_up, with_layers
 from attnviz.views.show import show
 
-__all__ = ["show_embedding_view"]
-
 # Traits whose valid values depend on the corpus. Only their types are checked before the model
 # reads the texts.
 _OF_CORPUS = frozenset(

@@ -22,8 +22,6 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.utils.arguments import whole_number
 from attnviz.utils.threads import map_threads, torch_threads
 
-__all__ = ["NEIGHBOURS", "HeadTrust", "measure_trust"]
-
 #: Number of strongest keys, and number of nearest keys, that neighbour recall compares.
 NEIGHBOURS = 10
 

@@ -35,8 +35,6 @@ from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
 from attnviz.views.trait_types import Choice, Index, Keys, Numbers, with_controls
 
-__all__ = ["COLORINGS", "EmbeddingView"]
-
 _LARGEST_SEED = 2**32 - 1
 # Fields of `HeadTrust` that `EmbeddingView.trust` returns.
 _TRUST_FIGURES = (

@@ -13,8 +13,6 @@ import torch
 
 from attnviz.extraction.inputs.batch import TokenSequence
 
-__all__ = ["VirtualTokens", "base_of", "check_adapter", "virtual_tokens"]
-
 # PEFT's names of adapters whose vectors come before the embedded text.
 _AS_TOKENS = ("PROMPT_TUNING", "P_TUNING")
 # PEFT's names of adapters that put learned keys and values before those of the text in every layer.

@@ -15,17 +15,6 @@ from attnviz.extraction.adapters import base_of, virtual_tokens
 from attnviz.extraction.families import IMAGES, NOT_TEXT, POSITION_TABLE, SOUNDS
 from attnviz.extraction.modules import ModuleScan, scan_modules
 
-__all__ = [
-    "Capabilities",
-    "TooManyTokensError",
-    "accepted_arguments",
-    "capabilities_of",
-    "check_ids",
-    "check_length",
-    "num_positions",
-    "shortens_logits",
-]
-
 
 @dataclass(frozen=True)
 class Capabilities:

@@ -17,51 +17,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-__all__ = [
-    "ATTENTION_CLASS",
-    "AUDIO_MODULE",
-    "CACHES",
-    "CONNECTOR_MODULE",
-    "CROSS_MODULE",
-    "FRAME_MASKS",
-    "IMAGES",
-    "IMAGE_GRIDS",
-    "IMAGE_MERGE_SIZES",
-    "IMAGE_TOKEN_IDS",
-    "LANGUAGE_MODEL",
-    "NOT_PATCHES",
-    "NOT_TEXT",
-    "POSITION_TABLE",
-    "SOFTMAX_CODE",
-    "SOUNDS",
-    "SOUND_TOKEN_IDS",
-    "TOKENIZER_EXTRAS",
-    "TOKENS_AFTER_PATCHES",
-    "TOKENS_BEFORE_PATCHES",
-    "VISION_MODULE",
-    "AttentionSize",
-    "Family",
-    "ShiftedWindows",
-    "attention_size",
-    "class_prefixes",
-    "config_values",
-    "families_in",
-    "family_of",
-    "feature_widths",
-    "frames_in_pixels",
-    "frames_per_patch",
-    "has_codebooks",
-    "has_stages",
-    "is_compiled",
-    "max_batched_length",
-    "merge_size",
-    "patch_sizes",
-    "samples_per_frame",
-    "shifted_windows",
-    "tower_of",
-    "window_order",
-]
-
 # Arguments of a model.
 #: Names, or beginnings of names, of arguments with images.
 IMAGES = ("pixel_values", "flattened_patches")

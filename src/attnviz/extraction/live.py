@@ -20,8 +20,6 @@ from attnviz.extraction.options import Layers, read_capture_options
 from attnviz.extraction.records import record_batch
 from attnviz.record.record import AttentionRecord
 
-__all__ = ["extract_live"]
-
 # Minimum number of seconds between two extractions.
 _MIN_PAUSE = 1.0
 # Maximum ratio of the time of all extractions, including the final one, to the time of the

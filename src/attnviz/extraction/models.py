@@ -29,8 +29,6 @@ from attnviz.extraction.parallel import check_parallel
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.cleanup import Cleanup, fork_safe_lock
 
-__all__ = ["Loaded", "evaluate", "hook", "in_this_thread", "load", "name_of", "without_loading_bar"]
-
 
 @dataclass(frozen=True)
 class Loaded:

@@ -28,16 +28,6 @@ from attnviz.extraction.families import (
     VISION_MODULE,
 )
 
-__all__ = [
-    "AttentionModule",
-    "ModuleScan",
-    "all_modules",
-    "attention_modules",
-    "layer_numbers",
-    "scan_modules",
-    "stack_of",
-]
-
 T = TypeVar("T")
 
 

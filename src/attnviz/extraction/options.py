@@ -13,15 +13,6 @@ from transformers import GenerationConfig
 
 from attnviz.utils.arguments import as_list, resolve_negative, short_repr, whole_numbers
 
-__all__ = [
-    "CaptureOptions",
-    "ExtractOptions",
-    "Layers",
-    "RecordOptions",
-    "narrows",
-    "read_capture_options",
-]
-
 # Values of the argument `layers` of `attnviz.extract`.
 Layers = int | Iterable[int] | Literal["all"] | None
 

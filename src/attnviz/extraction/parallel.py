@@ -13,8 +13,6 @@ from torch.nn import functional
 
 from attnviz.extraction.modules import attention_modules
 
-__all__ = ["check_parallel"]
-
 _WHOLE_MODEL = (
     "Load the whole model in one process (from_pretrained without tp_plan and without a "
     "distributed_config; device_map='auto' spreads its layers over the devices of one "

@@ -17,8 +17,6 @@ from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.utils.numbers import format_small
 
-__all__ = ["add_predictions", "num_logits"]
-
 _NUM_CANDIDATES = 5
 
 # Number of rows of logits converted to float32 at once: about 16 MiB for a vocabulary of 256,000.

@@ -18,8 +18,6 @@ from transformers import PreTrainedModel
 from attnviz.extraction.models import Loaded
 from attnviz.utils.cleanup import fork_safe_lock
 
-__all__ = ["call_reader", "find_processor", "find_tokenizer"]
-
 # Minimum number of seconds between two queries of the hub for a missing tokenizer or processor.
 _HUB_PAUSE = 10.0
 

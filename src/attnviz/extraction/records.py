@@ -19,11 +19,10 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.tokens.labels import RecordTokens
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.host import warn_caller
-
-__all__ = ["record_batch", "records_of_forward"]
 
 # For each stack of layers over a text, the name of the token sequence with its queries.
 _TEXTS = {"self": "input", "encoder": "input", "decoder": "decoder", "cross": "decoder"}

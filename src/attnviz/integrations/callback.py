@@ -14,8 +14,6 @@ from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.host import warn_caller
 from attnviz.views.record_view import RecordView
 
-__all__ = ["AttentionCallback"]
-
 
 class AttentionCallback(TrainerCallback):  # type: ignore[misc]  # transformers is not typed
     """Log the attention of a model to fixed texts during training.

@@ -26,8 +26,6 @@ from attnviz.utils.files import write_atomic
 from attnviz.views.base import View
 from attnviz.views.record_view import RecordView
 
-__all__ = ["Entry", "log", "resolve_targets", "write_entry"]
-
 # Height in pixels of the frame that shows a page in the HTML tab of Comet.
 _FRAME_HEIGHT = 700
 

@@ -22,17 +22,6 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import quote
 from attnviz.utils.arguments import function_name, short_repr
 
-__all__ = [
-    "Answer",
-    "Reading",
-    "answer_of",
-    "exact_row",
-    "function_instead",
-    "one_for_each",
-    "reading_of",
-    "texts_of",
-]
-
 
 class Reading(NamedTuple):
     """Row of the logits from which an answer is read. Each token of the text has one row.

@@ -42,8 +42,6 @@ from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import report, show_progress
 
-__all__ = ["Method", "attribute"]
-
 Method = Literal[
     "gradient",
     "knockout gradient",

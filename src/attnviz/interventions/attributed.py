@@ -33,8 +33,6 @@ from attnviz.record.attention import LayerAttention, ScaledAttention
 from attnviz.record.masks import Rows
 from attnviz.record.softmax import row_tiles
 
-__all__ = ["GradientAttribution", "MixedLayers", "NormAttribution", "uniform_share_of_first"]
-
 # Above this weight, the rounding error of 1 - weight is large. The quotient in the formula of
 # "knockout gradient" is then computed from the other weights of the row.
 _CERTAIN = 1 - 1e-3

@@ -40,23 +40,6 @@ from attnviz.utils.arguments import (
     whole_numbers,
 )
 
-__all__ = [
-    "Ablate",
-    "Change",
-    "HideTokens",
-    "Knockout",
-    "SetWeights",
-    "change_for_view",
-    "change_from_json",
-    "change_to_json",
-    "check_change",
-    "description_of",
-    "for_generation",
-    "keeps_row_sums",
-    "layer_change",
-    "with_means",
-]
-
 Numbers = int | Iterable[int] | None
 Flags = NDArray[np.bool_]
 TokenSelector = int | str | Sequence[int | str] | Flags | None

@@ -21,8 +21,6 @@ from attnviz.interventions.projection import projections_of
 from attnviz.interventions.runner import Copy, Runner
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["DirectGradients", "direct_gradients"]
-
 # Maximum relative difference between the output of a norm and its formula, and between the
 # gradients at the outputs of different layers.
 _SAME = 1e-3

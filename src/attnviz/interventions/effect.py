@@ -13,8 +13,6 @@ from attnviz.interventions.runner import Runner
 from attnviz.record.tokens import Candidate, quote
 from attnviz.utils.numbers import format_signed, format_small
 
-__all__ = ["Effect", "effect_of", "share_of"]
-
 _CANDIDATES = 5
 
 

@@ -22,8 +22,6 @@ from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr, whole_number
 from attnviz.utils.progress import show_progress
 
-__all__ = ["ErasureCurve", "SufficientTokens", "erasure_curve", "sufficient_tokens"]
-
 # `sufficient_tokens` tries all subsets if at most this many tokens can be removed.
 _EXACT = 16
 

@@ -27,9 +27,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import did_you_mean
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["MINIMAL_CAPTURE", "NOT_KEPT", "Example", "answering_stack", "check_options"]
-
-
 # Options for runs of which only the model's outputs are used. No attention is stored.
 MINIMAL_CAPTURE = CaptureOptions(outline=True)
 

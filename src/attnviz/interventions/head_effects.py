@@ -20,8 +20,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.utils.progress import part_of, show_progress
 
-__all__ = ["HeadEffects", "head_effects"]
-
 Ablation = Literal["zero", "mean"]
 Values = NDArray[np.float64]
 

@@ -40,8 +40,6 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
-__all__ = ["ChangedRecord", "changed_record", "intervene", "read_changes"]
-
 
 class ChangedRecord(AttentionRecord):
     """Record of a run with changed attention, as `attnviz.intervene` returns it.

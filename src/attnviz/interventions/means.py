@@ -11,8 +11,6 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.interventions.plan import ModuleRuns, StackLayer
 
-__all__ = ["Means", "Sums", "means_by_layer", "means_of", "sums_of"]
-
 #: For each run of an attention module, the sum of each head's outputs over all tokens, (heads,
 #: value_dim), float64, and the number of tokens.
 Sums = Mapping[ModuleRun, tuple[torch.Tensor, int]]

@@ -19,8 +19,6 @@ from attnviz.record.attention import StoredWeights
 from attnviz.record.edited import ReplacedWeights
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["PermutationEffect", "permutation_effect"]
-
 
 @dataclass(frozen=True, eq=False)
 class PermutationEffect:

@@ -13,17 +13,6 @@ from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWe
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 
-__all__ = [
-    "ModuleRuns",
-    "StackLayer",
-    "changes_by_stack",
-    "identity_of",
-    "module_runs_of",
-    "outline_of",
-    "outline_of_layer",
-    "plan_of",
-]
-
 #: Name of a stack, and number of a layer in it.
 StackLayer = tuple[str, int]
 #: For each layer of each stack, the run of its attention module.

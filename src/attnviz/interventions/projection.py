@@ -21,8 +21,6 @@ from attnviz.interventions.example import MINIMAL_CAPTURE, Example
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
-__all__ = ["FollowedOutputs", "ProjectedValues", "head_norms", "projections_of"]
-
 # Number of keys whose values are projected in one call.
 _KEYS_AT_ONCE = 1024
 # Maximum relative difference between the projection of all heads and the sum of the projections of

@@ -18,8 +18,6 @@ from attnviz.interventions.runner import Arguments, Copy, Runner, copies_per_bat
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["Removal", "TokenRemover", "read_removal"]
-
 Removal = Literal["mask", "mean embedding", "delete", "mean color"]
 
 

@@ -30,8 +30,6 @@ from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.numbers import format_change, format_signed, format_small
 from attnviz.utils.progress import report
 
-__all__ = ["Outcome", "RepeatedInterventions"]
-
 # The run that measures the noise computes the outputs of at most this many queries again.
 _NOISE_ROWS = 256
 # Maximum size in bytes of the values of all layers, which are stored to compute norms.

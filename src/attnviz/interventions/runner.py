@@ -36,8 +36,6 @@ from attnviz.interventions.plan import ModuleRuns, module_runs_of, outline_of, p
 from attnviz.utils.cleanup import Cleanup
 from attnviz.utils.progress import report
 
-__all__ = ["Arguments", "Copy", "Runner", "copies_per_batch"]
-
 Arguments = dict[str, Any]
 
 # Maximum number of tokens in one batch, over all copies of a text, if the batch has more than two

@@ -14,8 +14,6 @@ from attnviz.interventions.removal import Removal, TokenRemover, read_removal
 from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.progress import show_progress
 
-__all__ = ["TokenEffects", "token_effects"]
-
 
 @dataclass(frozen=True, eq=False)
 class TokenEffects:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, TypedDict
 
-__all__ = ["FigureArguments", "FigureOptions", "parse_figure_options"]
-
 
 class FigureArguments(TypedDict, total=False):
     """Arguments of `save` and `to_svg` for the appearance of a figure."""

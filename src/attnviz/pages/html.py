@@ -30,24 +30,15 @@ from attnviz.pages.packing import ELEMENT, packed
 from attnviz.pages.picture import draw_heads
 from attnviz.pages.vectors import encode_vectors
 from attnviz.pages.weights import check_record, embed_maps, embed_weights
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
+from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.description import describe
 from attnviz.server.images import encode_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.utils.progress import part_of, show_progress
-
-__all__ = [
-    "FORMAT",
-    "Embedded",
-    "bundle",
-    "document",
-    "get_still",
-    "make_page",
-    "replace_still",
-]
 
 Embedded = Literal["weights", "vectors", "scores"]
 

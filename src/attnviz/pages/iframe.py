@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from attnviz.record.record import AttentionRecord
 
-__all__ = ["check_height", "estimate_height", "iframe", "make_module"]
-
 # JavaScript of the outer page that sets the height of the frame to the height of its page. It sends
 # one request, and the page in the frame then sends its height, again after each change. The code is
 # in an `onload` attribute, because some programs remove script elements.

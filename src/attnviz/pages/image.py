@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-__all__ = [
-    "INSTALL_BROWSER",
-    "Picture",
-    "PictureKind",
-    "check_browser",
-    "draw",
-    "draw_for_notebook",
-    "find_browser",
-]
-
 PictureKind = Literal["svg", "png", "pdf"]
 
 # Maximum time to wait for a page. A page with 200 million weights needs less on a slow machine, and

@@ -20,21 +20,6 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import as_path, whole_number
 
-__all__ = [
-    "PagePrecision",
-    "check_file_kind",
-    "check_options",
-    "check_top_keys",
-    "code_too_large_message",
-    "count_rows",
-    "count_weights",
-    "default_limit",
-    "format_megabytes",
-    "too_large_message",
-    "too_long_message",
-    "too_many_message",
-]
-
 PagePrecision = Literal["auto", "exact"]
 
 #: Maximum size in bytes of a page with all weights, unless `max_mb` or `precision="exact"` is

@@ -35,8 +35,6 @@ from attnviz.pages.image import draw_for_notebook
 from attnviz.utils.bars import Output, bars_in
 from attnviz.utils.host import warn_caller
 
-__all__ = ["show_saved", "show_snapshot"]
-
 # Minimum and maximum initial height of the frame, in pixels.
 _MIN_HEIGHT, _MAX_HEIGHT = 420, 1500
 

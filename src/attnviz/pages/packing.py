@@ -7,8 +7,6 @@ import zlib
 
 from attnviz.utils.progress import report
 
-__all__ = ["ELEMENT", "Packer", "packed"]
-
 #: HTML element that contains one packed text of a page. It is a template, which a browser reads in
 #: a third of the time of a script element.
 ELEMENT = '<template id="attnviz-{:04}">{}</template>\n'

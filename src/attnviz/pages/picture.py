@@ -29,23 +29,6 @@ from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 from attnviz.utils.progress import Pace
 
-__all__ = [
-    "MAX_PICTURE_BYTES",
-    "SIDES",
-    "Cells",
-    "add_title",
-    "describe_scale",
-    "displayed_stack",
-    "draw_all_heads",
-    "draw_grid",
-    "draw_heads",
-    "draw_heads_picture",
-    "encode_png",
-    "make_palette",
-    "pool_maps",
-    "to_color_levels",
-]
-
 _CELL = 64
 _GAP = 4
 # Colors of heat maps in the light theme of the views. They must be the same as in palette.ts and

@@ -43,8 +43,6 @@ from numpy.typing import NDArray
 
 from attnviz.server.codec import TOP_CODE, TOP_SIGNED_CODE, encode_bytes
 
-__all__ = ["MIN_KEYS", "Rows", "concatenate_rows", "encode_rows", "select_rows"]
-
 #: Minimum number of embedded keys per row. In many rows the first token has most of the weight, so
 #: the second strongest key is more interesting than the strongest key.
 MIN_KEYS = 2

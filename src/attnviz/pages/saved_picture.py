@@ -33,8 +33,6 @@ from attnviz.record.tokens import Tokens, quote
 from attnviz.utils.arguments import format_named
 from attnviz.utils.numbers import format_small
 
-__all__ = ["MAX_WEIGHTS", "draw_heads_still", "make_saved_still"]
-
 #: Maximum number of weights that are computed for a picture, in about 0.1 s on one core.
 MAX_WEIGHTS = 1 << 23
 # Maximum number of queries and of keys for which a map has token labels and one cell per weight.

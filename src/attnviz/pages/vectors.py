@@ -29,14 +29,6 @@ from attnviz.record.storage.safetensors_file import DTYPE_NAMES, header_json
 from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.progress import Pace, part_of, report
 
-__all__ = [
-    "MAX_EXACT_BYTES",
-    "MAX_VECTOR_BYTES",
-    "encode_header",
-    "encode_vectors",
-    "size_of_vectors",
-]
-
 #: If all vectors of a record have at most this many bytes in float32, they are not rounded.
 MAX_EXACT_BYTES = 4_000_000
 #: Maximum size in bytes of the vectors in a page. Larger vectors slow down the browser.

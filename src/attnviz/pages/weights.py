@@ -43,8 +43,6 @@ from attnviz.server.maps import encode_maps
 from attnviz.utils.progress import part_of, report
 from attnviz.utils.threads import map_ahead
 
-__all__ = ["check_record", "embed_maps", "embed_weights"]
-
 #: Share of the total weight that the strongest keys in a page cover, if the size limit allows it.
 COVERED = 0.95
 #: Maximum number of rows and columns of a small map.

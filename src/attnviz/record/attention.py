@@ -31,15 +31,6 @@ from attnviz.record.softmax import (
     weights_from_logits,
 )
 
-__all__ = [
-    "DerivedAttention",
-    "LayerAttention",
-    "QueryKeyAttention",
-    "ReweightedAttention",
-    "ScaledAttention",
-    "StoredWeights",
-]
-
 # Number of queries of a head that are multiplied with keys at once.
 _ROWS_PER_PRODUCT = 256
 

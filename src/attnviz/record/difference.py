@@ -18,8 +18,6 @@ import torch
 from attnviz.record.attention import DerivedAttention, LayerAttention
 from attnviz.record.masks import Rows
 
-__all__ = ["DifferenceAttention"]
-
 
 @dataclass(frozen=True)
 class DifferenceAttention(LayerAttention):

@@ -12,15 +12,6 @@ from numpy.typing import NDArray
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, ReweightedAttention
 from attnviz.record.masks import CutMask, Rows
 
-__all__ = [
-    "CutWeights",
-    "RenormalizedWeights",
-    "ReplacedWeights",
-    "UniformWeights",
-    "remove_pairs",
-    "uniform_attention",
-]
-
 
 def remove_pairs(
     attention: LayerAttention,

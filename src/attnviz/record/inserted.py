@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from attnviz.record.attention import DerivedAttention, LayerAttention, QueryKeyAttention
 from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask, Rows, inserted_block
 
-__all__ = ["AlignedWeights", "Insertion"]
-
 Positions = NDArray[np.int64]
 
 

@@ -18,27 +18,6 @@ from typing import Any, ClassVar, Self, cast
 
 import torch
 
-__all__ = [
-    "BandMask",
-    "Bias",
-    "CutMask",
-    "DenseBias",
-    "Device",
-    "DistanceBias",
-    "InsertedBias",
-    "InsertedMask",
-    "Mask",
-    "PackedMask",
-    "Parts",
-    "Rows",
-    "WindowBias",
-    "WindowMask",
-    "compact_bias",
-    "compact_mask",
-    "from_parts",
-    "inserted_block",
-]
-
 #: Queries of a block: a slice with start and stop, or an int64 tensor of positions.
 Rows = slice | torch.Tensor
 #: Device on which entries are computed. None means the device of the stored tensors, or the CPU.

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 _Number = TypeVar("_Number", np.float32, np.float64)
 
-__all__ = ["cell_starts", "join_signs", "pool", "pool_max", "split_signs"]
-
 # A cell shows the result of its negative numbers only if its absolute value exceeds the result of
 # the positive numbers by this fraction. Each row of a difference sums to 0. Therefore both means
 # have the same absolute value in a cell with complete rows. Without this margin, rounding errors

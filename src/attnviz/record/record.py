@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from attnviz.record.sources import Sources
 
-__all__ = ["AttentionRecord", "AttentionStack", "derive_record", "load"]
-
 
 class AttentionRecord:
     """Captured attention of one example: stacks, tokens, images and notes.

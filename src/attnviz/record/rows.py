@@ -15,8 +15,6 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["SAMPLED_QUERIES", "can_compute_maps", "num_scored_queries", "sample_queries"]
-
 #: Default number of sampled queries. The standard error of an estimated share is at most 0.063.
 SAMPLED_QUERIES = 64
 

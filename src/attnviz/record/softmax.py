@@ -15,18 +15,6 @@ from numpy.typing import NDArray
 
 from attnviz.record.masks import Rows
 
-__all__ = [
-    "as_rows",
-    "count_rows",
-    "exp_in_place",
-    "key_blocks",
-    "row_groups",
-    "row_tiles",
-    "strongest_keys",
-    "tile_rows",
-    "weights_from_logits",
-]
-
 # Maximum number of logits in a tile (16 MiB of float32). Such a tile is large enough for an
 # efficient matrix product, and fits into memory for any text length.
 _TILE_ENTRIES = 1 << 22

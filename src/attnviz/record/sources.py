@@ -16,8 +16,6 @@ from attnviz.utils.arguments import whole_number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CAVEATS", "Sources", "find_sources"]
-
 #: Sentences about what the numbers of `Sources` do not show.
 CAVEATS = (
     "Weights show attention, not influence on the output: attention is not attribution.",

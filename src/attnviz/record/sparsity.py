@@ -19,8 +19,6 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.masks import BandMask, compact_mask
 from attnviz.record.softmax import row_tiles
 
-__all__ = ["ZeroCount", "count_zeros"]
-
 
 @dataclass(frozen=True)
 class ZeroCount:

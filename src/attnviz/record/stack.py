@@ -22,8 +22,6 @@ from attnviz.utils.arguments import (
 )
 from attnviz.utils.progress import Pace
 
-__all__ = ["AttentionStack", "check_weights", "find_maximum", "resolve_normalized"]
-
 # Largest number of weights that are read to find their maximum if an upper bound is known. A core
 # takes about a second.
 _MAX_WEIGHTS_READ = 1 << 26

@@ -17,8 +17,6 @@ from attnviz.utils.progress import report, show_progress
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HeadsOfLayer", "check_min_weight", "create_table", "require_pandas"]
-
 #: Maximum number of rows of a table. A row takes about 25 bytes.
 MAX_ROWS = 20_000_000
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import find_words
 
-__all__ = ["KINDS", "is_punctuation", "kinds_of", "words_of"]
-
 #: Kinds of tokens. `kinds_of` returns indices into this tuple.
 KINDS = (
     "special",

@@ -16,8 +16,6 @@ from itertools import islice
 from attnviz.record.images import PatchGrid
 from attnviz.utils.arguments import resolve_negative, whole_number
 
-__all__ = ["Candidate", "Prediction", "Tokens", "make_visible", "number_words", "quote"]
-
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Maximum number of positions that an error message lists if several tokens have the same text.
 _MAX_LISTED = 6

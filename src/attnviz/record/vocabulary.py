@@ -19,8 +19,6 @@ from typing import Literal
 
 from attnviz.record.tokens import make_visible
 
-__all__ = ["METASPACE", "Alphabet", "display_texts", "guess_alphabet"]
-
 Alphabet = Literal["bytes", "metaspace", "plain"]
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 METASPACE = "▁"

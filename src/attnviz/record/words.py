@@ -30,15 +30,6 @@ from attnviz.record.pooling import pool
 from attnviz.record.softmax import row_groups, tile_rows
 from attnviz.record.tokens import Tokens, number_words
 
-__all__ = [
-    "MERGED_NOTE",
-    "MergedWeights",
-    "find_word_starts",
-    "find_words",
-    "merge_layers",
-    "merge_tokens",
-]
-
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
 _INSIDE = "##"

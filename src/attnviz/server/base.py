@@ -22,8 +22,6 @@ from attnviz.record.storage.mapped import MappedFile, check_mapped
 from attnviz.server.pending_replies import MAX_PENDING, PendingReplies
 from attnviz.server.protocol import PartHeader, Reply, Requests, get_part
 
-__all__ = ["BaseServer", "MakePage", "PageHeader", "PageRequest"]
-
 #: Function that makes the exported page of a view. It takes the state of the view, and returns the
 #: file name and the HTML text.
 MakePage = Callable[[Mapping[str, Any]], tuple[str, str]]

@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from cachetools import LRUCache
 
-__all__ = ["ByteCache"]
-
 _Value = TypeVar("_Value")
 
 

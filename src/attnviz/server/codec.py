@@ -14,20 +14,6 @@ from typing import Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "TOP_CODE",
-    "TOP_SIGNED_CODE",
-    "Encoded",
-    "EncodedHeader",
-    "Encoding",
-    "Precision",
-    "check_weights",
-    "decode",
-    "encode",
-    "encode_bytes",
-    "not_finite_error",
-]
-
 Precision = Literal["uint8", "float32"]
 Encoding = Literal["uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"]
 

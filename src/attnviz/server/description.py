@@ -14,22 +14,12 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from attnviz.analysis import measures_of
 from attnviz.record.images import PatchGrid
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import num_scored_queries
-from attnviz.record.stack import find_maximum
+from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
-
-__all__ = [
-    "Description",
-    "StackDescription",
-    "StackNumbers",
-    "TokenList",
-    "describe",
-    "describe_numbers",
-    "pack_description",
-]
 
 PageForm = Literal["all", "vectors", "strongest"]
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from attnviz.utils.progress import Pace
 
-__all__ = ["ImageHeader", "average_image", "encode_image"]
-
 
 class ImageHeader(TypedDict):
     """Height and width of an image in pixels."""

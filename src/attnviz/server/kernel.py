@@ -19,8 +19,6 @@ from cachetools import LRUCache
 
 from attnviz.server.protocol import Reply
 
-__all__ = ["KernelChannel", "Server"]
-
 _logger = logging.getLogger(__name__)
 
 # Maximum number of stored ids of cancelled requests. Also the maximum number of stored requests

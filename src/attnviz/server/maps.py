@@ -24,8 +24,6 @@ from attnviz.server.codec import Encoded, encode
 from attnviz.server.protocol import MAX_REPLY_BYTES, check_heads
 from attnviz.utils.progress import STEP, Pace
 
-__all__ = ["Maps", "encode_maps", "pool_on_device"]
-
 
 class Maps(NamedTuple):
     """Maps of heads, with the exact largest weight of each map.

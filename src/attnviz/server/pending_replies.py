@@ -17,8 +17,6 @@ from typing import TypedDict
 from attnviz.server.protocol import Reply
 from attnviz.utils.progress import Job
 
-__all__ = ["MAX_PENDING", "REPLY_SECONDS", "PendingHeader", "PendingReplies", "ReplyProgress"]
-
 #: Time in seconds after which the computation for one request is paused. Other requests and the
 #: user's cells wait about this long.
 REPLY_SECONDS = 0.2

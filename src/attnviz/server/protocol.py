@@ -17,20 +17,6 @@ import msgspec
 
 from attnviz.record.stack import AttentionStack
 
-__all__ = [
-    "MAX_REPLY_BYTES",
-    "PartHeader",
-    "Range",
-    "Reply",
-    "Request",
-    "Requests",
-    "check_heads",
-    "check_reply_size",
-    "get_part",
-    "parse_dataclass",
-    "range_slice",
-]
-
 #: Maximum size of the buffer of a reply in bytes. Databricks limits widget messages to 5 MB, and
 #: other hosts are slow with much smaller messages. One megabyte takes about 40 ms. Other messages
 #: can be sent between two replies.

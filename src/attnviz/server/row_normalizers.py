@@ -16,8 +16,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
 from attnviz.utils.progress import Pace
 
-__all__ = ["CACHE_BYTES", "RowNormalizers"]
-
 # Default maximum size of the cache in bytes. A head needs 4 bytes per query, which is half a
 # megabyte for 131,072 tokens.
 CACHE_BYTES = 48_000_000

@@ -53,20 +53,6 @@ from attnviz.server.tiles import Pooled, TileHeader, encode_tile
 from attnviz.server.vectors import VectorsHeader, encode_vectors
 from attnviz.utils.arguments import format_numbers
 
-__all__ = [
-    "RECORD_REQUESTS",
-    "AnswerToken",
-    "ChangedHeader",
-    "ChangedStack",
-    "Cut",
-    "EdgeHeader",
-    "EdgeRequest",
-    "Interventions",
-    "OutcomeHeader",
-    "RecordServer",
-    "finite_scores",
-]
-
 RECORD_REQUESTS: Requests[RecordServer] = Requests(
     "The attnviz of the kernel may be older than the view."
 )

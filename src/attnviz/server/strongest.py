@@ -25,15 +25,6 @@ from attnviz.server.protocol import check_heads
 from attnviz.server.row_normalizers import RowNormalizers
 from attnviz.utils.progress import Pace
 
-__all__ = [
-    "Combine",
-    "Pair",
-    "Strongest",
-    "StrongestHeader",
-    "encode_strongest",
-    "find_strongest_keys",
-]
-
 Combine = Literal["separate", "mean", "max"]
 Pair = Literal["all", "a-a", "a-b", "b-a", "b-b"]
 LeaveOut = Sequence[str | int]

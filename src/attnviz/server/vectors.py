@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 
-__all__ = ["NUM_STRONGEST", "RowHeader", "VectorsHeader", "encode_vectors", "require_vectors"]
-
 #: Maximum number of strongest keys in a reply, which are chosen from all keys of the row.
 NUM_STRONGEST = 5
 

@@ -12,26 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "MAX_NUMBERS",
-    "as_list",
-    "as_path",
-    "did_you_mean",
-    "existing_name",
-    "existing_number",
-    "existing_numbers",
-    "format_named",
-    "format_numbers",
-    "function_name",
-    "given_arguments",
-    "refuse_arguments",
-    "resolve_negative",
-    "resolve_slice",
-    "short_repr",
-    "whole_number",
-    "whole_numbers",
-]
-
 #: Maximum number of layers, heads or keys that an argument may list. Models have far fewer layers
 #: and heads.
 MAX_NUMBERS = 100_000

@@ -10,8 +10,6 @@ from typing import Any
 from tqdm.auto import tqdm
 from tqdm.notebook import tqdm_notebook
 
-__all__ = ["Bar", "Output", "bars_in"]
-
 
 class Output:
     """One output of a notebook cell, whose content can be replaced.

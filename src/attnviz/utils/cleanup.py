@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 
-__all__ = ["Cleanup", "SharedChange", "fork_safe_lock"]
-
 
 class Cleanup(ExitStack):
     """Stack of cleanup steps that run when its ``with`` block ends, in reverse order.

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["documented_names"]
-
 
 def documented_names(source: Any) -> Iterator[tuple[str, str, str]]:
     """Yield the name, type and description of each parameter and attribute in a docstring.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["file_stem"]
-
 _MAX_LENGTH = 80
 
 

@@ -13,8 +13,6 @@ from typing import IO
 
 from attnviz.utils.arguments import as_path
 
-__all__ = ["open_atomic", "write_atomic"]
-
 
 @contextmanager
 def open_atomic(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:

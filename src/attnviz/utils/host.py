@@ -8,8 +8,6 @@ import warnings
 import webbrowser
 from pathlib import Path
 
-__all__ = ["has_kernel", "in_marimo", "ipython_cell", "offer_file", "warn_caller"]
-
 
 def ipython_cell() -> int | None:
     """Return the number of the IPython cell that is running, or None outside IPython."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["format_change", "format_signed", "format_small"]
-
 
 def format_signed(number: float, spec: str) -> str:
     """Format a number like the function `format`, but with a typographic minus sign.

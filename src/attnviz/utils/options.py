@@ -6,8 +6,6 @@ from typing import Literal
 
 from attnviz.utils.arguments import did_you_mean, short_repr
 
-__all__ = ["Options", "options"]
-
 Saved = Literal["picture", "page", False]
 
 _SAVED = ("picture", "page", False)

@@ -19,17 +19,6 @@ from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-__all__ = [
-    "STEP",
-    "Cancelled",
-    "Job",
-    "Pace",
-    "Progress",
-    "part_of",
-    "report",
-    "show_progress",
-]
-
 #: Number of computed weights after which `Pace` reports its progress. This takes one core about
 #: 0.05 s.
 STEP = 1 << 22

@@ -25,8 +25,6 @@ import torch
 
 from attnviz.utils.cleanup import fork_safe_lock
 
-__all__ = ["map_ahead", "map_threads", "torch_threads"]
-
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 

@@ -32,8 +32,6 @@ from attnviz.views.trait_types import Choice, Controls
 if TYPE_CHECKING:
     from attnviz.pages.image import PictureKind
 
-__all__ = ["View"]
-
 # Other names of traits, which BertViz or other functions of attnviz use. The error message for such
 # a name suggests the trait.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from attnviz.interventions.intervene import ChangedRecord
     from attnviz.interventions.repeated import Outcome, RepeatedInterventions
 
-__all__ = ["ChangedRuns", "Measured", "ShownStacks", "check_count", "read_change"]
-
 # Maximum number of changes in one run, and maximum number of cached effects. The cached effects are
 # part of an exported page.
 _MAX_CHANGES = 32

@@ -21,8 +21,6 @@ from attnviz.views.trait_types import Choice, Finite, Index
 if TYPE_CHECKING:
     from attnviz.comparison.comparison import Comparison
 
-__all__ = ["CompareView"]
-
 # Maximum number of tokens for which all lines are drawn by default. With more tokens, lines overlap
 # too much. The head view has the same limit.
 _MAX_TOKENS_WITH_ALL_LINES = 32

@@ -9,8 +9,6 @@ from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 
-__all__ = ["Dashboard"]
-
 
 class Dashboard(HeadView, ModelView, MatrixView):
     """Model view, head view and matrix view together.

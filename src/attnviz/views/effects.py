@@ -18,18 +18,6 @@ from attnviz.utils.arguments import short_repr
 from attnviz.utils.numbers import format_small
 from attnviz.views.position import PositionedView, same_tokens
 
-__all__ = [
-    "Notes",
-    "Row",
-    "TokenScores",
-    "by_name",
-    "check_stacks",
-    "note_of",
-    "notes_of",
-    "read_scores",
-    "row_of",
-]
-
 # Maximum number of characters of a note, which is displayed below a picture.
 _MAX_NOTE_LENGTH = 1000
 

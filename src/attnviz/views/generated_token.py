@@ -21,8 +21,6 @@ from attnviz.record.tokens import Prediction
 from attnviz.views.position import PositionedView
 from attnviz.views.trait_types import ResolvedIndex
 
-__all__ = ["Cursor", "GeneratedToken", "settled"]
-
 
 @dataclass(frozen=True)
 class Cursor:

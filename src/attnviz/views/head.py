@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from attnviz.record.record import AttentionStack
+from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
@@ -15,8 +15,6 @@ from attnviz.views.head_order import HeadOrder
 from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice, Finite, Keys
 from attnviz.views.what_if import WhatIf
-
-__all__ = ["HeadView"]
 
 # Maximum number of heads of a layer that are all chosen by default. With more heads, the default is
 # their mean, because more colours are hard to distinguish.

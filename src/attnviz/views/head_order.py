@@ -14,8 +14,6 @@ from attnviz.views.effects import Notes, Row, by_name, note_of, notes_of, read_s
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.trait_types import Finite
 
-__all__ = ["HeadOrder"]
-
 # One list per layer with one number per head.
 _Scores = list[Row]
 _ScoresByName = dict[str, dict[str, _Scores]]

@@ -15,8 +15,6 @@ from attnviz.utils.arguments import resolve_negative, short_repr
 from attnviz.views.effects import check_stacks
 from attnviz.views.position import PositionedView
 
-__all__ = ["HeadRoles", "NamedHeads"]
-
 _HINT = (
     "pass attnviz.HeadStatistics, the result of its stack(name).roles(), or names by layer and "
     "head, such as {(1, 0): 'induction'}"

@@ -20,8 +20,6 @@ from typing import Any
 import ipywidgets
 from ipywidgets.widgets import widget as registry
 
-__all__ = ["end_with_cell", "forget_result", "hold_weakly", "weakly"]
-
 # Views that were opened in each cell, by the id of the cell. The key None is for unknown cells.
 _views_by_cell: dict[str | None, weakref.WeakSet[ipywidgets.Widget]] = {}
 

@@ -20,8 +20,6 @@ from typing import Any
 from attnviz.record.record import AttentionRecord
 from attnviz.views.lifetime import weakly
 
-__all__ = ["LiveGeneration"]
-
 _running: weakref.WeakSet[LiveGeneration] = weakref.WeakSet()
 # Maximum time to wait for a running step at shutdown, in seconds.
 _LAST_STEP = 10.0

@@ -11,8 +11,6 @@ from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice
 from attnviz.views.what_if import WhatIf
 
-__all__ = ["MatrixView"]
-
 
 class MatrixView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
     """Heat map of attention weights, with queries as rows and keys as columns.

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import MAX_NUMBERS, as_list, resolve_negative, short_repr
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
@@ -17,8 +18,6 @@ from attnviz.views.head_order import HeadOrder
 from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Choice
 from attnviz.views.what_if import WhatIf
-
-__all__ = ["ModelView"]
 
 
 class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]

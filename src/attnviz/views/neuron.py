@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.pages.html import Embedded
-from attnviz.record.record import AttentionRecord, AttentionStack, derive_record
+from attnviz.record.record import AttentionRecord, derive_record
+from attnviz.record.stack import AttentionStack
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
-
-__all__ = ["NeuronView"]
 
 
 class NeuronView(HeadOrder, GeneratedToken, RecordView):

@@ -22,9 +22,6 @@ from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
 from attnviz.views.trait_types import Heads, ResolvedIndex
 
-__all__ = ["HeadGrid", "HeadsView", "PositionedView", "is_looked_up", "same_tokens", "with_layers"]
-
-
 # Strings in `leave_out` that are not the text of a token.
 _KINDS_OF_KEYS = ("special", "first")
 

@@ -27,8 +27,6 @@ from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
 
-__all__ = ["RecordView", "check_one_text"]
-
 # Arguments that choose a head or a token. If the caller passes one of them, the view does not open
 # at the head with the most distinct pattern.
 _POSITION = frozenset(

@@ -31,19 +31,6 @@ from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView, check_one_text
 from attnviz.views.what_if import WhatIf, no_model_message
 
-__all__ = [
-    "ShowFunction",
-    "nothing_displayed",
-    "record_of",
-    "show",
-    "show_compare_view",
-    "show_dashboard",
-    "show_head_view",
-    "show_matrix_view",
-    "show_model_view",
-    "show_neuron_view",
-]
-
 _View = TypeVar("_View", bound=View)
 _RecordView = TypeVar("_RecordView", bound=RecordView)
 _RecordView_co = TypeVar("_RecordView_co", bound=RecordView, covariant=True)

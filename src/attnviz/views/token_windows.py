@@ -9,8 +9,6 @@ import traitlets
 
 from attnviz.views.position import PositionedView
 
-__all__ = ["TokenWindows"]
-
 
 class TokenWindows(PositionedView):
     """Base class of views that show a part of a long text.

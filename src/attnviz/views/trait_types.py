@@ -16,18 +16,6 @@ import traitlets
 
 from attnviz.utils.arguments import MAX_NUMBERS, short_repr
 
-__all__ = [
-    "Choice",
-    "Controls",
-    "Finite",
-    "Heads",
-    "Index",
-    "Keys",
-    "Numbers",
-    "ResolvedIndex",
-    "with_controls",
-]
-
 # Maximum number of entries in `Numbers`. It is large, because a lasso may select all points of a
 # corpus.
 _MAX_POINTS = 100_000_000

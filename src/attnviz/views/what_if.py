@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from attnviz.interventions.changes import Change
     from attnviz.interventions.intervene import ChangedRecord
 
-__all__ = ["WhatIf", "model_hint", "no_model_message"]
-
 
 class WhatIf(RecordView):
     """Base class of views in which a reader can change the attention and run the model again.

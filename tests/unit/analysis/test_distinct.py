@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from attnviz.analysis import distinct_head, head_scores, patterns, uniform_scores
 from attnviz.record.attention import StoredWeights
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from unit.records import words
 

@@ -25,8 +25,9 @@ from attnviz.analysis import (
 )
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask, PackedMask
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from unit.records import captured_record, given_record, shares, vectors
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from attnviz import analysis
 from attnviz.corpus.statistics import HeadStatistics, StackStatistics
 from attnviz.record.attention import StoredWeights
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from rounding import UNIT
 from unit.corpus.same_statistics import assert_same_statistics

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import traitlets
 
+from attnviz.corpus.columns import COLORINGS
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.plots import PlotOptions
-from attnviz.embedding.view import COLORINGS, EmbeddingView
+from attnviz.embedding.view import EmbeddingView
 from unit.random_corpora import corpus, cross_record
 
 MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"

@@ -15,7 +15,8 @@ import torch
 import attnviz.pages.html
 import attnviz.pages.limits
 from attnviz.record.attention import StoredWeights
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.description import describe
 from attnviz.views.head import HeadView

@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE, MergedWeights
 from attnviz.server import tiles as tiles_module

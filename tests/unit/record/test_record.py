@@ -15,7 +15,8 @@ from numpy.testing import assert_array_equal
 
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.masks import BandMask
-from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.record import AttentionRecord, load
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from unit.records import (
     assert_same,

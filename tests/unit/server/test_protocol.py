@@ -15,7 +15,8 @@ import pytest
 import protocol
 from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.server.protocol import Range, Requests, parse_dataclass
 from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from unit.embedding_fixture import PLACING, PROJECTING, fixture_corpus

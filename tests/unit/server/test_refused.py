@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.server import RecordServer
 from unit.records import vectors, words

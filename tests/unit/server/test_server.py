@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from attnviz.analysis import measures_of
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server import pending_replies
 from attnviz.server.codec import Encoded, decode

@@ -18,7 +18,8 @@ from attnviz.pages.html import document
 from attnviz.pages.vectors import encode_vectors
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import RecordServer

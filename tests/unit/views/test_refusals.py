@@ -12,7 +12,8 @@ import pytest
 from traitlets import TraitError
 
 import attnviz as av
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
 from unit.corpus.looking_back import statistics_of_looking_back

@@ -22,13 +22,6 @@ from attnviz.record.token_kinds import is_punctuation
 from attnviz.record.tokens import Tokens
 from attnviz.server.description import Description, TokenList, describe
 
-__all__ = [
-    "CorpusPoints",
-    "describe_corpus",
-    "describe_points",
-    "packed_points",
-]
-
 _NO_TOKENS: TokenList = {"text": [], "special": [], "sequence": []}
 
 

@@ -27,20 +27,6 @@ from attnviz.server.protocol import check_heads
 from attnviz.utils.progress import report
 from attnviz.utils.threads import torch_threads
 
-__all__ = [
-    "MAX_SMALL_PLOT_POINTS",
-    "TOP_CODE",
-    "EmbeddingAnswers",
-    "HeadPlot",
-    "HeadTrustFigures",
-    "NormsHeader",
-    "OverviewHeader",
-    "Plot",
-    "PlotOptions",
-    "ProjectionHeader",
-    "coded",
-]
-
 #: Maximum number of points in the small plot of a head.
 MAX_SMALL_PLOT_POINTS = 10_000
 #: Largest code of a coordinate or a norm.

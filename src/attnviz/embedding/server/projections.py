@@ -16,8 +16,6 @@ from attnviz.embedding.projection import ProjectionSettings, missing_package
 if TYPE_CHECKING:
     from attnviz.embedding.projection_process import Job
 
-__all__ = ["ProjectionJobs", "Work"]
-
 # Seconds for which a thread waits at a time. In between, Python can raise KeyboardInterrupt.
 _LOOK_EVERY = 0.5
 # Message before the first frame, while the plot shows the principal components.

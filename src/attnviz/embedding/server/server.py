@@ -40,8 +40,6 @@ from attnviz.server.protocol import (
     get_part,
 )
 
-__all__ = ["CORPUS_REQUESTS", "MAX_BINS", "CorpusServer"]
-
 #: Maximum number of bins of query positions, and of key positions, in a reply with mean weights.
 MAX_BINS = 256
 # Maximum size in bytes of cached replies that are sent in several parts. A browser loads one or two

@@ -12,8 +12,6 @@ from attnviz.record.record import AttentionRecord
 from attnviz.server.protocol import Reply, parse_dataclass
 from attnviz.server.server import RecordServer
 
-__all__ = ["TextServers"]
-
 # Number of texts whose servers are cached. More servers need more memory, because each caches the
 # softmax normalizers of rows.
 _CACHED = 4

@@ -15,16 +15,6 @@ from attnviz.record.pooling import cell_starts, pool
 from attnviz.record.rows import sample_queries
 from attnviz.record.softmax import as_rows, strongest_keys
 
-__all__ = [
-    "MAX_LINES",
-    "Aggregate",
-    "AggregateHeader",
-    "LinesHeader",
-    "aggregate",
-    "lines",
-    "top_keys",
-]
-
 #: Maximum number of attention lines of a point.
 MAX_LINES = 64
 # Maximum number of weights to compute for one reply, which takes about 0.1 s on one core.

@@ -14,8 +14,6 @@ from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions, without_padding
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
-__all__ = ["Captured", "copy_attention", "read_attention", "with_four_axes"]
-
 Captured = QueryKeyAttention | StoredWeights
 
 

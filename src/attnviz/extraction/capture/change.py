@@ -22,16 +22,6 @@ from attnviz.record.attention import LayerAttention, StoredWeights
 from attnviz.record.inserted import Insertion
 from attnviz.record.softmax import as_rows, row_tiles
 
-__all__ = [
-    "Block",
-    "ForwardChange",
-    "LayerChange",
-    "ModuleRun",
-    "change_outputs",
-    "edit_weights",
-    "output_by_head",
-]
-
 
 def _itself(attention: LayerAttention) -> LayerAttention:
     return attention

@@ -40,8 +40,6 @@ from attnviz.extraction.capture.masks import Positions, without_padding
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.softmax import exp_in_place
 
-__all__ = ["SelfCheck", "foreign_name", "sinks_of", "uses_sink_as_gate"]
-
 # Number of compared rows of each head in a call. The examples of a call share them.
 _ROWS = 32
 # Minimum number of compared rows of each head and example in a call with several examples.

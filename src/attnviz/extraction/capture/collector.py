@@ -44,15 +44,6 @@ from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = [
-    "Collector",
-    "Observer",
-    "Run",
-    "joined_windows",
-    "may_be_requested",
-    "same_vectors",
-]
-
 # Stacks of layers whose tokens are not those of a text but patches, frames or summaries of these.
 # The padding of texts does not apply to these tokens.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")

@@ -17,8 +17,6 @@ from attnviz.record.attention import QueryKeyAttention, StoredWeights
 from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
 
-__all__ = ["SAMPLED_QUERIES", "Copier", "sampled_rows"]
-
 # A tensor, and a function that converts the tensor or one head to the device and dtype of copies.
 _Source = tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]
 

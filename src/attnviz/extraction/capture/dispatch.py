@@ -22,8 +22,6 @@ from transformers.modeling_utils import AttentionInterface
 
 from attnviz.utils.cleanup import Cleanup, SharedChange
 
-__all__ = ["AttentionCall", "Sink", "dispatching", "observe", "report"]
-
 
 @dataclass(frozen=True)
 class AttentionCall:

@@ -32,17 +32,6 @@ from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup, SharedChange
 from attnviz.utils.numbers import format_small
 
-__all__ = [
-    "TRAINING_NOTE",
-    "Forward",
-    "arguments_of",
-    "check_capture",
-    "forward_notes",
-    "layer_sizes_of",
-    "run_forward",
-]
-
-
 #: Note that a record gets if the model was in training mode.
 TRAINING_NOTE = (
     "The model was in training mode: attention is shown without dropout, as in evaluation mode."

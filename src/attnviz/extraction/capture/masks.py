@@ -16,8 +16,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
 
-__all__ = ["MaskReader", "Positions", "without_padding"]
-
 # Number of cached results. Models alternate between few masks (a global and a local one). The cache
 # also keeps the mask tensors alive, because a cache key has their addresses.
 _MAX_CACHED = 4

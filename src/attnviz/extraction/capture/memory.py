@@ -31,19 +31,6 @@ from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.modules import AttentionModule, ModuleScan, layer_numbers
 from attnviz.extraction.options import CaptureOptions
 
-__all__ = [
-    "LayerSize",
-    "check_disk",
-    "check_memory",
-    "check_runs",
-    "forward_memory",
-    "free_disk",
-    "free_memory",
-    "in_words",
-    "layer_sizes",
-    "needed_memory",
-]
-
 
 def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     """Return the number of free bytes of a device.

@@ -25,8 +25,6 @@ from attnviz.extraction.modules import (
 )
 from attnviz.utils.arguments import format_named
 
-__all__ = ["notes_on_layers", "notes_on_modules"]
-
 _TEXT_STACKS = ("self", "encoder", "decoder")
 
 

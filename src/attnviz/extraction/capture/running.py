@@ -16,8 +16,6 @@ from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import AttentionModule, ModuleScan
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["RunningModules"]
-
 
 class RunningModules:
     """Tracker of the attention modules that run in this thread, and of their attention calls.

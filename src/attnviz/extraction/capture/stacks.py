@@ -18,8 +18,6 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.utils.arguments import format_numbers
 from attnviz.utils.numbers import format_small
 
-__all__ = ["StackLayers", "is_copied", "rounding_notes", "select_layers", "stacks_of"]
-
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
 # Sections of dotted module paths that do not name a part of a model. "*" stands for a number.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}

@@ -31,8 +31,6 @@ from attnviz.extraction.models import hook, in_this_thread
 from attnviz.extraction.modules import scan_modules
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["MORE_KEYS", "MORE_QUERIES", "ChangedSteps", "StepChange"]
-
 #: Kinds of attention in which every step of a generation has new queries.
 MORE_QUERIES = ("self", "decoder", "cross")
 #: Kinds of attention in which every step of a generation adds keys to those of earlier steps.

@@ -23,8 +23,6 @@ from torch.overrides import TorchFunctionMode
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["FunctionWatch", "Product", "product_of"]
-
 _PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
 _TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
 _OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide", "divide"}

@@ -12,21 +12,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from attnviz.record.tokens import Tokens
 
-__all__ = [
-    "Batch",
-    "ProducedText",
-    "TokenSequence",
-    "joined_examples",
-    "kind_of_example",
-    "moved_to_model",
-    "pair_numbers",
-    "produced_text_of",
-    "selected_tokens",
-    "split_examples",
-    "tensor_of",
-    "unpadded_positions",
-]
-
 
 @dataclass(frozen=True)
 class TokenSequence:

@@ -55,8 +55,6 @@ from attnviz.extraction.tokens.frames import length_notes
 from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens
 
-__all__ = ["Encoder", "examples_of", "examples_with_targets"]
-
 
 class Encoder:
     """Encoder of examples for one model. It uses the model's tokenizer and processor.

@@ -26,13 +26,6 @@ from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluate, hook
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = [
-    "Generated",
-    "GenerationSettings",
-    "generate_text",
-    "read_generation_settings",
-]
-
 _HOW_TO_GIVE_IT = (
     "Pass a number of tokens, as in generate=40, or arguments of the model's generate method, "
     "as in generate={'max_new_tokens': 40, 'do_sample': True}."

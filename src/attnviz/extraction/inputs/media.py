@@ -17,17 +17,6 @@ from attnviz.extraction.families import IMAGES, SOUNDS, config_values
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.preprocessors import call_reader, find_processor
 
-__all__ = [
-    "Processed",
-    "check_media",
-    "encode_chat",
-    "encode_media",
-    "has_media",
-    "is_image",
-    "is_media_and_text",
-    "is_sound",
-]
-
 
 def is_image(entry: object) -> bool:
     """Whether an object is an image of PIL. PIL need not be installed."""

@@ -22,17 +22,6 @@ from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, number_words
 
-__all__ = [
-    "append_ids",
-    "append_target",
-    "check_target",
-    "default_decoder_ids",
-    "joined_tokens",
-    "shift_labels",
-    "target_texts",
-]
-
-
 _GENERATED_TYPE = 1
 
 

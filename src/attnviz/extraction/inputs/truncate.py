@@ -7,8 +7,6 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-__all__ = ["Truncation", "read_truncation"]
-
 # Smallest `model_max_length` that means no limit: tokenizers without a limit have about 10**30.
 _NO_LIMIT = 10**9
 

@@ -21,8 +21,6 @@ from attnviz.extraction.families import (
 )
 from attnviz.extraction.tokens.patches import grid_of, stage_grids
 
-__all__ = ["ImageLayout", "arrange_patches"]
-
 
 @dataclass(frozen=True)
 class ImageLayout:

@@ -17,8 +17,6 @@ from attnviz.extraction.families import (
 from attnviz.extraction.tokens.patches import numbered, renamed, runs_of
 from attnviz.record.tokens import Tokens
 
-__all__ = ["frame_tokens", "length_notes", "with_sound_runs"]
-
 # Sampling rate (samples per second) and samples per feature vector (10 ms) of speech models. These
 # defaults are used if the processor does not define the numbers.
 _SAMPLING_RATE = 16_000

@@ -38,8 +38,6 @@ from attnviz.extraction.tokens.patches import (
 )
 from attnviz.record.tokens import Tokens
 
-__all__ = ["RecordTokens"]
-
 # Kinds of stacks whose queries may be patches of pictures or frames of a sound.
 _SEEING = ("vision", "encoder", "audio", "self")
 # Kinds of stacks whose queries may be tokens of a text.

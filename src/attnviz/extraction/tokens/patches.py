@@ -26,19 +26,6 @@ from attnviz.extraction.families import (
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 
-__all__ = [
-    "grid_of",
-    "grid_tokens",
-    "joined_images",
-    "numbered",
-    "patch_tokens",
-    "pictures",
-    "renamed",
-    "runs_of",
-    "stage_grids",
-    "with_image_runs",
-]
-
 
 def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
     """Return the number of patches of each image or film along time, height and width.

@@ -11,8 +11,6 @@ from attnviz.record.tokens import Tokens, number_words
 from attnviz.record.vocabulary import METASPACE, Alphabet, display_texts, guess_alphabet
 from attnviz.record.words import find_words
 
-__all__ = ["alphabet_of", "display_tokens", "token_texts", "words_of"]
-
 
 def display_tokens(
     ids: Sequence[int],

@@ -15,8 +15,6 @@ import torch
 
 from attnviz.utils.arguments import whole_numbers
 
-__all__ = ["as_tensor", "check_layer_numbers", "describe_axes", "remove_batch_axis", "split_layers"]
-
 
 def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
     """Convert an array or nested list to a tensor without gradient. Share memory if possible.

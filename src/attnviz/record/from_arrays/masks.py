@@ -14,8 +14,6 @@ import torch
 from attnviz.record.from_arrays.arrays import as_tensor, describe_axes
 from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
 
-__all__ = ["create_band", "read_bias", "read_mask"]
-
 _AXES = ("heads", "queries", "keys")
 
 

@@ -29,8 +29,6 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["create_layers", "create_stack"]
-
 _AXES = {"queries": ("heads", "queries", "head_dim"), "keys": ("key heads", "keys", "head_dim")}
 _DTYPES = ("float32", "float16", "bfloat16")
 

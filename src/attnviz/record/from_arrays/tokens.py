@@ -10,8 +10,6 @@ from attnviz.record.tokens import Tokens
 from attnviz.record.vocabulary import display_texts, guess_alphabet
 from attnviz.utils.arguments import whole_number
 
-__all__ = ["ProjectedKeys", "as_key_tokens", "as_tokens", "tokens_from_positions"]
-
 
 @dataclass(frozen=True)
 class ProjectedKeys:

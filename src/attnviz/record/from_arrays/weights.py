@@ -27,8 +27,6 @@ from attnviz.record.stack import AttentionStack, resolve_normalized
 from attnviz.record.tokens import Tokens
 from attnviz.utils.arguments import short_repr
 
-__all__ = ["NO_WEIGHTS_HINT", "check_layers", "create_stacks"]
-
 #: Hint for the error message if a model's output contains no weights.
 NO_WEIGHTS_HINT = (
     "the model returned no weights, as only eager attention returns them (not sdpa, flash, flex). "

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["MappedFile", "check_mapped", "list_mapped_files"]
-
 
 @dataclass(frozen=True)
 class MappedFile:

@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from attnviz.record.storage.safetensors_file import DTYPE_NAMES
 
-__all__ = ["MAX_MEGABYTES", "is_page", "read_page"]
-
 #: Maximum size of a page in megabytes. Browsers do not open larger files.
 MAX_MEGABYTES = 400
 

@@ -26,21 +26,6 @@ import torch
 from attnviz.utils.arguments import as_path
 from attnviz.utils.files import open_atomic
 
-__all__ = [
-    "CHECKSUM",
-    "DTYPE_NAMES",
-    "MAX_ALWAYS_CHECKED",
-    "Blocks",
-    "add_suffix",
-    "compute_checksum",
-    "header_json",
-    "map_arrays",
-    "read_arrays",
-    "saved_file",
-    "write_arrays",
-    "write_safetensors",
-]
-
 # Suffix that is added to a file name without a suffix.
 _SUFFIX = ".safetensors"
 _HEADER_KEY = "attnviz"

@@ -27,11 +27,10 @@ from attnviz.record.attention import (
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.images import PatchGrid, check_image
 from attnviz.record.masks import Bias, Mask, from_parts
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Candidate, Prediction, Tokens, make_visible
 from attnviz.record.words import MergedWeights
-
-__all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]
 
 #: Version of the file format.
 FORMAT = 3

@@ -31,8 +31,6 @@ from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.arguments import as_path
 from attnviz.utils.cleanup import Cleanup
 
-__all__ = ["INDEX", "Spool", "SpoolFolders", "read_folder"]
-
 INDEX = "index.safetensors"
 
 

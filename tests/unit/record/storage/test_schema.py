@@ -28,7 +28,8 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.images import PatchGrid
 from attnviz.record.masks import PackedMask
-from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.record import AttentionRecord, load
+from attnviz.record.stack import AttentionStack
 from attnviz.record.storage import schema
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.storage.spool import Spool

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.record import AttentionRecord, load
+from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.storage.spool import INDEX, Spool, SpoolFolders
 from attnviz.record.tokens import Tokens
