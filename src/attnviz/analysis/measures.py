@@ -59,9 +59,6 @@ class TokenFacts:
     frequencies : mapping of int or str to int
         Number of occurrences of each token in a sample of the corpus. The keys are token ids, or
         the texts of tokens if the ids are not known.
-    distinct_patches : bool
-        Whether all image patches are different tokens. If False, they are compared like other
-        tokens.
 
     Examples
     --------
@@ -74,7 +71,6 @@ class TokenFacts:
     classes: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     frequencies: Mapping[int | str, int] = field(default_factory=dict)
-    distinct_patches: bool = False
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -88,14 +84,14 @@ class TokenFacts:
     def codes(self) -> Indices:
         """Number of each token, (tokens,). Tokens with the same id have the same number.
 
-        If ids are unknown, texts are compared. Numbers start at 0, in the order of first
+        If ids are unknown, texts are compared. Each patch of an image has a different number,
+        because models give all patches the same id. Numbers start at 0, in the order of first
         occurrence.
         """
         numbers: dict[Hashable, int] = {}
         codes = np.array([numbers.setdefault(name, len(numbers)) for name in self._ids], np.int64)
-        if self.distinct_patches:
-            patches = self.is_kind("patch")
-            codes[patches] = len(numbers) + np.arange(np.count_nonzero(patches))
+        for grid in getattr(self.tokens, "grids", ()):
+            codes[grid.start : grid.stop] = len(codes) + np.arange(grid.start, grid.stop)
         return codes
 
     @cached_property

@@ -445,7 +445,7 @@ class HeadStatistics:
             codes, names[column] = category_codes(known)
             classes[column] = codes.astype(np.int64)
         frequencies = self._totals.settings.frequencies
-        return TokenFacts(tokens, classes, names, frequencies, distinct_patches=True)
+        return TokenFacts(tokens, classes, names, frequencies)
 
     def _measure(
         self, stack: AttentionStack, facts: Mapping[int, TokenFacts], text: int, parse: Any

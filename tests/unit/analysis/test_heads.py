@@ -29,7 +29,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sample_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from unit.records import captured_record, given_record, shares, vectors
+from unit.records import captioned_record, captured_record, given_record, shares, vectors
 
 ON_ARRAYS: dict[str, Any] = {
     "previous token": patterns.previous_token,
@@ -110,6 +110,12 @@ def test_entropy_omits_rows_of_zeros_and_the_share_of_a_sink() -> None:
     sink = AttentionRecord.from_qk([zeros], [zeros], tokens, sinks=[torch.tensor([3.0])])
     assert sink.stack().weights(layer=0).sum() < 0.5
     assert_allclose(head_scores(sink, "entropy"), [[math.log(2)]], atol=1e-6)
+
+
+def test_patches_of_an_image_are_different_tokens() -> None:
+    # All patches have the text "<image>" and no other token occurs twice.
+    record = captioned_record()
+    assert not {"same token", "induction"} & set(measures_of(record))
 
 
 def test_a_sample_of_queries_is_measured_without_other_queries() -> None:
