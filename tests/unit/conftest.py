@@ -13,13 +13,13 @@ from attnviz.server import pending_replies
 
 @pytest.fixture(autouse=True)
 def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the server an hour for each reply. Tests of unfinished replies set a shorter time."""
+    """Let the server complete each reply. Tests of unfinished replies set a shorter time limit."""
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 3600.0)
 
 
 @pytest.fixture
 def logit_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list that gets the number of logits of each block that `logits` computes."""
+    """Return a list to which each call of `QueryKeyAttention.logits` appends its number of logits."""
     sizes: list[int] = []
     compute = QueryKeyAttention.logits
 

@@ -1,4 +1,4 @@
-"""This module has the corpus of `tests/fixtures/embedding.json` and fields of plot requests."""
+"""Corpus of `tests/fixtures/embedding.json`, and usual fields of requests for a plot."""
 
 from __future__ import annotations
 

@@ -155,18 +155,18 @@ def merge_by_words(
 
 
 def cell(numbers: NDArray[np.floating], pooled: str) -> float:
-    """Pool positive and negative numbers separately. Return the result that is larger in size."""
+    """Pool positive and negative numbers separately. Return the one with the larger magnitude."""
     positive, negative = np.maximum(numbers, 0), np.maximum(-numbers, 0)
     pool = np.max if pooled == "max" else np.mean
     high, low = float(pool(positive)), float(pool(negative))
-    # If both results are equal apart from rounding, the positive one is returned.
+    # If the magnitudes are equal apart from rounding, the positive number is returned.
     return -low if low > 1.001 * high else high
 
 
 def pool(
     matrix: NDArray[np.floating], row_edges: Sequence[int], key_edges: Sequence[int], pooled: str
 ) -> Floats:
-    """Return the `cell` of each block between successive edges of rows and of keys."""
+    """Divide the matrix at the edges into blocks, and return the `cell` of each block."""
     return np.array(
         [
             [cell(matrix[top:bottom, left:right], pooled) for left, right in pairwise(key_edges)]
@@ -176,13 +176,13 @@ def pool(
 
 
 def square_cells(matrix: NDArray[np.floating], size: int, pooled: str) -> Floats:
-    """Return cells of `size` rows by `size` keys. The last cells may be smaller."""
+    """Pool each block of `size` rows and `size` keys. The last blocks may be smaller."""
     edges = [[*range(0, count, size), count] for count in matrix.shape]
     return pool(matrix, edges[0], edges[1], pooled)
 
 
 def equal_cells(matrix: NDArray[np.floating], max_cells: int) -> Floats:
-    """Return the maxima of at most `max_cells` by `max_cells` cells of nearly equal size."""
+    """Divide the matrix into at most `max_cells` x `max_cells` equal blocks, and pool by maximum."""
     edges = [
         [index * count // min(count, max_cells) for index in range(min(count, max_cells) + 1)]
         for count in matrix.shape

@@ -1,4 +1,4 @@
-"""This module has Hypothesis strategies for layers, and computes weights and error bounds."""
+"""Hypothesis strategies for layers of attention and stacks, and functions for error bounds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def some_positions(draw: st.DrawFn, count: int) -> torch.Tensor:
 
 @st.composite
 def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Mask | None:
-    """Return a band, packed or window mask, or None, or if `inserted` also an inserted mask."""
+    """Draw None or a band, packed or window mask. With `inserted`, also draw an inserted mask."""
     kinds = ["none", "band", "packed", "windows"]
     kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
     if kind == "band":
@@ -71,7 +71,7 @@ def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) ->
 
 @st.composite
 def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Bias | None:
-    """Return a distance, dense or window bias, or None, or if `inserted` also an inserted bias."""
+    """Draw None or a distance, dense or window bias. With `inserted`, also draw an inserted bias."""
     kinds = ["none", "distance", "dense", "windows"]
     kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
     heads, seed = draw(st.sampled_from([1, HEADS])), draw(seeds)
@@ -93,7 +93,7 @@ def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -
 
 @st.composite
 def softmaxes(draw: st.DrawFn, queries: int, keys: int) -> QueryKeyAttention:
-    """Return a layer of four query heads and two key heads, with random options."""
+    """Draw a layer of four query heads and two key heads, with random options."""
     seed = draw(seeds)
     return QueryKeyAttention(
         vectors(HEADS, queries, 8, seed=seed),
@@ -118,7 +118,7 @@ def words_of(draw: st.DrawFn, base: LayerAttention) -> MergedWeights:
 
 @st.composite
 def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
-    """Return a stack of one layer of a kind in `kinds`, or of any kind if `kinds` is empty."""
+    """Draw a stack of one layer. The kind of the layer is one of `kinds`, if kinds are given."""
     queries, keys = draw(counts), draw(counts)
     every_kind = ["softmax", "weights", "signed numbers", "words", "difference"]
     kind = draw(st.sampled_from(kinds or every_kind))
@@ -143,7 +143,7 @@ def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
 def stack_of(
     attention: LayerAttention, *, signed: bool = False, normalized: bool = True
 ) -> AttentionStack:
-    """Return a stack of one layer with the number `LAYER`."""
+    """Return a stack whose only layer is `attention`, with the number `LAYER`."""
     return AttentionStack(
         "self",
         {LAYER: attention},
@@ -156,7 +156,7 @@ def stack_of(
 
 
 def numbers_of(stack: AttentionStack) -> NDArray[np.float64]:
-    """Return the layer's weights or differences by the formulas, (heads, queries, keys)."""
+    """Compute the weights or differences of layer `LAYER` by formula, (heads, queries, keys)."""
     return weights_of(stack.attention(LAYER))
 
 

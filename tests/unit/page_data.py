@@ -23,7 +23,7 @@ def bare_data_of(page: str) -> Any:
 
 
 def data_of(page: str) -> Any:
-    """Return the JSON data. In blocks, maps and `saved`, replace ``#ID`` by the element's text."""
+    """Return the JSON data of a page. In blocks, maps and `saved`, replace ``#ID`` by its text."""
     texts = dict(_LAYER.findall(page))
 
     def whole(value: Any) -> Any:
@@ -60,7 +60,7 @@ class DecodedRows(NamedTuple):
 
 
 def decode_rows(block: Mapping[str, Any], data: bytes | None = None) -> DecodedRows:
-    """Decode a layer of a page with plain loops. By default, `data` is that of the block."""
+    """Decode the rows of one layer with plain loops. If `data` is None, decode ``block["data"]``."""
     data = unpacked(block["data"]) if data is None else data
     assert sum(block["runs"]) == len(data)
     heads, num_rows, columns = block["shape"]

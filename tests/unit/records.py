@@ -77,7 +77,7 @@ def encoder_decoder_record() -> AttentionRecord:
 
 
 def captured_record() -> AttentionRecord:
-    """Return a record of layers that differ in mask, bias, soft cap, sinks and dtype."""
+    """Return a record of queries and keys. Its layers differ in mask, bias, soft cap, sinks and dtype."""
     flags = torch.from_numpy(np.random.default_rng(5).random((4, 6, 6)) < 0.6)
     flags[:, 3] = False
     causal = BandMask(None, 0)
@@ -115,9 +115,9 @@ def captured_record() -> AttentionRecord:
 def difference_record(
     tokens: int = 6, *, layers: int = 2, heads: int = 4, with_side: bool = False
 ) -> AttentionRecord:
-    """Return a record of random causal weights minus other random causal weights.
+    """Return a record of the differences between two random causal attentions, b minus a.
 
-    `with_side` adds a stack with the subtracted weights.
+    With `with_side`, the record also has a stack of the weights of a.
     """
     text = Tokens.of(words(tokens))
     sides = [
@@ -160,7 +160,7 @@ def patch_names(rows: int, columns: int) -> list[str]:
 
 
 def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRecord:
-    """Return a record of two layers of stored weights over ``[CLS]`` and patches of an image."""
+    """Return a record of two layers of stored weights. Its tokens are ``[CLS]`` and image patches."""
     names = ["[CLS]", *patch_names(rows, columns)]
     tokens = Tokens(
         text=tuple(names),
@@ -176,7 +176,7 @@ def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRe
 
 
 def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
-    """Return weights of heads, of which head h prefers keys near h columns right of the query."""
+    """Return random weights. Head h prefers patches near the one h columns right of the query."""
     [grid] = tokens.grids
     cells = np.array([grid.cell(token) for token in range(grid.start, grid.stop)])
     logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))
@@ -189,7 +189,7 @@ def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
 
 
 def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> AttentionRecord:
-    """Return a causal record of two equal layers over text, patches of images, and more text."""
+    """Return a causal record with two equal layers. Its tokens are text, image patches and text."""
     text, special, grids = ["<bos>", "Look", ":"], [True, False, False], []
     for image in range(images):
         grids.append(PatchGrid(image=image, start=len(text), rows=side, columns=side))
@@ -207,7 +207,7 @@ def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> Attentio
 
 
 def assert_same(actual: AttentionRecord, expected: AttentionRecord) -> None:
-    """Assert that model, notes and stacks of two records are equal. Ignore images."""
+    """Assert that the models, notes and stacks of two records are equal. Do not compare images."""
     assert (actual.model, actual.notes) == (expected.model, expected.notes)
     assert list(actual.stacks) == list(expected.stacks)
     for name, stack in actual.stacks.items():
@@ -227,6 +227,6 @@ def assert_same(actual: AttentionRecord, expected: AttentionRecord) -> None:
             assert [tensor.dtype for tensor in tensors] == [t.dtype for t in reloaded_tensors]
             for tensor, reloaded_tensor in zip(tensors, reloaded_tensors, strict=True):
                 assert torch.equal(tensor, reloaded_tensor)
-            # The last bit of a product can depend on the alignment of memory.
+            # The rounding of a matrix product can depend on the alignment of memory.
             weights = reloaded.weights(layer=layer)
             assert_allclose(weights, stack.weights(layer=layer), rtol=0, atol=1e-5)

@@ -89,8 +89,8 @@ def faults_of_function(function: Callable[..., Any]) -> Iterator[str]:
         if parameter.args[0] == "param"
         for name in parameter.arg_name.split(",")
     }
-    # Options of a view or an extraction are forwarded with ``**``, so the signature lacks their
-    # names.
+    # The docstring also explains options that are forwarded with ``**``, which the signature does
+    # not name.
     if inspect.Parameter.VAR_KEYWORD in kinds.values():
         explained &= parameters
     if parameters != explained:

@@ -125,9 +125,9 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imports_of(path: Path, *, at_load: bool = False) -> Iterator[str]:
-    """Yield the full names of what a file imports, except imports for types only.
+    """Yield the full names of the modules and objects that a file imports.
 
-    With `at_load`, imports inside functions are left out.
+    Imports under `TYPE_CHECKING` are left out, and with `at_load` those inside functions.
     """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda) if at_load else ()
     waiting: list[ast.AST] = [tree_of(path)]
@@ -179,7 +179,7 @@ def test_imports_go_one_way_between_packages() -> None:
                 used_by[package].add(part if part in IMPORTS else "attnviz")
     assert faults == []
     assert {package: used - {package} for package, used in used_by.items()} == IMPORTS
-    # If there is a circle, `prepare` raises an error that names its packages.
+    # If packages import each other in a cycle, `prepare` raises an error that names them.
     TopologicalSorter(IMPORTS).prepare()
 
 
@@ -193,5 +193,5 @@ def test_imports_have_no_cycles() -> None:
     uses = {
         name: set(imports_of(path, at_load=True)) & set(modules) for name, path in modules.items()
     }
-    # If there is a cycle, `prepare` raises an error that names its modules.
+    # If modules import each other in a cycle, `prepare` raises an error that names them.
     TopologicalSorter(uses).prepare()

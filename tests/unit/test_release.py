@@ -64,5 +64,5 @@ def test_the_extra_all_contains_every_extra_except_ray() -> None:
     extras = set(project["optional-dependencies"]) - {"all"}
     (everything,) = project["optional-dependencies"]["all"]
     named = set(everything.removeprefix("attnviz[").removesuffix("]").split(","))
-    # Ray is for clusters, and larger than all other extras together.
+    # The extra "all" leaves out Ray, which is for clusters and larger than all other extras.
     assert named == extras - {"ray"}

@@ -46,7 +46,7 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
     write("static/head.js", 200)
     write("js/src/draw/marks.ts", 300)
     assert front_end.is_out_of_date()
-    # PKG-INFO marks a source distribution, whose bundles are never out of date.
+    # A folder with PKG-INFO is an unpacked source distribution, whose bundles are always up to date.
     write("PKG-INFO", 300)
     assert not front_end.is_out_of_date()
 
@@ -54,7 +54,7 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        # -S omits site-packages, which may contain Node.
+        # With -S, Python does not find site-packages, which may contain Node.
         (["-S", SCRIPTS / "front_end.py", "run", "build"], front_end.NO_NODE),
         ([SCRIPTS / "find_browser.py", "--install"], INSTALL_BROWSER),
     ],
@@ -104,7 +104,7 @@ def run_here(
         capture_output=True,
         text=True,
         check=False,
-        # End a run that hangs. No test depends on this limit.
+        # Only a run that hangs reaches this limit.
         timeout=100,
     )
 
@@ -142,7 +142,7 @@ def test_a_failed_browser_test_runs_again_and_is_named(
     summary = answer.stdout.partition("first tries that failed")[2]
     assert once in summary
     assert "the frame was detached" in summary
-    # Two browser tests ran a second time, and the failed unit test did not.
+    # Both failed tests in tests/browser ran a second time. The one in tests/unit did not.
     assert re.search(r"2 failed, 3 passed.*, 2 rerun", answer.stdout)
     assert tally.main([str(tmp_path / "some.xml")]) == 1
     captured = capsys.readouterr()

@@ -14,7 +14,7 @@ def test_a_warning_of_attnviz_is_an_error() -> None:
         warn_caller("for the caller")
     with pytest.raises(UserWarning, match="inside"):
         warnings.warn_explicit("inside", UserWarning, "stack.py", 1, module="attnviz.record.stack")
-    # Tests of the documentation execute code blocks without a module name.
+    # Code blocks of the documentation have no module name, which filters of warnings use.
     block = "from attnviz.utils.host import warn_caller\nwarn_caller('in a block')"
     with pytest.raises(UserWarning, match="in a block"):
         exec(block, {})  # noqa: S102

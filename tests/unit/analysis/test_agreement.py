@@ -1,4 +1,4 @@
-"""Tests of `kendall_tau`, and of `movable_weight`, which moves weight but keeps the output."""
+"""Tests of `kendall_tau` and `movable_weight`, which changes weights but not the head's output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def test_moved_weight_gives_the_same_output(keys: int) -> None:
     assert moved.weights.sum() == pytest.approx(1)
     assert moved.weights.min() > -1e-9
     assert moved.share == pytest.approx(np.abs(moved.weights - weights).sum() / 2, abs=1e-9)
-    # 4 value vectors are independent in 8 dimensions, so no other weights give the output.
+    # With 4 keys, the values (8 dimensions) are linearly independent, so no other weights give
+    # the same output.
     assert (moved.share > 0.2) == (keys == 40)
 
 

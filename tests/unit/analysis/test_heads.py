@@ -105,7 +105,7 @@ def test_entropy_omits_rows_of_zeros_and_the_share_of_a_sink() -> None:
     assert_allclose(head_scores(record, "entropy"), [[math.log(2) / 2, 0.0]], atol=1e-7)
     nothing = AttentionRecord.from_weights([np.zeros((1, 2, 2))], tokens)
     assert np.isnan(head_scores(nothing, "entropy")).all()
-    # Both keys have the same weight, and the sink has more than half of the total weight.
+    # Both keys have the same small weight, and the sink has the rest.
     zeros = torch.zeros(1, 2, 1)
     sink = AttentionRecord.from_qk([zeros], [zeros], tokens, sinks=[torch.tensor([3.0])])
     assert sink.stack().weights(layer=0).sum() < 0.5

@@ -1,6 +1,6 @@
-"""Tests of every registered measure: against plain loops, uniform attention, and parts of the rows.
+"""Tests that the scores of every built-in measure equal those of plain loops.
 
-A new measure needs one line in `PAIRS` or `ROWS`, its definition in plain Python.
+A new measure needs its definition in plain Python, one line in `PAIRS` or `ROWS`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPECIAL, COMMAS, DOG = (0, 10), (7, 8), 9
 WORDS = [-1, 0, 1, 1, 2, 3, 3, 4, 5, 6, -2]
 N = len(TEXTS)
 
-# For each measure of pairs, whether the pair of query i and key j counts.
+# Whether a measure of pairs counts the weight of query i at key j.
 PAIRS: dict[str, Callable[[int, int], bool]] = {
     "previous token": lambda i, j: j == i - 1,
     "next token": lambda i, j: j == i + 1,
@@ -51,7 +51,7 @@ PAIRS: dict[str, Callable[[int, int], bool]] = {
     "special tokens": lambda i, j: j in SPECIAL,
     "rarest token": lambda i, j: j == DOG,
 }
-# For each measure of rows, the number of a row of weights.
+# Value of a measure of rows for the weights of one query.
 ROWS: dict[str, Callable[[Sequence[float]], float]] = {
     "entropy": lambda row: -sum(w / sum(row) * math.log(w / sum(row)) for w in row if w > 0),
 }
@@ -71,7 +71,7 @@ def even_record(tokens: Tokens) -> AttentionRecord:
 
 
 def score(name: str, weights: NDArray[Any], allowed: NDArray[np.bool_]) -> float:
-    """Compute a score in plain loops. Return NaN if no query has one."""
+    """Compute the mean of a measure over the queries that have a value, or NaN without any."""
     values = []
     for i, (row, visible) in enumerate(zip(weights.tolist(), allowed.tolist(), strict=True)):
         if name in ROWS:
@@ -123,14 +123,14 @@ def test_scores_do_not_depend_on_the_parts_in_which_rows_are_read(
         parts = [pairs_of(MEASURES[name], queries, keys, np.array([row])) for row in range(N)]
         together = pairs_of(MEASURES[name], queries, keys, np.arange(N))
         assert (np.concatenate(parts) == together).all()
-    # Blocks have two rows.
+    # Limit a block of weights to two rows.
     monkeypatch.setattr(heads, "_MAX_ENTRIES", 2 * N)
     assert_allclose(head_scores(record, name), at_once, atol=1e-6)
     assert_allclose(uniform_scores(record, name), baseline, rtol=1e-12)
 
 
 def test_every_role_has_one_measure_and_every_measure_a_source() -> None:
-    # Examples in docstrings, which run in the same process, register further measures.
+    # `MEASURES` may contain more, because examples in docstrings register measures.
     built_in = measures._BUILT_IN
     assert set(PAIRS) | set(ROWS) == {measure.name for measure in built_in}
     roles = [measure.role for measure in built_in if measure.role is not None]

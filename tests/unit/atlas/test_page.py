@@ -61,7 +61,7 @@ def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
     [fewer] = data_of(page)["description"]["stacks"]
     assert 0 < fewer["sampled"] < 100
     assert fewer["sampled_in_all"] == 100
-    # The page has the query token of each edge, and up to `sampled` edges of each head.
+    # The page has the text of each edge's query, and at most `sampled` edges per head.
     [embedded] = data_of(page)["atlas"]["stacks"]
     edges = json.loads(unpacked(embedded["edges"][1]))["sampled"]
     texts = json.loads(unpacked(embedded["texts"]))
@@ -95,7 +95,7 @@ def test_a_table_replaces_a_view_that_cannot_be_drawn() -> None:
     """The table sorts heads by score minus baseline, and not by score."""
     previous = 0.9 * np.eye(6, k=-1) + 0.1 * np.eye(6)
     previous[0, 0] = 1
-    # Half of the tokens are delimiters, so the baseline is 0.5. The score is 1.
+    # Half of the tokens are delimiters, so the baseline is 0.5 and the score of this head is 1.
     delimiters = np.tile([0, 0, 0, 1, 1, 1], (6, 1)) / 3
     statistics = HeadStatistics("<m>")
     for _ in range(6):

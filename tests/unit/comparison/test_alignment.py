@@ -1,4 +1,4 @@
-"""Test the alignment of two texts into units, which are groups of corresponding tokens."""
+"""Test `align_tokens`, which finds the units (groups of corresponding tokens) of two texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ texts = st.lists(st.sampled_from("abcde"), min_size=1, max_size=13)
 @given(texts, texts)
 def test_texts_are_aligned_by_the_fewest_changes(a: list[str], b: list[str]) -> None:
     alignment = align_tokens(Tokens.of(a), Tokens.of(b))
-    # A unit has at most one token of each text.
+    # Without words of several tokens, a unit has at most one token of each text.
     assert max(*alignment.a_lengths, *alignment.b_lengths) == 1
     assert alignment.a_lengths.sum() == len(a)
     assert alignment.b_lengths.sum() == len(b)

@@ -67,7 +67,7 @@ def test_a_query_without_weights_is_not_compared() -> None:
 
 
 def test_squares_of_rounding_errors_add_up() -> None:
-    """Layers 0 and 9 have equal vectors, but layer n is assumed to have n + 3 rounding errors."""
+    """Layers 0 and 9 have equal vectors. The estimate assumes n + 3 rounding errors in layer n."""
     generator = torch.Generator().manual_seed(0)
     queries, keys = torch.randn(2, 1, 8, 40, 16, generator=generator) * 2
     tokens = [f" w{number}" for number in range(40)]
@@ -82,7 +82,7 @@ def test_squares_of_rounding_errors_add_up() -> None:
     )
     first, tenth = av.compare(half, half).rounding()
     assert tenth.mean() / first.mean() == pytest.approx((12 / 3) ** 0.5, rel=0.2)
-    # The less precise dtype determines the estimate.
+    # The errors of float32 are negligible beside those of float16.
     assert av.compare(single, half).rounding()[0].mean() == pytest.approx(first.mean(), rel=0.05)
     pair = av.compare([single, single, half]).pair(1)
     assert np.array_equal(pair.rounding(), av.compare(single, single).rounding())

@@ -90,8 +90,8 @@ def test_the_difference_of_equal_records_is_zero_and_the_order_sets_the_sign() -
         )
         assert np.abs(positive).max() > 0.1
         assert np.array_equal(positive, -negative)
-        # Each row of differences sums to 0, except for rounding: `keys` + 4 errors in the weights
-        # of each of the two records, and `keys` errors in the sum of the differences.
+        # Each row of differences sums to 0, up to rounding. Each of the two records contributes
+        # `keys` + 4 rounding errors, and the sum of the differences `keys` errors.
         keys = positive.shape[-1]
         assert np.abs(positive.sum(-1)).max() < (3 * keys + 8) * UNIT
 
@@ -210,7 +210,7 @@ def test_words_are_compared_with_tokens_that_are_merged_to_words() -> None:
     assert any("a has words and b has tokens" in note for note in merged.notes)
     for one, other in zip(merged.distance(), both.distance(), strict=True):
         assert np.allclose(one, other, atol=1e-7)
-    # Merging words into longer words equals merging the tokens into the longer words at once.
+    # The words "it" and "now" are merged again, because the other record has one word "it now".
     merged_again = av.compare(a.merge_words(), random_record(2, ["undo", " it now"]))
     matrix = a.stack().weights(layer=0, head=0).astype(float)
     expected = [
@@ -225,7 +225,7 @@ def test_mapped_files_are_kept(tmp_path: Any) -> None:
     comparison = av.compare(saved, random_record(1, words))
     assert comparison.a.mapped_files == saved.mapped_files != ()
     assert comparison.record().mapped_files == saved.mapped_files
-    # A record of a comparison can be saved, including tokens that only the other record has.
+    # `longer.a` is `saved` with a token that only the other record has.
     longer = av.compare(saved, random_record(1, [*words, " d"]))
     reloaded = av.load(longer.a.save(tmp_path / "b.safetensors"))
     assert np.array_equal(reloaded.stack().weights(layer=0), longer.a.stack().weights(layer=0))

@@ -1,4 +1,7 @@
-"""Test arguments `engine` and `part` of `head_statistics`. tests/models/test_ray.py runs Ray."""
+"""Test the arguments `engine` and `part` of `head_statistics`.
+
+The engine "ray" is tested in tests/models/test_ray.py.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def test_parts_contain_every_text_once() -> None:
             for number in range(count)
         ]
         assert sum(part.texts for part in parts) == len(TEXTS)
-        # The sum starts with the last part, because the order must not change the sum.
+        # Begin with the last part: the order of the parts must not change the statistics.
         total = parts[-1]
         for part in parts[:-1]:
             total += part

@@ -17,7 +17,7 @@ LENGTHS = (3, 1, 2)
 
 
 def queries(values: Any) -> Any:
-    """Return what a column of `values` contains for the six queries of a corpus of three texts."""
+    """Return the column that `values` give to the six queries of a corpus of three texts."""
     return corpus(LENGTHS, columns={"it": values}).column("self", "it").queries
 
 

@@ -247,7 +247,7 @@ def test_offsets_of_a_long_text() -> None:
     remaining = [weights[query, 1 : query - 64].sum() for query in range(66, 90)]
     assert_allclose(offsets[labels.index("rest")], np.mean(remaining), atol=1e-6)
     assert_allclose(offsets[labels.index("first")], weights[:, 0].mean(), atol=1e-6)
-    # The weights of 90 rows sum to 90. A mean times its number of pairs is a sum of weights.
+    # Each of the 90 rows sums to 1. A mean times its number of pairs is a sum of weights.
     counts = [90 - 1 - offset for offset in range(65)]
     total = sum(offsets[labels.index(str(-offset))] * count for offset, count in enumerate(counts))
     total += np.sum(remaining) + weights[:, 0].sum()
@@ -337,7 +337,7 @@ def made_texts(count: int) -> list[AttentionRecord]:
 
 
 def test_the_standard_error_of_equal_scores_is_exactly_zero() -> None:
-    # Sums of 0.1, 0.7, ... are rounded, so a difference of sums of squares is not exactly 0.
+    # Sums of 30 equal scores are rounded. Without care, the variance would not be exactly 0.
     stack = statistics_of(*[causal_record(9, seed=1)] * 30).stack()
     for name in stack.score_names:
         errors = np.array(stack.standard_error(name))
@@ -359,7 +359,7 @@ def test_any_order_of_additions_gives_the_same_statistics(monkeypatch: pytest.Mo
         return part
 
     expected = part_of(range(60))
-    # The two equal cuts make a part without texts.
+    # The cut 7 occurs twice, so one part has no texts.
     cuts = [7, 7, 20, 31, 33, 50]
     parts = [part_of(texts.tolist()) for texts in np.split(generator.permutation(60), cuts)]
     while len(parts) > 1:
@@ -390,7 +390,7 @@ def test_statistics_of_separately_counted_corpora_add() -> None:
     for edge in total.stack().strongest(0, 0):
         expected = weights[order[edge.text]][0, edge.query, edge.key]
         assert edge.weight == pytest.approx(expected, abs=1e-6)
-    # The sum can be added to statistics without texts.
+    # Statistics without texts add no note.
     assert (HeadStatistics(edges=3) + total).notes == total.notes
     assert total._totals.settings.frequencies == {"w0": 10, "w1": 10}
 

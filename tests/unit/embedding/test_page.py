@@ -50,7 +50,7 @@ def test_a_page_equals_the_fixture() -> None:
     assert bytes_of(stack["corpus"]).tobytes() == bytes_of(expected_stack["corpus"]).tobytes()
     for layer, expected_layer in zip(stack["layers"], expected_stack["layers"], strict=True):
         assert layer.keys() == expected_layer.keys()
-        # A value on the border between two codes can round either way.
+        # A coordinate between two codes can be rounded up or down.
         assert_allclose(
             codes_of(layer, stack["count"]), codes_of(expected_layer, stack["count"]), atol=1
         )

@@ -43,9 +43,10 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
     assert coordinates.shape == (100, dimensions)
     assert coordinates.dtype == np.float32
     assert np.isfinite(coordinates).all()
-    # Four clusters differ in three directions, but two principal components show only two.
+    # The centres of four clusters span three dimensions, and a plot of principal components may
+    # show only two.
     assert purity(coordinates, GROUPS) > (0.95 if method == "pca" else 0.99)
-    # By chance, a quarter of the points have their nearest point in the same cluster.
+    # In random groups, a quarter of the points have their nearest point in the same group.
     shuffled = np.random.default_rng(0).permutation(GROUPS)
     assert purity(coordinates, shuffled) < 0.5
 
@@ -100,7 +101,7 @@ def test_the_number_of_threads_does_not_change_the_layout(monkeypatch: pytest.Mo
 
 def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "_INTERPOLATED", 50)
-    # Few iterations suffice, and an iteration with interpolation is slow.
+    # Reduce the number of iterations, which are slow with interpolation.
     monkeypatch.setattr(projection, "_EARLY", 25)
     monkeypatch.setattr(projection, "_LATE", 25)
     assert purity(project(POINTS, settings()), GROUPS) > 0.99
@@ -217,5 +218,5 @@ def test_a_package_that_is_not_installed(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"{package}: pip install 'attnviz\[embedding\]'"):
         project(POINTS, settings(method))
-    # Principal components need no other package.
+    # Principal components do not need the missing package.
     assert project(POINTS, settings("pca")).shape == (100, 2)

@@ -32,7 +32,7 @@ def mean(values: list[float]) -> float | None:
 def looped(
     example: Corpus, place_in: tuple[str, int, int], placed: Placed, plot: torch.Tensor
 ) -> list[float | None]:
-    """Compute `FIGURES` of head `placed.heads[index]`, with (stack, layer, index) in `place_in`."""
+    """Compute `FIGURES` of one head. `place_in` is (stack, layer, index in `placed.heads`)."""
     stack, layer, index = place_in
     points = example.points(stack)
     head = placed.heads[index]
@@ -125,7 +125,7 @@ def test_other_masks_and_kinds_of_heads_equal_plain_loops() -> None:
 
 
 def test_ties_are_broken_at_random() -> None:
-    """Compare the recall with a mean of recalls over many random orders of equal numbers."""
+    """The recall equals the mean of recalls over many random orders of equal numbers."""
     random = np.random.default_rng(2)
     token_of_key = torch.from_numpy(random.integers(0, 9, 80))
     queries, keys = vectors(1, 9, 4), vectors(1, 9, 4, seed=1)

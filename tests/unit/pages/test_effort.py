@@ -44,7 +44,7 @@ def windows() -> av.AttentionRecord:
 
 
 def page_of(record: av.AttentionRecord, room: int) -> dict[str, Any]:
-    """Return the weights of a page that has `room` bytes for them and their maps."""
+    """Return the page data of a record, whose weights and maps take at most `room` bytes."""
 
     def size_of(entries: dict[str, Any]) -> int:
         blocks = [*entries.get("blocks", []), *entries.get("maps", [])]
@@ -66,7 +66,7 @@ def test_no_omitted_weight_is_larger_than_an_embedded_one(
     for block in data["blocks"]:
         layer_weights = record.stacks[block["stack"]].weights(layer=block["layer"])
         stored = decode_rows(block).embedded
-        # The two strongest keys of each row are embedded in any case.
+        # Leave out the two strongest keys of each row, which are always embedded.
         second = np.sort(layer_weights, axis=2)[..., -2:-1]
         weakest = min(weakest, layer_weights[stored & (layer_weights < second)].min(initial=np.inf))
         strongest = max(strongest, layer_weights[~stored].max())
@@ -79,9 +79,9 @@ def long() -> av.AttentionRecord:
 
 
 class Counted:
-    """Counter of weights in tiles, from which the embedded keys are selected.
+    """Counter of the weights that are computed to select the keys of a page.
 
-    After `fail_after` weights, KeyboardInterrupt is raised.
+    If `fail_after` weights have been counted, the next computation raises KeyboardInterrupt.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,8 @@ def test_a_page_takes_one_pass_over_all_weights(monkeypatch: pytest.MonkeyPatch)
     computed = Counted(monkeypatch)
     page = HeadView(long()).to_html(max_mb=0.8)
     assert data_of(page)["embedded"]["form"] == "strongest"
-    # 6 heads compute all 1100 * 1101 / 2 pairs that the causal mask allows, and some masked pairs.
+    # The causal mask allows 1100 * 1101 / 2 pairs in each of 6 heads. Blocks of rows also contain
+    # some masked pairs.
     assert 6 * 1100 * 1101 / 2 <= computed.weights < 6 * 1100 * 1100
 
 

@@ -120,7 +120,7 @@ def test_a_page_with_all_weights_has_them_in_one_byte(
         for layer in stack.layers:
             difference = copy.weights(layer=layer) - stack.weights(layer=layer)
             assert np.abs(difference).max() <= bound
-    # The page of the restored record has the same weights.
+    # Exporting the restored record does not round its weights again.
     again = loaded(view(restored).to_html(), tmp_path)
     for name, stack in restored.stacks.items():
         for layer in stack.layers:
@@ -136,8 +136,8 @@ def test_a_page_with_images_has_the_weights_of_the_patches(tmp_path: Path) -> No
     assert read.images == ()
     assert read.stack().query_tokens.text == record.stack().query_tokens.text
     for layer in (0, 1):
-        # A weight has one byte. The code is 255 times its square root, so it is off by at most half
-        # a code, and the weight by at most 1 / 255 of the largest.
+        # A weight w (at most 1) is stored as the byte round(255 * sqrt(w)), so its error is at
+        # most 1 / 255.
         expected = record.stack().weights(layer=layer)
         assert_allclose(read.stack().weights(layer=layer), expected, atol=1.01 / 255)
 

@@ -1,4 +1,4 @@
-"""Tests of rows in which a sink has most of the weight, and all keys have small weights."""
+"""Tests that the small weights of keys are exact if a sink has nearly all of the weight."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def signed_numbers(weights: NDArray[np.float32], *, signed: bool) -> NDArray[np.
 def selected(
     numbers: NDArray[np.float32], threshold: float, maximum: float, **options: Any
 ) -> Rows:
-    """Select the embedded keys of each head separately."""
+    """Select the keys that a page embeds, head by head, and join the rows of all heads."""
     parts = [select_rows(head, threshold, maximum, **options) for head in numbers]
     return concatenate_rows(parts)
 
@@ -74,8 +74,8 @@ def test_rows_have_the_largest_weights_and_at_most_the_reported_error(
         decoded.embedded.reshape(-1, sizes.shape[2]),
         strict=True,
     ):
-        # Embedded are the keys that reach the threshold and the `MIN_KEYS` strongest, but no zeros.
-        # If these are all keys of the row, zeros between them would be embedded, too.
+        # A row has the keys that reach the threshold, and the `MIN_KEYS` strongest keys unless
+        # their weight is 0.
         order = sorted(range(len(row_sizes)), key=lambda key: (-row_sizes[key], key))
         expected = {key for key in order if row_sizes[key] >= np.float32(threshold * maximum)}
         expected |= set(order[:MIN_KEYS])
@@ -90,7 +90,7 @@ def test_rows_have_the_largest_weights_and_at_most_the_reported_error(
     if signed:
         assert not decoded.dense[others].any()
         return
-    # The reported error is not larger than the rounding errors and the weights of other keys.
+    # The reported error is at most the largest rounding error or weight of a key that is left out.
     rounding = np.abs(decoded.dense - numbers)[decoded.embedded].max(initial=0)
     unknown = np.maximum(numbers, decoded.dense)[others].max(initial=0)
     assert header["error"] <= max(rounding, unknown) * (1 + 1e-4) + 1e-6 * maximum
@@ -121,7 +121,7 @@ def test_with_the_threshold_0_every_weight_has_a_code(
     assert_allclose(decoded.dense, roots * np.abs(roots) / top**2, atol=1e-12)
     assert np.abs(decoded.dense - numbers).max() <= header["error"] * (1 + 1e-6)
     assert header["covered"] == 1.0
-    # Rows of all keys have no gaps, and one byte per row in the first run.
+    # If all keys are embedded, each row has one byte in `runs[0]` and no gaps in `runs[4]`.
     assert header["runs"][0] == numbers.shape[0] * numbers.shape[1]
     assert header["runs"][4] == 0
 

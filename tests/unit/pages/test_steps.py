@@ -24,13 +24,13 @@ from attnviz.views.record_view import RecordView
 from unit.long_records import long_record
 
 TOKENS = 300
-# Limit of the work per step, so low that a small record takes many steps.
+# Limit of weights, logits or bytes per step, so low that a small record takes many steps.
 MOMENT = 1 << 13
 
 
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lower the limits of the work per step to `MOMENT`."""
+    """Set all limits of the work per step to `MOMENT` or less."""
     for module, name in (
         (progress, "STEP"),
         (heads, "_MAX_ENTRIES"),

@@ -56,7 +56,7 @@ def test_the_limit_grows_with_the_text(tokens: int, max_mb: float) -> None:
 
 
 def embedded(record: av.AttentionRecord, max_bytes: int | None = None) -> dict[str, Any]:
-    """Return the weights of a page whose size is that of its encoded weights."""
+    """Return the page data of a record, whose encoded weights take at most `max_bytes`."""
 
     def size_of(entries: dict[str, Any]) -> int:
         return sum(len(block["data"]) for block in entries.get("blocks", []))
@@ -101,8 +101,8 @@ def test_the_fewest_keys_that_cover_enough() -> None:
     view = HeadView(sharp(4, 6, 256))
     everything = view.to_html()
     assert data_of(everything)["embedded"]["form"] == "all"
-    # Not all weights fit in `room`, so the page has the fewest keys with about 95 % of the weight.
-    # A quarter of the queries are sampled.
+    # Not all weights fit in `room`. The page has the fewest keys with 95 % of the weight, which is
+    # estimated from a quarter of the queries.
     room = len(everything.encode()) / MB - 0.01
     page = view.to_html(max_mb=room)
     assert 0.945 < data_of(page)["embedded"]["covered"] < 0.955

@@ -87,7 +87,7 @@ def test_logits_and_normalizers_of_any_rows_and_keys_equal_the_formulas(
     indices = rows if isinstance(rows, slice) else rows.numpy()
     whole = logits_of(attention)[heads][:, indices]
     with pytest.MonkeyPatch.context() as patch:
-        # Small limits split the computation into several blocks.
+        # With these small limits, the numbers are computed in several blocks.
         patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", data.draw(st.integers(1, 60)))
         patch.setattr(attnviz.record.attention, "_ROWS_PER_PRODUCT", 4)
         logits = attention.logits(heads, rows, columns)

@@ -57,7 +57,6 @@ def test_blocks_of_any_mask_equal_the_formula(data: st.DataObject, queries: int,
     assert not flags[:, rows][:, :, hidden].any()
     if mask.causal and queries == keys and mask.offset <= 0:
         assert not flags.triu(1).any()
-    # `to_parts` followed by `from_parts`, and `without_windows`, keep all entries.
     numbers, tensors = mask.to_parts()
     assert mask.equals(from_parts(numbers, tensors.__getitem__))
     plain = mask.without_windows(queries, keys)
@@ -115,7 +114,7 @@ def test_every_band_is_found(
 
 
 def test_a_causal_mask_over_a_longer_cache_is_a_band() -> None:
-    # 4 queries at positions 0 to 3 of a cache of 9 keys. The empty keys 4 to 8 are masked.
+    # A KV cache has room for 9 keys, and 4 of them are filled. The empty keys 4 to 8 are masked.
     flags = torch.ones(1, 4, 9).tril().bool()
     mask = compact_mask(flags)
     assert isinstance(mask, BandMask)
@@ -132,7 +131,7 @@ def test_equal_masks_of_heads_take_one_bit_an_entry() -> None:
 
 
 def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    # There are three blocks of 4 rows. `query` is in the second (twice), the third and the first.
+    # With this limit, the 12 rows are compared in three blocks. Change an entry in each of the blocks.
     monkeypatch.setattr(attnviz.record.masks, "_ROWS_PER_BLOCK", 4)
     for query, key in [(5, 2), (5, 9), (11, 0), (0, 11)]:
         flags = torch.ones(1, 12, 12).tril().bool()

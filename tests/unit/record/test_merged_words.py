@@ -20,7 +20,7 @@ from attnviz.server.server import RecordServer
 from unit.records import shares, vectors
 
 WEIGHTS = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.4, 0.4]]
-# Tokens, and the positions at which the words "the", "undoing", "of" and "itall" start.
+# Tokens of the words "the", "undoing", "of" and "itall", and the positions where the words start.
 TEXT = ["the", " un", "do", "ing", " of", " it", "all"]
 STARTS = np.array([0, 1, 4, 5])
 
@@ -42,7 +42,6 @@ def test_keys_are_summed_and_queries_averaged_by_hand() -> None:
     expected = [[1.0, 0.0], [(0.5 + 0.2) / 2, (0.5 + 0.8) / 2]]
     for words in (merged, merged.only([0]), record.only([0]).merge_words()):
         assert_allclose(words.to_numpy()[0][0], expected, atol=1e-7)
-    # The original record is unchanged.
     assert_allclose(record.to_numpy()[0][0], WEIGHTS, atol=1e-7)
 
 
@@ -78,7 +77,8 @@ def test_causal_tokens_make_causal_words() -> None:
 
 
 def test_words_with_different_borders_are_not_causal() -> None:
-    # Word 1 of the queries has the tokens 1 to 5 and sees word 2 of the keys, tokens 4 to 6.
+    # Query word 1 (tokens 1 to 5) may attend to key word 2 (tokens 4 to 6), because query token 5
+    # may attend to key token 4.
     merged = MergedWeights(causal_stack().attention(3), np.array([0, 1, 6]), np.array([0, 2, 4]))
     assert merged.block([0], slice(1, 2), slice(2, 3)).item() > 0
     assert not merged.causal

@@ -1,4 +1,4 @@
-"""Tests of pooling against the formulas of cells."""
+"""Tests that weights are pooled into cells as by `unit.formulas`, in one or several blocks."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_a_record_returns_its_stacks_by_name() -> None:
 
 
 def test_a_record_has_tokens_unless_it_has_several_lists() -> None:
-    # Two equal lists of tokens count as one.
+    # Queries and keys have equal lists of tokens, which count as one list.
     tokens = words(2)
     assert AttentionRecord.from_weights([shares(1, 2, 2)], tokens, key_tokens=tokens).tokens
     message = (
@@ -128,7 +128,7 @@ def test_a_record_can_keep_some_layers() -> None:
     }
     assert part.stack().attention(5) is record.stack().attention(5)
     assert (part.model, part.notes) == (record.model, record.notes)
-    # A stack without a selected layer is omitted.
+    # The stack "cross" has no layer 7.
     assert list(record.only([7]).stacks) == ["self"]
 
 
@@ -146,7 +146,7 @@ def test_a_head_becomes_a_table_of_queries_and_keys() -> None:
 
 
 def test_a_table_without_pandas_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    # If a module's entry in `sys.modules` is None, an import of the module fails.
+    # With this entry, `import pandas` raises an error.
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
         given_record().to_pandas(layer=0, head=0)
@@ -168,7 +168,7 @@ def test_records_can_be_copied_and_pickled(
     for original in (record, load(record.save(tmp_path / "x.safetensors"))):
         copy_of_record = copied(original)
         assert_same(original, copy_of_record)
-        # Queries and keys of a copy share one `Tokens` exactly if those of the original do.
+        # Queries and keys of a copy share one `Tokens` object if those of the original do.
         for name, stack in copy_of_record.stacks.items():
             shared = record.stacks[name].key_tokens is record.stacks[name].query_tokens
             assert (stack.key_tokens is stack.query_tokens) == shared

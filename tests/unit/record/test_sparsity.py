@@ -55,7 +55,7 @@ def test_zeros_of_sparse_attention_are_counted(
 ) -> None:
     weights = sparsemax(logits(heads, queries, keys, seed=seed))
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-9)
-    # `counts_of` converts the weights to float32, which makes no other entry 0.
+    # `counts_of` rounds the weights to float32, which turns no positive weight into 0.
     (counts,) = counts_of(weights)
     offset = keys - queries
     ahead = ~np.tri(queries, keys, offset, dtype=bool)
@@ -65,14 +65,15 @@ def test_zeros_of_sparse_attention_are_counted(
     if any(not np.array_equal(head != 0, weights[0] != 0) for head in weights):
         assert counts == tuple(ZeroCount(zero_count, pairs) for zero_count in zeros)
     else:
-        # Zeros at the same pairs in all heads may be those of a mask, which are not counted.
+        # If all heads have zeros at the same pairs, the zeros may belong to a mask. Then `counts_of`
+        # does not count them.
         assert all(count.zeros in (0, zeros[0]) for count in counts)
 
 
 def test_a_single_sparse_head_is_counted() -> None:
     weights = np.array([[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]])
     assert counts_of(weights) == [(ZeroCount(4, 9),)]
-    # One key per query counts as sparse attention and not as a mask, even if all heads agree.
+    # Rows with a single key are sparse attention and not a mask, even if all heads have the same key.
     assert counts_of(np.eye(3)[None]) == [(ZeroCount(3, 6),)]
     assert counts_of(np.stack([np.eye(3)[::-1]] * 2)) == [(ZeroCount(6, 9), ZeroCount(6, 9))]
 

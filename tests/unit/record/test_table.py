@@ -61,7 +61,6 @@ def test_rows_are_the_strongest_pairs_of_a_plain_loop(
         for layer, head in heads:
             allowed = stack.allowed(layer=layer, head=head)
             for query, row in enumerate(stack.weights(layer=layer, head=head)):
-                # The strongest signed numbers are those with the largest absolute values.
                 sizes = np.abs(row)
                 order = sorted(range(len(row)), key=lambda key: -sizes[key])[:top_k]
                 strong = [key for key in order if sizes[key] >= (min_weight or 1e-30)]
@@ -94,7 +93,7 @@ def test_a_measure_with_the_name_of_another_column_is_called_weight() -> None:
 def test_a_table_can_have_one_stack_layer_or_head() -> None:
     record = encoder_decoder_record()
     assert set(record.to_pandas(stack="cross")["stack"]) == {"cross"}
-    # Without `stack`, `layer` selects a layer of the first stack only.
+    # Without `stack`, `layer` means a layer of the first stack.
     assert set(record.to_pandas(layer=1)["stack"]) == {"encoder"}
     assert set(record.to_pandas(layer=-1, stack="decoder")["layer"]) == {2}
     assert set(record.to_pandas(head=0, stack="cross")["head"]) == {0}
@@ -164,7 +163,7 @@ def test_nan_weights_are_refused() -> None:
 
 
 def with_produced_tokens(record: AttentionRecord) -> AttentionRecord:
-    """Return a copy with predictions of the last token and of a following token "end"."""
+    """Return a copy of the record in which the last token and then "end" were generated."""
     stack = record.stack()
     last = len(stack.query_tokens) - 1
     token, end = Candidate(stack.query_tokens.text[last], 0, 0.5), Candidate("end", 0, 0.5)

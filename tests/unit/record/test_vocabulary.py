@@ -77,7 +77,7 @@ def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> Non
 def test_added_tokens_are_shown_unchanged(byte_level: Any) -> None:
     tokens = display(byte_level, "the<turn>two words")
     assert list(tokens)[-2:] == ["<turn>", "two·words"]
-    # `add_tokens` adds special tokens only with `special_tokens=True`.
+    # Both tokens were added without `special_tokens=True`.
     assert not any(tokens.special)
 
 
@@ -114,7 +114,7 @@ def test_an_encoding_of_another_length_is_refused(checkpoint: Any) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_text_survives_any_split_into_bytes(text: str) -> None:
-    """Split the text into one token per byte, and find each character in the display texts."""
+    """With one token per byte, the display text of each token names the character that it is part of."""
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     data = text.encode()
     parts_of_glyphs = display_texts([letter_of[byte] for byte in data], alphabet="bytes")
@@ -145,6 +145,6 @@ def test_entries_of_a_vocabulary_are_decoded_unless_they_are_tokens(
 ) -> None:
     weights = torch.eye(len(entries))[None, None, None]
     assert AttentionRecord.from_weights(weights, entries).tokens.text == display
-    # `Tokens.of` does not decode the entries.
+    # `Tokens.of` takes strings as they are and not as vocabulary entries.
     raw = AttentionRecord.from_weights(weights, Tokens.of(entries)).tokens
     assert raw.text == tuple(make_visible(entry) for entry in entries)

@@ -54,14 +54,14 @@ def test_words_that_are_passed_override_the_text() -> None:
 
 
 def test_the_same_number_in_both_texts_of_a_pair_is_two_words() -> None:
-    # word_ids() of a fast tokenizer starts at 0 again in the second text.
+    # `word_ids()` of a fast tokenizer counts the words of each text from 0.
     given_ids = [None, 0, 0, None, 0, 1, None]
     sequence = [None, 0, 0, None, 1, 1, None]
     tokens = Tokens.of(
         list("<ab>cd>"), special=[n is None for n in sequence], sequence=sequence, words=given_ids
     )
     assert tokens.words == (None, 0, 0, None, 1, 2, None)
-    # Without a token between the two texts, words of different texts are also separate.
+    # No token separates these two texts, but their words are separate.
     assert number_words([0, 0], [False, False], [0, 1]) == (0, 1)
 
 
@@ -130,5 +130,5 @@ def test_words_contain_all_tokens(given_tokens: list[Any]) -> None:
     assert sum(merged.special) == sum(special)
     assert find_word_starts(merged) == tuple(range(len(merged)))
     if not any(token.startswith("##") for token in text):
-        # Merged words contain the complete text of all tokens.
+        # Merging drops no characters, except the "##" of continuations.
         assert "".join(merged.text) == "".join(tokens.text)

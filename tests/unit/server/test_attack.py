@@ -32,13 +32,13 @@ from unit.random_corpora import corpus
 from unit.records import vectors, words
 
 LARGEST_REPLY = 1_100_000
-# Maximum number of weights that a reply computes. One step computes about `STEP`.
+# Maximum number of weights that one step of a reply computes.
 MAX_WEIGHTS = 4 * STEP
-# Maximum number of bytes that numpy and Python allocate, without the tensors of torch.
+# Maximum number of bytes that numpy and Python allocate. Tensors of torch do not count.
 MAX_BYTES = 100_000_000
 TOKENS = 20_000
 HEADS = 40_000
-# Number of requests that are sent for each kind of request and server.
+# Number of random requests of each kind that each server receives.
 TRIES = 12
 
 
@@ -80,7 +80,7 @@ POOLS: dict[str, list[Any]] = {
 
 
 def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
-    """Return random arguments of a request. Most of the arguments are valid."""
+    """Return random arguments of a request. Each argument is valid with a probability of 85 %."""
     values = {}
     for name in request.__dataclass_fields__:  # type: ignore[attr-defined]
         pool = POOLS.get(name, NUMBERS)
@@ -98,7 +98,7 @@ def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
 
 @pytest.fixture
 def counted(logit_blocks: list[int], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Set the time limit of replies to zero, and yield the list of sizes of computed blocks."""
+    """Limit each reply to one step, and yield a list of the sizes of computed blocks of logits."""
     monkeypatch.setattr(pending_replies, "REPLY_SECONDS", 0.0)
     tracemalloc.start()
     yield logit_blocks
@@ -125,7 +125,7 @@ def servers() -> dict[str, Server]:
 def assert_bounded(
     server: Server, name: str, arguments_: Any, counted: list[int]
 ) -> dict[str, Any]:
-    """Send a request, check that the cost is bounded, and return the reply or error."""
+    """Send a request, assert that the cost is bounded, and return the reply or error message."""
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     channel = KernelChannel(server, lambda *message: sent.append(message))
     counted.clear()
@@ -194,7 +194,7 @@ def test_long_work_is_divided_into_bounded_steps(
         if "pending" not in message["header"]:
             break
         shares.append(message["header"]["pending"]["progress"])
-    # Each request continues the work, so the reported progress increases.
+    # The same request continues the work, so the reported progress increases.
     assert shares
     assert shares == sorted(set(shares))
 
@@ -214,7 +214,7 @@ def test_work_in_steps_gives_the_same_as_at_once() -> None:
     received: dict[str, list[Reply]] = {name: [] for name in requests}
     waiting = dict(requests)
     while waiting:
-        # Send the requests in turn, as a view does.
+        # Repeat the unfinished requests in turn, as a view does.
         for name, request_arguments in list(waiting.items()):
             received[name].append(server.reply(name, request_arguments))
             if "pending" not in received[name][-1].header:
@@ -240,13 +240,14 @@ def test_replies_that_nobody_awaits_are_dropped() -> None:
     server = RecordServer(record)
     for request in requests:
         pending = server.reply("block", request).header["pending"]
-    # The last request has to wait, because the number of pending replies is limited.
+    # One request more than `MAX_PENDING` was sent, so the last one has to wait.
     assert (pending["progress"], pending["doing"]) == (0.0, "waiting for other replies")
     assert len(server.pending_replies) == pending_replies.MAX_PENDING
-    # A cancelled request makes room for the last request.
+    # After another request is cancelled, work on the last request starts.
     server.cancel("block", requests[0])
     assert server.reply("block", requests[-1]).header["pending"]["progress"] > 0
-    # The last request is also answered if no request is cancelled, as after a closed browser.
+    # A closed browser does not cancel its requests. If they are not repeated, they are dropped, and
+    # the last request gets its reply.
     server = RecordServer(record)
     for request in requests[:-1]:
         server.reply("block", request)

@@ -47,10 +47,11 @@ def test_maps_show_the_largest_number_of_each_cell(
     for head, cells, (cell, largest) in zip(heads, decode(maps.encoded), maps.largest, strict=True):
         expected = equal_cells(numbers[head, rows, columns], size)
         assert_allclose(np.abs(cells), np.abs(expected), atol=error, rtol=2e-3)
-        # If maximum and minimum have nearly equal absolute values, rounding may decide the sign.
+        # A cell shows the largest or the smallest number. If their absolute values are nearly equal,
+        # rounding decides, so these cells are not compared.
         is_clear = np.abs(expected + equal_cells(-numbers[head, rows, columns], size)) < 1e-9
         assert_allclose(cells[is_clear], expected[is_clear], atol=error)
-        # `largest` is not rounded to a code. `cell` is the index of the cell with this number.
+        # `largest` is the exact largest number, and `cell` the index of the cell that contains it.
         exact = error_of(stack.attention(LAYER))
         assert abs(largest) == pytest.approx(np.abs(expected).max(), abs=exact)
         assert abs(expected.flat[cell]) == pytest.approx(abs(largest), abs=exact)
@@ -60,7 +61,7 @@ def test_maps_show_the_largest_number_of_each_cell(
 
 @given(st.data(), st.integers(1, 30), st.integers(0, HEADS - 1))
 def test_a_device_pools_the_same_cells(data: st.DataObject, size: int, head: int) -> None:
-    # This test calls the function for accelerators directly, which also runs on a CPU.
+    # The function for accelerators also runs on a CPU.
     attention = data.draw(softmaxes(data.draw(counts), data.draw(counts)))
     rows, columns = data.draw(ranges(attention.num_queries)), data.draw(ranges(attention.num_keys))
     pooled = pool_on_device(attention, head, rows, columns, size)
@@ -80,7 +81,7 @@ def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share(
     weights = weights_of(record.stack().attention(0))[[1, 3]][:, queries]
     expected = weights.reshape(2, size, size, -1).max(axis=3)
     assert_allclose(decode(maps), expected, atol=maps.error + 1e-6)
-    # A reply lists the sampled queries, unless all pairs of the requested range are computed.
+    # The reply lists the sampled queries. If all pairs of the range are computed, it has no list.
     request = {"stack": "self", "layer": 0, "size": size}
     assert RecordServer(record).reply("maps", request).header["sampled"] == queries
     part = request | {"rows": [0, 100], "columns": [0, 100]}

@@ -14,7 +14,7 @@ from attnviz.server.row_normalizers import RowNormalizers
 from rounding import relative_error
 from unit.records import vectors, words
 
-# Normalizers of rows with this many keys are cached and not recomputed.
+# Number of keys above `_MAX_RECOMPUTED_KEYS`, so that normalizers are cached.
 KEYS = 4_200
 
 
@@ -32,7 +32,7 @@ def stack_of(name: str = "self", seed: int = 0) -> AttentionStack:
 def test_rows_use_their_own_normalizers(columns: slice | None) -> None:
     normalizers = RowNormalizers()
     stacks = [stack_of(), stack_of("cross", seed=20)]
-    # All normalizers are cached in the second repetition.
+    # In the second repetition, all normalizers come from the cache.
     for stack, layer, head in list(product(stacks, (4, 9), (0, 1))) * 2:
         rows = slice(0, 3)
         weights = normalizers.block(stack, layer, [head], rows, columns)[0]

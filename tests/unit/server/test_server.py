@@ -72,7 +72,7 @@ def test_a_record_is_described() -> None:
 
 def test_a_long_text_is_described_in_parts() -> None:
     count = 131_072
-    # The last texts are half of a surrogate pair, a quote, and characters of three bytes.
+    # The last three tokens are half of a surrogate pair, a quote, and characters of three bytes.
     texts = [f"{index * 7919 % 99_991:x}" for index in range(count - 3)] + ["\ud800", '"', "日本"]
     weights = torch.eye(1, count)[None]
     record = AttentionRecord.from_weights(
@@ -164,14 +164,14 @@ def test_a_page_that_takes_long_is_made_in_steps(
         reply = server.reply("page", request)
         assert (reply.data, list(reply.header)) == (None, ["pending"])
         assert reply.header["pending"]["doing"] == "strongest keys"
-        # Other requests are answered in between.
+        # While the page is unfinished, the server replies to other requests.
         assert server.reply("describe", {}).header["stacks"]
         shares.append(reply.header["pending"]["progress"])
     assert shares == [0.25, 0.5, 0.75]
     last = server.reply("page", request)
     assert (last.header, last.data) == ({"parts": 1, "name": "x.html"}, b"page")
     assert started == [{"token": 1}]
-    # An interrupted page starts again.
+    # After an interrupt, the next request makes the page from the beginning.
     interrupted = {"part": 0, "state": {"stop": 2}}
     server.reply("page", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -181,7 +181,8 @@ def test_a_page_that_takes_long_is_made_in_steps(
 
 def test_an_image_that_is_too_large_is_averaged() -> None:
     image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
-    # The image has 5 x 7 x 3 = 105 bytes. At half size, edge pixels average fewer than 4 pixels.
+    # The image has 5 x 7 x 3 = 105 bytes. At half size, a pixel averages 2 x 2 pixels, or fewer at
+    # the right and bottom edge.
     small = average_image(image, 104)
     assert small.shape == (3, 4, 3)
     assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())

@@ -70,10 +70,10 @@ def test_131072_tokens_allocate_nothing_for_all_pairs() -> None:
         block = server.reply("block", request | {"rows": last, "columns": last})
         strongest = {"rows": last, "k": 2, "combine": "mean", "leave_out": [], "pair": "all"}
         server.reply("strongest", request | strongest)
-    # The sampling interval is 256 for one attention, and 512 for a difference of two.
+    # For a single attention, the sampling interval would be 256. A difference has twice the work.
     assert estimate.header["sampling_interval"] == 512
     assert tensors.largest < 40_000_000
-    # The differences of the last query, computed by hand.
+    # Compute the differences of the last query by formula.
     a, b = (
         torch.softmax(side.queries[0, -1].double() @ keys[0].double().T * 0.5, dim=0)
         for side in sides

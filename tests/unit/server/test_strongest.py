@@ -25,7 +25,7 @@ def strongest_keys(stack: AttentionStack, **options: Any) -> Strongest:
 
 
 def combined(numbers: Floats, combine: str) -> Floats:
-    """Combine the heads of an array (heads, queries, keys) as the option `combine` says."""
+    """Combine the heads of an array (heads, queries, keys) by "separate", "mean" or "max"."""
     if combine == "separate":
         return numbers
     if combine == "mean":
@@ -40,7 +40,7 @@ def assert_strongest(strongest: Strongest, included: Floats, k: int, error: floa
     assert_allclose(np.abs(strongest.weights), sizes, atol=error)
     present = strongest.keys >= 0
     assert_array_equal(present, strongest.weights != 0)
-    # `weights` has the signed number at each key. Keys of equal numbers may be in any order.
+    # Look up the numbers at the returned keys, because keys with equal numbers may be in any order.
     keys = np.maximum(strongest.keys, 0).astype(np.int64)
     numbers_at_keys = np.take_along_axis(included, keys, axis=2)
     assert_allclose(strongest.weights, np.where(present, numbers_at_keys, 0), atol=error)
@@ -59,7 +59,7 @@ def test_strongest_keys_and_sums_are_those_of_complete_rows(
     leave_out = ["first" if key == 0 else key for key in left_out]
     with pytest.MonkeyPatch.context() as patch:
         if data.draw(st.booleans()):
-            # Compute a few weights at a time, as for long rows.
+            # With these small limits, a few weights are computed at a time, as for long texts.
             patch.setattr(attnviz.server.row_normalizers, "_MAX_RECOMPUTED_KEYS", 0)
             patch.setattr(attnviz.server.strongest, "_MAX_WEIGHTS", 20)
             patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 12)

@@ -50,7 +50,7 @@ def tile(stack: AttentionStack, **request: Any) -> NDArray[np.float32]:
 def all_tiles(
     stack: AttentionStack, level: int, **request: Any
 ) -> tuple[NDArray[np.float32], int | None]:
-    """Return all cells of a level as one matrix, and the sampling interval (None if exact)."""
+    """Return all cells of a zoom level as one matrix, and the sampling interval (None if exact)."""
     normalizers, span, intervals = RowNormalizers(), TILE << level, set()
     lines: list[list[NDArray[np.float32]]] = []
     for row in range(-(-len(stack.query_tokens) // span)):
@@ -68,7 +68,10 @@ def all_tiles(
 
 @contextmanager
 def small_sizes(*, sample: bool = False) -> Iterator[pytest.MonkeyPatch]:
-    """Compute small matrices like large ones in the block, by sampling if `sample` is True."""
+    """Within the context, compute small matrices in steps like large ones.
+
+    Queries are sampled only if `sample` is True.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attnviz.server.tiles, "TILE", TILE)
         patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", 0)
@@ -92,7 +95,8 @@ def assert_cells(
     """Compare cells with `cells_of(matrix)`, up to an absolute and a relative error."""
     expected = cells_of(matrix)
     assert_allclose(np.abs(actual), np.abs(expected), atol=error, rtol=relative)
-    # If positive and negative numbers nearly balance, rounding may decide the sign of a cell.
+    # If the positive and the negative result are nearly equal, rounding decides the sign of the
+    # cell, so these cells are not compared.
     is_clear = np.abs(expected + cells_of(-matrix)) < 1e-9
     assert_allclose(actual[is_clear], expected[is_clear], atol=error, rtol=relative)
 
@@ -103,7 +107,7 @@ def test_all_tiles_together_are_the_matrix(
 ) -> None:
     stack = data.draw(stacks())
     with small_sizes() as patch:
-        # Matrices of up to `MAX_EXACT_PAIRS` pairs are computed without cached normalizers.
+        # Cached normalizers are used only for matrices of more than `MAX_EXACT_PAIRS` pairs.
         max_exact_pairs = data.draw(st.sampled_from([0, 1 << 24]))
         patch.setattr(attnviz.server.tiles, "MAX_EXACT_PAIRS", max_exact_pairs)
         actual, interval = all_tiles(stack, level, heads=heads, pooled=pooled)
@@ -136,7 +140,7 @@ def test_cells_pool_sampled_queries_over_all_keys(
         count = -(-min(span, num_queries - start) // interval)
         queries = start + sample_queries(count * interval, count)
         sampled += np.minimum(queries, num_queries - 1).tolist()
-    # Several rows of cells show the same queries if the interval is larger than a cell.
+    # If the interval is larger than a cell, several rows of cells show the same queries.
     height = max(size, interval)
     queries_of_rows = [
         [query for query in sampled if query // height == top // height]
@@ -187,7 +191,7 @@ def test_attributions_in_steps_equal_the_formulas(kind: str) -> None:
 
 @pytest.mark.parametrize(("number", "sign"), [(-0.3, 1), (-0.30000001, 1), (-0.301, -1)])
 def test_equal_positive_and_negative_sums_count_as_positive(number: float, sign: int) -> None:
-    # In a difference of causal attentions the first 2 x 2 numbers are 0, 0, d and about -d.
+    # The 2 x 2 cells at the start of a difference of causal attentions are 0, 0, d and about -d.
     stack = stack_of(StoredWeights(torch.tensor([[[0.0, 0.0], [0.3, number]]])), signed=True)
     assert np.sign(tile(stack, level=1, pooled="mean")) == sign
 

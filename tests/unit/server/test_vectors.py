@@ -72,7 +72,7 @@ def test_logits_and_weights_equal_the_formulas(data: st.DataObject, head: int) -
     assert (header["sink"] is None) == (attention.sinks is None)
     if header["sink"] is not None:
         assert header["sink"]["weight"] == pytest.approx(1 - weights.sum(), abs=1e-5)
-    # The products of query and key entries, the soft cap and the bias give the logit.
+    # Compute the logits from the queries, keys, scale, soft cap and bias in the reply.
     sums = (parts["query"] * parts["keys"] * header["scale"]).sum(axis=1)
     cap = header["softcap"]
     capped = sums if cap is None else cap * np.tanh(sums / cap)
@@ -90,7 +90,7 @@ def test_the_fixture_of_typescript_is_what_pages_contain(stored: dict[str, Any])
     written = case(stored["name"])
     assert written["errors"] == stored["errors"]
     for part in (written["saved"], stored["saved"]):
-        # Texts may be compressed differently.
+        # Compare decompressed data, because zlib versions compress differently.
         part["header"] = json.loads(unpacked(part["header"]))
         for array in part["arrays"].values():
             array["data"] = unpacked(array["data"])

@@ -1,4 +1,4 @@
-"""Tests that arguments that are endless or of unexpected types are read, or refused by name."""
+"""Tests of errors for endless arguments, and for arguments of unexpected types."""
 
 from __future__ import annotations
 

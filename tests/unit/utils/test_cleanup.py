@@ -16,7 +16,7 @@ from attnviz.utils.cleanup import Cleanup, SharedChange, fork_safe_lock
 
 
 def restored(*steps: Callable[[], object], error: BaseException | None = None) -> None:
-    """Run a `Cleanup` block that adds `steps`, and then raises `error` unless it is None."""
+    """Run a `Cleanup` block that adds `steps` and raises `error`, if an error is given."""
     with Cleanup() as undo, undo:
         for step in steps:
             undo.add(step)
@@ -44,7 +44,7 @@ def test_an_error_of_a_step_is_raised_when_all_steps_are_done(error: BaseExcepti
 
     with pytest.raises(type(error), match="step"):
         restored(partial(calls.append, "first"), fail_once)
-    # A step that raised an error runs again.
+    # `fail_once` ran a second time, which added "second".
     assert list(dict.fromkeys(calls)) == ["second", "first"]
 
 
@@ -58,14 +58,18 @@ def test_steps_run_if_an_interrupt_stops_the_exit_before_its_first_line() -> Non
                 raise interrupts.pop()
             super().__exit__(*raised)
 
-    # The block enters `undo` twice. The second exit runs the steps that the first exit left.
+    # The block enters `undo` twice, so `__exit__` runs twice. The first call is interrupted, and
+    # the second runs the steps.
     with pytest.raises(KeyboardInterrupt), Stopped() as undo, undo:
         undo.add(partial(calls.append, "done"))
     assert set(calls) == {"done"}
 
 
 class Switch:
-    """A flag that a `SharedChange` turns on and off. The first `interrupts` calls fail."""
+    """A flag that a `SharedChange` turns on and off.
+
+    The first `interrupts` calls of `turn` raise KeyboardInterrupt.
+    """
 
     def __init__(self, interrupts: int = 0) -> None:
         self.on = False

@@ -33,7 +33,7 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
     target.write_bytes(b"before")
     (tmp_path / "link").symlink_to("folder/target")
     (tmp_path / "link of link").symlink_to("link")
-    # The target of `sideways` is relative to `folder`, not to the link `by`.
+    # `by/sideways` must be resolved from `folder`, in which the link is, and not from `by`.
     (tmp_path / "by").symlink_to("folder")
     (target.parent / "sideways").symlink_to("../folder/target")
     before = sorted(tmp_path.rglob("*"))
@@ -63,7 +63,7 @@ def test_the_mode_of_a_replaced_file_is_kept(mode: int, tmp_path: Path) -> None:
     path.write_bytes(b"before")
     path.chmod(mode)
     with umask(0o022), open_atomic(path) as (file, _):
-        # The temporary file has the mode of `path` already before contents are written.
+        # The temporary file has this mode before it has contents.
         (temporary,) = set(tmp_path.iterdir()) - {path}
         assert stat.S_IMODE(temporary.stat().st_mode) == mode
         file.write(b"after")
@@ -76,7 +76,7 @@ def test_a_new_file_has_the_mode_that_the_umask_leaves(
     mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with umask(mask), monkeypatch.context() as patched:
-        # A changed umask would also affect files that other threads create.
+        # `write_atomic` must not change the umask, which also affects files of other threads.
         patched.setattr("os.umask", lambda _: pytest.fail("the umask was changed"))
         write_atomic(tmp_path / "x", b"new")
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o666 & ~mask

@@ -89,7 +89,8 @@ def test_a_part_reports_the_progress_of_the_whole() -> None:
     while not job.run_for(0):
         assert job.progress is not None
         seen.append((job.progress.doing, job.progress.done, job.progress.total))
-    # Each layer has two parts of three reports. Progress does not decrease at the second part.
+    # Each layer reports three times in each of two parts. From one part to the next, the progress
+    # does not decrease.
     assert seen == [("layers", done, 2) for done in (0, 0.5, 1, 1, 1, 1, 1, 1.5, 2, 2, 2, 2)]
 
 
@@ -106,7 +107,7 @@ def test_the_remaining_time_is_estimated_from_the_reports_so_far() -> None:
     while not job.run_for(0):
         progress = job.progress
         assert progress is not None
-        # Each step takes one second of the clock.
+        # Each step takes one second of the fake clock.
         assert job.seconds_left == 10 - progress.done
     assert job.result == "done"
 
@@ -121,7 +122,7 @@ def test_a_job_runs_only_while_the_caller_waits() -> None:
 
     job = Job(work)
     assert not job.run_for(0)
-    # Other threads may run now. The job must not.
+    # During this pause other threads may run, but not the job.
     time.sleep(0.05)
     assert steps == [0]
     assert not job.run_for(0)
@@ -167,7 +168,7 @@ def test_an_exception_of_a_job_is_raised_in_the_caller() -> None:
 
 
 def test_an_interrupt_of_the_caller_interrupts_the_job() -> None:
-    # Another test of this process may have changed the handler.
+    # Set Python's own handler, because another test in this process may have changed it.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert_interrupted()

@@ -59,7 +59,8 @@ def test_a_number_that_is_set_between_two_results_stays(monkeypatch: pytest.Monk
     set_for_a_thread = threads._set_own_threads
 
     def set_late(count: int) -> None:
-        # With this delay, a thread that starts on demand would start after the first result.
+        # Delay the start of each thread. A thread that starts on demand would then start after the
+        # first result.
         time.sleep(0.02)
         set_for_a_thread(count)
 

@@ -16,7 +16,7 @@ from unit.records import given_record
 
 
 def opening_state(view: Any) -> Any:
-    """Return the description in the opening message of the view, or None without one."""
+    """Return the description that the view's opening message contains, or None."""
     view._is_opening = True
     try:
         return view.get_state()["_description"]

@@ -40,7 +40,7 @@ SECONDS = 60
 
 
 class Kernel:
-    """A Jupyter kernel that runs code cells with cell ids, as for a notebook."""
+    """A Jupyter kernel that runs code with cell ids, as notebooks send it."""
 
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(kernel_name="python3")
@@ -73,7 +73,7 @@ class Kernel:
         self.evaluate("0")
 
     def alive(self) -> list[int]:
-        """Return the numbers of the views that are not freed, or whose record is not freed."""
+        """Return the numbers of the views that exist or whose record exists."""
         return list(self.evaluate("alive()"))
 
     def expect_alive(self, numbers: list[int]) -> None:
@@ -233,6 +233,6 @@ def test_a_closed_view_ends_its_paused_computations(monkeypatch: pytest.MonkeyPa
     view.close()
     assert threading.active_count() == before
     del view
-    # The traceback of the cancelled computation forms cycles.
+    # The traceback of the cancelled computation has reference cycles.
     gc.collect()
     assert served() is None

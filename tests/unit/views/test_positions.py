@@ -151,7 +151,8 @@ def test_another_layer_without_the_distinct_head_shows_its_default() -> None:
     weights = [np.asarray(RECORD.stack().weights(layer=2)), np.full((2, N, N), 1 / N, np.float32)]
     view = HeadView(AttentionRecord.from_weights(weights, NUMBERED))
     assert (view.layer, view.heads) == (0, [3])
-    # The user did not choose head 3, so no warning follows. A warning would fail the test.
+    # The view, and not the caller, selected head 3. Without head 3, there must be no warning, which
+    # would raise an error.
     view.layer = 1
     assert view.heads == [0, 1]
 
@@ -161,8 +162,8 @@ def prediction(query: int, row: int | None) -> Prediction:
     return Prediction(query, token, (token,), row)
 
 
-# Two tokens of the prompt, two generated tokens, and a last prediction that was not read.
-# js/test/ui/generated-token/cursor.test.ts tests the same cases.
+# A prompt of two tokens, two generated tokens, and a last generated token that the model did not
+# read. js/test/ui/generated-token/cursor.test.ts tests the same cases.
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "generated_token.json").read_text())
 PREDICTIONS = tuple(prediction(query, row) for query, row in FIXTURE["predictions"])
 TOKENS = replace(Tokens.of(words(4)), predictions=PREDICTIONS)

@@ -80,7 +80,7 @@ def test_effects_of_tokens_have_their_measure_and_noise() -> None:
     assert view.token_scores == {"effect": {"self": [-2.0, 1.0, None]}}
     note = f"effect of removing a token (delete) on: {MEASURE}; noise 0"
     assert view.token_score_notes == {"effect": note}
-    # The browser returns scores of tokens by stack.
+    # The browser sends the scores of tokens in this form.
     view.token_scores = {"mine": {"self": [None, np.inf, 2]}}
     assert view.token_scores == {"mine": {"self": [None, None, 2.0]}}
     assert view.token_score_notes == {}
@@ -115,7 +115,7 @@ def test_statistics_name_the_heads_of_a_view(kind: Any) -> None:
 def test_the_roles_of_one_stack_are_accepted() -> None:
     roles = statistics_of_looking_back().stack().roles()
     by_name = HeadView(looking_back(0), roles=roles).roles
-    # A browser or a linked view returns roles by the name of the stack.
+    # `roles` can also be given by the name of the stack, as a browser or a linked view sends them.
     for value in ({"self": roles}, by_name):
         assert HeadView(looking_back(0), roles=value).roles == by_name
     one_layer = HeadView(looking_back(0), include_layers=[1], roles=roles)

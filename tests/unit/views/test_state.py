@@ -63,7 +63,7 @@ def test_a_layer_with_fewer_heads_drops_some_with_a_warning() -> None:
     ):
         view.layer = 1
     assert view.heads == [1]
-    # The next line drops no head. A warning here would fail the test.
+    # Going back to layer 0 drops no head, so there must be no warning, which would raise an error.
     view.layer = 0
     assert view.heads == [1]
 
@@ -134,7 +134,7 @@ def test_scores_can_be_arrays_and_order_the_heads() -> None:
         (1, [1]),
         ({-1: -1}, {"1": [2]}),
         ({np.int64(1): [2, 0], 0: (1,)}, {"0": [1], "1": [0, 2]}),
-        # The browser returns the state in this form.
+        # The browser sends the trait in this form.
         ({"1": [2]}, {"1": [2]}),
         ("all", None),
     ],
@@ -166,7 +166,6 @@ def test_the_neuron_view_omits_stacks_of_weights() -> None:
     np.testing.assert_array_equal(served_record.images[0], record.images[0])
     with pytest.raises(TraitError, match="image"):
         NeuronView(record, stack="image")
-    # The original record is unchanged.
     assert list(record.stacks) == ["self", "image"]
     alone = AttentionRecord({"self": stack})
     assert NeuronView(alone).record is alone

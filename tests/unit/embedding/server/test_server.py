@@ -78,7 +78,7 @@ def test_replies_equal_the_fixture(name: str) -> None:
         codes, expected_codes = (
             np.frombuffer(buffer, kind).astype(int) for buffer in (actual, expected)
         )
-        # A value on the border between two codes can round either way.
+        # Codes are rounded numbers. A number between two codes can be rounded up or down.
         assert_allclose(codes, expected_codes, atol=1)
 
 
@@ -225,7 +225,7 @@ def test_a_missing_package_is_reported_in_the_reply(monkeypatch: pytest.MonkeyPa
     server = CorpusServer(corpus([10, 12]))
     reply = server.reply("projection", PLOT | {"method": "tsne"})
     assert reply.header["work"] == {"state": "failed", "done": 0, "num_total": 0, "words": words}
-    # The coordinates in the reply are those of principal components.
+    # The reply contains the principal components instead of t-SNE.
     assert_allclose(coordinates_of(reply), coordinates_of(server.reply("projection", PLOT)))
     assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
 

@@ -23,7 +23,7 @@ from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.record.attention import QueryKeyAttention, StoredWeights
 
 HEADS, LENGTH, WIDTH = 4, 9, 6
-# The check compares 32 of 256 rows in each of 8 heads, and each row in at least one head.
+# The check compares 32 rows per head. In 8 heads, it compares all 256 rows of a long text.
 ROWS, LONG, MANY_HEADS = 32, 256, 8
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
@@ -111,7 +111,7 @@ def test_the_size_of_parts_does_not_change_what_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     correct = call(examples=3, key_heads=2)
-    # The limits fit the weights of 4 rows, of 2 heads (which share a key head), or of 4 heads.
+    # Compute the weights of 4 rows, of 2 heads (which share a key head), or of 4 heads at a time.
     for entries in (4 * LENGTH, 2 * LENGTH**2, 4 * LENGTH**2):
         monkeypatch.setattr(check, "_MAX_ENTRIES_AT_ONCE", entries)
         assert not is_refused(correct)
@@ -186,7 +186,7 @@ def test_an_output_that_the_model_overwrites_later_is_compared_as_it_was() -> No
 def test_outputs_may_differ_by_rounding_alone(dtype: torch.dtype) -> None:
     correct = call(dtype)
     assert correct.output is not None
-    # A relative difference of half the machine epsilon is rounding.
+    # Rounding changes a number by up to half the machine epsilon.
     unit = torch.finfo(dtype).eps / 2
     assert not is_refused(replace(correct, output=correct.output * (1 + unit)))
     by = {torch.float16: 0.03, torch.bfloat16: 0.25}.get(dtype, 3e-4)

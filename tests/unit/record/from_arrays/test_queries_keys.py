@@ -176,7 +176,7 @@ def test_masks_are_kept_in_their_smallest_form() -> None:
     other = record_of(mask=flags.flip(0), bias=vectors(4, 1, 5))
     assert isinstance(attention_of(other).mask, PackedMask)
     assert isinstance(attention_of(other).bias, DenseBias)
-    # All layers share a mask or bias that is passed once.
+    # A mask or bias without an axis of layers is stored once, and all layers share it.
     assert attention_of(other, 0).mask is attention_of(other, 2).mask
     assert attention_of(other, 0).bias is attention_of(other, 2).bias
 
@@ -193,7 +193,7 @@ def test_131072_tokens_allocate_nothing_for_every_pair() -> None:
     _, python_peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert tensors.largest <= q.nbytes
-    # Python and numpy take less memory than 12 rows of float32 weights.
+    # The peak memory of Python and numpy is smaller than 12 rows of float32 weights.
     assert python_peak < 12 * 4 * length
     assert len(description["stacks"][0]["query_tokens"]["text"]) == length
     for row, first in zip(rows, (0, length - window), strict=True):

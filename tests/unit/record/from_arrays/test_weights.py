@@ -77,7 +77,7 @@ def test_weights_of_any_sum_are_accepted_on_request() -> None:
     stack = record_of([LAYERS[0] * 3], normalized=False).stack()
     assert not stack.normalized
     assert stack.maximum == pytest.approx(3 * LAYERS[0].max())
-    # All weights of a query may be 0, also if the rows of weights must sum to 1.
+    # Rows must sum to 1 here, but a row of zeros is accepted.
     assert record_of([LAYERS[0] * 0]).stack().normalized
 
 
@@ -101,10 +101,8 @@ def test_signed_numbers_of_any_size_are_accepted() -> None:
     for part in (stack, stack.only(1)):
         assert (part.signed, part.normalized, part.measure) == (True, False, "difference")
     assert repr(stack) == "<self: layers 0, 1, 2 heads each, 4 tokens, difference>"
-    # `maximum` is the largest absolute value.
     for sign in (1, -1):
         assert record_of(sign * numbers, signed=True).stack().maximum == np.abs(numbers).max()
-    # The maximum of zeros is 0.0, not -0.0.
     assert str(record_of(np.zeros((1, 1, 4, 4)), signed=True).stack().maximum) == "0.0"
 
 
@@ -195,7 +193,7 @@ def test_other_shapes_are_refused_with_a_remedy(attentions: Any, message: str) -
         ({"measure": "\u202eeffect"}, ValueError, r"measure=.* must be a short name of the values"),
         ({"signed": "yes"}, TypeError, "signed='yes' must be True or False"),
         ({"signed": True, "normalized": True}, ValueError, "cannot be combined"),
-        # Arguments without an effect are refused.
+        # These arguments need others: `cross_attentions=`, or no `attentions`.
         ({"encoder_tokens": TOKENS}, TypeError, "encoder_tokens"),
         ({"cross_attentions": LAYERS}, TypeError, "attentions= is for one kind of attention"),
     ],

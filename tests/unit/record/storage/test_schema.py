@@ -309,8 +309,8 @@ def test_numbers_of_large_files_are_verified_on_request(
         load(path)
         with pytest.raises(ValueError, match="is damaged: its content does not match its checksum"):
             load(path, verify=True)
-    # Damage of the header is always noticed, except in the eight digits of `crc32`, the checksum of
-    # the numbers.
+    # A changed byte of the header is noticed without `verify`, except in the eight digits of
+    # `crc32`, which is the checksum of the numbers.
     digits = data.index(b'"crc32":"') + 9
     for position in sorted({*range(8, start, 13)} - {*range(digits, digits + 8)}):
         path.write_bytes(flip(data, position))
@@ -326,7 +326,7 @@ def test_a_file_without_a_checksum_is_refused(
     path = captured_record().save(tmp_path / "x.safetensors")
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    # The file loads with the unchanged metadata, but not without the entry `checksum`.
+    # Written again with the same metadata, the file loads. Then the entry `checksum` is removed.
     arrays = safetensors.torch.load_file(path)
     safetensors.torch.save_file(arrays, path, metadata)
     load(path)
@@ -366,7 +366,8 @@ def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
     record = load(path)
     assert in_memory(path) < 1e6
     record.stack().weights(layer=1, head=3, rows=slice(9, 10))
-    # The system reads the keys of one head (17 MB), a query and some bytes ahead, not 201 MB.
+    # The row needs the keys of one head (17 MB) and a query. The system reads some more bytes,
+    # but not all 201 MB.
     assert 65_536 * 64 * 4 <= in_memory(path) < 40e6
 
 
@@ -376,7 +377,8 @@ def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
     count = LiveTensors()
     with count:
         record.save(tmp_path / "x.safetensors")
-    # The vectors of heads are interleaved in `large`. At most two heads are copied at a time.
+    # In `large`, the vectors of all heads of a token are adjacent in memory. To write them head by
+    # head, `save` copies at most two heads at a time.
     assert count.peak <= 2 * 65_536 * 64 * 4
     reloaded, count = load(tmp_path / "x.safetensors"), LiveTensors()
     tracemalloc.start()
@@ -384,7 +386,7 @@ def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
         reloaded.save(tmp_path / "y.safetensors")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    # Contiguous tensors are not copied. The text of the header is copied a few times.
+    # Contiguous tensors are not copied. Python copies the text of the header a few times.
     assert count.peak == 0
     assert peak < 20e6
     assert (tmp_path / "x.safetensors").read_bytes() == (tmp_path / "y.safetensors").read_bytes()
@@ -430,7 +432,7 @@ def test_missing_files_and_files_of_other_formats_are_refused(tmp_path: Path) ->
 def test_invalid_paths_are_refused(
     name: Any, error: type[Exception], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The working directory is a saved record, which an empty name must not load.
+    # An empty path must not load the working directory, which is a saved record here.
     monkeypatch.chdir(folder)
     before = sorted(folder.iterdir())
     for call in (load, given_record().save):
@@ -474,7 +476,7 @@ def test_replacing_a_file_while_it_is_read_never_mixes_records(
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
             models: list[str] = []
-            # Load 300 times or more, until all three records were loaded, but at most 9999 times.
+            # Load at least 300 times, then go on until all three records were loaded (at most 9999 times).
             while len(models) < 300 or (len(set(models)) < 3 and len(models) < 9999):
                 reloaded = load(path)
                 models.append(reloaded.model)

@@ -50,7 +50,7 @@ def test_written_layers_are_not_written_again(tmp_path: Path) -> None:
     spool.begin()
     layers = {number: write(spool, number, layer) for number, layer in long_layers().items()}
     assert INDEX not in names_in(tmp_path / "x")
-    # After writing, the tokens of layer 1 are reversed, and layer 5 is removed.
+    # Change the written layers: reverse the tokens of layer 1, and remove layer 5.
     second = layers[1]
     layers[1] = QueryKeyAttention(second.queries.flip(1), second.keys.flip(1), second.scale)
     del layers[5]
@@ -128,7 +128,7 @@ def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch)
                 load(folder)
         path.write_bytes(data)
     load(folder)
-    # Large arrays are compared with the stored checksum only if `verify` is True.
+    # Above this limit, arrays are compared with the stored checksum only if `verify` is True.
     monkeypatch.setattr("attnviz.record.storage.spool.MAX_ALWAYS_CHECKED", 1000)
     path = folder / LAYER
     damaged = bytearray(path.read_bytes())
@@ -156,7 +156,7 @@ def test_a_changed_index_with_a_correct_checksum_is_compared_with_the_files(
 ) -> None:
     header, arrays = read_arrays(folder / INDEX)
     change(header)
-    # The arrays are mapped from the file that is replaced, so they are copied first.
+    # Copy the arrays, because they are mapped from the file that is overwritten.
     write_arrays(folder / INDEX, header, {name: array.clone() for name, array in arrays.items()})
     with pytest.raises(ValueError, match=rf"path='.*x' is damaged.*({message})"):
         load(folder)
@@ -165,6 +165,6 @@ def test_a_changed_index_with_a_correct_checksum_is_compared_with_the_files(
 def test_the_path_of_an_index_means_its_folder(folder: Path) -> None:
     record = record_of(long_layers())
     assert_same(record, load(folder / INDEX))
-    # A file with the name `INDEX` may also be a saved record.
+    # A record that `save` wrote may also have the name `INDEX`.
     folder.with_name("y").mkdir()
     assert_same(record, load(record.save(folder.with_name("y") / INDEX)))
