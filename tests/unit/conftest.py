@@ -19,7 +19,7 @@ def _whole_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def logit_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each call of `QueryKeyAttention.logits` appends its number of logits."""
+    """Return a list that gets the number of logits of each call of `QueryKeyAttention.logits`."""
     sizes: list[int] = []
     compute = QueryKeyAttention.logits
 

@@ -182,7 +182,7 @@ def square_cells(matrix: NDArray[np.floating], size: int, pooled: str) -> Floats
 
 
 def equal_cells(matrix: NDArray[np.floating], max_cells: int) -> Floats:
-    """Divide the matrix into at most `max_cells` x `max_cells` equal blocks, and pool by maximum."""
+    """Pool at most `max_cells` x `max_cells` blocks of nearly equal size by their maximum."""
     edges = [
         [index * count // min(count, max_cells) for index in range(min(count, max_cells) + 1)]
         for count in matrix.shape

@@ -49,7 +49,7 @@ def some_positions(draw: st.DrawFn, count: int) -> torch.Tensor:
 
 @st.composite
 def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Mask | None:
-    """Draw None or a band, packed or window mask. With `inserted`, also draw an inserted mask."""
+    """Draw None or a band, packed or window mask. With `inserted`, also an inserted mask."""
     kinds = ["none", "band", "packed", "windows"]
     kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
     if kind == "band":
@@ -71,7 +71,7 @@ def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) ->
 
 @st.composite
 def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Bias | None:
-    """Draw None or a distance, dense or window bias. With `inserted`, also draw an inserted bias."""
+    """Draw None or a distance, dense or window bias. With `inserted`, also an inserted bias."""
     kinds = ["none", "distance", "dense", "windows"]
     kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
     heads, seed = draw(st.sampled_from([1, HEADS])), draw(seeds)

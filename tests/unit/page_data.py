@@ -60,7 +60,7 @@ class DecodedRows(NamedTuple):
 
 
 def decode_rows(block: Mapping[str, Any], data: bytes | None = None) -> DecodedRows:
-    """Decode the rows of one layer with plain loops. If `data` is None, decode ``block["data"]``."""
+    """Decode the rows of a layer with plain loops. If `data` is None, decode ``block["data"]``."""
     data = unpacked(block["data"]) if data is None else data
     assert sum(block["runs"]) == len(data)
     heads, num_rows, columns = block["shape"]

@@ -77,7 +77,7 @@ def encoder_decoder_record() -> AttentionRecord:
 
 
 def captured_record() -> AttentionRecord:
-    """Return a record of queries and keys. Its layers differ in mask, bias, soft cap, sinks and dtype."""
+    """Return a record whose layers differ in mask, bias, soft cap, attention sinks and dtype."""
     flags = torch.from_numpy(np.random.default_rng(5).random((4, 6, 6)) < 0.6)
     flags[:, 3] = False
     causal = BandMask(None, 0)
@@ -160,7 +160,7 @@ def patch_names(rows: int, columns: int) -> list[str]:
 
 
 def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRecord:
-    """Return a record of two layers of stored weights. Its tokens are ``[CLS]`` and image patches."""
+    """Return a record of two layers. The tokens are ``[CLS]`` and the patches of an image."""
     names = ["[CLS]", *patch_names(rows, columns)]
     tokens = Tokens(
         text=tuple(names),

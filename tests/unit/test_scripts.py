@@ -46,7 +46,7 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
     write("static/head.js", 200)
     write("js/src/draw/marks.ts", 300)
     assert front_end.is_out_of_date()
-    # A folder with PKG-INFO is an unpacked source distribution, whose bundles are always up to date.
+    # PKG-INFO marks an unpacked source distribution, whose bundles are always up to date.
     write("PKG-INFO", 300)
     assert not front_end.is_out_of_date()
 

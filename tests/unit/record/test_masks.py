@@ -131,7 +131,7 @@ def test_equal_masks_of_heads_take_one_bit_an_entry() -> None:
 
 
 def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    # With this limit, the 12 rows are compared in three blocks. Change an entry in each of the blocks.
+    # Rows are compared in three blocks of 4. Change an entry in each block.
     monkeypatch.setattr(attnviz.record.masks, "_ROWS_PER_BLOCK", 4)
     for query, key in [(5, 2), (5, 9), (11, 0), (0, 11)]:
         flags = torch.ones(1, 12, 12).tril().bool()

@@ -65,15 +65,14 @@ def test_zeros_of_sparse_attention_are_counted(
     if any(not np.array_equal(head != 0, weights[0] != 0) for head in weights):
         assert counts == tuple(ZeroCount(zero_count, pairs) for zero_count in zeros)
     else:
-        # If all heads have zeros at the same pairs, the zeros may belong to a mask. Then `counts_of`
-        # does not count them.
+        # Zeros at the same pairs in all heads may belong to a mask, so they may be left out.
         assert all(count.zeros in (0, zeros[0]) for count in counts)
 
 
 def test_a_single_sparse_head_is_counted() -> None:
     weights = np.array([[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]])
     assert counts_of(weights) == [(ZeroCount(4, 9),)]
-    # Rows with a single key are sparse attention and not a mask, even if all heads have the same key.
+    # Rows with one nonzero weight count as sparse attention, even if all heads are equal.
     assert counts_of(np.eye(3)[None]) == [(ZeroCount(3, 6),)]
     assert counts_of(np.stack([np.eye(3)[::-1]] * 2)) == [(ZeroCount(6, 9), ZeroCount(6, 9))]
 

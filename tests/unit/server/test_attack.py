@@ -194,7 +194,7 @@ def test_long_work_is_divided_into_bounded_steps(
         if "pending" not in message["header"]:
             break
         shares.append(message["header"]["pending"]["progress"])
-    # The same request continues the work, so the reported progress increases.
+    # Repeating the request continues the work, so the reported progress increases.
     assert shares
     assert shares == sorted(set(shares))
 

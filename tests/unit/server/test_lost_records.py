@@ -18,7 +18,7 @@ BLOCK = {"stack": "self", "layer": 0, "heads": [1], "rows": [0, 9], "columns": [
 
 
 def saved_record(folder: Path) -> tuple[av.AttentionRecord, Path, Any]:
-    """Return a record that was loaded from a file, the path, and the weights of the pairs in `BLOCK`."""
+    """Return a loaded record, the path of its file, and the weights that `BLOCK` requests."""
     original = long_record(600)
     path = original.save(folder / "x.safetensors")
     return av.load(path), path, original.stack().weights(layer=0, head=1)[:9, :9]

@@ -95,8 +95,8 @@ def assert_cells(
     """Compare cells with `cells_of(matrix)`, up to an absolute and a relative error."""
     expected = cells_of(matrix)
     assert_allclose(np.abs(actual), np.abs(expected), atol=error, rtol=relative)
-    # If the positive and the negative result are nearly equal, rounding decides the sign of the
-    # cell, so these cells are not compared.
+    # If positive and negative numbers nearly balance, rounding may decide the sign of a cell, so
+    # the sign is not compared.
     is_clear = np.abs(expected + cells_of(-matrix)) < 1e-9
     assert_allclose(actual[is_clear], expected[is_clear], atol=error, rtol=relative)
 

@@ -193,7 +193,7 @@ def test_other_shapes_are_refused_with_a_remedy(attentions: Any, message: str) -
         ({"measure": "\u202eeffect"}, ValueError, r"measure=.* must be a short name of the values"),
         ({"signed": "yes"}, TypeError, "signed='yes' must be True or False"),
         ({"signed": True, "normalized": True}, ValueError, "cannot be combined"),
-        # These arguments need others: `cross_attentions=`, or no `attentions`.
+        # Arguments that do not fit the other arguments are refused.
         ({"encoder_tokens": TOKENS}, TypeError, "encoder_tokens"),
         ({"cross_attentions": LAYERS}, TypeError, "attentions= is for one kind of attention"),
     ],

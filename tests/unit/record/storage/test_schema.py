@@ -476,7 +476,8 @@ def test_replacing_a_file_while_it_is_read_never_mixes_records(
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
             models: list[str] = []
-            # Load at least 300 times, then go on until all three records were loaded (at most 9999 times).
+            # Load at least 300 times, and until all three records were loaded, but at most 9999
+            # times.
             while len(models) < 300 or (len(set(models)) < 3 and len(models) < 9999):
                 reloaded = load(path)
                 models.append(reloaded.model)
