@@ -21,7 +21,7 @@ from benchmarks.report import (
 
 
 def run(statement: str, limits: Limits) -> tuple[dict[str, Any], str | None]:
-    """Run a statement in a process with limits. Return the figures that it printed and the error."""
+    """Run a statement in a process with limits. Return its printed figures and the error."""
     outcome = guarded("timeit", "-n1", "-r1", statement, limits=limits)
     return outcome.figures, outcome.fault
 
