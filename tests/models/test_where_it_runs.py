@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,16 +59,13 @@ def test_half_precision(kind: str, dtype: torch.dtype) -> None:
     calls = received(model, lambda: records.append(extract(model, IDS)))
     for weights, call in zip(records[0].to_numpy(), calls, strict=True):
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
-    (note,) = (note for note in records[0].notes if "float32 softmax" in note)
-    stated = float(re.findall(r"up to ([\d.e-]*\d)", note)[0])
+    assert any("float32 softmax" in note for note in records[0].notes)
     # Eager attention rounds logits and weights to half precision.
     model.set_attn_implementation("eager")
     with torch.no_grad():
         own = model(input_ids=IDS, output_attentions=True).attentions
     first = np.abs(own[0][0].float().numpy() - records[0].to_numpy()[0]).max()
     assert 0 < first < {torch.bfloat16: 0.05, torch.float16: 0.005}[dtype]
-    # The note estimates the error from some queries of one head per layer.
-    assert first / 10 < stated < 10 * first
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

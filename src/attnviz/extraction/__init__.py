@@ -130,8 +130,8 @@ def extract(
         default is all layers.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
         Dtype of the kept queries and keys, or of the weights if queries and keys are not known. If
-        this dtype rounds the queries and keys, a note of the record states how much weights change,
-        measured for a few queries of each head. The default is the dtype of the model's attention.
+        this dtype rounds these numbers, a note of the record says so. The default is the dtype of
+        the model's attention.
     device : str, device or None, default "cpu"
         Device of the kept queries and keys. None keeps them on the device where the model computed
         them. The queries and keys take memory of the device as long as the record exists.

@@ -71,33 +71,23 @@ def copy_attention(
     copier: Copier,
     *,
     name: str,
-    turn: int,
     windows: bool = False,
-) -> tuple[list[Captured], float | None]:
-    """Copy the attention of each example (or window) of a call, and measure rounding.
+) -> list[Captured]:
+    """Copy the attention of each example of a call, or of each window if `windows` is True.
 
-    `attentions` is a result of `read_attention`. `name` is the path of the module. `turn` is any
-    number that differs between calls, and selects the single window in which the change of weights
-    is measured if `windows` is True.
+    `attentions` is a result of `read_attention`. `name` is the path of the module.
 
-    Return the copies, and the largest measured change of a weight (None if the copies are not
-    rounded). Raise ValueError if the attention has numbers that are not finite, or queries or keys
-    that are too large for the dtype of the copies. Raise OSError if writing a copy fails.
+    Raise ValueError if the attention has numbers that are not finite, or queries or keys that are
+    too large for the dtype of the copies. Raise OSError if writing a copy fails.
     """
     if not all(map(_is_finite, attentions)):
         raise ValueError(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) contain NaN "
             "or infinity. Check its weights and its dtype."
         )
-    # A layer may have hundreds of windows. Measure the change of weights in only one of them.
-    measured = [attentions[turn % len(attentions)]] if windows else attentions
-    errors = [error for attention in measured if (error := copier.error(attention)) is not None]
     # Windows are not written to disk yet, because they are joined first.
     slots = [None if windows else (index, name) for index in range(len(attentions))]
-    copies = [
-        copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)
-    ]
-    return copies, max(errors, default=None)
+    return [copier.copy(attention, slot) for attention, slot in zip(attentions, slots, strict=True)]
 
 
 def read_attention(

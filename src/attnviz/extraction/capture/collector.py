@@ -86,8 +86,6 @@ class Run:
         queries and keys, but no heads.
     num_heads : int
         Number of heads.
-    error : float or None
-        Largest measured change of a weight by rounding, or None if the copies are not rounded.
     positions : Positions or None
         Queries and keys that are not padding, if the run made a single call for a single example
         without windows. None otherwise.
@@ -105,7 +103,6 @@ class Run:
     dispatched: bool = True
     is_copied: bool = False
     num_heads: int = 0
-    error: float | None = None
     positions: Positions | None = None
 
     @property
@@ -304,7 +301,6 @@ class Collector:
             run.is_copied = self._is_requested(run, _unpadded_size(call, unpadded[0], windows))
         attentions: list[Captured]
         read: Sequence[Captured] = ()
-        error = None
         if not run.is_copied:
             attentions = [
                 StoredWeights(torch.empty(0, *_unpadded_size(call, positions)))
@@ -312,18 +308,11 @@ class Collector:
             ]
         else:
             read = read_attention(call, unpadded, self._masks, self.check, name=run.name)
-            attentions, error = copy_attention(
-                read,
-                call,
-                self._copier,
-                name=run.name,
-                turn=len(self.runs),
-                windows=windows > 1,
+            attentions = copy_attention(
+                read, call, self._copier, name=run.name, windows=windows > 1
             )
         # Change the output only now, because `read_attention` compares the model's own output.
         self._change_outputs(call, unpadded, run, read)
-        if error is not None:
-            run.error = max(error, run.error or 0.0)
         run.num_calls += 1
         run.positions = unpadded[0] if call.num_examples == 1 and run.num_calls == 1 else None
         run.dtype = None if call.query is None else call.query.dtype

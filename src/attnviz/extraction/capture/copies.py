@@ -20,12 +20,9 @@ from attnviz.record.storage.spool import Spool
 # A tensor, and a function that converts the tensor or one head to the device and dtype of copies.
 _Source = tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]
 
-#: Number of queries per head whose weights are computed from exact and from rounded vectors.
-SAMPLED_QUERIES = 4
-
 
 class Copier:
-    """Copier of attention. A copier also measures how much weights change by rounding.
+    """Copier of attention.
 
     `spools` has a spool (a folder on disk) for the copies of each example. If `spools` is empty,
     copies stay in memory.
@@ -63,22 +60,6 @@ class Copier:
         if sinks is not None:
             sinks = sinks.to(self._options.device or sinks.device, copy=True)
         return replace(attention, queries=copies["queries"], keys=copies["keys"], sinks=sinks)
-
-    def error(self, attention: QueryKeyAttention | StoredWeights) -> float | None:
-        """Return the largest change of a weight by rounding, or None if the copies are not rounded.
-
-        If queries and keys are rounded, the weights of a few queries of each head are compared. If
-        weights are rounded, all weights and the sums of all rows are compared.
-        """
-        dtype = self._options.dtype
-        if isinstance(attention, StoredWeights):
-            if dtype is None or not narrows(attention.values.dtype, dtype):
-                return None
-            return max(_weight_error(values, dtype) for values in attention.values)
-        if dtype is None or not narrows(attention.queries.dtype, dtype):
-            return None
-        heads = range(attention.num_heads)
-        return max(_vector_error(attention, head, dtype) for head in heads)
 
     def _copies_of(
         self, parts: Mapping[str, _Source], written: tuple[int, str] | None
@@ -127,32 +108,6 @@ def _independent(copy: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Return `copy`, or a clone of `copy` if it shares memory with `tensor`."""
     same = copy.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
     return copy.clone(memory_format=torch.contiguous_format) if same else copy
-
-
-def sampled_rows(num_queries: int) -> list[int]:
-    """Return indices of at most `SAMPLED_QUERIES` queries: evenly spread, with the last query."""
-    return sorted(
-        {num_queries * part // SAMPLED_QUERIES - 1 for part in range(1, SAMPLED_QUERIES + 1)} - {-1}
-    )
-
-
-def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
-    """Return the largest change of a weight in `sampled_rows` if vectors are rounded to `dtype`."""
-    exact = attention.only_head(head)
-    # Convert the keys to float32 once, not for each row.
-    exact = replace(exact, keys=exact.keys.float())
-    rounded = replace(exact, queries=exact.queries.to(dtype), keys=exact.keys.to(dtype).float())
-    worst = 0.0
-    for row in sampled_rows(attention.num_queries):
-        one, other = (version.block([0], slice(row, row + 1)) for version in (exact, rounded))
-        worst = max(worst, float((one - other).abs().max()))
-    return worst
-
-
-def _weight_error(values: torch.Tensor, dtype: torch.dtype) -> float:
-    rounded = _without_new_zeros(values.to(dtype), values).float()
-    sums = (rounded.sum(dim=-1) - values.sum(dim=-1)).abs().max()
-    return max(float((rounded - values).abs().max()), float(sums))
 
 
 def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:

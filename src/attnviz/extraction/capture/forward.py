@@ -27,10 +27,8 @@ from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
-from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
 from attnviz.utils.cleanup import Cleanup, SharedChange
-from attnviz.utils.numbers import format_small
 
 #: Note that a record gets if the model was in training mode.
 TRAINING_NOTE = (
@@ -352,65 +350,17 @@ def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[st
 
 def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:
     """Return a note if the model computes in half precision or under autocast, else None."""
-    note = _half_precision_note(
-        [(run.dtype, run.calls[0][0]) for run in collector.runs if run.calls]
-    )
+    dtypes = {run.dtype for run in collector.runs} & {torch.float16, torch.bfloat16}
+    if dtypes:
+        name = str(dtypes.pop()).removeprefix("torch.")
+        return (
+            f"The model's attention computes in {name}: weights are a float32 softmax of its "
+            "queries and keys."
+        )
     device = model.device.type
-    if note is None and device != "meta" and torch.is_autocast_enabled(device):
-        note = (
+    if device != "meta" and torch.is_autocast_enabled(device):
+        return (
             "The model ran under autocast, which rounds as it computes: weights are a float32 "
             "softmax of the queries and keys that its attention received."
         )
-    return note
-
-
-_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
-# Number of queries, in one head of each layer, whose weights are compared with rounded weights.
-_ROWS = 8
-
-
-def _half_precision_note(
-    attentions: Sequence[tuple[torch.dtype | None, object]],
-) -> str | None:
-    """Return a note if a layer computes attention in half precision and its copies keep the dtype.
-
-    Return None if no layer does. `attentions` has the dtype of the queries and the captured
-    attention of each layer. The note states the largest difference between weights in float32 and
-    weights that are rounded as in eager attention, in a sample of queries of one head per layer.
-    """
-    rounded = {
-        number: attention
-        for number, (dtype, attention) in enumerate(attentions)
-        if isinstance(attention, QueryKeyAttention) and dtype == attention.queries.dtype in _NAMES
-    }
-    if not rounded:
-        return None
-    worst = max(
-        _rounding_difference(attention, number % attention.num_heads)
-        for number, attention in rounded.items()
-    )
-    name = _NAMES[next(iter(rounded.values())).queries.dtype]
-    return (
-        f"The model's attention computes in {name}: weights are a float32 softmax of its "
-        f"queries and keys. In a sample of {_ROWS} queries of one head per layer, weights "
-        f"rounded as in eager attention differ by up to {format_small(worst)}. "
-        "Others may differ more."
-    )
-
-
-def _rounding_difference(attention: QueryKeyAttention, head: int) -> float:
-    """Return the largest change of a weight if weights are rounded to the dtype of the queries.
-
-    Without a soft cap, logits are rounded, too. Only the last `_ROWS` queries are compared.
-    """
-    rows = slice(max(0, attention.num_queries - _ROWS), attention.num_queries)
-    queries, keys = attention.queries[head, rows], attention.keys[attention.key_head(head)]
-    dtype = queries.dtype
-    exact = (queries.float() @ keys.float().T) * attention.scale
-    rounded = (queries @ keys.T * attention.scale).to(dtype).float()
-    logits = attention.logits([head], rows)[0]
-    if attention.softcap is None:
-        logits = (logits + (rounded - exact).to(logits.device)).to(dtype).float()
-    rounded_weights = torch.softmax(logits, dim=1).to(dtype).float()
-    exact_weights = torch.softmax(attention.logits([head], rows)[0], dim=1)
-    return float((rounded_weights - exact_weights).nan_to_num(0.0).abs().max())
+    return None

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 
+import torch
 import transformers
 
 from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.collector import Collector, Run
-from attnviz.extraction.capture.copies import SAMPLED_QUERIES
 from attnviz.extraction.modules import layer_numbers
-from attnviz.extraction.options import CaptureOptions
+from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.utils.arguments import format_numbers
-from attnviz.utils.numbers import format_small
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
 # Sections of dotted module paths that do not name a part of a model. "*" stands for a number.
@@ -265,31 +263,13 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
 
 
 def rounding_notes(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> list[str]:
-    """Return notes on how much weights change by rounding queries and keys, or weights."""
-    notes = []
-    errors: dict[bool, list[float]] = {False: [], True: []}
-    for layers in stacks.values():
-        for attention, run in zip(layers.examples[0].values(), layers.runs, strict=True):
-            if run.error is not None:
-                errors[attention.vectors is None].append(run.error)
-    dtype = str(options.dtype).removeprefix("torch.")
-    if errors[False]:
-        notes.append(
-            f"Queries and keys were kept in {dtype}: weights differ by up to "
-            f"{_rounded_up(max(errors[False]))}, measured on {SAMPLED_QUERIES} queries of each "
-            "head."
-        )
-    if errors[True]:
-        notes.append(
-            f"Weights without known queries and keys were kept in {dtype}: they and the sums "
-            f"of their rows differ by up to {_rounded_up(max(errors[True]))}."
-        )
-    return notes
-
-
-def _rounded_up(error: float) -> str:
-    """Format a number with two significant digits, rounded up because notes say "up to"."""
-    if not error:
-        return "0"
-    unit = 10.0 ** (math.floor(math.log10(error)) - 1)
-    return format_small(math.ceil(error / unit) * unit)
+    """Return a list with a note if the dtype in `options` rounds queries, keys or weights."""
+    dtypes = {run.dtype or torch.float32 for layers in stacks.values() for run in layers.runs}
+    if options.dtype is None or not any(narrows(dtype, options.dtype) for dtype in dtypes):
+        return []
+    name = str(options.dtype).removeprefix("torch.")
+    percent = 100 * torch.finfo(options.dtype).eps / 2
+    return [
+        f"Queries and keys were kept in {name}, which rounds each number by up to {percent:.1g}%: "
+        "weights differ from the model's."
+    ]
