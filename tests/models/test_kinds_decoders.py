@@ -58,9 +58,9 @@ HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
         {},
         (2,),
         [
-            "Layer 0 is a state-space layer (NemotronHMamba2Mixer) and is not shown.",
-            "Layer 1 mixes no tokens (NemotronHMoE) and is not shown.",
-            "Layer 3 mixes no tokens (NemotronHMLP) and is not shown.",
+            "Layer 0 has no softmax attention (NemotronHMamba2Mixer) and is not shown.",
+            "Layer 1 has no softmax attention (NemotronHMoE) and is not shown.",
+            "Layer 3 has no softmax attention (NemotronHMLP) and is not shown.",
         ],
     ),
     (
@@ -68,8 +68,7 @@ HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
         {},
         (0, 1),
         [
-            "Layers 0, 1 each hold a state-space layer beside attention (FalconH1Mixer), which "
-            "is not shown."
+            "In layers 0, 1, FalconH1Mixer mixes tokens beside the attention and is not shown.",
         ],
     ),
     # Llama 3.2 Vision reads an image in some layers, which do not run for text alone.
@@ -90,7 +89,7 @@ def test_notes_name_the_layers_that_a_record_does_not_contain(
 ) -> None:
     record = record_of(model_type, settings)
     assert record.stacks["self"].layers == layers
-    assert [note for note in record.notes if note.startswith("Layer")] == notes
+    assert [note for note in record.notes if note.startswith(("Layer", "In "))] == notes
 
 
 def test_selected_layers_of_a_hybrid_keep_their_numbers() -> None:

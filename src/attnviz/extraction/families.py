@@ -163,13 +163,6 @@ def _configs_in(config: Any) -> Iterator[Any]:
             yield from _configs_in(value)
 
 
-def class_prefixes(config: Any) -> list[str]:
-    """Return the possible prefixes of a model's class names, such as "Llama", longest first."""
-    names = {type(nested).__name__.removesuffix("Config") for nested in _configs_in(config)}
-    names |= {name.removesuffix("Text") for name in names}
-    return sorted(names, key=len, reverse=True)
-
-
 def config_values(config: Any, name: str) -> set[Any]:
     """Return the values of an attribute in a configuration and its nested configurations.
 

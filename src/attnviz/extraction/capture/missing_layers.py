@@ -1,22 +1,20 @@
-"""Functions that write notes on layers that a record of a model does not contain.
+"""Functions that write notes on attention and layers that a record does not contain.
 
-A record contains only softmax attention. In most layers of a hybrid model, softmax attention is
-replaced by linear attention, a state-space layer, a recurrence or a convolution. Attention and
-its replacements are called token mixers here, because they exchange information between tokens.
+A record contains only softmax attention. Hybrid models also have layers with other token mixers
+(linear attention, state-space layers, convolutions), which exchange information between tokens
+without a softmax.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from torch import nn
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.stacks import StackLayers
-from attnviz.extraction.families import class_prefixes
 from attnviz.extraction.modules import (
     AttentionModule,
     ModuleScan,
@@ -26,56 +24,14 @@ from attnviz.extraction.modules import (
 from attnviz.utils.arguments import format_named
 
 _TEXT_STACKS = ("self", "encoder", "decoder")
-
-
-@dataclass(frozen=True)
-class _Kind:
-    """Kind of token mixer without a softmax.
-
-    `one` and `several` are the names of the kind in a note on one layer and on several layers. A
-    module is of this kind if `pattern` matches the module's name or class name.
-    """
-
-    one: str
-    several: str
-    pattern: re.Pattern[str]
-
-
-_LINEAR = "linear attention"
-_KINDS = (
-    _Kind(
-        _LINEAR,
-        _LINEAR,
-        re.compile(
-            r"(?i:delta_?(net|rule|att)|lightning|linear_?att|retention)|KDA|KimiDelta|\bkda\b"
-        ),
-    ),
-    _Kind("a state-space layer", "state-space layers", re.compile(r"(?i)mamba|ssm|state_?space")),
-    _Kind("a recurrent layer", "recurrent layers", re.compile(r"(?i)recurrent|rg_?lru|rwkv|lstm")),
-    _Kind("a convolution", "convolutions", re.compile(r"(?i)short_?conv|hyena")),
+# Names and class names of modules that mix tokens without a softmax.
+_MIXER = re.compile(
+    r"(?i)mamba|ssm|state_?space|delta_?(net|rule|att)|lightning|linear_?att|retention|kda|"
+    r"rg_?lru|rwkv|short_?conv|hyena"
 )
-# Class names of modules that process each token separately.
-_TOKENWISE = re.compile(
-    r"(?i)norm|mlp|moe|expert|feed_?forward|ffn|dropout|droppath|identity|linear|embedding|router|"
-    r"activation|relu|gelu|silu|scale|adapter"
-)
-# Class names of layers that wrap other modules. Notes name the modules inside, not the wrapper.
-_LAYER = re.compile("(Decoder|Hybrid)Layer$")
-
-
-@dataclass
-class _Layers:
-    """List of layers in a model, at least one of which has softmax attention.
-
-    `path` is the path of the list in the model, and `stack` the name of its stack in the record.
-    `in_call_order` is whether the record numbers layers in the order in which they ran. `notes`
-    maps each reason for a note to the numbers of the layers to which the reason applies.
-    """
-
-    path: str
-    stack: str
-    in_call_order: bool
-    notes: dict[tuple[str, ...], list[int]] = field(default_factory=dict)
+_BESIDE = "In {layers}, {names} mixes tokens beside the attention and is not shown."
+_NOT_RUN = "{layers} did not run on this input ({names}) and {are} not shown."
+_WITHOUT = "{layers} {have} no softmax attention ({names}) and {are} not shown."
 
 
 def notes_on_layers(
@@ -86,51 +42,95 @@ def notes_on_layers(
 ) -> Sequence[str]:
     """Return sentences on the layers that a record does not show or shows only in part.
 
-    Each sentence states a reason and the numbers of all layers to which the reason applies. `scan`
-    is the result of `scan_modules` for the model. `stacks` has all captured layers, and `missing`
-    the modules whose attention could not be read. A list of layers is searched only if attention
-    over text was captured from one of its layers.
+    `scan` is the result of `scan_modules` for the model. `stacks` has all captured layers, and
+    `missing` the modules whose attention could not be read. Layers are searched only in lists of
+    layers from which attention over text was captured.
     """
-    layers = tuple(
-        (name, layers.stack, tuple(layers.names), layers.in_call_order)
-        for name, layers in stacks.items()
-    )
-    key = ("notes on layers", layers, tuple(entry.name for entry in missing))
+    captured = tuple((name, tuple(layers.names)) for name, layers in stacks.items())
+    key = ("notes on layers", captured, tuple(entry.name for entry in missing))
     return scan.once(key, partial(_notes_on_layers, model, stacks, missing))
 
 
 def _notes_on_layers(
     model: PreTrainedModel, stacks: Mapping[str, StackLayers], missing: Sequence[AttentionModule]
 ) -> list[str]:
-    captured = {
-        id(model.get_submodule(name)) for layers in stacks.values() for name in layers.names
-    }
-    unread = {id(entry.module) for entry in missing}
+    captured = {name for layers in stacks.values() for name in layers.names}
+    read = {id(model.get_submodule(name)) for name in captured}
+    read |= {id(entry.module) for entry in missing}
     softmax = {id(entry.module) for entry in attention_modules(model) if entry.softmax}
-    families = tuple(class_prefixes(model.config))
     sentences = []
-    for layers in _layer_lists(model, stacks).values():
-        container = model.get_submodule(layers.path)
-        attending = [
-            child for child in container.children() if _contains_any(child, captured | unread)
-        ]
-        usual = {type(part) for child in attending for part in child.children()}
-        for number, child in enumerate(container.children()):
-            if child in attending:
-                reason = _beside_attention(child, families)
-            elif _contains_any(child, softmax):
-                names = [
-                    type(module).__name__ for module in child.modules() if id(module) in softmax
-                ]
-                reason = ("did not run", *dict.fromkeys(names))
-            else:
-                reason = _without_attention(child, usual, families)
-            if reason:
-                layers.notes.setdefault(reason, []).append(number)
-        for reason, numbers in layers.notes.items():
-            subject = _subject(numbers, layers, several=len(stacks) > 1)
-            sentences.append(_sentence(reason, subject, several=len(numbers) > 1))
+    for path, scope in _layer_lists(model, stacks).items():
+        layers = list(model.get_submodule(path).children())
+        shown = [any(id(part) in read for part in layer.modules()) for layer in layers]
+        usual = {
+            type(part)
+            for layer, is_shown in zip(layers, shown, strict=True)
+            for part in layer.children()
+            if is_shown
+        }
+        numbers: dict[tuple[str, str], list[int]] = {}
+        for number, (layer, is_shown) in enumerate(zip(layers, shown, strict=True)):
+            idle = [type(part).__name__ for part in layer.modules() if id(part) in softmax]
+            names = list(_mixers(layer, softmax))
+            if is_shown:
+                sentence = _BESIDE
+            elif idle:
+                sentence, names = _NOT_RUN, idle
+            elif next(layer.parameters(), None) is not None:
+                sentence = _WITHOUT
+                parts = [part for part in layer.children() if type(part) not in usual]
+                names = names or [type(part).__name__ for part in parts or [layer]]
+            if names:
+                listed = ", ".join(dict.fromkeys(names))
+                numbers.setdefault((sentence, listed), []).append(number)
+        for (sentence, listed), of_layers in numbers.items():
+            several = len(of_layers) > 1
+            subject = format_named("layer" if sentence is _BESIDE else "Layer", of_layers)
+            sentences.append(
+                sentence.format(
+                    layers=f"{subject}{scope}",
+                    names=listed,
+                    have="have" if several else "has",
+                    are="are" if several else "is",
+                )
+            )
     return sentences
+
+
+def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, str]:
+    """Return the paths of the outermost module lists that contain captured attention over text.
+
+    The value of a path is the scope of its layer numbers in a sentence, such as " of stack self".
+    It is empty if the record has only one stack.
+    """
+    lists: dict[str, str] = {}
+    for name, layers in stacks.items():
+        if layers.stack not in _TEXT_STACKS:
+            continue
+        scope = f" of stack {name}" if len(stacks) > 1 else ""
+        for path in layers.names:
+            parts = path.split(".")
+            first = next((index for index, part in enumerate(parts) if part.isdigit()), 0)
+            prefix = ".".join(parts[:first])
+            if first and isinstance(model.get_submodule(prefix), nn.ModuleList):
+                lists.setdefault(prefix, " of the model" if layers.in_call_order else scope)
+    return lists
+
+
+def _mixers(layer: nn.Module, softmax: set[int]) -> Iterator[str]:
+    """Yield the class names of the outermost token mixers without a softmax in a layer.
+
+    `softmax` has the ids of the modules with softmax attention, which are skipped.
+    """
+    for name, module in layer.named_children():
+        kind = type(module).__name__
+        if id(module) in softmax:
+            continue
+        # The class of a layer, such as HybridLayer, is less specific than the modules inside of it.
+        if _MIXER.search(f"{name} {kind}") and not kind.endswith("Layer"):
+            yield kind
+        else:
+            yield from _mixers(module, softmax)
 
 
 def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
@@ -153,107 +153,3 @@ def notes_on_modules(missing: Sequence[AttentionModule]) -> list[str]:
             subject = f"{path} ({kind}) also attend in {format_named('layer', sorted(numbers))}"
         sentences.append(f"{subject}. The weights cannot be read and are not shown.")
     return sentences
-
-
-def _layer_lists(model: nn.Module, stacks: Mapping[str, StackLayers]) -> dict[str, _Layers]:
-    """Return the outermost module lists that contain captured attention over text, by path."""
-    lists: dict[str, _Layers] = {}
-    for name, layers in stacks.items():
-        if layers.stack not in _TEXT_STACKS:
-            continue
-        for path in layers.names:
-            parts = path.split(".")
-            first = next((index for index, part in enumerate(parts) if part.isdigit()), 0)
-            prefix = ".".join(parts[:first])
-            if first and isinstance(model.get_submodule(prefix), nn.ModuleList):
-                lists.setdefault(prefix, _Layers(prefix, name, layers.in_call_order))
-    return lists
-
-
-def _contains_any(layer: nn.Module, modules: set[int]) -> bool:
-    return any(id(module) in modules for module in layer.modules())
-
-
-def _mixers(layer: nn.Module, families: tuple[str, ...]) -> Iterator[tuple[_Kind, str]]:
-    """Yield the kind and the class name of each token mixer without a softmax in a layer.
-
-    Modules inside of a token mixer are not searched.
-    """
-    for name, module in layer.named_children():
-        class_name = type(module).__name__
-        # Search without the prefix of the model family: a class of RecurrentGemma need not be
-        # recurrent.
-        family = next((prefix for prefix in families if class_name.startswith(prefix)), "")
-        text = f"{name} {class_name.removeprefix(family)}"
-        kind = next((kind for kind in _KINDS if kind.pattern.search(text)), None)
-        if kind is None or _LAYER.search(class_name):
-            yield from _mixers(module, families)
-        else:
-            yield kind, class_name
-
-
-def _beside_attention(layer: nn.Module, families: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the reason for a note on token mixers beside the attention of a layer.
-
-    Return an empty tuple if the layer has no other token mixers.
-    """
-    mixers = dict.fromkeys(_mixers(layer, families))
-    if not mixers:
-        return ()
-    return ("beside", next(iter(mixers))[0].one, *(name for _, name in mixers))
-
-
-def _without_attention(
-    layer: nn.Module, usual: set[type[nn.Module]], families: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Return the reason for a note on a layer without softmax attention.
-
-    `usual` are the classes of the modules in layers with attention. Modules of other classes may
-    replace the attention, and the reason names them. Return an empty tuple if the layer has no
-    parameters.
-    """
-    if next(layer.parameters(), None) is None:
-        return ()
-    mixers = dict.fromkeys(_mixers(layer, families))
-    if mixers:
-        kind = next(iter(mixers))[0]
-        return ("instead", kind.one, kind.several, *(name for _, name in mixers))
-    parts = dict.fromkeys(
-        type(part) for part in layer.children() if next(part.parameters(), None) is not None
-    )
-    names = [part.__name__ for part in parts if part not in usual]
-    others = [name for name in names if not _TOKENWISE.search(name)]
-    if others:
-        return ("unknown", *others)
-    return ("tokenwise", *(names or [type(layer).__name__]))
-
-
-def _subject(numbers: Sequence[int], layers: _Layers, *, several: bool) -> str:
-    """Return the subject of a sentence on layers, such as "Layers 0 and 2"."""
-    scope = f" of stack {layers.stack}" if several else ""
-    if layers.in_call_order:
-        scope = " of the model"
-    return f"{format_named('Layer', numbers)}{scope}"
-
-
-def _sentence(reason: tuple[str, ...], subject: str, *, several: bool) -> str:
-    case, *arguments = reason
-    are = "are" if several else "is"
-    if case == "beside":
-        one, *names = arguments
-        holds = "each hold" if several else "holds"
-        return f"{subject} {holds} {one} beside attention ({_listed(names)}), which is not shown."
-    if case == "instead":
-        one, many, *names = arguments
-        return f"{subject} {are} {many if several else one} ({_listed(names)}) and {are} not shown."
-    if case == "did not run":
-        return f"{subject} did not run on this input ({_listed(arguments)}) and {are} not shown."
-    have = "have" if several else "has"
-    if case == "unknown":
-        return f"{subject} {have} no softmax attention ({_listed(arguments)}) and {are} not shown."
-    mixes = "mix" if several else "mixes"
-    return f"{subject} {mixes} no tokens ({_listed(arguments)}) and {are} not shown."
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
