@@ -432,7 +432,7 @@ _SHOW_FUNCTIONS = {
 
 
 def check_one_text(argument: str, value: object) -> None:
-    """Raise TypeError if `value` is a result about several texts, which another function shows.
+    """Raise TypeError if `value` is a list of records, or a result that another function shows.
 
     `argument` is the name of the argument in the message.
     """
@@ -442,16 +442,16 @@ def check_one_text(argument: str, value: object) -> None:
             f"{argument} is a {type(value).__name__}, but this view shows one record. Pass it to "
             f"attnviz.{function}."
         )
+    if isinstance(value, list | tuple) and value and isinstance(value[0], AttentionRecord):
+        raise TypeError(
+            f"{argument} is a list of {len(value)} records, but a view shows one. Pass records[i]."
+        )
 
 
 def _check_record(record: object) -> None:
     if isinstance(record, AttentionRecord):
         return
     check_one_text("record", record)
-    if isinstance(record, (list, tuple)) and record and isinstance(record[0], AttentionRecord):
-        raise TypeError(
-            f"record is a list of {len(record)} records, but a view shows one. Pass records[i]."
-        )
     raise TypeError(
         f"record must be an AttentionRecord, got {type(record).__name__}. Create one with "
         "attnviz.extract(model, inputs)."

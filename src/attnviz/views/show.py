@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,85 +60,81 @@ class ShowFunction(Protocol[_RecordView_co]):
         include_layers: int | Iterable[int] | None = None,
         **traits: Any,
     ) -> _RecordView_co:
-        """Show the attention of a model."""
+        """{summary}.
+
+        Parameters
+        ----------
+        model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
+            A transformers model, hub id, folder or pipeline, which reads `inputs`. Alternatively a
+            record, or the weights ``outputs.attentions`` of a model together with `tokens`. For the
+            neuron view, weights are not enough, because it shows queries and keys.
+        inputs : object, optional
+            Input of the model: a text, a pair of texts, chat messages, the output of a tokenizer or
+            processor, an image, an image with a text, or a sound. See `attnviz.extract`. If `model`
+            is ``outputs.attentions``, `inputs` may contain the tokens.
+        tokens : sequence of str or Tokens, optional
+            Tokens to which the weights belong, if `model` is ``outputs.attentions``.
+        tokenizer, processor : object, optional
+            Tokenizer or processor of the model. By default the one that was saved with the model.
+        target : str, optional
+            Text that the model is forced to produce.
+        generate : int, mapping or GenerationConfig, optional
+            Maximum number of tokens to generate, or arguments of the model's ``generate``. See
+            `attnviz.extract`.
+        live : bool, default False
+            Whether to show the text while it is generated (with `generate`). The view opens after
+            the first token and is updated about once a second. The call does not wait for the end,
+            so the kernel can run other cells. A button and ``view.stop()`` stop the generation, and
+            tokens so far are kept. Outside a notebook, the call waits for the end.
+        truncation : bool or int, default False
+            Whether to cut a text that is too long for the model. A number is the maximum number of
+            tokens. The view states that the text is cut.
+        sentence_b_start : int, optional
+            Position of the first token of the second text of a pair, if `model` is
+            ``outputs.attentions``.
+        name : str, optional
+            Title of the picture. By default the last part of the model's hub id or folder.
+        words : bool, default False
+            Whether to merge subword tokens into words. The weights of a word are the sum over its
+            tokens as keys, and the mean over its tokens as queries. Predictions of the model are
+            not shown for words.
+        layers, dtype, device, spool : optional
+            Layers to read from the model, dtype and device of their queries and keys, and a folder
+            for queries and keys that do not fit into memory, as for `attnviz.extract`.
+        include_layers : int or iterable of int, optional
+            Numbers of the layers that the view offers, as the model counts them. All by default.
+        {traits}
+
+        Returns
+        -------
+        {view}
+            The view. A notebook displays it immediately. In marimo, make it the last expression of
+            the cell. In a script, the page is written to a file, and its path is printed.
+
+        Raises
+        ------
+        TypeError
+            If an argument is missing, unknown, or has an invalid type.
+        ValueError
+            If an argument does not fit the model, or `inputs` contains several examples.
+        MemoryError
+            If the queries and keys do not fit into the free memory.
+
+        Notes
+        -----
+        If no layer, heads, token, key or order of heads is passed, all views except the model view
+        open at the head with the most distinct pattern, such as "previous token" (see
+        `attnviz.analysis.distinct_head`). The caption names this pattern. If no head has a distinct
+        pattern, or the text is so long that the search would take long, the view opens at the first
+        layer.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
+        >>> av.{name}(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
+        """
         ...
-
-
-_DOCUMENTATION = """{summary}
-
-    Parameters
-    ----------
-    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
-        A transformers model, hub id, folder or pipeline, which reads `inputs`. Alternatively a
-        record, or the weights ``outputs.attentions`` of a model together with `tokens`.{needs}
-    inputs : object, optional
-        Input of the model: a text, a pair of texts, chat messages, the output of a tokenizer or
-        processor, an image, an image with a text, or a sound. See `attnviz.extract`. If `model` is
-        ``outputs.attentions``, `inputs` may contain the tokens.
-    tokens : sequence of str or Tokens, optional
-        Tokens to which the weights belong, if `model` is ``outputs.attentions``.
-    tokenizer, processor : object, optional
-        Tokenizer or processor of the model. By default the one that was saved with the model.
-    target : str, optional
-        Text that the model is forced to produce.
-    generate : int, mapping or GenerationConfig, optional
-        Maximum number of tokens to generate, or arguments of the model's ``generate``. See
-        `attnviz.extract`.
-    live : bool, default False
-        Whether to show the text while it is generated (with `generate`). The view opens after the
-        first token and is updated about once a second. The call does not wait for the end, so the
-        kernel can run other cells. A button and ``view.stop()`` stop the generation, and tokens so
-        far are kept. Outside a notebook, the call waits for the end.
-    truncation : bool or int, default False
-        Whether to cut a text that is too long for the model. A number is the maximum number of
-        tokens. The view states that the text is cut.
-    sentence_b_start : int, optional
-        Position of the first token of the second text of a pair, if `model` is
-        ``outputs.attentions``.
-    name : str, optional
-        Title of the picture. By default the last part of the model's hub id or folder.
-    words : bool, default False
-        Whether to merge subword tokens into words. The weights of a word are the sum over its
-        tokens as keys, and the mean over its tokens as queries. Predictions of the model are not
-        shown for words.
-    layers, dtype, device, spool : optional
-        Layers to read from the model, dtype and device of their queries and keys, and a folder for
-        queries and keys that do not fit into memory, as for `attnviz.extract`.
-    include_layers : int or iterable of int, optional
-        Numbers of the layers that the view offers, as the model counts them. All by default.
-{traits}
-
-    Returns
-    -------
-    {view}
-        The view. A notebook displays it immediately. In marimo, make it the last expression of the
-        cell. In a script, the page is written to a file, and its path is printed.
-
-    Raises
-    ------
-    TypeError
-        If an argument is missing, unknown, or has an invalid type.
-    ValueError
-        If an argument does not fit the model, or `inputs` contains several examples.
-    MemoryError
-        If the queries and keys do not fit into the free memory.
-{opens}
-    Examples
-    --------
-    >>> import attnviz as av
-    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
-    >>> av.{name}(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
-    """
-
-
-_OPENS = """
-    Notes
-    -----
-    If no layer, heads, token, key or order of heads is passed, the view opens at the head with the
-    most distinct pattern, such as "previous token" (see `attnviz.analysis.distinct_head`). The
-    caption names this pattern. If no head has a distinct pattern, or the text is so long that the
-    search would take long, the view opens at the first layer.
-"""
 
 
 def _traits_of(view: type[RecordView]) -> dict[str, str]:
@@ -150,19 +145,15 @@ def _traits_of(view: type[RecordView]) -> dict[str, str]:
         for name, kind, words in documented_names(source):
             # Skip a description that only refers to another class. That class is also in the loop.
             if name in names and words and not words.startswith("See "):
-                meaning = textwrap.fill(
-                    words, 96, initial_indent=" " * 8, subsequent_indent=" " * 8
-                )
-                entries.setdefault(name, f"    {name} : {kind}\n{meaning}")
+                meaning = textwrap.indent(textwrap.fill(words, 92), "    ")
+                entries.setdefault(name, f"{name} : {kind}\n{meaning}")
     return {name: entries[name] for name in names}
 
 
-def _show_function(
-    view: type[_RecordView], name: str, summary: str, needs: str = ""
-) -> ShowFunction[_RecordView]:
+def _show_function(view: type[_RecordView], name: str, summary: str) -> ShowFunction[_RecordView]:
     """Create the `show_*` function of a view, with the signature and the help that users see.
 
-    `summary` is the first sentence of the help. `needs` is added to the help of `model`.
+    `summary` is the first sentence of the help, without its full stop.
     """
     signature = inspect.signature(ShowFunction.__call__)
     parameters = [
@@ -178,6 +169,7 @@ def _show_function(
         inputs: Any = None,
         *,
         include_layers: int | Iterable[int] | None = None,
+        live: bool = False,
         **arguments: Any,
     ) -> _RecordView:
         traits = {key: value for key, value in arguments.items() if key not in of_records}
@@ -190,9 +182,6 @@ def _show_function(
         runs_again = runs_again and options.get("generate") is None and not options.get("words")
         if traits.get("answer") is not None and not runs_again:
             raise TypeError(no_model_message(f"answer={short_repr(traits['answer'])}", view.name))
-        live = options.pop("live", False)
-        if not isinstance(live, bool):
-            raise TypeError(f"live={short_repr(live)} must be True or False")
         generation = _live_generation(model, inputs, options) if live else None
         if generation is not None:
             record = generation.first_record()
@@ -200,12 +189,8 @@ def _show_function(
             record = record_of(model, inputs, **options)
         if runs_again:
             again = ("tokenizer", "processor", "target", "truncation")
-            source = {
-                argument: options[argument]
-                for argument in again
-                if options.get(argument) is not None
-            }
-            traits |= {"model": model, "inputs": inputs, **source}
+            traits |= {option: options[option] for option in again if option in options}
+            traits |= {"model": model, "inputs": inputs}
         made = view(record, include_layers=include_layers, **traits)
         if generation is not None:
             generation.show_in(made)
@@ -213,13 +198,8 @@ def _show_function(
 
     described = _traits_of(view)
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = _DOCUMENTATION.format(
-        summary=summary,
-        needs=needs,
-        view=view.__name__,
-        name=name,
-        traits="\n".join(described.values()),
-        opens=_OPENS if view.opens_at_pattern else "",
+    function.__doc__ = inspect.cleandoc(ShowFunction.__call__.__doc__ or "").format(
+        summary=summary, view=view.__name__, name=name, traits="\n".join(described.values())
     )
     # IPython's help and completion read this signature. The default None of a trait stands for the
     # default of the view.
@@ -235,28 +215,27 @@ def _show_function(
 show_head_view = _show_function(
     HeadView,
     "show_head_view",
-    "Show attention as lines from each query to the keys that it attends to.",
+    "Show attention as lines from each query to the keys that it attends to",
 )
 show_model_view = _show_function(
     ModelView,
     "show_model_view",
-    "Show all heads of all layers as a grid of small heat maps or small line pictures.",
+    "Show all heads of all layers as a grid of small heat maps or small line pictures",
 )
 show_neuron_view = _show_function(
     NeuronView,
     "show_neuron_view",
-    "Show how a weight is computed: query, key, their product, the logit and the softmax.",
-    needs="\n        This view needs queries and keys, so weights alone are not enough.",
+    "Show how a weight is computed: query, key, their product, the logit and the softmax",
 )
 show_matrix_view = _show_function(
     MatrixView,
     "show_matrix_view",
-    "Show the weights of a head, or the mean of several, as a heat map of queries and keys.",
+    "Show the weights of a head, or the mean of several, as a heat map of queries and keys",
 )
 show_dashboard = _show_function(
     Dashboard,
     "show_dashboard",
-    "Show model view, head view and matrix view in one widget, linked to each other.",
+    "Show model view, head view and matrix view in one widget, linked to each other",
 )
 
 
@@ -377,14 +356,10 @@ def _live_generation(model: Any, inputs: Any, options: Mapping[str, Any]) -> Liv
             "live=True needs generate=, which is missing. Pass a number of tokens, for example "
             "generate=40."
         )
-    if not _runs_again(model):
-        raise TypeError("live=True needs a model, but model is a result of one. Pass the model.")
-    for name in ("words", "spool", "target", "tokens", "sentence_b_start"):
-        if name in arguments and arguments[name] is not False:
-            raise ValueError(f"live=True cannot be combined with {name}=. Omit one of them.")
-    arguments.pop("words", None)
-    if inputs is None:
-        raise TypeError("inputs is missing. Pass the prompt that the model continues.")
+    if not _runs_again(model) or inputs is None:
+        raise TypeError("live=True needs a model and inputs, the prompt that the model continues.")
+    unused = {"words", "spool", "target", "tokens", "sentence_b_start"} & set(arguments)
+    refuse_arguments(sorted(unused), "live=True shows a text while the model generates it")
     if ipython_cell() is None:
         return None
     try:
@@ -410,104 +385,53 @@ def record_of(
     If `words` is True, subword tokens are merged into words. `options` has further arguments of
     `attnviz.extract`, which are ignored if they have their defaults.
     """
-    record = _record(model, inputs, tokens, sentence_b_start, options)
-    return record.merge_words() if words else record
-
-
-def _record(
-    model: Any,
-    inputs: Any,
-    tokens: Sequence[str] | Tokens | None,
-    sentence_b_start: int | None,
-    options: dict[str, Any],
-) -> AttentionRecord:
-    options = given_arguments(ShowFunction.__call__, options)
     if tokens is None and _is_weights(model) and _are_tokens(inputs):
         tokens, inputs = inputs, None
     for_weights = {"tokens": tokens, "sentence_b_start": sentence_b_start}
-    for_weights = {name: value for name, value in for_weights.items() if value is not None}
-    for_models = options if inputs is None else {"inputs": inputs} | options
+    for_models = {"inputs": inputs, **options}
+    record = _record(
+        model,
+        given_arguments(ShowFunction.__call__, for_weights),
+        given_arguments(ShowFunction.__call__, for_models),
+    )
+    return record.merge_words() if words else record
+
+
+def _record(model: Any, for_weights: dict[str, Any], for_models: dict[str, Any]) -> AttentionRecord:
+    """Return the record of a model, or `model` itself if it is a record or weights.
+
+    `for_weights` and `for_models` have the arguments that were passed for weights and for a model.
+    """
     if isinstance(model, AttentionRecord):
         reason = "model is a record, which contains tokens and weights"
         refuse_arguments(for_weights | for_models, reason)
         return model
-    if isinstance(model, (list, tuple)) and model and isinstance(model[0], AttentionRecord):
-        raise TypeError(
-            f"model is a list of {len(model)} records, but a view shows one. Pass records[i]."
-        )
-    if model is None:
-        raise TypeError(
-            "model is None. Pass a model, a record, or a model's outputs.attentions. If those are "
-            f"None, {NO_WEIGHTS_HINT}"
-        )
     check_one_text("model", model)
     if isinstance(model, Mapping):
-        _refuse_output(model)
-    if _is_weights(model):
-        return _record_of_weights(model, for_weights, for_models)
+        named = [name for name in model if str(name).endswith("attentions") and model[name]]
+        remedy = f"Pass its weights, outputs.{named[0]}, with tokens=" if named else NO_WEIGHTS_HINT
+        raise TypeError(f"model is a {type(model).__name__}, the output of a model. {remedy}.")
+    if model is None or _is_weights(model):
+        title = for_models.pop("name", "")
+        refuse_arguments(for_models, "model is weights, which are drawn as they are")
+        return AttentionRecord.from_weights(model, model=title, **for_weights)
     refuse_arguments(for_weights, "model is a model, whose tokens come from inputs")
-    if inputs is None:
-        if isinstance(model, str | os.PathLike) and Path(model).is_file():
-            raise TypeError(
-                f"model={str(model)!r} is a file. Pass the record in it: attnviz.load(path)."
-            )
+    if "inputs" not in for_models:
         raise TypeError(
             "inputs is missing. Pass the text that the model reads, for example "
-            'show_head_view(model, "The cat sat.")'
+            'show_head_view(model, "The cat sat."). If model is the file of a record, pass '
+            "attnviz.load(path)."
         )
     from attnviz.extraction import extract
 
-    record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **options)
-    if not isinstance(record, list):
+    record: AttentionRecord | list[AttentionRecord] = extract(model, **for_models)
+    if isinstance(record, AttentionRecord):
         return record
-    if len(record) == 1:
-        return record[0]
-    raise ValueError(
-        f"inputs has {len(record)} examples, but a view shows one. Call "
-        "records = attnviz.extract(model, inputs), then show_head_view(records[i])."
-    )
-
-
-def _refuse_output(output: Mapping[Any, Any]) -> None:
-    """Raise TypeError if a mapping is the complete output of a model.
-
-    The message names the weights in the output, which can be passed instead.
-    """
-    kinds = [name for name in output if str(name).endswith("attentions")]
-    returned = [name for name in kinds if output[name] is not None and len(output[name])]
-    if returned:
-        raise TypeError(
-            f"model is a {type(output).__name__}, the output of a model. Pass its weights, "
-            f"outputs.{returned[0]}, with tokens=."
+    if len(record) != 1:
+        raise ValueError(
+            f"inputs has {len(record)} examples, but a view shows one. Pass one of them."
         )
-    if kinds or "last_hidden_state" in output or "logits" in output:
-        raise TypeError(
-            f"model is a {type(output).__name__}, the output of a model, without weights: "
-            f"{NO_WEIGHTS_HINT}"
-        )
-
-
-def _record_of_weights(
-    weights: Any, for_weights: dict[str, Any], for_models: dict[str, Any]
-) -> AttentionRecord:
-    if isinstance(weights, list | tuple) and not weights:
-        raise TypeError(
-            "model is (), which contains no weights. If it is outputs[-1], pass "
-            "outputs.attentions: the last of a model's outputs may be its cross-attentions, which "
-            f"are empty if it has none. If it is outputs.attentions, {NO_WEIGHTS_HINT}"
-        )
-    if isinstance(weights, list | tuple) and all(
-        layer_weights is None for layer_weights in weights
-    ):
-        raise TypeError(f"model is {weights!r}, which contains no weights: {NO_WEIGHTS_HINT}")
-    title = for_models.pop("name", "")
-    refuse_arguments(for_models, "model is weights, which are drawn as they are")
-    if "tokens" not in for_weights:
-        raise TypeError(
-            "tokens is missing. Pass the tokens to which the weights belong, for "
-            "example tokens=tokenizer.convert_ids_to_tokens(input_ids[0])"
-        )
-    return AttentionRecord.from_weights(weights, model=title, **for_weights)
+    return record[0]
 
 
 def _runs_again(model: Any) -> bool:

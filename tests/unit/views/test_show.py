@@ -25,16 +25,16 @@ WEIGHTS = [shares(2, 3, 3, seed=layer) for layer in range(2)]
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ([WEIGHTS], {}, "tokens is missing. Pass the tokens to which the weights belong"),
+        ([WEIGHTS], {}, "tokens is missing: the tokens of stack 'self', one per query"),
         ([WEIGHTS, "the cat"], {}, "Omit inputs"),
         ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*Omit target"),
-        ([[None]], {}, "which contains no weights: the model returned no"),
+        ([None], {"tokens": words(3)}, "If that is None, the model returned no weights"),
         ([WEIGHTS], {"prettify_tokens": False}, r"'prettify_tokens': pass tokens=Tokens.of"),
         ([], {"cross_attention": WEIGHTS}, "'cross_attention': pass AttentionRecord.from_weights"),
         ([{"attentions": WEIGHTS}], {"tokens": words(3)}, "a dict, .* Pass .* outputs.attentions"),
         ([given_record], {"tokens": words(5)}, "model is a record.*Omit tokens"),
         (["some/model"], {}, "inputs is missing. Pass the text that the model reads"),
-        ([__file__], {}, r"test_show.py' is a file\. Pass the record in it: attnviz\.load"),
+        ([__file__], {}, r"If model is the file of a record, pass attnviz\.load"),
         (["the cat sat", "some/model"], {}, "model='the cat sat' is a text"),
         ([type("Corpus", (), {})], {}, "is a Corpus, .* Pass it to attnviz.show_embedding_view"),
         # The argument is refused before the model is loaded.
