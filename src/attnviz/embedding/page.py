@@ -35,8 +35,6 @@ from attnviz.pages.picture import (
     draw_grid,
 )
 from attnviz.record.storage.mapped import check_mapped
-from attnviz.server.images import encode_image
-from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.utils.arguments import format_named
 from attnviz.utils.progress import part_of, report, show_progress
 from attnviz.utils.threads import torch_threads
@@ -51,8 +49,6 @@ SHOWN_KEYS = 5
 _Planes = dict[tuple[int, int], NDArray[np.uint8] | None]
 
 _BINS = 32
-# Maximum size of all images of a page together, in bytes. It is enough for a hundred thumbnails.
-_IMAGE_BYTES = 3_000_000
 # Number of heads whose strongest keys are computed to estimate the size of the keys of all heads.
 _HEADS_TRIED = 4
 # Estimated smallest ratio of compressed to uncompressed size of points and keys. A page that would
@@ -123,7 +119,6 @@ def make_embedding_page(
     stacks = [_embedded_stack(answers, name, placing, top_keys) for name in corpus.stack_names]
     description = describe_corpus(corpus)
     keys_add = None if top_keys else _estimate_keys(corpus)
-    images = _embedded_images(corpus)
     data = {
         "format": FORMAT,
         "view": "embedding",
@@ -138,7 +133,6 @@ def make_embedding_page(
             "top_keys_add": keys_add,
             "stacks": stacks,
             "projections": shown,
-            "images": images,
         },
     }
     still = add_title(corpus.model, "embedding", _figure(corpus, state["stack"], stacks))
@@ -373,24 +367,6 @@ def _current_plot(
         # A page cannot continue the projection, so it must not show it as running.
         header |= {"state": "cancelled"}
     return plot, plot.header() | {"work": header}
-
-
-def _embedded_images(corpus: Corpus) -> list[dict[str, Any]]:
-    """Encode all images of the texts that have points, with at most `_IMAGE_BYTES` in total."""
-    texts = sorted({text for name in corpus.stack_names for text in corpus.points(name).texts})
-    pictures = [
-        (text, index, image)
-        for text in texts
-        for index, image in enumerate(corpus.records[text].images)
-    ]
-    largest = min(MAX_REPLY_BYTES, _IMAGE_BYTES // max(1, len(pictures)))
-    embedded = []
-    for done, (text, index, image) in enumerate(pictures):
-        with part_of("images", done, len(pictures), "image"):
-            header, data = encode_image(image, max(3, largest))
-        embedded.append({"text": text, "index": index} | header | {"data": packed(data)})
-        report("images", done + 1, len(pictures), "image")
-    return embedded
 
 
 def _figure(corpus: Corpus, name: str, stacks: Sequence[Mapping[str, Any]]) -> str:

@@ -17,7 +17,7 @@ from attnviz.views.show import show
 # reads the texts.
 _OF_CORPUS = frozenset(
     {
-        *("stack", "layer", "heads", "token", "key", "text", "selected", "leave_out"),
+        *("stack", "layer", "heads", "token", "key", "text", "selected"),
         *("order", "roles"),
     }
 )

@@ -33,7 +33,7 @@ from attnviz.utils.bars import Bar
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import with_layers
-from attnviz.views.trait_types import Choice, Index, Keys, Numbers, with_controls
+from attnviz.views.trait_types import Choice, Index, Numbers, with_controls
 
 _LARGEST_SEED = 2**32 - 1
 # Fields of `HeadTrust` that `EmbeddingView.trust` returns.
@@ -119,8 +119,6 @@ class EmbeddingView(HeadRoles):
     selected : list of int
         Numbers of the points that are selected with the lasso, ascending. The method `selection`
         describes these points.
-    leave_out, renormalize
-        Options for the attention in the chosen text, as in `attnviz.HeadView`.
 
     Raises
     ------
@@ -164,8 +162,6 @@ class EmbeddingView(HeadRoles):
     search = traitlets.Unicode("").tag(sync=True)
     match_case = traitlets.Bool(default_value=False).tag(sync=True)
     selected = Numbers(traitlets.Int()).tag(sync=True)
-    leave_out = Keys().tag(sync=True)
-    renormalize = traitlets.Bool(default_value=False).tag(sync=True)
 
     def __init__(
         self,

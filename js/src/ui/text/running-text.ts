@@ -43,19 +43,26 @@ export function isDotted(vocabulary: readonly string[]): boolean {
 /**
  * Return the tokens of a running text.
  *
- * @param tokens tokens in order, with their names as in lists. Tokens may be omitted.
+ * @param tokens tokens in order, with their names as in lists. Tokens may be omitted. `ends` is
+ *   whether a line ends after the token.
  * @param dotted result of `isDotted`.
  * @param first position from which omitted tokens before the first entry of `tokens` are counted.
  */
 export function runningText(
-  tokens: readonly { name: string; position: number; special: boolean; patch?: boolean }[],
+  tokens: readonly {
+    name: string;
+    position: number;
+    special: boolean;
+    patch?: boolean;
+    ends?: boolean;
+  }[],
   dotted: boolean,
   first = 0,
 ): RunningToken[] {
   let before = first - 1;
   let ended = true;
   let afterSpecial = false;
-  return tokens.map(({ name, position, special, patch = false }) => {
+  return tokens.map(({ name, position, special, patch = false, ends = false }) => {
     const bare = dotted && name.length > 1 && name.startsWith("·") ? name.slice(1) : name;
     const begins =
       special || afterSpecial || (dotted ? name.startsWith("·") : !name.startsWith("##"));
@@ -65,7 +72,7 @@ export function runningText(
       name: cut(bare),
       special,
       gap: !ended && !patch && begins,
-      ends: name.endsWith("⏎"),
+      ends: ends || name.endsWith("⏎"),
       missing: position - before - 1,
     };
     before = position;

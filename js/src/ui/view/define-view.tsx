@@ -57,8 +57,6 @@ export interface ViewContext<S extends RecordState> {
   paneTitle?: ReadonlySignal<string>;
   /** Colour scale that several views of a frame share. */
   scale?: SharedScale;
-  /** Whether a pane draws the image panel, because no other pane draws it. */
-  ownImage?: boolean;
   /** Images and division of the width, if the view has an image panel. */
   image?: ImageRoom;
   /** Choices of the reader, which can be undone. */

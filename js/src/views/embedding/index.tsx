@@ -25,7 +25,7 @@ import { EmbeddingPlot, type PlotProps, PlotTools } from "./plot/plot";
 import { createPlotStore } from "./plot/store";
 import { EMBEDDING_DEFAULTS, EMBEDDING_HASH, type EmbeddingState } from "./state";
 import { createEmbeddingStore, type EmbeddingStore } from "./store";
-import { TextPane } from "./text/panel";
+import { TextPane } from "./text";
 
 type Context = ViewContext<EmbeddingState>;
 

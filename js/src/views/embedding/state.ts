@@ -5,7 +5,6 @@ import { headsOf } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/view/record";
 import { type HashFields, readIndex } from "../../ui/view/state";
-import type { LeaveOut } from "../head";
 import type { Method, Placing, Projecting, Scaling } from "./client/requests";
 
 /** Content of an enlarged head: its points, or its mean weights by position. */
@@ -39,9 +38,6 @@ export interface EmbeddingState extends RecordState {
   match_case: boolean;
   /** Indices of the points in the lasso. */
   selected: number[];
-  /** Settings of the head view that shows the chosen text. */
-  leave_out: LeaveOut[];
-  renormalize: boolean;
 }
 
 /** Built-in colourings. */
@@ -73,8 +69,6 @@ export const EMBEDDING_DEFAULTS: EmbeddingState = {
   search: "",
   match_case: false,
   selected: [],
-  leave_out: [],
-  renormalize: false,
 };
 
 /** Return a parser that accepts only the given words. For any other text it returns undefined. */

@@ -5,23 +5,15 @@
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { isAbort } from "../../client/kernel";
-import { Source } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { headName } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { type Corpus, corpusOf, linesOf, normsOf } from "./client/requests";
-import { TextTransport } from "./client/text-transport";
 import { type Coloring, coloring } from "./colors";
 import { createOverview, createProjection } from "./projections";
 import { findPoints, type PointMatches } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
-
-/**
- * Maximum number of texts with cached weights, and maximum size of the cache of each text in bytes.
- */
-const MAX_TEXTS = 4;
-const TEXT_BYTES = 16_000_000;
 
 export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
   const { record, state, source } = context;
@@ -93,7 +85,6 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
     return coloring(points, state.color.value, { palette, theme, norms, head: of });
   });
 
-  const sources = new Map<number, Source>();
   return {
     corpus,
     head,
@@ -129,21 +120,6 @@ export function createEmbeddingStore(context: ViewContext<EmbeddingState>) {
       if (!currentStack || !from) return;
       const to = neighbourOf(currentStack, from, layers, heads);
       assign(state, { layer: to.layer, heads: [to.head] });
-    },
-    /**
-     * Return the source of one text's weights. The most recently used sources keep their caches.
-     */
-    textSource: (text: number): Source => {
-      const textSource =
-        sources.get(text) ?? new Source(new TextTransport(source.transport, text), TEXT_BYTES);
-      // Entries are ordered by their last use, so the first entry is dropped first.
-      sources.delete(text);
-      sources.set(text, textSource);
-      for (const oldest of sources.keys()) {
-        if (sources.size <= MAX_TEXTS) break;
-        sources.delete(oldest);
-      }
-      return textSource;
     },
   };
 }
@@ -188,10 +164,7 @@ export function createChosenPoint(
     const pin = points.isKey(point)
       ? { token: null, key: position }
       : { token: position, key: null };
-    // Positions in `leave_out` refer to one text. If the text changes, keep only the other entries.
-    const leave_out = state.leave_out.peek().filter((option) => typeof option === "string");
-    const moved = text !== state.text.peek();
-    assign(state, { text, ...pin, ...(moved && { leave_out }) });
+    assign(state, { text, ...pin });
   };
   return { chosen, choose };
 }

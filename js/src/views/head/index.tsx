@@ -24,9 +24,8 @@ import { LineControls, StrongestList, toggleLeaveOut, WindowControls } from "./c
 import { figure, linesCsv, scaleLabels } from "./figure";
 import type { Orientation } from "./layout";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
-import type { LeaveOut } from "./lines";
 import { HeadPlot } from "./plot";
-import { HEAD_DEFAULTS, type HeadState, windowsShowing, windowsWith } from "./state";
+import { HEAD_DEFAULTS, type HeadState, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore, pinsOf } from "./store";
 
 const UP_DOWN = "↑ ↓";
@@ -101,7 +100,7 @@ export function HeadView(props: {
   const { context } = props;
   const { state } = context;
   // In a dashboard, the matrix view shows the image, because there is room below its heat map.
-  const panelled = !context.embedded || context.ownImage === true;
+  const panelled = !context.embedded;
   const inner = useMemo(() => sharingRoom(context, panelled), []);
   const store = useMemo(() => createHeadStore(inner), []);
   const panel = useMemo(() => createHeadImage(inner, store), []);
@@ -232,7 +231,7 @@ function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot 
 /** Styles for views that embed the head view. */
 export const HEAD_CSS = whatIfCss;
 
-export { HEAD_DEFAULTS, type HeadState, type LeaveOut, windowsWith };
+export { HEAD_DEFAULTS, type HeadState };
 
 const view = defineView<HeadState>({
   name: "head",

@@ -161,16 +161,6 @@ export function windowsShowing(
   return { query_window, key_window };
 }
 
-/** Return `windowsShowing` for views that embed the head view and have no plan. */
-export function windowsWith(
-  selection: Selection,
-  windows: PlanState,
-  index: number,
-  side: Side,
-): Partial<HeadState> {
-  return windowsShowing(planOf(selection, windows), index, side);
-}
-
 /**
  * Return the keys to leave out: `leaveOut`, or none if the numbers are signed. Signed numbers are
  * not shares of 1, so they cannot be renormalised over the other keys.

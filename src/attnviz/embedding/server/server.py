@@ -1,8 +1,6 @@
-"""Server for the requests of an embedding view.
+"""Server for the requests of an embedding view, which are about the points of a corpus.
 
-A request that contains the index of a text is about this text. The server of its record answers the
-request, as in other views. All other requests are about the points of the whole corpus. Each of
-them is a class in this module, whose method `answer` returns the reply.
+Each request is a class in this module, whose method `answer` returns the reply.
 """
 
 from __future__ import annotations
@@ -10,7 +8,6 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypedDict
 
 from attnviz.corpus.corpus import Corpus
@@ -25,9 +22,7 @@ from attnviz.embedding.server.plots import (
     PlotOptions,
     ProjectionHeader,
 )
-from attnviz.embedding.server.texts import TextServers
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
-from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.mapped import MappedFile
 from attnviz.server.base import BaseServer, MakePage, PageHeader, PageRequest
 from attnviz.server.cache import ByteCache
@@ -49,14 +44,12 @@ _PARTS_CACHED = 16_000_000
 Answer = tuple[Mapping[str, Any], bytes]
 
 
-CORPUS_REQUESTS: Requests[CorpusServer] = Requests(
-    "It does not exist for a corpus. For one of its texts, pass text=..."
-)
+CORPUS_REQUESTS: Requests[CorpusServer] = Requests("It does not exist for a corpus.")
 CORPUS_REQUESTS.add("page", PageHeader)(PageRequest)
 
 
 class CorpusServer(BaseServer):
-    """Server for the points of a corpus and for the records of its texts.
+    """Server for the points of a corpus.
 
     Parameters
     ----------
@@ -86,35 +79,10 @@ class CorpusServer(BaseServer):
         self.answers = EmbeddingAnswers(corpus)
         self.points: dict[str, bytes] = {}
         self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
-        self._texts = TextServers(partial(_text_of, corpus))
-
-    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer a request.
-
-        If the arguments contain ``text``, the request is one of `RECORD_REQUESTS`. Otherwise it is
-        one of `CORPUS_REQUESTS`.
-        """
-        of_text = self._texts.reply(name, arguments)
-        return super().reply(name, arguments) if of_text is None else of_text
-
-    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
-        if not self._texts.cancel(name, arguments):
-            super().cancel(name, arguments)
-
-    def close(self) -> None:
-        self._texts.close()
-        super().close()
 
     @property
     def mapped_files(self) -> Collection[MappedFile]:
         return {file for record in self.corpus.records for file in record.mapped_files}
-
-
-def _text_of(corpus: Corpus, text: int) -> AttentionRecord:
-    count = len(corpus.records)
-    if not 0 <= text < count:
-        raise IndexError(f"text={reprlib.repr(text)}: the corpus has texts 0 to {count - 1}")
-    return corpus.records[text]
 
 
 @CORPUS_REQUESTS.add("describe", Description)

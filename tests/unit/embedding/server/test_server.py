@@ -19,7 +19,6 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.server.description import describe_points
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.server.protocol import Reply
-from attnviz.server.server import RecordServer
 from rounding import relative_error
 from unit.complete_replies import joined_reply
 from unit.embedding_fixture import PLACING, PROJECTING, fixture, fixture_corpus
@@ -86,22 +85,10 @@ def test_points_equal_the_fixture() -> None:
     assert points_of(CorpusServer(fixture_corpus())) == fixture()["corpus"]
 
 
-def test_a_text_is_requested_by_its_number() -> None:
-    example = corpus([4, 6])
-    server, own = CorpusServer(example), RecordServer(example.records[1])
-    described = server.reply("describe", {"text": 1}).header
-    assert described == own.reply("describe", {}).header
-    assert len(described["stacks"][0]["query_tokens"]["text"]) == 6
-    block = {"stack": "self", "layer": 1, "heads": [2], "rows": [0, 6], "columns": [0, 6]}
-    reply = server.reply("block", block | {"text": 1})
-    assert reply == own.reply("block", block)
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("describe", {"text": 2}, "the corpus has texts 0 to 1"),
-        ("block", {}, "for a corpus. For one of its texts, pass text="),
+        ("block", {}, "It does not exist for a corpus."),
         ("corpus", {"stack": "cross"}, "this corpus has the stacks 'self'"),
         ("overview", {"stack": "self", "layers": [7], "placing": PLACING}, "layer"),
         ("projection", PLOT | {"head": 3}, "heads 0"),

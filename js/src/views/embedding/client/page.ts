@@ -13,7 +13,6 @@ import type {
   CorpusPoints,
   CorpusRequest,
   CorpusRequests,
-  ImageHeader,
   LinesRequest,
   OverviewRequest,
   ProjectionHeader,
@@ -99,7 +98,6 @@ export interface EmbeddingPageData extends PageData {
     top_keys_add: { count: number; bytes: number } | null;
     stacks: PageCorpus[];
     projections: PageProjection[];
-    images: (ImageHeader & { text: number; index: number; data: string })[];
   };
 }
 
@@ -153,13 +151,6 @@ export class EmbeddingPageTransport implements Transport {
   }
 
   async request(name: string, args: object): Promise<Reply> {
-    const { text } = args as { text?: number };
-    if (text !== undefined) {
-      if (name === "image") return this.#image(args as { text: number; index: number });
-      throw new Error(
-        "An exported page contains the points of texts, but not all of their weights.",
-      );
-    }
     const answer = (this.#answers as Handlers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer “${name}”.`);
     return answer(args);
@@ -381,14 +372,6 @@ export class EmbeddingPageTransport implements Transport {
     )
       numTotal--;
     return { header: { points, weights, covered, num_total: numTotal, error }, data: null };
-  }
-
-  async #image({ text, index }: { text: number; index: number }): Promise<Reply> {
-    const pageImage = this.#data.embedding.images.find(
-      (candidate) => candidate.text === text && candidate.index === index,
-    );
-    if (!pageImage) throw new Error(`This page does not contain image ${index} of text ${text}.`);
-    return { header: pageImage, data: await this.#bytes(pageImage.data) };
   }
 }
 

@@ -15,7 +15,6 @@ import {
   projectionOf,
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
-import { TextTransport } from "../../../../src/views/embedding/client/text-transport";
 import { trustFor } from "../kernel";
 import { FIXTURE, PCA, PLACING, pageData } from "./recorded";
 
@@ -123,19 +122,6 @@ describe("an exported page", () => {
     }
     // Means that a kernel sends are exact.
     expect(meanError({}, 0.5)).toBe(0);
-  });
-
-  it("has the images of texts, but no other weights", async () => {
-    const images = [{ text: 1, index: 0, height: 1, width: 2, data: packed([1, 2, 3, 4, 5, 6]) }];
-    const transport = new EmbeddingPageTransport(pageData({ images }));
-    const text = new Source(new TextTransport(transport, 1));
-    const image = await text.image(0);
-    expect([image.width, image.height, ...image.pixels]).toEqual([
-      2, 1, 1, 2, 3, 255, 4, 5, 6, 255,
-    ]);
-    await expect(text.describe()).rejects.toThrow("not all of their weights");
-    const other = new Source(new TextTransport(transport, 2));
-    await expect(other.image(0)).rejects.toThrow("image 0 of text 2");
   });
 
   it("reports what it does not contain", async () => {

@@ -11,7 +11,6 @@ import {
   projectionOf,
   trustOf,
 } from "../../../../src/views/embedding/client/requests";
-import { TextTransport } from "../../../../src/views/embedding/client/text-transport";
 import { transportOf } from "../../../builders";
 import { ANSWER, corpusWith, trustFor } from "../kernel";
 
@@ -145,10 +144,4 @@ it("trust figures are loaded for four heads at once", async () => {
   const trusts = await trustOf(recorder.source, { ...REQUEST, heads });
   expect(trusts.map((trust) => trust?.head)).toEqual(heads);
   expect(recorder.asked.map((args) => (args.heads as number[]).length)).toEqual([4, 4, 2]);
-});
-
-it("a text of a corpus is requested like a record, with its index", async () => {
-  const recorder = recorded(() => ({ header: {}, data: null }));
-  await new TextTransport(recorder.source.transport, 4).request("image", { index: 1 });
-  expect(recorder.asked).toEqual([{ index: 1, text: 4 }]);
 });

@@ -1,38 +1,58 @@
-/**
- * The pane with the text of the chosen point, as running text with weights. In a notebook the pane
- * also contains a head view of the text.
- */
+/** The pane with the text of the chosen point, as running text that is shaded by weights. */
 
 import { effect, useSignal } from "@preact/signals";
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { rgbOf } from "../../../ui/colors/palette";
-import { Switch } from "../../../ui/controls/fields";
-import { capital, counted, formatSmall, quoted, several } from "../../../ui/text/captions";
-import { acrossLines, shadeOf, windowOf } from "../../../ui/text/running-text";
-import type { ViewContext } from "../../../ui/view/define-view";
-import { assign } from "../../../ui/view/state";
-import { linesCoverageInWords, linesFacts, pointFacts, textInWords, unitOf } from "../captions";
-import type { Corpus, Kind } from "../client/requests";
-import type { EmbeddingState } from "../state";
-import type { EmbeddingStore } from "../store";
-import { runningTokens } from "./flow";
-import { TextHead } from "./head";
-import { TextImage } from "./image";
+import { patchIn } from "../../draw/patches";
+import { rgbOf } from "../../ui/colors/palette";
+import { Switch } from "../../ui/controls/fields";
+import { capital, counted, formatSmall, quoted, several } from "../../ui/text/captions";
+import {
+  acrossLines,
+  isDotted,
+  type RunningToken,
+  runningText,
+  shadeOf,
+  windowOf,
+} from "../../ui/text/running-text";
+import type { ViewContext } from "../../ui/view/define-view";
+import { assign } from "../../ui/view/state";
+import { linesCoverageInWords, linesFacts, pointFacts, textInWords, unitOf } from "./captions";
+import type { Corpus, Kind } from "./client/requests";
+import type { EmbeddingState } from "./state";
+import type { EmbeddingStore } from "./store";
 
 interface TextProps {
   context: ViewContext<EmbeddingState>;
   store: EmbeddingStore;
 }
 
-/**
- * Kind of the bundle. The bundle of pages omits code that needs a kernel, and the bundle of widgets
- * omits code for pages.
- */
-declare const BUNDLE_FOR: "widget" | "page" | undefined;
-
 /** Maximum number of entries in the list of the strongest keys or queries. */
 const MAX_NAMED = 5;
+
+/**
+ * Return the queries or keys of a text that are points, with the spaces and line breaks of running
+ * text. A row of image patches is a line.
+ */
+export function runningTokens(corpus: Corpus, kind: Kind, text: number): RunningToken[] {
+  const [first, stop] = corpus.pointsOf(kind, text);
+  const grids = corpus.grids.filter((grid) => grid.text === text);
+  const tokens = Array.from({ length: stop - first }, (_, i) => {
+    const point = first + i;
+    const position = corpus.positionOf(point);
+    const endsRow = grids.some(
+      (grid) => position === grid.start - 1 || patchIn(grid, position)?.column === grid.columns - 1,
+    );
+    return {
+      name: corpus.tokenOf(point),
+      position,
+      special: corpus.special[corpus.tokens[point] ?? -1] === 1,
+      patch: grids.some((grid) => patchIn(grid, position) !== null),
+      ends: endsRow,
+    };
+  });
+  return runningText(tokens, isDotted(corpus.vocabulary));
+}
 
 /**
  * Return the index of the chosen text. Without a chosen text, return the text of the chosen point,
@@ -53,27 +73,20 @@ export function chosenText(
 
 export function TextPane({ context, store }: TextProps) {
   const byKey = useSignal(false);
-  const room = useRef(0);
   const corpus = store.corpus.value;
   if (!corpus || corpus.count === 0) return null;
   const text = chosenText(context, store, corpus);
   const unit = unitOf(corpus);
-  const images = unit === "image";
-  if (text === null) {
-    // Show no hint, because the mean weights have no points to click.
-    if (context.state.enlarged.value && context.state.content.value === "aggregate") return null;
+  if (text === null)
     return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
-  }
   const name = corpus.names[text] ?? "";
-  const live = context.source.transport.live;
   const same = (context.record.selection.value?.stack.key_tokens ?? null) === null;
-  const count = corpus.textTokens[text] ?? 0;
-  const side: Kind = byKey.value ? "key" : "query";
+  const props = { context, store, corpus, text };
   return (
     <section class="av-text-pane" aria-label="Text of the chosen point">
       <header class="av-text-header">
         <h2 class="av-pane-title">{capital(textInWords(name, text, unit))}</h2>
-        {same && count > 0 && !(images && live) && (
+        {same && (corpus.textTokens[text] ?? 0) > 0 && (
           <Switch
             label="choose keys"
             on={byKey.value}
@@ -93,41 +106,17 @@ export function TextPane({ context, store }: TextProps) {
         </button>
       </header>
       <ChosenWords context={context} store={store} corpus={corpus} />
-      {corpus.images > 0 &&
-        !live &&
-        !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget") && (
-          <TextImage key={text} {...{ context, store, corpus, text }} kind={side} />
-        )}
-      {!images &&
-        (same ? (
-          <Running
-            key={text}
-            {...{ context, store, corpus, text }}
-            kind="both"
-            byKey={byKey.value}
-          />
-        ) : (
-          <>
-            <h3 class="av-text-side">Queries</h3>
-            <Running
-              key={`queries ${text}`}
-              {...{ context, store, corpus, text }}
-              kind="query"
-              byKey={false}
-            />
-            <h3 class="av-text-side">Keys</h3>
-            <Running
-              key={`keys ${text}`}
-              {...{ context, store, corpus, text }}
-              kind="key"
-              byKey={true}
-            />
-          </>
-        ))}
-      {!live && <Strongest context={context} store={store} corpus={corpus} />}
-      {live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && (
-        <TextHead key={text} context={context} store={store} text={text} room={room} />
+      {same ? (
+        <Running key={text} {...props} kind="both" byKey={byKey.value} />
+      ) : (
+        <>
+          <h3 class="av-text-side">Queries</h3>
+          <Running key={`queries ${text}`} {...props} kind="query" byKey={false} />
+          <h3 class="av-text-side">Keys</h3>
+          <Running key={`keys ${text}`} {...props} kind="key" byKey={true} />
+        </>
       )}
+      <Strongest store={store} corpus={corpus} />
     </section>
   );
 }
@@ -160,7 +149,7 @@ function ChosenWords({ context, store, corpus }: PartProps) {
 }
 
 /** Buttons that choose the strongest keys of a query, or the strongest queries of a key. */
-function Strongest({ store, corpus }: PartProps) {
+function Strongest({ store, corpus }: Omit<PartProps, "context">) {
   const lines = store.lines.value;
   const chosen = store.chosen.value;
   if (!lines || chosen === null || lines.point !== chosen || lines.points.length === 0) return null;
@@ -217,7 +206,6 @@ function Running(props: RunningProps) {
       : null;
   const shades = shadesOf(store, corpus, text, kind);
   const end = Math.max(0, ...shades.values());
-  const leftOut = context.source.transport.live && kind !== "query" ? state.leave_out.value : [];
 
   const at = (position: number | null): number =>
     position === null ? -1 : all.findIndex((token) => token.position === position);
@@ -315,13 +303,11 @@ function Running(props: RunningProps) {
       )}
       {shown.map((token, i) => {
         const weight = shades.get(token.position) ?? 0;
-        const out = leftOut.includes(token.position);
-        const shade = out ? 0 : shadeOf(weight, end);
+        const shade = shadeOf(weight, end);
         const classes = [
           "av-token",
           token.special ? "av-token-special" : "",
           token.position === outlined ? "av-token-chosen" : "",
-          out ? "av-token-out" : "",
         ];
         const number = weight > 0 ? `, ${formatSmall(weight)}` : "";
         return (
