@@ -1,4 +1,4 @@
-"""This module returns functions of BertViz, and models and tokenizers in BertViz's classes."""
+"""Access to BertViz, the reference of comparisons: its functions, models and tokenizers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import transformers
 
 
 def _without_downloads() -> None:
-    """Insert empty modules in `sys.modules` for download libraries that BertViz imports."""
+    """Replace the download libraries that BertViz imports by empty modules."""
     # Import accelerate first, because it fails if it finds an empty module boto3.
     importlib.import_module("accelerate")
     for name in ("boto3", "botocore", "botocore.exceptions"):
@@ -24,7 +24,6 @@ def _without_downloads() -> None:
 def function_of_bertviz(name: str) -> Callable[..., Any]:
     """Return a function of BertViz: "head_view", "model_view" or "neuron_view.show"."""
     _without_downloads()
-    # The package exports `head_view` and `model_view`, and its module `neuron_view` has `show`.
     module, _, function = f"bertviz.{name}".rpartition(".")
     view: Callable[..., Any] = getattr(importlib.import_module(module), function)
     return view
@@ -37,14 +36,14 @@ def bundled_classes() -> Any:
 
 
 def in_classes_of_bertviz(name: str, model: Any, configuration: Path) -> Any:
-    """Return a model of BertViz's class `name` + "Model", with the weights of `model`."""
+    """Return an instance of BertViz's class ``f"{name}Model"`` with the parameters of `model`."""
     classes = bundled_classes()
     config = getattr(classes, f"{name}Config")(
         str(configuration), output_attentions=True, torchscript=False
     )
     config.n_ctx = getattr(config, "n_positions", None)
     theirs = getattr(classes, f"{name}Model")(config).eval()
-    # New versions of transformers do not store causal masks, `attn.bias`, with the weights.
+    # BertViz's GPT-2 has buffers for causal masks, which are not in new checkpoints.
     missing = theirs.load_state_dict(model.state_dict(), strict=False).missing_keys
     assert all(key.endswith("attn.bias") for key in missing)
     return theirs

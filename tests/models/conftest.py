@@ -1,4 +1,4 @@
-"""Tests of this folder share fixtures of models, tokenizers, timm, and two functions."""
+"""Fixtures of the tests in this folder: models, tokenizers, timm and helper functions."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def word_tokenizer() -> Any:
 
 
 class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Importer of a mock of torchvision, because timm imports torchvision without need."""
+    """Importer that gives timm a mock of torchvision, which timm imports but hardly uses."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name.partition(".")[0] != "torchvision":
@@ -200,7 +200,7 @@ def timm() -> Any:
 @pytest.fixture
 def timm_wrapper(timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let transformers wrap models of timm without torchvision."""
-    # Import this module after the fixture `timm`, because older versions import timm.
+    # Older versions of this module import timm, so it is imported after the fixture `timm`.
     from transformers.models.timm_wrapper import modeling_timm_wrapper
 
     monkeypatch.setitem(import_utils.BACKENDS_MAPPING, "timm", (lambda: True, ""))

@@ -1,4 +1,4 @@
-"""`attention_function` makes attention functions whose weights a function of a test computes."""
+"""`attention_function` makes attention functions for models, from a test's own formula."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ def attention_function(
     causal: bool = True,
     window: int | None = None,
 ) -> Callable[..., Any]:
-    """Return an attention function for transformers. `weights_of` computes the weights.
+    """Return an attention function for transformers, whose weights `weights_of` computes.
 
-    `weights_of` gets a module and its logits (batch, heads, queries, keys). Logits of masked keys
-    are -inf. If `causal`, a query sees at most `window` keys (None: all keys up to its own). A
-    `sliding_window` that transformers passes replaces `window`.
+    `weights_of` gets a module and its logits (batch, heads, queries, keys), which are -inf at
+    masked keys. With `causal`, a query may attend to the last `window` keys up to its position, or
+    to all of them if `window` is None. If transformers passes `sliding_window`, it replaces
+    `window`.
     """
 
     def attend(  # noqa: PLR0917 - as transformers calls it

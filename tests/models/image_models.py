@@ -1,4 +1,4 @@
-"""This module makes tiny vision-language models without a download, and helps to check them."""
+"""Functions that make tiny vision-language models, and functions to check their records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXT: dict[str, Any] = {
 _SQUARE = {"height": 32, "width": 32}
 _FACTOR = 2.0
 
-# A chat template with the placeholder IMAGE for the tokens of an image.
+# Chat template, in which IMAGE is replaced by the image token of a model.
 _TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>"
     "{% for part in message['content'] %}{% if part['type'] == 'image' %}IMAGE"
@@ -63,9 +63,9 @@ def _ids(tokenizer: Any, **tokens: str) -> dict[str, int]:
 
 
 def _model(model_type: str, class_name: str, settings: dict[str, Any], **text: Any) -> Any:
-    """Return a tiny model with larger queries and keys, so that attention is not uniform.
+    """Return a tiny model, whose queries and keys are scaled up so that attention is not uniform.
 
-    `text` has settings of the text model, and `settings` all other settings.
+    `text` contains settings of the text model, and `settings` all other settings.
     """
     text_config = {"vocab_size": 400, "max_position_embeddings": 512, **text}
     override = override_of(Case(model_type))["config"]
@@ -111,7 +111,7 @@ def _gemma3(tokenizer: Any) -> Made:
 
 def _qwen_processor(tokenizer: Any) -> Any:
     class OfImages(transformers.Qwen2VLProcessor):  # type: ignore[misc]
-        """A processor of images only, because videos need torchvision."""
+        """A processor without videos, which would need torchvision."""
 
         def __init__(
             self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None
@@ -169,7 +169,7 @@ def _blip2(tokenizer: Any) -> Made:
     return _model("blip-2", "Blip2ForConditionalGeneration", settings), processor
 
 
-#: By kind: function that makes a tiny model and its processor from a byte-level tokenizer.
+#: Function for each kind, which makes a tiny model and its processor from a tokenizer.
 MODELS: dict[str, Callable[[Any], Made]] = {
     "llava": _llava,
     "gemma 3": _gemma3,
@@ -180,7 +180,7 @@ MODELS: dict[str, Callable[[Any], Made]] = {
 
 
 def mixing_nothing(model: Any) -> Any:
-    """Return a copy of the model whose vision attention gives 0, so that no patches are mixed."""
+    """Return a copy of the model whose vision attention gives 0, so no patch affects another."""
     alone = copy.deepcopy(model)
     for name, module in alone.named_modules():
         in_tower = "vision" in name or "visual" in name
@@ -197,10 +197,10 @@ def _nothing(output: Any) -> Any:
 def softmaxes(
     model: Any, pixels: torch.Tensor, part: torch.nn.Module | None = None
 ) -> list[torch.Tensor]:
-    """Return the outputs of timm's own softmaxes in a plain forward without fused attention.
+    """Return the attention weights that a timm model computes in a forward, one tensor per softmax.
 
-    An output has the axes (windows or images, heads, queries, keys). If `part` is a module of the
-    model, only outputs of softmaxes in `part` are returned.
+    A tensor has the axes (windows or images, heads, queries, keys). Fused attention is turned off
+    in `part`, a module of the model, or in all modules if `part` is None.
     """
     outputs: list[torch.Tensor] = []
     softmax = torch.Tensor.softmax

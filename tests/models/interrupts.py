@@ -1,4 +1,4 @@
-"""This module interrupts extractions at any line, and checks what they restore."""
+"""Functions that interrupt an extraction at a given line, and find what it does not restore."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOGGERS = [f"transformers.generation.{name}" for name in ("utils", "configurati
 
 @dataclass
 class Subject:
-    """An extraction that may write to a folder, and the models whose state it must restore."""
+    """An extraction and the models whose state it must restore. `run` gets a folder to write to."""
 
     run: Callable[[Path], Any]
     models: list[Any] = field(default_factory=list)
@@ -76,7 +76,7 @@ def spool_faults(outside: Path) -> list[str]:
 
 
 def subjects() -> dict[str, Subject]:
-    """Return extractions by name, which together change everything that `state_of` returns."""
+    """Return extractions by name. Together they change all state that `state_of` returns."""
     llama, bloom, bert, t5, inside = map(make_model, ("llama", "bloom", "bert", "t5", "llama"))
     inside.compile(backend="eager")
     for model in (llama, bloom, bert, t5, inside):
@@ -97,16 +97,16 @@ def subjects() -> dict[str, Subject]:
 
 
 class Tracer:
-    """Context manager that raises a KeyboardInterrupt at line or call number `at` of attnviz.
+    """Context manager that raises KeyboardInterrupt at the `at`-th executed line of attnviz.
 
-    `at` counts executed lines and calls from 1 (None: no interrupt). `seen` lists file and line
-    number of each line and call, and `raised` contains file and line number of the interrupt.
+    Calls of functions count as lines, and counting starts at 1. If `at` is None, nothing is raised.
+    `seen` lists file and line number of each executed line, and `raised` those of the interrupt.
     """
 
     def __init__(self, at: int | None = None) -> None:
         self.seen: list[tuple[str, int]] = []
         self.raised: list[tuple[str, int]] = []
-        # Number of exceptions that Python ignored, such as those in the cleanup of a generator.
+        # Number of exceptions that Python printed and dropped, as in the cleanup of a generator.
         self.lost = 0
         self._at = at
 
@@ -125,8 +125,8 @@ class Tracer:
     def _trace(self, frame: Any, event: str, _: Any) -> Any:
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             return None
-        # Python handles no signal at a line `try:`, nor between the end of a block of
-        # `with ...lock:` and the release of the lock.
+        # Python raises no KeyboardInterrupt at a line `try:`, nor when a block `with ...lock:`
+        # releases the lock.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
         if event in ("line", "call") and line != "try:" and not line.endswith("lock:"):
             position = frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_lineno
@@ -138,9 +138,9 @@ class Tracer:
 
 
 def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> list[int]:
-    """Return the numbers `at` (see `Tracer`) of the first and last execution of each line.
+    """Return the values of `at` (see `Tracer`) for the first and the last execution of each line.
 
-    If `files` is not empty, only lines of files with these ends of paths count.
+    With `files`, only lines of files count whose path ends with a string in `files`.
     """
     with Tracer() as tracer:
         subject.run(folder)
@@ -152,7 +152,7 @@ def positions(subject: Subject, folder: Path, files: tuple[str, ...] = ()) -> li
 
 
 def faults_at(subject: Subject, folder: Path, at: int) -> list[str]:
-    """Interrupt an extraction with `Tracer(at)`, and describe what is not restored afterwards."""
+    """Interrupt an extraction with `Tracer(at)`. Return descriptions of what it did not restore."""
     before = state_of(subject.models)
     error: BaseException | None = None
     tracer = Tracer(at)

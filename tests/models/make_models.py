@@ -1,4 +1,4 @@
-"""This module makes tiny models, and compares records with the models' own weights."""
+"""Functions that make tiny models, and compare records with the models' own weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LAYERS = {
     "decoder_ffn_dim": 64,
 }
 
-#: By kind of model: class and configuration.
+#: Class and configuration of each kind of model.
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", _TEXT),
     "albert": ("AlbertModel", {**_TEXT, "embedding_size": 24}),
@@ -100,8 +100,8 @@ _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
-# By kind: factor of queries and keys that makes the largest weight of a row 0.5 on average. T5
-# does not divide its logits by the square root of the head size, so it needs a smaller factor.
+# Factor of queries and keys, so that the largest weight of a row is about 0.5 on average. T5 needs
+# a smaller factor, because it does not divide logits by the square root of the head size.
 _FACTORS = {"albert": 30.0, "bart": 12.0, "bert": 12.0, "roberta": 14.0, "t5": 2.5, "vit": 13.0}
 
 
@@ -109,7 +109,7 @@ def make_model(kind: str, implementation: Any = None, **settings: Any) -> Any:
     """Return a tiny float32 model of a kind. Calls with equal arguments return equal models."""
     name, config = _KINDS[kind]
     if kind == "gemma2" and implementation is None:
-        # New versions of transformers choose eager attention, because SDPA has no soft cap.
+        # SDPA has no soft cap. New versions of transformers choose eager attention themselves.
         implementation = "eager"
     factor = _FACTORS.get(kind, 10.0)
     return built(name, config | settings, factor=factor, implementation=implementation)
@@ -121,10 +121,10 @@ def largest_error(
     example: int = 0,
     keep: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> float:
-    """Return the largest difference of the weights of a record from `own` (see `reference`).
+    """Return the largest difference between the weights of a record and `own` (see `reference`).
 
-    `keep` (None: all positions) has the positions of the example that are not padding, under
-    "decoder" for the decoder's text of an encoder-decoder, and under "input" for other texts.
+    `keep` contains the positions of the example that are not padding: `keep["decoder"]` for the
+    decoder of an encoder-decoder, and `keep["input"]` for other texts. None means all positions.
     """
     assert record is not None
     assert list(record.stacks) == list(own)
@@ -147,9 +147,9 @@ def largest_error(
 def extract_own(
     model: Any, arguments: Mapping[str, Any], keep: Any = None, own: Any = None, **options: Any
 ) -> Any:
-    """Return what `extract` returns, and check that all weights equal the model's own.
+    """Return the result of `extract`, and assert that all weights equal the model's own.
 
-    `keep` has an entry for each example (see `largest_error`). The default of `own` is
+    `keep` contains the `keep` of `largest_error` for each example. If `own` is None, it is
     `reference(model, arguments)`.
     """
     own = reference(model, arguments) if own is None else own

@@ -33,7 +33,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
 
 
 def by_torch(model: Any, mesh: DeviceMesh) -> Any:
-    """Split the heads of a Llama over a mesh with torch, and return the model."""
+    """Split the heads of a Llama across processes with torch's own functions. Return the model."""
     plan: dict[str, ParallelStyle] = {
         "q_proj": ColwiseParallel(),
         "k_proj": ColwiseParallel(),
@@ -46,7 +46,7 @@ def by_torch(model: Any, mesh: DeviceMesh) -> Any:
 
 
 def sharded(model: Any, mesh: DeviceMesh) -> Any:
-    """Shard a Llama over a mesh with FSDP, which keeps all heads in each process, and return it."""
+    """Shard the parameters of a Llama with FSDP. Return the model, which keeps all heads."""
     for layer in model.model.layers:
         fully_shard(layer, mesh=mesh)
     return fully_shard(model, mesh=mesh)
@@ -55,7 +55,7 @@ def sharded(model: Any, mesh: DeviceMesh) -> Any:
 @contextmanager
 def in_context_parallel(ids: torch.Tensor, mesh: DeviceMesh) -> Iterator[None]:
     with context_parallel(mesh, buffers=[ids], buffer_seq_dims=[1]):
-        # `context_parallel` gave this process half of the eight tokens.
+        # Each process has half of the eight tokens.
         assert ids.shape == (1, 4)
         yield
 
@@ -79,7 +79,7 @@ def main(folder: str, out: Path) -> None:
         return transformers.LlamaForCausalLM.from_pretrained(folder, **options)
 
     split = load(tp_plan="auto")
-    # `tp_plan` gave this process half of the heads: 32 of the 64 rows of `q_proj`.
+    # Each process has half of the heads, and so 32 of the 64 rows of `q_proj`.
     assert split.model.layers[0].self_attn.q_proj.weight.to_local().shape == (32, 64)
     case("tensor_parallel", lambda: extract(split, IDS))
     case("tensor_parallel_by_torch", lambda: extract(by_torch(load(), mesh), IDS))

@@ -1,4 +1,4 @@
-"""This module runs a model's own `generate`, and compares records with the result."""
+"""Functions that run a model's own `generate`, and compare records with the result."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
 
 
 def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **options: Any) -> Any:
-    """Return the output of `model.generate` with weights and logits of every forward.
+    """Return the output of `model.generate`, including the weights and logits of each step.
 
-    The default is `count` greedy tokens. If `ids` is None, `options` must contain the inputs.
+    By default, `count` tokens are generated greedily. `options` are further arguments of
+    `generate`. They must contain the inputs if `ids` is None.
     """
     inputs = {} if ids is None else {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     eager = copy.deepcopy(model).eval()
@@ -36,10 +37,10 @@ def own_steps(model: Any, count: int, ids: torch.Tensor | None = IDS, /, **optio
 
 
 def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> NDArray[np.float64]:
-    """Return the weights of a layer in all steps as one array (heads, queries, keys).
+    """Join the weights of a layer in all steps to one array (heads, queries, keys).
 
-    `num_keys` is None for self-attention. A cache with a sliding window drops the first keys, so a
-    later step has weights of its last keys only.
+    `num_keys` is the number of keys of cross-attention, or None for self-attention. A step may have
+    only its last keys, because a cache with a sliding window drops the others.
     """
     blocks = [step[layer][0].double().numpy() for step in steps]
     rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))
@@ -54,7 +55,7 @@ def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> 
 
 
 def assert_predictions(tokens: Tokens, own: Any, prefix: int) -> None:
-    """Compare predictions with `own`, which `own_steps` generated after `prefix` tokens."""
+    """Compare the predictions after a prompt of `prefix` tokens with `own` from `own_steps`."""
     came = own.sequences[0, prefix:].tolist()
     assert [prediction.token.id for prediction in tokens.predictions] == came
     for step, (prediction, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):

@@ -16,7 +16,7 @@ from models.tiny import SIZE, built
 
 peft = pytest.importorskip("peft")
 pytestmark = [
-    # peft reads a deprecated property of transformers, and warns about arguments that it ignores.
+    # The code of peft causes these warnings.
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),
     pytest.mark.filterwarnings("ignore:Position ids are not supported:UserWarning"),
 ]
@@ -91,7 +91,7 @@ def test_predictions_of_a_generated_text_are_those_of_the_tuned_model(kind: str)
     assert [prediction.query for prediction in predictions] == [first, first + 1, first + 2]
     generated = ids[0, COUNT:].tolist()
     assert [prediction.token.id for prediction in predictions] == generated
-    # The last row would predict a token after the end of the text.
+    # The last token predicts a token that was not generated, so its row is left out.
     rows = probabilities[-4:-1]
     expected = [float(row[token]) for row, token in zip(rows, generated, strict=True)]
     assert [prediction.token.probability for prediction in predictions] == pytest.approx(

@@ -30,7 +30,7 @@ def widest(output: Any) -> float:
 
 
 def early_logit(output: Any) -> torch.Tensor:
-    """Return the logit of id 7 at the third token, not at the last token."""
+    """Return the logit of id 7 at the third token: an answer may be at any position."""
     logit: torch.Tensor = output.logits[0, 2, 7]
     return logit
 
@@ -42,7 +42,7 @@ BERT = "bert.encoder.layer.{}.attention.output.dense"
 def by_hand(
     model: Any, function: Any, projection: str = "", head: int = 0, **options: Any
 ) -> float:
-    """Return the function of the model's output, without `head` if `projection` is not empty."""
+    """Compute the function of the model's output. If `projection` is given, ablate `head` in it."""
 
     def ablate(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         del module
@@ -113,7 +113,7 @@ def test_removed_tokens_equal_explicit_forwards(removal: Any) -> None:
     assert effects.values == pytest.approx(np.array(expected) - before, abs=1e-5)
     curve = av.erasure_curve(model, GIVEN, effects, answer=widest, removal=removal, random_orders=2)
     assert curve.values[:2] == pytest.approx([before, min(expected)], abs=1e-5)
-    # With "delete" one token remains, because the text must not be empty.
+    # With "delete", one token always remains, because a text cannot be empty.
     assert len(curve.order) == COUNT - (removal == "delete")
     assert "value of widest" in repr(curve)
 

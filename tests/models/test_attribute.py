@@ -32,10 +32,10 @@ PAIR = (7, 8)
 
 
 def slopes(model: Any, register: Callable[..., str]) -> list[tuple[Any, Any, Any]]:
-    """Return weights and two gradients of each layer, all (heads, queries, keys).
+    """Return the weights and two gradients of each layer, all (heads, queries, keys).
 
-    The gradients are of the difference of two output logits at the last token, with respect to
-    the attention weights, and to the attention logits before the softmax.
+    The first gradient is with respect to the attention weights, and the second with respect to the
+    attention logits. The differentiated number is the logit of `PAIR[0]` minus that of `PAIR[1]`.
     """
     calls: list[tuple[torch.Tensor, torch.Tensor]] = []
 
@@ -78,11 +78,11 @@ def test_gradients_are_those_of_autograd(
         certain = weights > 1 - 1e-3
         cut = np.where(certain, 0, by_logits / np.where(certain, 1, 1 - weights))
         assert close(np.where(certain, 0, knockout.weights(layer=layer)), cut)
-        # The first query has one key, with weight 1. Removing the key changes the weight to 0.
+        # The first query has only one key, with weight 1. Without this key, the weight is 0.
         first = np.zeros_like(weights[:, 0])
         first[:, 0] = by_weights[:, 0, 0]
         assert close(knockout.weights(layer=layer)[:, 0], first)
-        # The first query affects the last token through later layers only.
+        # In the last layer, the first query does not affect the last token.
         assert first.any() == (layer < len(expected) - 1)
         assert (by_weights < 0).any()
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -90,7 +90,7 @@ def test_gradients_are_those_of_autograd(
 
 @pytest.mark.parametrize("sharp", [10.0, 14.0, 18.0, 40.0])
 def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) -> None:
-    """If `sharp` is large, weights of key 2 are so close to 1 that float32 rounds them to 1."""
+    """If `sharp` is large, the weight of key 2 is so close to 1 that float32 rounds it to 1."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 6, generator=generator).double()
     logits[:, 2] += sharp
@@ -115,7 +115,7 @@ def test_the_attribution_of_a_key_with_almost_all_weight_is_exact(sharp: float) 
 
 
 def random_attribution(count: int, at: Any, *, few: bool) -> GradientAttribution:
-    """Return an attribution of random vectors. If `few`, only five queries have large gradients."""
+    """Return a random attribution. With `few`, only five queries have large gradients."""
     generator = torch.Generator().manual_seed(0)
     q, v, g = (torch.randn(2, count, 8, generator=generator) for _ in range(3))
     if few:
@@ -211,7 +211,7 @@ def test_stacks_of_windows_are_left_out_and_named() -> None:
     )
     model = transformers.SwinForImageClassification(config).eval()
     record = av.attribute(model, {"pixel_values": torch.rand(1, 3, 32, 32)})
-    # In the second stage, one window contains the whole image, so the stage is attributed.
+    # Only in the second stage, one window contains the whole image.
     assert list(record.stacks) == ["vision stage 2"]
     assert record.stack().weights(layer=1).shape == (4, 64, 64)
     assert "stack “vision stage 1”" in record.notes[-1]
@@ -252,7 +252,7 @@ def test_rollout_multiplies_the_layers() -> None:
     causal = av.attribute(make_model("gpt2"), inputs, method="rollout")
     matrix = (np.tri(9) / np.arange(1, 10)[:, None] + np.eye(9)) / 2
     share = np.linalg.matrix_power(matrix, 3)[-1, 0]
-    # `share` is the first token's weight in the last row after 3 layers of uniform attention.
+    # Rollout gives the first token this share after 3 layers of uniform causal attention.
     assert any(f"the first token gets {share:.0%}" in note for note in causal.notes)
 
 
@@ -287,7 +287,7 @@ def test_direct_attribution_is_the_decomposition_by_hand(kind: str) -> None:
     unembedding = model.lm_head.weight.detach()
     towards = norm.weight.detach() * (unembedding[PAIR[0]] - unembedding[PAIR[1]])
     if kind == "gpt2":
-        # GPT-2's norm, unlike Llama's, subtracts the mean before it scales.
+        # GPT-2's norm subtracts the mean before it scales. Llama's does not.
         towards = towards - towards.mean()
         scale = (stream.var(unbiased=False) + norm.eps).sqrt()
     else:

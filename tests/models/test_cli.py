@@ -42,9 +42,9 @@ def tokens_of(page: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def failure(capsys: pytest.CaptureFixture[str]) -> Failure:
-    """Return a function that runs a failing command and returns its error message.
+    """Return a function that runs a command, asserts that it fails, and returns its error message.
 
-    The function also checks that the command writes no file and has no standard output.
+    A failing command must create no file and print nothing to the standard output.
     """
 
     def run_failing(*arguments: str | Path) -> str:
@@ -121,7 +121,8 @@ def test_help_describes_every_argument_of_python(capsys: pytest.CaptureFixture[s
         printed = capsys.readouterr().out
         parameters = inspect.signature(function).parameters.values()
         names = {item.name for item in parameters if item.kind is item.KEYWORD_ONLY}
-        # `max_mb`, `width` and `font_size` are arguments of `View.save`, not of the function.
+        # `max_mb`, `width` and `font_size` are arguments of `View.save`. Each command has them,
+        # too.
         for argument in names | {"max_mb", "width", "font_size"}:
             assert f"--{argument.replace('_', '-')}" in printed, (name, argument)
 
@@ -138,7 +139,7 @@ def test_a_text_from_a_file_is_truncated(checkpoint_folder: Path, failure: Failu
     Path("long.txt").write_text("\ufeffthe cat sat on it\r\n" * 300, encoding="utf-8")
     arguments: list[str | Path] = ["matrix-view", checkpoint_folder, "@long.txt", "--layers", "0"]
     assert "tokens are too many" in failure(*arguments)
-    # `--truncation` without a number cuts the text to the 512 positions of the model.
+    # Without a number, `--truncation` means the 512 positions of the model.
     for options, count in ((["--truncation", "30"], 30), (["--truncation"], 512)):
         tokens = tokens_of(page_of(*arguments, *options))
         assert (len(tokens), tokens[1]) == (count, "the")
@@ -149,7 +150,7 @@ def test_a_saved_record_needs_no_model(failure: Failure) -> None:
     record = extract(model, "the cat sat", tokenizer=tokenizer, name="my/odd: model")
     record.save("a.safetensors")
     assert main(["matrix-view", "a.safetensors", "--token", "cat"]) == 0
-    # The slash in the model's name makes no folder.
+    # The slash in the model's name is replaced, because it would mean a folder.
     assert data_of("my-odd-model-matrix-view.html")["state"]["token"] == 1
     assert "model is a record" in failure("head-view", "a.safetensors", "the cat")
     assert "none.safetensors" in failure("head-view", "none.safetensors")

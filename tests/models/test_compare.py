@@ -40,14 +40,14 @@ def test_two_texts_differ_as_the_models_own_weights(minilm: tuple[Any, Any]) -> 
 
 
 def test_models_with_shared_parameters_give_a_note(minilm: tuple[Any, Any]) -> None:
-    """A PEFT model and its base model, for example, share parameters."""
+    """A PEFT model and its base model share parameters, so comparing them shows no difference."""
     model, tokenizer = minilm
     comparison = av.compare((model, model), HE, tokenizer=tokenizer, names=("base", "tuned"))
     (note,) = comparison.notes
     assert note.startswith("base and tuned have the same parameters in memory")
     other = av.compare((model, copy.deepcopy(model)), HE, tokenizer=tokenizer)
     assert other.notes == ()
-    # A generator may load other weights into the same model for each step of a training.
+    # A generator may yield one model several times, with other weights each time.
     steps = av.compare((model for _ in range(2)), HE, tokenizer=tokenizer)
     assert steps.notes == ()
 
@@ -90,7 +90,7 @@ def test_only_one_model_at_a_time_is_in_memory() -> None:
         alive.append(sum(reference() is not None for reference in references))
         copied = copy.deepcopy(model)
         with torch.no_grad():
-            # Scale the queries of layer 2, head 0, in the projection to queries, keys and values.
+            # Scale the queries of layer 2, head 0.
             size = model.config.n_embd // model.config.n_head
             copied.transformer.h[2].attn.c_attn.weight[:, :size] *= factor
         references.append(weakref.ref(copied))
@@ -147,7 +147,7 @@ def test_every_stack_of_an_encoder_decoder_is_compared() -> None:
         f"{stack}: {name}" for stack in comparison.a.stacks for name in ("x", "y", "y − x")
     ]
     assert set(comparison.describe()["stacks"]) == {"encoder", "decoder", "cross"}
-    # Queries of cross-attention are the common target. Keys are the two texts.
+    # In cross-attention, the queries are the common target, and the keys are the two texts.
     queries, keys = comparison.alignment("cross")
     assert queries.identical
     assert not keys.identical

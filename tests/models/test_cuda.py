@@ -46,7 +46,7 @@ def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | Non
         before = model(input_ids=IDS.cuda())[0]
         record = extract(model, IDS, device=device)
         after = model(input_ids=IDS.cuda())[0]
-    # CUDA may round the factors of matrix products to fewer bits.
+    # On a GPU, matrix products may round their inputs to fewer bits (TF32).
     assert largest_difference(record, own) < 1e-3
     assert torch.equal(before, after)
     attention = record.stacks["self"].attention(0)
@@ -55,7 +55,7 @@ def test_weights_on_a_device_equal_those_on_the_cpu(kind: str, device: str | Non
 
 
 def test_queries_and_keys_leave_the_device_layer_by_layer() -> None:
-    """Extraction to the CPU adds device memory for about one of the 16 layers."""
+    """If vectors move to the CPU, an extraction needs little more GPU memory than a forward."""
     model = make_model("llama", num_hidden_layers=16).cuda()
     ids = torch.randint(3, 400, (1, 2048), device="cuda")
 
@@ -85,7 +85,7 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
     model = make_model("llama").cuda()
     model.set_attn_implementation(implementation)
     ids = torch.randint(3, 400, (1, 512), device="cuda")
-    # The first run copies more to the host, because it fills caches.
+    # Do not count the first run, which copies more because it fills caches.
     extract(model, ids, device=None)
     copied = {}
     for device in (None, "cpu"):
@@ -93,8 +93,7 @@ def test_nothing_is_copied_to_the_host_unless_asked(implementation: str) -> None
             record = extract(model, ids, device=device)
         copied[device] = counted.bytes
     num_bytes = record_bytes(record)
-    # The bound is not 0, because `extract` copies a few numbers of each layer to the CPU to check
-    # the weights that it computes.
+    # Even then, `extract` copies a few numbers of each layer to the CPU, to check the weights.
     assert copied[None] < 0.02 * num_bytes
     assert num_bytes <= copied["cpu"] < 1.02 * num_bytes
 
@@ -113,7 +112,7 @@ def test_implementations_agree_in_half_precision(
         expected = extract(model, IDS)
         model.set_attn_implementation(implementation)
         record = extract(model, IDS)
-    # Only the first layer has equal inputs. Inputs of later layers differ by rounding.
+    # In the first layer, both implementations have the same inputs, so the tolerance is small.
     first, again = (item.stacks["self"].weights(layer=0) for item in (expected, record))
     assert np.abs(first - again).max() < 1e-4
     tolerance = {torch.float16: 0.02, torch.bfloat16: 0.15}[dtype]
@@ -145,7 +144,7 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     stack = AttentionStack("self", {0: moved}, record.stack().query_tokens)
 
     def last_tile(source: AttentionStack) -> np.ndarray[Any, Any]:
-        """Return the weights of the last queries on the first keys, pooled if `level` is not 0."""
+        """Return the cells of one tile: the last queries, the first keys, zoom level `level`."""
         position = (8192 // 256 - 1 >> level, 0)
         options: dict[str, Any] = {"layer": 0, "heads": [0, 1], "level": level, "pooled": "mean"}
         cells, _ = encode_tile(source, RowNormalizers(), position=position, **options)

@@ -58,7 +58,7 @@ def induction_scores(model: Any, tokenizer: Any) -> np.ndarray:
 
 
 def test_the_first_checkpoint_of_the_decoder_has_its_induction_head() -> None:
-    """Before training, head 0 of layer 1 is the only head with a high induction score."""
+    """The only head with a high induction score is head 0 of layer 1, already before training."""
     models, tokenizer = demos.checkpoints("decoder", [0])
     scores = induction_scores(models[0], tokenizer)
     assert scores[1, 0] > 0.6
@@ -66,7 +66,7 @@ def test_the_first_checkpoint_of_the_decoder_has_its_induction_head() -> None:
 
 
 def test_induction_heads_form_in_training() -> None:
-    """The model starts from random weights. Induction heads form only in layer 1."""
+    """The model is random before training. In training, induction heads form only in layer 1."""
     models, tokenizer = demos.checkpoints("induction", [480, 100, 0, 200, 300])
     assert list(models) == [0, 100, 200, 300, 480]
     scores = [induction_scores(model, tokenizer) for model in models.values()]

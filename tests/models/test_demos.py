@@ -28,14 +28,14 @@ from train_demos.vocabulary import WORDS
 
 HOME = Path(demos.__file__).parent
 
-# By demo model and stack: the field of the model's output with the attention weights.
+# For each demo model and stack, the field of the model's output that has the weights.
 STACKS = {
     "decoder": {"self": "attentions"},
     "encoder-decoder": {name: f"{name}_attentions" for name in ("encoder", "decoder", "cross")},
     "vision": {"vision": "attentions"},
     "vision-language": {"self": "attentions", "vision": "vision_attentions"},
 }
-# No training uses this seed.
+# Seed of test data, which no training uses.
 SEED = 4711
 
 
@@ -78,10 +78,10 @@ def test_the_decoder_repeats_random_words(length: int) -> None:
 def completions(
     sentences: list[Sentence],
 ) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
-    """Return whether the decoder completes each sentence correctly, and weights on two words.
+    """Return whether the decoder completes each sentence correctly, and the weights on two words.
 
-    The words are an earlier occurrence of the right answer, and a wrong alternative. The weights
-    on each word are those of the last query, (layers, sentences, heads).
+    The first word is an earlier occurrence of the answer, and the second is a wrong alternative.
+    The weights of the last query on each word have the shape (layers, sentences, heads).
     """
     model, tokenizer = loaded("decoder")
     right, on_source, on_distractor = [], [], []
@@ -155,7 +155,7 @@ def test_the_encoder_decoder_writes_dates_and_aligns_month_and_day() -> None:
     keys = np.arange(weights.shape[-1])
     months = np.stack([np.isin(keys, date.month) for date in dates])[:, None, None]
     days = np.stack([np.isin(keys, date.day) for date in dates])[:, None, None]
-    # In 2021-03-07, the month's digits are at positions 5 and 6, the day's at 8 and 9.
+    # In a date like 2021-03-07, the month is at positions 5 and 6, and the day at 8 and 9.
     for on_field, off_field, positions in ((months, days, (5, 6)), (days, months, (8, 9))):
         for position in positions:
             row = weights[..., position : position + 1, :]
@@ -191,14 +191,14 @@ def test_the_vision_language_model_names_the_shape_with_a_colour_and_attends_to_
     answers = processor.batch_decode(generated, skip_special_tokens=True)
     right = [text == scene.answer(shape) for text, scene in zip(answers, scenes, strict=True)]
     assert np.mean(right) > 0.9
-    # At the last query, a colour, the model predicts the shape. The first 64 keys are patches.
+    # The last query is the colour, after which the shape follows. The first 64 keys are patches.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     chosen, other = (
         patterns.mass_on(row, patches[:, index, None, None]).mean(axis=1)
         for index in (shape, 1 - shape)
     )
-    # Uniform weights would put the share `patches.mean()` on each shape.
+    # With uniform weights, each shape would get the share `patches.mean()`.
     assert patches.mean() < 0.2
     assert chosen.max() > 0.5
     assert other.flat[chosen.argmax()] < 0.1
@@ -226,7 +226,7 @@ def test_an_example_is_answered_and_extracted_with_the_models_own_weights(name: 
     if name == "vision":
         assert model.config.id2label[int(outputs.logits.argmax())] == "triangle"
     elif name != "decoder":
-        # The most likely token at each position is the token of the target.
+        # The model predicts each token of the target as the most likely token.
         assert tokens.predictions
         assert all(item.token == item.candidates[0] for item in tokens.predictions)
     if name == "vision-language":

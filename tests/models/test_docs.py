@@ -35,7 +35,7 @@ PAGES = (
     *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")),
 )
 DOCUMENTS = (*PAGES, "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md")
-# For each page whose blocks run in another test file, the name of that file.
+# Pages whose blocks run in another test file, with the name of the file.
 RUN_ELSEWHERE = {
     "docs/from-bertviz.md": "test_from_bertviz.py",
     "docs/from-elsewhere.md": "test_from_elsewhere.py",
@@ -44,7 +44,7 @@ RUN_ELSEWHERE = {
 }
 # Pages whose blocks run for more than two seconds.
 SLOW = {"docs/atlas.md", "docs/figures.md"}
-# Allowed languages of blocks. If a language were misspelt, its block would not run.
+# Allowed languages of blocks. A block with a misspelt language would not run without notice.
 LANGUAGES = {*"python js console html latex json markdown text toml yaml".split(), ""}
 
 
@@ -75,7 +75,7 @@ def check_command(line: str) -> None:
 def parse(arguments: list[str]) -> None:
     """Check that `attnviz` accepts the arguments, but run no model."""
     if not any(argument.startswith("-") for argument in arguments):
-        # A command without options may be only a mention, which lacks required arguments.
+        # A sentence may mention a command without its required arguments.
         arguments = [*arguments, "--help"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cli, "_write", lambda *_: Path("x.html"))
@@ -88,14 +88,14 @@ def parse(arguments: list[str]) -> None:
 
 
 def parsed(page: str) -> Document:
-    """Return a page parsed by Sybil: its blocks of Python, and the comments that skip a block."""
+    """Parse a page with Sybil, which finds blocks of Python and comments that skip a block."""
     return Sybil(parsers=[SkipParser(), PythonCodeBlockParser()]).parse(ROOT / page)
 
 
 def run(document: Document) -> dict[str, Any]:
     """Run all blocks of a page and return the names that they define."""
     for example in document.examples():
-        # Sybil raises SkipTest for a block that a comment skips.
+        # Sybil raises SkipTest at a comment that skips a block.
         with contextlib.suppress(unittest.SkipTest):
             example.evaluate()
     names: dict[str, Any] = document.namespace
@@ -111,7 +111,7 @@ def reader(
 ) -> Callable[[str], dict[str, Any]]:
     """Return a function that runs a page in an empty folder, where hub ids are local folders."""
     monkeypatch.chdir(tmp_path)
-    # Outside of a notebook, a view is written into the folder for temporary files.
+    # Outside of a notebook, views are written to the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def read(page: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def reading_attention(names: Mapping[str, Any], printed: str) -> None:
 
 
 def does_it_matter(names: Mapping[str, Any], printed: str) -> None:
-    """Check the numbers that docs/does-it-matter.md quotes, but not the noise."""
+    """Check the numbers that docs/does-it-matter.md quotes. The noise depends on the machine."""
     page = " ".join((ROOT / "docs/does-it-matter.md").read_text(encoding="utf-8").split())
     quoted = re.search(r"It prints `(.+?) \(noise", page)
     assert quoted is not None
@@ -181,7 +181,7 @@ def neuron(names: Mapping[str, Any], printed: str) -> None:
     assert_allclose(shares / shares.sum(), stack.weights(layer=1, head=0)[-1], atol=1e-5)
 
 
-# By page: texts that its blocks must print.
+# Texts that the blocks of a page must print.
 PRINTED = {
     "docs/compare.md": ["1 token is replaced by another", "layer 0: partners ["],
     "docs/does-it-matter.md": [
@@ -193,7 +193,7 @@ PRINTED = {
     "docs/from-inseq.md": ["street 1.0\nstreet 0.92"],
     "docs/heads.md": ["previous token 0.99 ± 0.00"],
 }
-# By page: check of the variables that its blocks define, and of the texts that they print.
+# Functions that check the variables of a page, and the text that its blocks print.
 RESULTS: dict[str, Callable[[Mapping[str, Any], str], None]] = {
     "README.md": readme,
     "docs/does-it-matter.md": does_it_matter,
@@ -249,7 +249,7 @@ def test_every_command_exists(page: str) -> None:
 
 
 def public(dotted: str) -> Any:
-    """Return the object of attnviz with a dotted name, or None for an unknown name without dots."""
+    """Return the object with a dotted name, or None if a name without dots is not in attnviz."""
     value: Any = av
     names = dotted.removeprefix("attnviz.").removeprefix("av.").split(".")
     if dotted == names[0] and names[0] not in av.__all__:
@@ -260,7 +260,7 @@ def public(dotted: str) -> Any:
 
 
 def check_names(text: str) -> None:
-    """Fail if code in a sentence contains a name or an argument that attnviz lacks."""
+    """Fail if code in a sentence has a name or an argument that does not exist in attnviz."""
     for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.+?^```", "", text, flags=re.S | re.M)):
         if " -m " in code:
             continue
@@ -315,7 +315,7 @@ def test_the_page_of_the_analysis_names_every_function() -> None:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("n", [2, 16, 256])
 def test_uniform_attention_has_the_scores_in_the_table(n: int, *, causal: bool) -> None:
-    """The formulas are those of the table in docs/analysis.md."""
+    """docs/analysis.md has a table with these formulas."""
     queries = torch.randn(1, 2, n, 4, generator=torch.Generator().manual_seed(0))
     harmonic = sum(1 / number for number in range(1, n + 1))
     scores = dict.fromkeys(["previous token", "next token", "self", "first token"], 1 / n)

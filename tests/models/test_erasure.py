@@ -23,7 +23,7 @@ def decoder() -> tuple[Any, dict[str, Any]]:
 
 
 def without(model: Any, options: dict[str, Any], gone: Any) -> float:
-    """Return the logit difference with the tokens `gone` masked, computed without attnviz."""
+    """Compute the difference of logits without attnviz, with the tokens `gone` masked."""
     tokenizer = options["tokenizer"]
     encoded = tokenizer(TEXT, return_tensors="pt")
     mask = torch.ones_like(encoded["input_ids"])
@@ -44,7 +44,7 @@ def test_a_curve_has_the_answer_without_each_number_of_tokens(decoder: Any) -> N
         expected = without(model, options, curve.order[:count])
         assert curve.values[count] == pytest.approx(expected, abs=1e-4)
     assert curve.flips_after == int(np.flatnonzero(curve.values <= 0)[0]) == 1
-    # Random orders erase the most important token later than the ranking does.
+    # The ranking erases the most important token first. Random orders erase it later.
     assert curve.random_flips_after > 2
     assert curve.random_mean.shape == curve.random_standard_error.shape == curve.values.shape
 
@@ -70,7 +70,7 @@ def test_the_smallest_sufficient_set_is_found(decoder: Any) -> None:
     tokens = av.sufficient_tokens(model, TEXT, **options)
     assert tokens.exact
     assert tokens.texts == ("wide",)
-    # The last token, 13, always stays. Without tokens 0 to 12, the answer is “animal”.
+    # Token 13, the last, is always kept. With this token alone, the answer is “animal”.
     choice = range(13)
     assert without(model, options, choice) <= 0
     alone = [without(model, options, set(choice) - {token}) for token in choice]

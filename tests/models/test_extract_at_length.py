@@ -57,7 +57,7 @@ def test_memory_added_to_a_forward_is_linear() -> None:
     model = model_of("llama", "sdpa")
     short, long = added(model, 2048), added(model, 8192)
     assert long <= 4.5 * short
-    # Size of a record with 2 layers, 4 query and 2 key heads of 8 float32 components, 8192 tokens.
+    # Size of the record: 2 layers, 4 query and 2 key heads, 8 dimensions, 8192 tokens, 4 bytes.
     num_bytes = 2 * (4 + 2) * 8 * 8192 * 4
     assert num_bytes <= long <= 1.5 * num_bytes
 
@@ -80,19 +80,19 @@ def test_no_tensor_has_an_entry_for_each_pair_of_tokens(kind: str) -> None:
 
 
 def test_the_mask_of_a_window_is_read_without_a_copy() -> None:
-    # For texts longer than the window, the model itself makes a mask of all pairs.
+    # The model itself makes a mask of all pairs for texts that are longer than the window.
     model = model_of("mistral", sliding_window=64)
     assert forward(model, 1024).largest >= 1024 * 1024
     assert added(model, 4096) <= 4.5 * added(model, 1024)
 
 
 def test_queries_and_keys_are_copied_no_more_than_once() -> None:
-    """Conversions to float64 are counted in place of copies from a GPU to the host."""
+    """Instead of copies from a GPU, the test counts conversions to float64."""
     model, copied = model_of("llama"), {}
     for dtype in (None, "float64"):
         with Copies("cpu", "cpu") as counted:
             extract(model, arguments_of(60), dtype=dtype, progress=False)
         copied[dtype] = counted.bytes
-    # Queries and keys of 2 layers, 60 tokens, 4 query and 2 key heads of 8 float32 components.
+    # Queries and keys: 2 layers, 60 tokens, 4 query and 2 key heads, 8 dimensions, 4 bytes.
     num_bytes = 2 * 60 * (4 + 2) * 8 * 4
     assert num_bytes <= copied["float64"] - copied[None] < 2 * num_bytes

@@ -25,7 +25,7 @@ TEXTS = [
 
 @pytest.fixture
 def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
-    """Padded length of each text in each forward of the decoder, in tokens."""
+    """List of the padded lengths of all texts that the decoder reads, in tokens."""
     counted: list[int] = []
 
     def note(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -57,8 +57,8 @@ def test_reading_ends_with_enough_points(decoder: tuple[Any, Any], forwards: lis
     corpus = read(decoder, TEXTS, max_points=100)
     assert 90 < len(corpus.points()) <= 100
     assert len(corpus.points()) == corpus.points().total_points
-    # The model also reads texts that no longer fit into `max_points`, and it reads one text of a
-    # batch a second time, alone, to check the effect of padding.
+    # A few more texts are read than used: some do not fit into `max_points`, and one text of a
+    # batch is read again without padding, as a check.
     assert len(corpus) <= len(forwards) <= len(corpus) + 4
     assert len(corpus) < 20
     assert corpus.total_texts == 40
@@ -77,7 +77,7 @@ def test_the_seed_chooses_a_random_order(decoder: tuple[Any, Any]) -> None:
 
 
 class Million:
-    """A sequence of a million texts that counts the items which were read."""
+    """A sequence of a million texts. `num_computed` counts the texts that were read."""
 
     def __init__(self) -> None:
         self.num_computed = 0
@@ -132,7 +132,7 @@ def test_the_patches_of_images_are_points() -> None:
     picture = demos.example("vision")["inputs"]
     turned = [picture, picture.rotate(90), picture.rotate(180)]
     corpus = extract_corpus(model, turned, processor=processor, max_points=300, progress=False)
-    # Two images fit into 300 points: each has 65 queries and 65 keys, of CLS and 64 patches.
+    # An image has 65 queries and 65 keys (CLS and 64 patches), so two images fit into 300 points.
     assert len(corpus.points()) == 2 * 2 * 65
     for record, index in zip(corpus.records, corpus.text_indices, strict=True):
         assert_array_equal(record.images[0], np.asarray(turned[index].convert("RGB")))
@@ -169,7 +169,7 @@ def test_a_dataset_is_read_with_its_columns(decoder: tuple[Any, Any]) -> None:
     assert_array_equal(scores, [corpus.text_indices[text] / 2 for text in texts])
     label = corpus.column(None, "label")
     assert label.categories == ("bad", "good")
-    # Datasets use -1 for an unknown class.
+    # In the dataset, -1 stands for an unknown class.
     assert_array_equal(label.queries, [corpus.text_indices[text] % 3 - 1 for text in texts])
     assert read(decoder, dataset["text"], max_points=100).text_indices == corpus.text_indices
     with pytest.raises(ValueError, match="'topic' is not one of the columns of the dataset"):
@@ -181,7 +181,7 @@ def test_a_dataset_is_read_with_its_columns(decoder: tuple[Any, Any]) -> None:
 
 
 def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
-    """A pandas table needs `column`, unless it has a column "text", which is the default."""
+    """The argument `column` names the column of the texts. The default is "text"."""
     reviews = pd.DataFrame(
         {"review": TEXTS[:4], "label": ["a", "b", "a", "b"], "text": ["the dog"] * 4},
         index=list("wxyz"),
@@ -233,7 +233,7 @@ def test_a_wrong_number_of_values_is_refused_at_the_first_text(
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        # The argument `layers` applies to all texts, so the error names no text.
+        # `layers` is not an argument of a single text, so the error names no text.
         ("decoder", {"layers": [99]}, "^layers: layer 99 does not exist"),
         ("encoder-decoder", {}, "^target: .* needs a text"),
         ("encoder-decoder", {"target": ["", ""]}, r"^texts\[\d\]: target: the text is empty"),
@@ -250,7 +250,7 @@ def test_an_error_names_the_argument_or_the_text(
 def test_the_shortest_text_of_a_batch_is_also_read_alone(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
-    # The shortest text has the most padding. Reading it alone shows whether padding has an effect.
+    # The shortest text has the most padding, so it shows best whether padding changes weights.
     read(decoder, ["the dog", "the cat sat", "the cat sat on"], max_points=1000)
     assert forwards[-3:] == [3, 3, 2]
 

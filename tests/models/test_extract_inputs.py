@@ -49,7 +49,7 @@ def test_a_folder_brings_class_and_tokenizer(tmp_path: Path, byte_tokenizer: Any
 
 
 def test_a_pipeline_brings_its_tokenizer(gpt2: Any, byte_tokenizer: Any) -> None:
-    # Copy the tokenizer, which tests share, because a pipeline makes it pad on the left.
+    # A pipeline changes the padding side of its tokenizer, and other tests use this tokenizer.
     tokenizer = copy.deepcopy(byte_tokenizer)
     pipeline = transformers.pipeline("text-generation", model=gpt2, tokenizer=tokenizer)
     assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
@@ -65,7 +65,7 @@ def test_lists_give_the_records_of_single_texts(
         assert f"{len(inputs)}/{len(inputs)}" in capsys.readouterr().err
         for single, record in zip(inputs, records, strict=True):
             assert same(record, extract(gpt2, single, tokenizer=byte_tokenizer))
-        # Only a list has a progress bar.
+        # A single text has no progress bar.
         assert capsys.readouterr().err == ""
 
 
@@ -79,7 +79,7 @@ def test_chat_messages_contain_the_first_token_once(gpt2: Any, byte_tokenizer: A
     assert record.tokens.special[:2] == (True, True)
     several = extract(gpt2, [messages, messages[:1]], tokenizer=byte_tokenizer, progress=False)
     assert same(several[0], record)
-    # After a chat, a target is the answer of the assistant.
+    # In a chat, the target is the answer of the assistant.
     answer = extract(gpt2, messages[:1], tokenizer=byte_tokenizer, target="The dog")
     assert "".join(answer.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
 
@@ -100,7 +100,7 @@ def test_a_target_of_a_decoder_continues_the_prompt(gpt2: Any, byte_tokenizer: A
 def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: Any) -> None:
     model = make_model(kind)
     record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
-    # In training, the decoder reads the labels shifted by one token.
+    # The decoder reads the target shifted by one token, as in training.
     encoded = piece_tokenizer("The cat sat", return_tensors="pt")
     labels = piece_tokenizer(text_target="the dog", return_tensors="pt")["input_ids"]
     start = model.config.decoder_start_token_id
@@ -112,7 +112,8 @@ def test_a_target_of_an_encoder_decoder_is_shifted(kind: str, piece_tokenizer: A
     assert largest_error(record, reference(model, arguments)) < 1e-4
     assert same(record, extract(model, {**encoded, "labels": labels}, tokenizer=piece_tokenizer))
     by_ids = extract(model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids)
-    # The target after the given ids is unknown, so the tokens have no predictions.
+    # If only the ids of the decoder are given, the token after the last id is unknown. The tokens
+    # have no predictions then.
     tokens = record.stacks["decoder"].query_tokens
     assert by_ids.stacks["decoder"].query_tokens == replace(tokens, predictions=())
 
@@ -132,7 +133,7 @@ def test_each_text_of_a_list_has_its_target(kind: str, piece_tokenizer: Any) -> 
     model, options = make_model(kind), {"tokenizer": piece_tokenizer, "progress": False}
     texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
     records = extract(model, texts, target=targets, **options)
-    # Both queries and keys of cross-attention have padding.
+    # In this batch, the queries and the keys of cross-attention have padding.
     batch = piece_tokenizer(texts, return_tensors="pt", padding=True)
     padded = extract(model, batch, target=targets, **options)
     for one, other in zip(records, padded, strict=True):

@@ -23,12 +23,12 @@ from models.tiny import IDS, arguments_of
 @pytest.mark.parametrize("kind", ["bart", "bert", "gpt2", "llama", "t5", "vit"])
 def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool) -> None:
     model = make_model(kind).train(training)
-    # One module is in evaluation mode, like a frozen part of a model in training.
+    # Put one module in evaluation mode, like a frozen module in training.
     next(model.children()).eval()
     before, numbers = state_of([model]), torch.get_rng_state()
     record = extract(model, arguments_of(kind))
     assert state_of([model]) == before
-    # If an extraction drew random numbers, later sampling would change.
+    # The extraction draws no random numbers, which would change later sampling.
     assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
     assert any("training mode" in note for note in record.notes) == any(before["mode"])
@@ -39,7 +39,7 @@ def test_an_extraction_restores_the_state_of_the_model(kind: str, training: bool
 def test_the_last_capture_restores_the_mode_of_a_module(
     parts: tuple[str, str], order: tuple[int, int]
 ) -> None:
-    """Two calls of `evaluate`, for the model or its module `model`, overlap and end in `order`."""
+    """Two calls of `evaluate` overlap. Each is for the whole model or for its module `model`."""
     model = make_model("llama").train()
     model.model.layers[1].eval()
     before = state_of([model])
@@ -50,7 +50,7 @@ def test_the_last_capture_restores_the_mode_of_a_module(
     assert not any(module.training for model_part in model_parts for module in model_part.modules())
     with cleanups[order[0]]:
         pass
-    # The module of the call that has not ended stays in evaluation mode.
+    # The other call has not ended, so its module is still in evaluation mode.
     assert not any(module.training for module in model_parts[order[1]].modules())
     with cleanups[order[1]]:
         pass
@@ -85,13 +85,13 @@ def test_forwards_in_other_threads_change_nothing(way: str) -> None:
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(forward).result()
 
-    # Whenever this thread reaches the second layer, another thread runs a forward.
+    # Each time the main thread reaches the second layer, another thread runs a forward.
     with model.transformer.h[1].attn.register_forward_pre_hook(pause):
         np.testing.assert_array_equal(numbers(), expected)
 
 
 def test_removing_a_hook_during_a_forward_raises_no_error() -> None:
-    """torch copies the list of hooks, so a forward may still look up a hook that was removed."""
+    """A forward iterates over a copy of the hooks, so it may look up a hook that was removed."""
     model = make_model("gpt2")
     own = threading.get_ident()
     inside, began, ended = threading.Event(), threading.Event(), threading.Event()

@@ -30,7 +30,7 @@ def weights(model: Any, number: int) -> Weights:
 
 
 def in_threads(*work: Callable[[], None]) -> None:
-    """Run functions concurrently, and raise an error of any thread."""
+    """Run each function in a thread, and raise the error of a thread that fails."""
     start = threading.Barrier(len(work))
 
     def run(task: Callable[[], None]) -> None:
@@ -95,7 +95,7 @@ def test_gradients_in_another_thread_are_not_affected(dropping: Any) -> None:
 
 
 def _send(queue: Any, model: Any) -> None:
-    # A forked process lacks torch's threads, so it must compute in one thread.
+    # The threads of torch do not exist in a forked process, so it must compute in one thread.
     torch.set_num_threads(1)
     queue.put(weights(model, 0))
 

@@ -38,7 +38,7 @@ VIEWS: dict[str, type[RecordView]] = {
 }
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
-# For each notebook of BertViz: the kind of the tiny model, and the fixture of its tokenizer.
+# Notebooks of BertViz, with a kind of tiny model and a fixture for its tokenizer.
 NOTEBOOKS = {
     "gpt2": ("gpt2", "byte_tokenizer"),
     "bert": ("bert", "word_tokenizer"),
@@ -55,9 +55,10 @@ TEXTS = {
 
 @dataclass(frozen=True)
 class Row:
-    """Row of a table: a function of BertViz, some of its arguments, and code for both libraries.
+    """A row of a table in the page, with code for both libraries.
 
-    In the table of notebook cells, `function` is empty and `arguments` has names of notebooks.
+    It shows `arguments` of a `function` of BertViz. In the table of notebooks, `function` is empty
+    and `arguments` contains the names of notebooks.
     """
 
     function: str
@@ -67,7 +68,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """Return a `Row` for each table row of docs/from-bertviz.md with three cells."""
+    """Return all rows of docs/from-bertviz.md that have three cells."""
     table_rows, function = [], ""
     for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
         heading = re.fullmatch(r"## `bertviz\.(.+)`", line)
@@ -84,7 +85,7 @@ def code_of(cell: str) -> str:
 
 
 def first_cells() -> list[str]:
-    """Return the first cell of BertViz's notebooks, and the code for attnviz that replaces it."""
+    """Return the code of the first notebook cell, for BertViz and for attnviz."""
     document = DOCUMENT.read_text(encoding="utf-8")
     table = re.search(r"\| BertViz \| attnviz \|\n.+\n((?:\|.+\n)+)", document)
     assert table is not None
@@ -93,7 +94,7 @@ def first_cells() -> list[str]:
 
 
 def run(code: str, names: dict[str, Any]) -> Any:
-    """Run the lines of a cell and return the value of the last line."""
+    """Run the lines of a notebook cell, and return the value of the last line."""
     *lines, last = code.splitlines()
     exec("\n".join(lines), names)  # noqa: S102 - the document's own code
     return eval(last, names)  # noqa: S307
@@ -101,7 +102,7 @@ def run(code: str, names: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
-    """Variables that the document's code for `head_view` and `model_view` uses, by name."""
+    """Variables of the page's code for `head_view` and `model_view`, by name."""
     decoder, both = make_model("gpt2"), make_model("t5", num_decoder_layers=2)
     for model in (decoder, both):
         # Only eager attention returns weights, which BertViz needs.
@@ -125,7 +126,7 @@ def given_weights(byte_tokenizer: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
-    """Variables for each library's code. The model has BertViz's class or that of transformers."""
+    """Variables of the page's code for neuron views, by library and name."""
     model, tokenizer = trained_bert(checkpoint_folder)
     ours = {
         "model": transformers.AutoModel.from_pretrained(checkpoint_folder),
@@ -138,8 +139,8 @@ def models_for_neurons(checkpoint_folder: Path) -> dict[str, dict[str, Any]]:
 def names(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[str], dict[str, dict[str, Any]]]:
-    """Return a function that maps a BertViz function's name to the variables for each library."""
-    # Outside of a notebook, a view is written into the folder for temporary files.
+    """Return a function that returns the variables for the code of a BertViz function."""
+    # Outside of a notebook, views are written to the folder for temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     imported: dict[str, Any] = {}
     block = re.search(r"```python\n(.+?)\n\n", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
@@ -147,7 +148,7 @@ def names(
     exec(block[1], imported)  # noqa: S102 - the document's own imports
 
     def make(function: str) -> dict[str, dict[str, Any]]:
-        # By default BertViz displays the page and returns nothing.
+        # BertViz must return the page instead of displaying it.
         returning = functools.partial(function_of_bertviz(function), html_action="return")
         theirs = {function.rpartition(".")[2]: returning}
         if function == "neuron_view.show":
@@ -173,7 +174,7 @@ def test_no_argument_of_bertviz_is_missing(function: str) -> None:
 def test_both_columns_draw_the_same(
     row: Row, names: Callable[[str], dict[str, dict[str, Any]]]
 ) -> None:
-    # The code of a row must use the arguments that the row names.
+    # The code in a row uses the arguments that the row is about.
     call = ast.parse(row.bertviz, mode="eval").body
     assert isinstance(call, ast.Call)
     signature = inspect.signature(function_of_bertviz(row.function))
@@ -184,7 +185,7 @@ def test_both_columns_draw_the_same(
     drawn = parameters_of(eval(row.bertviz, available["bertviz"]).data)  # noqa: S307 - the document's
     ours = eval(row.attnviz, available["attnviz"])  # noqa: S307
     if isinstance(ours, str):
-        # The code returns an exported page. Other tests compare the weights of pages.
+        # The code returns an exported page, of which only the tokens are compared here.
         (entry,) = drawn["attention"]
         (stack,) = data_of(ours)["description"]["stacks"]
         assert stack["query_tokens"]["text"] == [make_visible(text) for text in entry["left_text"]]
@@ -195,7 +196,7 @@ def test_both_columns_draw_the_same(
 
 
 def rows_of_notebooks(*, neuron: bool) -> list[Any]:
-    """Return the rows of notebook cells that draw a neuron view, or of all other notebook cells."""
+    """Return the rows of notebooks, either those with a neuron view or all others."""
     return [
         pytest.param(row, id=row.arguments[0])
         for row in rows()
@@ -223,19 +224,19 @@ def test_cells_of_notebooks_draw_the_same(
     for view in ("head_view", "model_view"):
         theirs[view] = functools.partial(theirs[view], html_action="return")
         drawn = parameters_of(run(row.bertviz.replace("head_view", view), theirs).data)
-        # The code for attnviz may use variables of the code for BertViz.
+        # The code for attnviz may use variables that the code for BertViz defined.
         view_shown = run(row.attnviz.replace("head_view", view), theirs | ours)
         assert isinstance(view_shown, VIEWS[view])
         compare_attention(drawn, view_shown)
 
 
 def parameters_of(html: str) -> dict[str, Any]:
-    """Return the parameters of BertViz's script: weights, tokens and settings."""
+    """Return the parameters in a page of BertViz: weights, tokens and settings."""
     start = re.search(r"(?:const params = |window\.bertviz_params = )(?=\{)", html)
     assert start is not None
     parameters, _ = json.JSONDecoder().raw_decode(html, start.end())
     if isinstance(parameters["attention"], Mapping):
-        # The neuron view has the entry "all". For a pair of texts, there are also "ab" and others.
+        # The neuron view stores attention by pairs of texts, such as "ab". "all" is the whole text.
         parameters["attention"] = [{"name": "All", **parameters["attention"]["all"]}]
     return dict(parameters)
 
@@ -254,7 +255,7 @@ def compare_settings(drawn: Mapping[str, Any], view: RecordView) -> None:
 
 def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
     """Compare the texts and weights of BertViz's page with those of a view."""
-    # For a pair of texts, BertViz has more entries, such as "Sentence A -> Sentence B".
+    # Leave out entries for parts of a pair of texts, such as "Sentence A -> Sentence B".
     entries = [entry for entry in drawn["attention"] if "->" not in str(entry["name"])]
     assert {STACKS.get(str(entry["name"]), "self") for entry in entries} == set(view.record.stacks)
     for entry in entries:
@@ -264,7 +265,7 @@ def compare_attention(drawn: Mapping[str, Any], view: RecordView) -> None:
         for number, theirs in zip(stack.layers, entry["attn"], strict=True):
             ours = stack.weights(layer=number)
             if len(theirs) < len(ours):
-                # BertViz's page lacks the heads that it does not show.
+                # BertViz's page contains only the heads that it shows.
                 ours = ours[getattr(view, "include_heads", None)]
             # T5 does not scale its logits down, so their rounding errors in float32 are large.
             np.testing.assert_allclose(ours, theirs, atol=1e-4)
@@ -275,7 +276,7 @@ def test_cells_of_neuron_notebooks_draw_the_same(
     row: Row, models_for_neurons: dict[str, dict[str, Any]]
 ) -> None:
     show = functools.partial(function_of_bertviz("neuron_view.show"), html_action="return")
-    # The BERT checkpoint replaces GPT-2 and RoBERTa, which two of the notebooks load.
+    # Two of the notebooks load GPT-2 and RoBERTa. The test uses BERT for all notebooks.
     bertviz = re.sub('"(gpt2|roberta)"', '"bert"', row.bertviz)
     drawn = parameters_of(run(bertviz, TEXTS | models_for_neurons["bertviz"] | {"show": show}).data)
     ours = TEXTS | models_for_neurons["attnviz"] | {"show_neuron_view": show_neuron_view}

@@ -1,6 +1,6 @@
-"""docs/from-elsewhere.md: every block of code runs and returns the weights of the other library.
+"""Every block of code in docs/from-elsewhere.md returns the weights of the other library.
 
-A small class replaces TransformerLens, which needs hundreds of megabytes.
+TransformerLens is replaced by a small class, because it needs hundreds of megabytes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ FIRST = "Attention from other libraries"
 
 
 def blocks_of(section: str) -> list[str]:
-    """Return the blocks of Python code in a section of the page."""
+    """Return the blocks of Python code in the section with the title `section`."""
     parts = re.split(r"^#+ (.+)$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     return re.findall(r"```python\n(.+?)```", sections[section], re.DOTALL)
 
 
 def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
-    """Run the page's first blocks and those of a section. Return their records and variables."""
+    """Run the first blocks of the page and the blocks of a section.
+
+    Return the records that the blocks assign to `record`, and all variables.
+    """
     namespace = dict(names)
     records = []
     for code in [*blocks_of(FIRST), *blocks_of(section)]:
@@ -75,7 +78,7 @@ def test_the_code_for_weights_and_signed_numbers_returns_them(
 
 
 def rows_of_axes() -> list[tuple[str, str]]:
-    """Return the two cells of each row of the page's table of axes: the axes, and the code."""
+    """Return the axes and the code in each row of the page's table of axes."""
     text = DOCUMENT.read_text(encoding="utf-8")
     return re.findall(r"^\| (\(.+?\).*?) \| `(.+?)` \|$", text, re.MULTILINE)
 
@@ -85,7 +88,7 @@ def test_each_row_of_the_table_of_axes_orders_the_axes(axes: str, code: str) -> 
     names = axes[1 : axes.index(")")].split(", ")
     layers, heads = (3 if "layers" in names else 1), (2 if "heads" in names else 1)
     whole = shares(layers, heads, 5, 5)
-    # Permute the axes from the order of `whole` to the order in the row of the table.
+    # Permute the axes of `whole` to the order in the table.
     lengths = {"layers": 0, "heads": 1, "queries": 2, "keys": 3}
     weights = whole.permute(
         *[lengths[name] for name in names if name in lengths],
@@ -111,7 +114,7 @@ def test_the_code_for_queries_and_keys_computes_their_weights() -> None:
 
 
 class LensCache(dict[str, torch.Tensor]):
-    """Activations, indexed by a full name or by a tuple of a short name and a layer."""
+    """Activations by name. The tuple ("q", 1) means the name "blocks.1.attn.hook_q"."""
 
     def __getitem__(self, name: Any) -> torch.Tensor:
         if isinstance(name, tuple):
@@ -133,7 +136,8 @@ class Lens:
             logits = torch.einsum("bqhd,bkhd->bhqk", queries, keys) / 8**0.5
             pattern = logits.masked_fill(ahead, -torch.inf).softmax(dim=-1)
             vectors = {"rot_q": queries, "rot_k": keys} if rotary else {"q": queries, "k": keys}
-            # In a rotary model, "q" and "k" precede the rotation and must give other weights.
+            # A rotary model stores "q" and "k" before the rotation. Random vectors stand for them,
+            # which do not give the weights.
             stored = {"q": keys, "k": queries.flip(1), "pattern": pattern, **vectors}
             for name, tensor in stored.items():
                 self.cache[f"blocks.{layer}.attn.hook_{name}"] = tensor
@@ -157,7 +161,7 @@ def test_the_code_for_transformer_lens_returns_its_patterns(*, rotary: bool) -> 
         assert tuple(record.tokens)[1] == "·animal"
         for layer, weights in enumerate(record.to_numpy()):
             assert_allclose(weights, lens.cache["pattern", layer][0], atol=1e-5)
-    # The first record has weights, and the second computes them from queries and keys.
+    # The first record was made from weights, and the second from queries and keys.
     assert [record.stack().has_vectors for record in records] == [False, True]
 
 
@@ -168,7 +172,8 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
     encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
     with torch.no_grad():
         for module in (attention, *(block.self_attn for block in encoder.layers)):
-            # If weights were uniform or equal in all layers, the test could miss a wrong formula.
+            # Make weights differ from uniform weights and between layers, so that errors are
+            # visible.
             module.in_proj_weight.normal_(std=0.5)
             module.in_proj_bias.normal_()
     x = torch.randn(1, 6, 16)
@@ -184,7 +189,7 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
             own = block.self_attn(*[states] * 3, attn_mask=attn_mask, average_attn_weights=False)[1]
             assert_allclose(weights, own[0], atol=1e-5)
             states = block(states, src_mask=attn_mask)
-    # The code of the page removes its hooks, so another forward adds nothing.
+    # After the code has removed its hooks, another forward adds nothing.
     count = len(scope["received"])
     encoder(x, mask=attn_mask)
     assert len(scope["received"]) == count == 3
@@ -195,7 +200,7 @@ def test_the_code_for_multihead_attention_returns_its_weights() -> None:
     [
         ("vit_tiny_patch16_224", {"qk_norm": True}, True),
         ("vit_base_patch16_siglip_224", {"embed_dim": 192, "num_heads": 3}, True),
-        # The model rotates queries and keys, so only the weights that it stores are right.
+        # This model rotates queries and keys, so only the record of stored weights is right.
         ("eva02_tiny_patch14_224", {"patch_size": 16}, False),
     ],
 )
@@ -221,7 +226,7 @@ def test_the_code_for_timm_returns_the_models_own_weights(
         for weights, own in zip(record.to_numpy(), expected, strict=True):
             assert own.max() > 0.3
             assert_allclose(weights, own[0], atol=1e-5)
-    # Weights from queries and keys are wrong for the model that rotates them.
+    # The record of queries and keys is wrong for the model that rotates them.
     assert np.allclose(computed.to_numpy()[0], expected[0][0], atol=1e-3) == whole
 
 

@@ -23,7 +23,7 @@ def llama() -> Any:
 
 def with_varied_text(kind: str) -> Any:
     """Return a tiny model that generates no end token and rarely repeats a token."""
-    # transformers sizes T5's cache by the encoder, so the encoder gets 3 layers like the decoder.
+    # T5's cache has as many layers as the encoder, so the encoder must have 3 like the decoder.
     model = make_model(kind, **({"num_layers": 3} if kind == "t5" else {}))
     model.generation_config.update(
         eos_token_id=None, forced_eos_token_id=None, repetition_penalty=9.0
@@ -46,7 +46,7 @@ def test_rows_of_a_decoder_are_those_of_its_steps(kind: str, implementation: str
     for layer in range(stack.num_layers):
         expected = stitched(own.attentions, layer, 19, None)
         weights = stack.weights(layer=layer)
-        # Only the record has a row for the last token, which no step reads.
+        # No step reads the last token, so only the record has its row.
         assert np.abs(weights[:, :19, :19] - expected).max() < 1e-4
         assert expected.max(axis=-1).mean() > 0.2
         assert not weights[:, :19, 19].any()
@@ -77,7 +77,7 @@ def test_rows_of_an_encoder_decoder_are_those_of_its_steps(kind: str) -> None:
     assert tokens is record.stacks["decoder"].query_tokens
     assert tokens.ids == tuple(own.sequences[0, :-1].tolist())
     assert_predictions(tokens, own, 1)
-    # The model did not read the last token, so this token has no row.
+    # The decoder did not read the last token, so this token has no row.
     assert [prediction.row for prediction in tokens.predictions] == [*range(1, count), None]
     assert not record.stacks["encoder"].query_tokens.predictions
     assert record.notes[-1] == f"The decoder's text, {count} tokens, was generated greedily."
@@ -179,7 +179,7 @@ def test_the_decoder_starts_with_ids_from_the_caller() -> None:
 def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
     kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # `caplog` reads the messages that reach the root logger.
+    # By default, messages of transformers do not reach the root logger, which `caplog` reads.
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     model = with_varied_text(kind).train()
     own = own_steps(model, 6)
@@ -189,7 +189,7 @@ def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
     before = state_of([model])
     caplog.clear()
     record = extract(model, IDS, generate=np.int64(6))
-    # The caller did not choose the settings, so transformers must not warn about them.
+    # The settings are the model's and not the caller's, so transformers must not warn about them.
     assert caplog.messages == []
     assert state_of([model]) == before
     tokens = record.stack("cross" if kind == "bart" else "self").query_tokens
@@ -199,7 +199,7 @@ def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
 def test_steps_that_differ_from_the_forward_give_a_note(
     llama: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Double the logits of forwards that return one row of logits, like generation steps.
+    # Double the logits of forwards with one row of logits, which are the steps of the generation.
     plain = llama.lm_head.forward
 
     def hotter(hidden: torch.Tensor) -> torch.Tensor:

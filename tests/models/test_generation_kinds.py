@@ -1,4 +1,4 @@
-"""Generated text of models for images and sound has the weights of the models' own steps."""
+"""Texts generated from an image or a sound have the weights of the model's own steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPECIAL = {"vocab_size": 200, "pad_token_id": 0, "bos_token_id": 1, "eos_token_i
 
 
 def sharpened(model: Any) -> Any:
-    """Make a model's attention less uniform and its text varied, and return the model."""
+    """Make a model's attention less uniform and its generated text varied. Return the model."""
     sharpen(model, 8.0)
     model.generation_config.update(eos_token_id=None, repetition_penalty=5.0)
     return model.eval()
@@ -50,7 +50,7 @@ def gemma3() -> Any:
 def test_a_mask_that_depends_on_the_implementation_is_noted(
     implementation: str, *, both_ways: bool
 ) -> None:
-    """If queries attend to later keys, eager and sdpa get equal masks only with token_type_ids."""
+    """Without token_type_ids, the mask of bidirectional attention depends on the implementation."""
     model = gemma3()
     model.config.text_config.use_bidirectional_attention = both_ways
     model.set_attn_implementation(implementation)
@@ -73,7 +73,7 @@ def test_a_text_after_an_image_has_the_models_own_weights() -> None:
         expected = stitched(own.attentions, layer, 16, None)
         weights = stack.weights(layer=layer)[:, :16, :16]
         assert np.abs(weights - expected).max() < 1e-4
-    # A token of the image attends to a later token of the image.
+    # Tokens of the image attend to later tokens of the image.
     assert stitched(own.attentions, 1, 16, None)[0, 2, 3] > 0
     assert_predictions(stack.query_tokens, own, 8)
     assert not any("differ" in note for note in record.notes)
@@ -99,7 +99,7 @@ def test_a_text_from_a_sound_has_the_models_own_weights() -> None:
         begin_suppress_tokens=None,
     )
     model = sharpened(transformers.WhisperForConditionalGeneration(config))
-    # Whisper's `generate` samples if it gets a temperature, so `extract` must not pass it on.
+    # `extract` must not pass the temperature to `generate`, which would then sample.
     model.generation_config.temperature = 1.0
     sound = torch.randn(1, 16, 100)
     whole = {"input_features": sound, "force_unique_generate_call": True}

@@ -23,7 +23,7 @@ from train_demos.sentences import antecedent_sentence, repeated_halves
 
 
 def decoder_texts(tokenizer: Any, count: int) -> list[str]:
-    """Return `count` texts in which 15 random words come twice, and `count` held-out sentences."""
+    """Return `count` texts of 15 random words, which are repeated, and `count` sentences."""
     generator = np.random.default_rng(5)
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
     rows = repeated_halves(generator, words, rows=count, length=15)
@@ -71,7 +71,7 @@ def test_scores_are_those_of_the_models_own_weights(
 
 
 def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
-    """Roles have the significance level 5 %, so at most 5 % of random heads may get a role."""
+    """The significance level of roles is 5 %, so at most 5 % of random heads may get a role."""
     _, tokenizer = decoder
     texts = decoder_texts(tokenizer, 8)
     with_role = heads = 0
@@ -90,7 +90,7 @@ def test_random_models_have_no_roles(decoder: tuple[Any, Any]) -> None:
 
 
 def test_the_known_heads_of_a_trained_checkpoint_have_roles(checkpoint_folder: Path) -> None:
-    """The expected scores were measured with other code on other texts."""
+    """The expected scores come from other code and other texts, so the tolerance is large."""
     sentences = attnviz.demos.sentences()
     result = head_statistics(checkpoint_folder, sentences, layers=[0, 1], progress=False)
     stack = result.stack()
@@ -160,7 +160,7 @@ def test_an_interrupted_run_continues_with_its_checkpoint(
     result = head_statistics(model, TEXTS, resume=True, **options)
     whole = head_statistics(model, TEXTS, tokenizer=tokenizer, progress=False)
     assert_same_means(result, whole)
-    # Resuming a complete run adds no text.
+    # Resume a checkpoint that already has all texts.
     assert head_statistics(model, TEXTS, resume=True, **options).texts == 12
 
 
@@ -191,7 +191,7 @@ def test_a_checkpoint_with_other_settings_is_refused(
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma2", "gpt_oss"])
 def test_weights_of_many_heads_at_once_are_those_of_each(kind: str, byte_tokenizer: Any) -> None:
-    """The three models together have grouped keys, windows, soft caps and sinks."""
+    """Together, the three models have shared key heads, windows, soft caps and sinks."""
     record = run_extract(make_model(kind), SENTENCES[0], tokenizer=byte_tokenizer, progress=False)
     stack = record.stack()
     for layer in stack.layers:
@@ -214,7 +214,8 @@ def test_statistics_of_records_equal_those_of_texts(byte_tokenizer: Any) -> None
         assert len(result.stack(name).layers) == 1
         for score in ("first token", "entropy"):
             one, other = (item.stack(name).mean(score)[0] for item in (result, expected))
-            # The texts were read in different batches, so float32 sums round differently.
+            # The two statistics come from different batches, so sums in float32 are rounded
+            # differently.
             assert_allclose(one, other, atol=1e-5)
     with pytest.raises(IndexError, match=r"layers=\[0, 7\]: this record has layers 0"):
         head_statistics(records, layers=[0, 7], progress=False)

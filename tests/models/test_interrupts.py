@@ -20,7 +20,7 @@ from torch import nn
 
 from models.interrupts import Subject, faults_at, positions, spool_faults, state_of, subjects
 
-# Ends of the paths of source files that change and restore state. A test interrupts their lines.
+# Source files that change and restore state, by the ends of their paths.
 CHANGING = (
     *("cleanup.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
     *("generate.py", "corpus/reading.py", "extraction/__init__.py"),
@@ -44,7 +44,7 @@ def make_folder(tmp_path: Path) -> Callable[[], Path]:
 def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
     kind: str, extractions: dict[str, Subject], make_folder: Callable[[], Path]
 ) -> None:
-    """Interrupt random lines of files in `CHANGING`, and the lines of cleanup.py that run last."""
+    """Interrupt six random lines of files in `CHANGING`, and the last six lines of cleanup.py."""
     subject = extractions[kind]
     lines = positions(subject, make_folder(), CHANGING)
     assert len(lines) > 100
@@ -56,7 +56,7 @@ def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no timer signals")
-# If an exception is raised while a generator is closed, Python only warns and drops it.
+# Python prints and drops an exception that is raised while a generator is closed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_signals_at_random_moments_leave_everything_as_it_was(
     extractions: dict[str, Subject], make_folder: Callable[[], Path]
@@ -70,7 +70,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
     previous = signal.signal(signal.SIGALRM, stop)
     rng = np.random.default_rng(3)
     for kind, subject in extractions.items():
-        # Do not time the first run, which also compiles, imports and fills caches.
+        # The first run also compiles, imports and fills caches, so time the second run.
         subject.run(make_folder())
         start = time.perf_counter()
         subject.run(make_folder())
@@ -96,7 +96,7 @@ def test_signals_at_random_moments_leave_everything_as_it_was(
 def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """If `_pop_mode_temporarily` of torch is interrupted, its later cleanup must push no mode."""
+    """An interrupt in `_pop_mode_temporarily` of torch must leave the stack of modes unchanged."""
     subject, caught = extractions["traced"], []
 
     def trace(frame: Any, event: str, _: object) -> None:
@@ -123,13 +123,13 @@ def test_a_mode_that_torch_popped_temporarily_is_not_pushed_again(
 
 
 class StoppedError(Exception):
-    """Exception that the test raises in a running thread."""
+    """Exception that the test raises in the thread of an extraction."""
 
 
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Signals reach only the main thread, so time limits raise exceptions in other threads."""
+    """Raise an exception inside a thread, as time limits do where signals do not arrive."""
     subject = extractions["spooled"]
     results: list[object] = []
 
@@ -140,7 +140,7 @@ def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     def work() -> None:
         linear = (module for module in subject.models[0].modules() if isinstance(module, nn.Linear))
         for module in linear:
-            # Each thread has part of the state, so read the state in the thread that extracts.
+            # Some of the state belongs to a thread, so read it in the thread that extracts.
             before = state_of(subject.models)
             handle = module.register_forward_hook(send)
             try:

@@ -20,12 +20,12 @@ from models.tiny import SIZE, built
 from rounding import UNIT
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
-#: Ids of two texts over which the mean of a head's output is taken.
+#: Ids of two texts, over which the outputs of a head are averaged.
 OTHERS = [torch.tensor([3, 80, 41, 60, 12, 9]), torch.tensor([77, 2, 8, 90])]
 LAYER, HEAD = 1, 2
-#: Models whose attention function transformers cannot replace.
+#: Kinds of models that compute attention in their own code.
 TRACED = ("bloom", "deberta-v2", "openai-gpt")
-#: By kind: path of the output projection of layer 1, and the stack to change (None: the only one).
+#: Output projection of layer 1 in each kind of model, and its stack (None for a single stack).
 PROJECTIONS: dict[str, tuple[str, str | None]] = {
     "bloom": ("transformer.h.1.self_attention.dense", None),
     "deberta-v2": ("deberta.encoder.layer.1.attention.output.dense", None),
@@ -45,8 +45,9 @@ def inputs_of(kind: str) -> dict[str, torch.Tensor]:
 
 
 def difference(model: Any, arguments: Any, pair: tuple[int, int]) -> float:
-    """Return the difference of two logits of the model at the last token."""
-    # `intervene` computes only the last row of logits. With more rows, rounding may differ.
+    """Return the logit of `pair[0]` minus the logit of `pair[1]` at the last token."""
+    # Compute only the last row of logits, as `intervene` does: more rows can be rounded
+    # differently.
     accepted = inspect.signature(model.forward).parameters
     last = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
     with torch.no_grad():
@@ -126,7 +127,7 @@ def test_hiding_a_token_equals_masking_it(kind: str) -> None:
 
 #: Random weights, (queries, keys), that are not causal.
 OTHER = torch.rand(9, 9, generator=torch.Generator().manual_seed(1)).softmax(dim=-1)
-#: By name: a change, and a function that makes the same change to the head's own weights.
+#: Changes, each with a function that changes the weights of a head in the same way.
 EDITS: dict[str, tuple[Change, Callable[[torch.Tensor], torch.Tensor]]] = {
     "cut": (
         av.Knockout(8, [5, 6, 7, 8], layers=0, heads=HEAD, renormalize=False),
@@ -173,14 +174,14 @@ def test_the_remaining_weights_of_a_row_are_renormalized(kind: str) -> None:
     own = av.extract(model, inputs).stack().weights(layer=0, head=HEAD)
     cut = av.intervene(model, inputs, av.Knockout(8, [2, 6], layers=0, heads=HEAD), answer=(7, 8))
     expected = own.copy()
-    # In gpt-oss, the total of 1 includes the weight of the sink.
+    # The weights of a row sum to 1. In gpt-oss, the sum includes the weight of the sink.
     expected[8] /= 1 - own[8, [2, 6]].sum()
     expected[8, [2, 6]] = 0
     off = 1e-5 if kind in TRACED else 1e-6
     assert np.abs(cut.stack().weights(layer=0, head=HEAD) - expected).max() < off
     assert cut.effect.change != 0
     if kind in TRACED:
-        # Models in `TRACED` have no sink, so setting the same weights has the same effect.
+        # Setting the head to these weights has the same effect.
         same = av.SetWeights(0, HEAD, expected / expected.sum(axis=1, keepdims=True))
         effect = av.intervene(model, inputs, same, answer=(7, 8)).effect
         assert effect.change == pytest.approx(cut.effect.change, abs=1e-6)
@@ -217,14 +218,14 @@ def test_effects_of_all_heads_are_those_of_each_alone(kind: str, stack: str | No
 
 @pytest.mark.parametrize("position", [8, 3])
 def test_a_language_head_computes_only_the_requested_logits(position: int) -> None:
-    """BERT itself computes the logits of all positions. Effects need those from `position` on."""
+    """BERT computes the logits of all positions. Effects need only those from `position` on."""
     model = make_model("bert")
     shapes: list[tuple[int, ...]] = []
     decoder = model.get_output_embeddings()
     handle = decoder.register_forward_hook(lambda *args: shapes.append(tuple(args[2].shape[:2])))
     effects = av.head_effects(model, {"input_ids": IDS}, answer=(7, 8), position=position)
     handle.remove()
-    # The first call computes the model's own logits. Later calls are for changed heads.
+    # The first call is a forward of the unchanged model, which computes all logits.
     assert shapes[0] == (1, 9)
     assert {rows for _, rows in shapes[1:]} == {9 - position}
     for layer, head in ((0, 1), (2, 3)):
@@ -260,15 +261,15 @@ def test_invalid_changes_are_refused(
 
 
 def test_effects_of_heads_run_no_earlier_layer_again() -> None:
-    """A batch with every head of a layer ablated runs only this layer and later layers."""
+    """The copies of a text in which a head of a layer is ablated start at this layer."""
     model = make_model("bloom")
     runs: Counter[int] = Counter()
     for number, block in enumerate(model.transformer.h):
         dense = block.self_attention.dense
         dense.register_forward_hook(lambda *_, number=number: runs.update([number]))
     av.head_effects(model, {"input_ids": IDS}, answer=(7, 8))
-    # Layers 0 and 1 run twice unchanged, and once with the heads of layer 0 ablated. Layer 1 also
-    # runs once to check whether it can run alone, and once with its own heads ablated.
+    # Layers 0 and 1 run twice in the unchanged model, and once for the heads of layer 0. Layer 1
+    # also runs once as a check that it can run alone, and once for its own heads.
     assert (runs[0], runs[1]) == (3, 5)
     assert not any("forward" in module.__dict__ for module in model.modules())
 
@@ -296,7 +297,7 @@ def test_a_head_is_set_to_its_mean_over_other_texts(kind: str) -> None:
     change = av.Ablate(LAYER, HEAD, stack=stack, mean_of=OTHERS)
     record = av.intervene(model, inputs_of(kind), change, answer=(7, 8))
 
-    # The reference edits the head's slice in the input of the output projection.
+    # For comparison, edit the head's part of the input of the output projection.
     mine = slice(HEAD * 12, (HEAD + 1) * 12)
     outputs: list[torch.Tensor] = []
 

@@ -28,7 +28,7 @@ def attributed(model: Any, inputs: Any, method: Any = "gradient", **options: Any
 
 
 def predicted(model: Any, way: str) -> dict[str, Any]:
-    """Return the option answer=(id of the most likely token, 8), or {} if `way` takes no tokens."""
+    """Return ``{"answer": (id of the most likely token, 8)}``, or {} if `way` accepts no tokens."""
     if way not in WITH_TOKENS:
         return {}
     with torch.no_grad():
@@ -63,7 +63,7 @@ WITH_TOKENS = [way for way in WAYS if way != "permutation_effect"]
         ({"answer": (7, 7)}, ValueError, "the two tokens are equal"),
         ({"answer": "cat"}, ValueError, "needs tokenizer="),
         ({"answer": (7, 8), "position": 30}, IndexError, "position=30"),
-        # The token 17 occurs twice.
+        # The token "#17" occurs twice.
         ({"answer": (7, 8), "position": "#17"}, ValueError, "position='#17'"),
         ({"postion": 3}, TypeError, "postion= is not an argument; did you mean 'position'"),
     ],
@@ -121,7 +121,7 @@ def test_a_model_without_logits_needs_a_function_that_returns_one_number(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_gradients_of_quantised_modules_are_refused() -> None:
-    """If quantised modules were left out, gradients would be incomplete but look valid."""
+    """Gradients do not pass through quantised modules, so attributions would be incomplete."""
     model = make_model("llama")
     quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
     answer = (7, 8)
@@ -136,7 +136,7 @@ def test_gradients_of_quantised_modules_are_refused() -> None:
 
 
 def test_an_answer_without_any_attention_is_a_number() -> None:
-    """If all keys are cut, the output of every head is 0, as if all heads were ablated."""
+    """Without any keys, all heads have the output 0, as if they were ablated."""
     model = make_model("llama")
     record = av.intervene(model, {"input_ids": IDS}, av.Knockout(), answer=(7, 8))
     assert not record.stack().weights(layer=1).any()

@@ -1,4 +1,4 @@
-"""`intervene` gives each of several or padded examples the result of the example alone."""
+"""Each example in a list or padded batch gets the same result from `intervene` as when alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = [
 
 
 def assert_same(record: Any, alone: Any) -> None:
-    """Compare `record`, extracted with other texts, with `alone`, the record of the text alone."""
+    """Compare the record of a text in a list or batch with the record of the text `alone`."""
     assert record.effect.measure == alone.effect.measure
     assert record.effect.after == pytest.approx(alone.effect.after, abs=1e-6)
     assert record.effect.change == pytest.approx(alone.effect.change, abs=1e-6)
@@ -54,7 +54,7 @@ def test_each_text_of_a_batch_is_changed_at_its_own_tokens(
     together = av.intervene(model, TEXTS, changes, **options)
     encoded = byte_tokenizer(TEXTS, padding=True, padding_side=side, return_tensors="pt")
     if side == "left":
-        # Without `position_ids`, padding on the left would shift the positions of the tokens.
+        # Number the positions without padding, which would otherwise shift them.
         counted = encoded["attention_mask"].cumsum(dim=-1) - 1
         encoded["position_ids"] = counted.clamp_min(0)
     padded = av.intervene(model, encoded, changes, **options)
@@ -122,7 +122,7 @@ def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
 
 
 def test_several_changes_keep_their_order() -> None:
-    """If `even` comes last, its uniform weights skip the key of `cut`, but not that of `gone`."""
+    """If `even` is the last change, it gives the key of `gone` weight, but not the key of `cut`."""
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])
     cut = av.Knockout(4, 1, layers=0, heads=0)
@@ -164,7 +164,7 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
             yield av.token_effects(model, inputs, removal=removal, **options).values
         method: Any
         for method in ("gradient", "knockout gradient", "integrated gradients", "direct"):
-            # Each BERT layer normalizes the residual stream, so no head adds to logits directly.
+            # BERT normalizes after each layer, so the method "direct" refuses it.
             if kind == "gpt2" or method != "direct":
                 record = av.attribute(model, inputs, method=method, **options)
                 yield record.stack().weights(layer=1)
@@ -175,7 +175,7 @@ def test_padding_of_a_single_example_is_removed(kind: str, side: str) -> None:
 
 
 def test_padding_before_a_decoders_text_is_no_token() -> None:
-    """T5 counts distances, so its weights do not depend on the position of the first token."""
+    """T5 uses only distances, so its weights do not depend on the position of the first token."""
     model = make_model("t5")
     ids = torch.tensor([[5, 17, 42, 8, 23, 9]])
     alone = {"input_ids": ids, "decoder_input_ids": torch.tensor([[0, 5, 17, 42]])}

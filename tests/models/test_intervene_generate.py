@@ -20,7 +20,7 @@ from models.make_models import make_model
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7, 61]])
 COUNT = 6
 CACHES: list[dict[str, Any]] = [{}, {"cache_implementation": "static"}, {"use_cache": False}]
-#: Changes of every kind: at tokens of the prompt, at generated tokens (10, 12), or at all tokens.
+#: Changes of all kinds, at tokens of the prompt (0 to 8) and at generated tokens (9 to 14).
 CHANGES = [
     av.Knockout(keys=[1, 7], layers=0),
     av.HideTokens(5, layers=1),
@@ -33,7 +33,7 @@ CHANGES = [
 def produced(
     model: Any, inputs: Any, changes: Sequence[Change] | Change, **settings: Any
 ) -> tuple[Any, list[torch.Tensor]]:
-    """Generate text with changes. Return its record, and the scores of all tokens at each step."""
+    """Generate text with changes. Return the record, and the logits of each step."""
     rows: list[torch.Tensor] = []
 
     def store(_: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ def produced(
 
 
 def changed_weights(module: Any, logits: torch.Tensor) -> torch.Tensor:
-    """Return the weights of one layer for a whole text, with `CHANGES` made by hand."""
+    """Compute the softmax of the logits of a layer, and make the `CHANGES` of this layer."""
     number = torch.arange(logits.shape[-1])
     if module.layer_idx == 0:
         logits[..., [1, 7]] = -torch.inf
@@ -75,7 +75,7 @@ def test_each_step_equals_a_forward_without_a_cache_by_hand(
     edited = copy.deepcopy(model)
     by_hand = attention_function(changed_weights, window=5 if kind == "mistral" else None)
     edited.set_attn_implementation(register("by_hand", by_hand))
-    # Counted from the end of the prompt, token 5 is token -4.
+    # The prompt has 9 tokens, so -4 means token 5.
     named = [CHANGES[0], av.HideTokens(-4, layers=1), *CHANGES[2:]]
     record, rows = produced(model, {"input_ids": IDS}, named, **cache)
     ids = IDS
@@ -122,8 +122,8 @@ EACH_STACK = [
 def test_each_step_equals_an_intervention_on_the_text_so_far(
     kind: str, changes: list[Any], cache: dict[str, Any]
 ) -> None:
-    """The models have soft caps, sinks, windows or biases, or are encoder-decoders."""
-    # transformers makes a cache with as many layers as the encoder, so the decoder gets 2, too.
+    """The models have soft caps, sinks, windows or biases. Two models are encoder-decoders."""
+    # T5's cache has as many layers as the encoder, so the decoder must have 2 like the encoder.
     model = make_model(kind, **({"num_decoder_layers": 2} if kind == "t5" else {}))
     record, rows = produced(model, {"input_ids": IDS}, changes, **cache)
     several = "decoder" in record.stacks
@@ -146,9 +146,9 @@ def test_each_step_equals_an_intervention_on_the_text_so_far(
 
 
 def changes_before(changes: Sequence[Change], count: int) -> list[Change]:
-    """Return the changes, restricted to a text of `count` tokens.
+    """Return the changes that apply to a text of `count` tokens.
 
-    Later queries of a `Knockout` and a `HideTokens` of a later token are left out.
+    A `Knockout` loses its queries at later tokens, and a `HideTokens` of a later token is left out.
     """
     reduced: list[Change] = []
     for change in changes:

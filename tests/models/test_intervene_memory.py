@@ -15,7 +15,7 @@ from models.make_models import make_model
 
 IDS = torch.randint(5, 300, (1, 60), generator=torch.Generator().manual_seed(0))
 RUNS: dict[str, Callable[[Any, Any], Any]] = {
-    # The longest of the texts, here the second, decides whether memory suffices.
+    # The first text fits into memory, but the second does not.
     "ablating every head": lambda model, inputs: av.head_effects(
         model, [IDS[:, :2], inputs["input_ids"]], progress=False
     ),
@@ -32,7 +32,7 @@ RUNS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.fixture
 def free(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
-    """Return a function that sets the free memory that attnviz sees, in bytes (None: unknown)."""
+    """Return a function that sets the free memory in bytes, as attnviz reads it (None: unknown)."""
 
     def set_free(count: int | None) -> None:
         monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: count)
@@ -68,7 +68,7 @@ def test_the_outputs_of_only_one_text_are_in_memory() -> None:
         with LiveTensors() as tensors:
             av.head_effects(model, [IDS] * count, progress=False)
         peaks[count] = tensors.peak
-    # Half of the size of all outputs: 30 texts, 3 layers, 60 tokens, 48 float32 components.
+    # Compare with half of the size of all outputs: 30 texts, 3 layers, 60 tokens, 48 float32 each.
     assert peaks[30] - peaks[1] < 30 * 3 * 60 * 48 * 4 / 2
 
 
@@ -78,7 +78,7 @@ def test_the_memory_of_a_changed_record_is_checked_before_the_model_runs(
     model = make_model("gpt2")
     begun: list[int] = []
     model.register_forward_pre_hook(lambda *_: begun.append(0))
-    # One byte less than queries and keys of 3 layers for 60 tokens, with 48 float32 components.
+    # One byte too little for the queries and keys: 3 layers, 2 vectors, 60 tokens, 48 float32 each.
     free(3 * 2 * 60 * 48 * 4 - 1)
     change = av.Knockout(5, 2)
     for length, generate in ((60, None), (52, 9)):

@@ -30,7 +30,7 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
 
 
 def record_bytes(record: AttentionRecord) -> int:
-    """Return the bytes of `tensors_of(record)`. A tensor that is a view counts with its storage."""
+    """Return the bytes of `tensors_of(record)`. Each tensor counts with its whole storage."""
     storages = {
         tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors_of(record)
     }
@@ -39,7 +39,7 @@ def record_bytes(record: AttentionRecord) -> int:
 
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes in bytes of the tensors that `Copier` makes during the test."""
+    """List of the sizes in bytes of all tensors that `Copier` makes."""
     sizes: list[int] = []
     copy = Copier._copies_of
 
@@ -118,7 +118,7 @@ def test_a_model_in_half_precision_keeps_it() -> None:
     record = extract(model, IDS, dtype="bfloat16")
     assert {tensor.dtype for tensor in tensors_of(record)} == {torch.bfloat16}
     assert not any("were kept in" in note for note in record.notes)
-    # float16 and bfloat16 cannot represent each other's numbers.
+    # Numbers of bfloat16 are rounded to float16.
     record = extract(model, IDS, dtype="float16")
     assert any("were kept in float16" in note for note in record.notes)
 
@@ -140,7 +140,7 @@ def test_numbers_too_large_for_a_dtype_are_refused() -> None:
 
 
 class Pooled(transformers.PreTrainedModel):  # type: ignore[misc]
-    """Model of `torch.nn.MultiheadAttention` layers. Its record has no queries and keys."""
+    """Model of `torch.nn.MultiheadAttention` layers, whose records have weights without vectors."""
 
     config_class = transformers.PretrainedConfig
 
@@ -178,18 +178,18 @@ def test_weights_without_queries_and_keys_are_rounded(dtype: str) -> None:
     model = weights_only()
     exact, record = extract(model, IDS).stack(), extract(model, IDS, dtype=dtype)
     assert exact.attention(0).stored_weights is not None
-    # 3 layers, 4 heads, 10 queries, 10 keys, 2 bytes per weight.
+    # There are 3 layers, 4 heads, 10 queries and 10 keys, with 2 bytes per weight.
     assert record_bytes(record) == 3 * 4 * 10 * 10 * 2
     assert any("were kept in" in note for note in record.notes)
     for layer in range(3):
         own, weights = (stack.weights(layer=layer) for stack in (exact, record.stack()))
         np.testing.assert_allclose(weights, own, rtol=2**-8, atol=2**-24)
-        # Rounding must not make a small weight 0, because 0 means that the key is masked.
+        # A small weight must not be rounded to 0, which means that the key is masked.
         np.testing.assert_array_equal(weights > 0, own > 0)
 
 
 class Turns(Pooled):
-    """Model with six blocks, whose forward runs block 2, block 5, and both blocks again."""
+    """Model with attention in blocks 2 and 5, whose forward runs the blocks 2, 5, 2, 5."""
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -209,9 +209,10 @@ class Turns(Pooled):
 
 @pytest.mark.parametrize(("layer", "times"), [(0, 2), (1, 2), (2, 1), (3, 1)])
 def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int) -> None:
-    """Blocks 2 and 5 run twice each, so layers 0 to 3 are four calls of attention.
+    """The record of `Turns` has the layers 0 to 3, one for each call of a block.
 
-    `extract` takes the first two calls for layers 2 and 5, so layers 0 and 1 need two forwards.
+    In the first forward, `extract` takes the calls of blocks 2 and 5 for layers 2 and 5. For
+    `layers=[0]` or `layers=[1]`, it therefore needs a second forward.
     """
     model = weights_only(Turns)
     expected = extract(model, IDS).stack().weights(layer=layer)
@@ -268,5 +269,5 @@ def test_device_none_keeps_queries_and_keys_on_their_device() -> None:
     model = make_model("gpt2")
     record = extract(model, IDS, device=None)
     assert {tensor.device.type for tensor in tensors_of(record)} == {"cpu"}
-    # If queries and keys were views of the output of `c_attn`, they would keep its values, too.
+    # Views of the output of `c_attn` would be larger, because that output also contains values.
     assert record_bytes(record) == record_bytes(extract(model, IDS))

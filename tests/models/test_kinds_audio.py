@@ -1,4 +1,4 @@
-"""Records of audio models have the models' own weights, and frames named by their times."""
+"""Records of audio models have the models' own weights. Frames of a sound are named by time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def sound(seconds: float, seed: int = 0) -> NDArray[np.float32]:
 
 
 def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
-    """Whisper pads every sound to 30 seconds: 1,500 frames of 0.02 s."""
+    """Whisper pads every sound to 30 seconds, which are 1,500 frames of 0.02 s."""
     settings = {
         "vocab_size": 400,
         "d_model": 48,
@@ -61,7 +61,7 @@ def test_the_frames_of_a_sound_are_the_keys_of_a_decoder() -> None:
         assert same.stacks["cross"].key_tokens == frames
         weights, expected = (item.stacks["cross"].weights(layer=1) for item in (same, record))
         assert np.abs(weights - expected).max() < 1e-5
-    # The last input, `features`, does not contain the length of the sound.
+    # `same` is now the record of `features`, which do not contain the length of the sound.
     assert not any("ends at" in note for note in same.notes)
 
 

@@ -52,7 +52,7 @@ def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
     return model_and_processor
 
 
-# Each row: the kind of inputs that the model reads, inputs of another kind, and words of the error.
+# Kind of inputs that a model reads, inputs of another kind, and a pattern of the error message.
 UNREADABLE: list[tuple[str, Any, str]] = [
     ("texts", Image.fromarray(IMAGE), "got an image. Pass a text"),
     ("texts", chat(IMAGE, TEXT), "got a chat with images or sounds. Pass a text"),

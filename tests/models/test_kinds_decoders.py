@@ -22,7 +22,7 @@ def record_of(model_type: str, settings: dict[str, Any], **options: Any) -> Any:
 
 
 def test_missing_rows_are_an_error() -> None:
-    """The last layers of Gemma 4 compute only the last query if ``logits_to_keep`` is 1."""
+    """The last layers of Gemma 4 skip all queries but the last if ``logits_to_keep`` is 1."""
     settings = {
         "num_hidden_layers": 5,
         "num_kv_shared_layers": 2,
@@ -51,7 +51,7 @@ def test_windows_are_stored_as_band_masks(model_type: str, windowed: tuple[int, 
         assert mask == BandMask(3 if number in windowed else None, 0)
 
 
-# Each row: model type, settings, layers with attention, notes about the other layers.
+# Model type, settings, numbers of the layers with attention, and notes about the other layers.
 HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
     (
         "nemotron_h",
@@ -71,7 +71,7 @@ HYBRIDS: list[tuple[str, dict[str, Any], tuple[int, ...], list[str]]] = [
             "In layers 0, 1, FalconH1Mixer mixes tokens beside the attention and is not shown.",
         ],
     ),
-    # Llama 3.2 Vision reads an image in some layers, which do not run for text alone.
+    # Some layers of Llama 3.2 Vision attend to an image. They do not run without an image.
     (
         "mllama_text_model",
         {"num_hidden_layers": 4, "cross_attention_layers": [1, 3]},
@@ -104,6 +104,6 @@ def test_selected_layers_of_a_hybrid_keep_their_numbers() -> None:
         ValueError, match=r"layers: layer 2 does not exist; stack 'self' has layers 1, 4"
     ):
         record_of("jamba", settings, layers=[1, 2])
-    # A layer of attention that `layers` does not select is not noted as missing.
+    # Layers that `layers` leaves out get no note.
     record = record_of("llama", {}, layers=1)
     assert not any(note.startswith("Layer") for note in record.notes)

@@ -17,7 +17,8 @@ DECODERS = ["gpt2", "llama", "mistral"]
 IMPLEMENTATIONS = ["sdpa", "eager"]
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7], [7, 31, 12, 99, 5, 210, 44, 9]])
 ONES = torch.ones_like(IDS)
-# `PACKED`: positions of two texts in one row. `APART`: True for two tokens of the same text.
+# `PACKED` contains the positions of two texts in one row. `APART` is True for pairs of tokens of
+# the same text.
 PACKED = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
 APART = torch.zeros(8, 8, dtype=torch.bool)
 APART[:4, :4] = APART[4:, 4:] = True
@@ -44,7 +45,7 @@ def test_padding_on_the_left_and_masks_with_holes(kind: str, implementation: str
 @pytest.mark.parametrize(("cache", "mask"), product([None, True, False], [False, True]), ids=str)
 @pytest.mark.parametrize("kind", DECODERS)
 def test_packed_texts_by_their_positions(*, kind: str, cache: bool | None, mask: bool) -> None:
-    """Transformers separates packed texts only without a mask and with ``use_cache=False``."""
+    """Transformers separates packed texts only if there is no mask and ``use_cache=False``."""
     model = make_model(kind)
     arguments: dict[str, Any] = {"input_ids": IDS[:1], "position_ids": PACKED}
     if cache is not None:
@@ -67,7 +68,7 @@ def test_packed_texts_by_a_mask_of_pairs(kind: str, implementation: str) -> None
     extract_own(model, arguments)
     as_flags = arguments | {"attention_mask": allowed}
     if implementation == "sdpa":
-        # SDPA accepts a mask of booleans. Eager attention would add the booleans to the logits.
+        # Only SDPA accepts a mask of booleans. Eager attention would add them to the logits.
         record = extract_own(model, as_flags, own=reference(model, arguments))
         assert record.stack().weights(layer=0)[:, 4:, :4].max() == 0
     else:
@@ -84,7 +85,7 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
         extract(model, arguments)
     assert cache.get_seq_length() == 4
-    # None is accepted, because the model then starts without a cache.
+    # None is no cache and is accepted.
     extract(model, {"input_ids": IDS[:1], "past_key_values": None})
 
 
@@ -108,7 +109,7 @@ def test_dropout_in_training_mode_is_disabled_and_noted(kind: str, names: list[s
     model = make_model(kind, **dict.fromkeys(names, 0.5)).train()
     arguments = {"input_ids": IDS[:1]}
     with torch.no_grad():
-        # The model itself applies dropout in training mode.
+        # In training mode, a forward of the model applies dropout.
         assert not torch.equal(model(**arguments).logits, model.eval()(**arguments).logits)
     record = extract_own(model.train(), arguments)
     assert model.training

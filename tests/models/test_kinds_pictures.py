@@ -1,4 +1,4 @@
-"""Records have the right patches if a model tiles, pads, concatenates or resamples images."""
+"""Records name the right patches, also if a model tiles, pads, joins or resamples images."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
     marks = [tokens.text[grid.start - 1] for grid in tokens.grids]
     corners = "<row_1_col_1> <row_1_col_2> <row_2_col_1> <row_2_col_2>".split()
     assert marks == [*corners, "<global-img>"]
-    # The second tile is the upper right quarter of the image.
+    # Image 1 is the second tile, which shows the upper right quarter.
     assert np.abs(record.images[1].astype(int) - image[:32, 32:]).max() <= 1
     alone = mixing_nothing(model)
     starts = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
     read = [grid.start for grid in tokens.grids]
-    # The changed patch is in row 2, column 1 of the second tile. Two by two patches become one
-    # token of the text, so the changed token is in row 1, column 0.
+    # Change the patch in row 2, column 1 of the second tile. Two by two patches become one token
+    # of the text, so the token in row 1, column 0 changes.
     other = with_patch(image, (16, 32 + 8), 8)
     pair = (chat(image, "The cat"), chat(other, "The cat"))
     changed = changed_queries(model, processor, pair, "vision", 0)
@@ -55,7 +55,7 @@ def test_tiles_of_an_image_are_separate_images(byte_tokenizer: Any) -> None:
 
 
 def test_tokens_of_a_resampler_are_not_patches(byte_tokenizer: Any) -> None:
-    """BLIP-2 reads an image with four queries, which are no two-by-two grid of patches."""
+    """BLIP-2 turns an image into four tokens, which are no two-by-two grid of patches."""
     model, processor = MODELS["blip 2"](byte_tokenizer)
     inputs = dict(processor(images=picture(32, 32), text="The cat", return_tensors="pt"))
     record = extract(model, inputs, processor=processor)
@@ -73,8 +73,8 @@ def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
     for sheet, image in zip(page, images, strict=True):
         height, width = image.shape[:2]
         sheet[:, :height, :width] = torch.from_numpy(image).permute(2, 0, 1) / 255
-    # Token 9 stands for image patches. Pixtral's processor ends each row of an image with token
-    # 10, and the last row with 11.
+    # Token 9 stands for a square of patches. Pixtral's processor ends each row of an image with
+    # token 10, and the last row with token 11.
     rows = [[9] * 4, [10], [9] * 4, [11], [5, 6], *[[9] * 2, [10]] * 2, [9] * 2, [11], [7]]
     return {
         "input_ids": torch.tensor([[number for row in rows for number in row]]),
@@ -84,7 +84,7 @@ def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
 
 
 def test_all_patches_of_all_images_in_one_row() -> None:
-    """Pixtral concatenates the patches of images of different sizes."""
+    """Pixtral joins the patches of all images, which may have different sizes, in one row."""
     config = transformers.Mistral3Config(
         vision_config=transformers.PixtralVisionConfig(**SIZE, image_size=64, patch_size=8),
         text_config=transformers.MistralConfig(**TEXT),
@@ -105,12 +105,13 @@ def test_all_patches_of_all_images_in_one_row() -> None:
     for stored, image in zip(record.images, images, strict=True):
         assert stored.shape == image.shape
         assert np.abs(stored.astype(int) - image).max() <= 1
-    # The text has no grid, because token 10 separates the rows of an image.
+    # The tokens of an image are no grid in the text, because token 10 is between the rows.
     assert text.text[:6] == ("1: 0,0", "1: 0,1", "1: 0,2", "1: 0,3", "#10", "1: 1,0")
     assert not text.grids
     own = own_modules(model, inputs, {"vision": "vision_tower", "self": "language_model"})
     assert_own(record, own, peak=0.2)
-    # Change the patch in row 5, column 2 of image 2. A 2 x 2 square becomes one token of the text.
+    # Change the patch in row 5, column 2 of image 2. Two by two patches become one token of the
+    # text.
     others = [images[0], with_patch(images[1], (8 * 5, 8 * 2), 8)]
     pair = (inputs, pixtral_inputs(others))
     for changed_model, stack, tokens, name in (
@@ -186,7 +187,7 @@ _WORDS = ("#5", "#6", "#7")
 def test_one_attention_over_a_text_and_an_image(
     name: str, settings: dict[str, Any], more: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
-    """GIT puts the image before the text, and LayoutLMv3 the text before the image."""
+    """The image comes before the text in GIT, and after the text in LayoutLMv3."""
     model = mixing_nothing(built(name, {**SIZE, "vocab_size": 400, **settings}, factor=10.0))
     processor = transformers.ViTImageProcessorPil(do_resize=False)
     image = picture(32, 32)
@@ -209,13 +210,13 @@ def test_one_attention_over_a_text_and_an_image(
     [
         ("Qwen2VLImageProcessorPil", "qwen2_vl", 2),
         ("Glm4vImageProcessorPil", "glm4v", 2),
-        # HunYuan orders patches row by row, and stores the channels of each pixel together.
+        # HunYuan stores patches row by row, and the three channels of a pixel side by side.
         ("HunYuanVLImageProcessorPil", "hunyuan_vl", 1),
         ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge", 2),
     ],
 )
 def test_images_are_restored_from_patches(name: str, kind: str, block: int) -> None:
-    """Image processors differ in the order of patches and in the order of a patch's channels."""
+    """Image processors differ in the order of patches, and of the numbers in a patch."""
     processor = getattr(transformers, name)(patch_size=8, merge_size=2, do_resize=False)
     images = [picture(32, 48), picture(64, 16, seed=1)]
     encoded = processor(images=images, return_tensors="pt")

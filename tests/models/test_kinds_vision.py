@@ -1,4 +1,4 @@
-"""Records of vision models have the right names and positions of patches, and images."""
+"""Records of vision models name patches by their positions, and contain the image."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _HIERA = {
     "num_query_pool": 2,
 }
 
-# By kind: class, settings, height and width of the image, tokens before and after the patches.
+# Class, settings, (height, width) of the image, tokens before and tokens after the patches.
 TOWERS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[str], list[str]]] = {
     "deit": ("DeiTModel", _WIDE, (32, 48), ["[CLS]", "[DIST]"], []),
     "dinov2 with registers": (
@@ -67,7 +67,7 @@ def processor(**settings: Any) -> Any:
 
 @pytest.mark.parametrize("kind", TOWERS)
 def test_patches_are_named_by_their_positions(kind: str) -> None:
-    """A query of layer 0 depends on the pixels of one patch only."""
+    """A changed patch changes one query of layer 0, whose token has the name of the patch."""
     name, settings, (height, width), before, after = TOWERS[kind]
     model, image = built(name, settings), picture(height, width)
     rows, columns = height // 8, width // 8
@@ -84,7 +84,7 @@ def test_patches_are_named_by_their_positions(kind: str) -> None:
 
 
 def test_the_stored_image_equals_the_input() -> None:
-    """A record stores the image's colours before the normalization by the processor."""
+    """A record contains the colours of the image before the processor normalizes them."""
     model, image = built("ViTModel", _WIDE), picture(32, 48)
     for settings in (
         {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27]},
@@ -96,7 +96,7 @@ def test_the_stored_image_equals_the_input() -> None:
         assert not record.notes
     encoded = processor()(images=image, return_tensors="pt")
     assert any("colours" in note for note in extract(model, encoded).notes)
-    # An image that the processor resizes is stored in the size that the model received.
+    # If the processor resizes an image, the record contains the resized image.
     resizing = transformers.ViTImageProcessorPil(size={"height": 32, "width": 48})
     record = extract(model, np.full((64, 96, 3), 77, np.uint8), processor=resizing)
     assert record.images[0].shape == (32, 48, 3)
@@ -104,12 +104,12 @@ def test_the_stored_image_equals_the_input() -> None:
 
 
 def grids_of(tokens: Tokens) -> list[tuple[int, int, int, int]]:
-    """Return number of the image, first token, number of rows and of columns of each patch grid."""
+    """Return the image number, first token, number of rows and number of columns of each grid."""
     return [(grid.image, grid.start, grid.rows, grid.columns) for grid in tokens.grids]
 
 
 def test_a_pooling_head_is_a_separate_stack() -> None:
-    """SigLIP pools all patches with one query of a `torch.nn.MultiheadAttention`."""
+    """A single query of SigLIP's `torch.nn.MultiheadAttention` attends to all patches."""
     model = built("SiglipVisionModel", _PLAIN)
     inputs = processor()(images=picture(32, 32), return_tensors="pt")
     record = extract(model, inputs)
@@ -140,7 +140,7 @@ def test_each_stage_of_a_pyramid_has_coarser_patches_and_keys() -> None:
 
 
 def test_object_queries_of_a_detector_are_not_patches() -> None:
-    """The nine object queries of DETR are no three-by-three grid of patches."""
+    """The nine object queries of DETR must not be taken for three by three patches."""
     backbone = transformers.ResNetConfig(
         embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
     )
@@ -163,7 +163,7 @@ def test_patches_of_a_video_cover_several_frames() -> None:
     tokens = extracted(model, {"pixel_values": frames}).tokens
     assert grids_of(tokens) == [(0, 0, 4, 4), (2, 16, 4, 4)]
     changed = frames.clone()
-    # A patch covers two frames. The last frame is in the second grid.
+    # A patch covers two frames, so the last of the four frames is in the second grid.
     changed[0, 3, :, 8:16, 24:32] += 1.0
     pair = ({"pixel_values": frames}, {"pixel_values": changed})
     (token,) = changed_queries(model, None, pair, "vision", 0)
@@ -188,7 +188,7 @@ def test_patches_without_a_known_position_have_neutral_names(
     values = torch.randn(1, *pixels, generator=torch.Generator().manual_seed(0))
     record = extract(model, {"pixel_values": values})
     named = [stack for stack in record.stacks.values() if stack.query_tokens.grids]
-    # Only the second attention of TimeSformer reads the patches of a frame in their order.
+    # In TimeSformer, only the second attention of a layer has the patches of a frame in order.
     assert [stack.name for stack in named] == (["vision attention"] if len(pixels) == 4 else [])
     for stack in record.stacks.values():
         assert any("," in text for text in stack.query_tokens) == (stack in named)

@@ -16,12 +16,12 @@ from models.image_models import MODELS, chat, mixing_nothing
 from models.tiny import assert_own, changed_queries, picture, reference, with_patch
 
 TEXT = "The cat sat"
-# By kind: height and width of an image that the processor does not resize, the side of a patch in
-# pixels, and the side in patches of a square that becomes one token of the text.
+# Height and width of an image that the processor does not resize, pixels per side of a patch, and
+# patches per side of the square that becomes one token of the text.
 SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
     "llava": ((32, 32), 8, 1),
     "gemma 3": ((32, 32), 8, 2),
-    # The image becomes three rows of four tokens. A window has two by two of these tokens.
+    # The image becomes three rows of four tokens. A window of attention has two by two tokens.
     "qwen 2.5": ((84, 112), 14, 2),
 }
 Make = Callable[[str], tuple[Any, Any]]
@@ -29,12 +29,12 @@ Make = Callable[[str], tuple[Any, Any]]
 
 @pytest.fixture(scope="module")
 def make(byte_tokenizer: Any) -> Make:
-    """Function that returns the model and processor of a kind. Each pair is made once."""
+    """Function that returns the model and the processor of a kind, which are made only once."""
     return cache(lambda kind: MODELS[kind](byte_tokenizer))
 
 
 def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
-    """Return the encoding of a chat with one message, which has the texts and images `parts`."""
+    """Encode a chat with one message, which consists of the texts and images `parts`."""
     return dict(
         processor.apply_chat_template(
             chat(*parts), tokenize=True, return_dict=True, return_tensors="pt", **options
@@ -44,10 +44,9 @@ def encoded(processor: Any, *parts: Any, **options: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -> None:
-    """A changed patch changes one query of layer 0 of the vision tower.
+    """A changed patch changes one query in layer 0 of the vision tower, whose label is the patch.
 
-    With the mixing of patches in the tower turned off, it also changes one image token of the text
-    model. Both have the position of the patch as their label.
+    If attention in the tower is turned off, only one token of the text changes, with this label.
     """
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)
@@ -73,7 +72,7 @@ def test_tokens_of_patches_are_named_by_their_positions(kind: str, make: Make) -
 
 
 def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> None:
-    """Layer 0 mixes a patch into its window of 4 x 4, so the window's queries change in layer 1."""
+    """Layer 0 mixes the patches of a window (4 x 4), so all its queries change in layer 1."""
     (height, width), patch, _ = SIZES["qwen 2.5"]
     model, processor = make("qwen 2.5")
     image = picture(height, width)
@@ -85,7 +84,7 @@ def test_windows_of_patches_have_their_positions_in_the_image(make: Make) -> Non
 
 @pytest.mark.parametrize("layers", [[0], [1, 2]])
 def test_windows_that_run_one_by_one_are_kept_together(layers: list[int], make: Make) -> None:
-    """Layer 1 attends to all patches in one call, layers 0 and 2 in one call per window."""
+    """Layer 1 attends to all patches in one call. Layers 0 and 2 make a call for each window."""
     model, processor = make("qwen 2.5")
     inputs = (picture(*SIZES["qwen 2.5"][0]), TEXT)
     whole = extract(model, inputs, processor=processor)
@@ -125,7 +124,7 @@ def test_two_images_in_one_prompt(kind: str, make: Make) -> None:
     (height, width), patch, block = SIZES[kind]
     model, processor = make(kind)
     image, second = picture(height, width), picture(height, width, seed=1)
-    # An image that occurs twice counts as two images.
+    # A prompt may contain one image twice.
     for other in (image, second):
         record = extract(model, chat(image, TEXT, other), processor=processor)
         tokens = record.stacks["self"].query_tokens
@@ -165,7 +164,7 @@ def test_text_generated_after_an_image(kind: str, make: Make) -> None:
 
 
 def test_a_padded_batch_of_images_with_texts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The padded texts have 16 tokens, as many as an image has patches."""
+    """The padded texts have 16 tokens. An image also has 16 patches, which must not be mistaken."""
     model, processor = make("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]

@@ -1,4 +1,4 @@
-"""Records of Swin, Swin 2 and SAM have the weights of attention in windows of an image."""
+"""Records of Swin, Swin 2 and SAM have the weights of attention within windows of an image."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def pixels(height: int, width: int) -> dict[str, torch.Tensor]:
 
 
 def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.int64]:
-    """Return the patch numbers of each window as an array (windows, positions), -1 for padding.
+    """Return the numbers of the patches in each window, (windows, positions). Padding is -1.
 
-    The layer's own `maybe_pad` and `partition` divide the patches into windows.
+    The patches are divided by the layer's own `maybe_pad` and by `partition`.
     """
     numbers = torch.arange(1, rows * columns + 1).reshape(1, rows, columns, 1).float()
     padded, _ = layer.maybe_pad(numbers, rows, columns)
@@ -76,7 +76,7 @@ def patches_by_window(layer: Any, rows: int, columns: int, partition: Any) -> ND
 
 
 def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
-    """Combine `own`, the weights of each window, in one array (heads, `count`, `count`)."""
+    """Write the weights `own` of each window into one array (heads, `count`, `count`)."""
     heads = own.shape[1]
     whole = np.zeros((heads, count, count), np.float32)
     for weights, tokens in zip(own, windows, strict=True):
@@ -107,7 +107,7 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
             computed = stack.weights(layer=number)
             assert np.abs(computed[:, :count, :count] - expected).max() < 1e-4
             assert expected.max(-1).mean() > 0.25
-            # The record also has the weights of padding, so rows sum to 1.
+            # The record also contains the weights on padding, so rows sum to 1.
             assert np.abs(computed[:, :count].sum(-1) - 1).max() < 1e-5
         # The next stage merges two by two patches into one.
         rows, columns = -(-rows // 2), -(-columns // 2)
@@ -117,15 +117,16 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
     ("kind", "height", "width"), [("SwinModel", *PADDED), ("Swinv2Model", 32, 48)]
 )
 def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, width: int) -> None:
-    """A changed patch affects one query in layer 0, and the queries of its window in layer 1.
+    """A changed patch changes one query in layer 0, and the queries of its window in layer 1.
 
-    In stage 2, queries change in each window of layer 1 that overlaps the window of the patch.
+    Windows of layer 1 are shifted. In stage 2, the queries of all of them that overlap the first
+    window change.
     """
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2
 
     def changed_patches(stage: int, layer: int) -> set[tuple[int, int]]:
-        """Return row and column of each patch whose query changes."""
+        """Return the row and column of each patch whose query changes."""
         tokens = changed_queries(model, processor(), pair, f"vision stage {stage}", layer)
         # Each stage merges two by two patches into one.
         height, width = (-(-length // stage) for length in (rows, columns))
@@ -144,7 +145,7 @@ def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, 
 
 
 def test_windows_are_stored_compactly() -> None:
-    """The mask stores for each patch the number of its window."""
+    """The mask stores the number of the window of each patch."""
     stack = extract(swin(), pixels(32, 48)).stacks["vision stage 1"]
     attention = stack.attention(0)
     assert isinstance(attention, QueryKeyAttention)

@@ -29,7 +29,7 @@ COUNT = 8
 
 @pytest.fixture
 def at_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let live generation extract the text after every token."""
+    """Let live generation make a record after every token."""
     monkeypatch.setattr(live_extraction, "_MIN_PAUSE", 0.0)
     monkeypatch.setattr(live_extraction, "_MAX_SHARE", math.inf)
 
@@ -39,9 +39,9 @@ def generated(
     generate: Any = COUNT,
     is_stopped: Callable[[list[AttentionRecord]], bool] | None = None,
 ) -> tuple[AttentionRecord, list[AttentionRecord]]:
-    """Return the final record of a live generation of `IDS`, and all records that it showed.
+    """Generate text after `IDS`. Return the final record, and all records that were shown.
 
-    `is_stopped` gets the records shown so far, and returns whether to stop.
+    `is_stopped` gets the records shown so far, and returns whether to stop the generation.
     """
     shown: list[AttentionRecord] = []
     record = extract_live(
@@ -63,18 +63,19 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
     assert state_of([model]) == before
     for count, partial in enumerate(shown, 1):
         assert_same(partial, extract(model, IDS, generate=count))
-    # The final record is the one that was shown last, not a new extraction.
+    # The final record is the last shown record. There was no further extraction.
     assert record is shown[-1]
 
 
 @pytest.mark.parametrize(
     ("seconds_per_token", "seconds_per_extraction", "num_tokens", "extracted_at"),
     [
-        # Generation must take (all extractions so far + 2 * the last extraction) / `_MAX_SHARE`
-        # seconds: (0 + 2 * 1) / 0.4 before the first extraction, which is expected to take as long
-        # as a token, and (3 + 2 * 3) / 0.4 before the second.
+        # The next extraction starts if generation took (seconds of all extractions so far + 2 times
+        # the expected seconds of the next) / `_MAX_SHARE`. The first extraction is expected to take
+        # as long as a token: (0 + 2 * 1) / 0.4 = 5. The second: (3 + 2 * 3) / 0.4 = 22.5.
         (1.0, 3.0, 56, [5, 23, 30, 38, 45, 53]),
-        # Extractions are at least `_MIN_PAUSE` = 1 second apart, in which eight tokens come.
+        # At least `_MIN_PAUSE` = 1 second is between two extractions, in which 8 tokens are
+        # generated.
         (0.125, 0.0625, 26, [8, 16, 24]),
     ],
 )
@@ -91,7 +92,7 @@ def test_extraction_takes_a_limited_share_of_the_time_and_pauses(
 
     def forward(_module: Any, _args: Any, options: dict[str, Any]) -> None:
         nonlocal now
-        # Generation uses a cache, and the extraction of the text so far does not.
+        # Forwards of the generation use a cache, and forwards of an extraction do not.
         now += seconds_per_token if options.get("use_cache") else seconds_per_extraction
 
     model.register_forward_pre_hook(forward, with_kwargs=True)
@@ -107,7 +108,7 @@ def test_a_stopped_generation_keeps_its_tokens() -> None:
 
 
 class Steps:
-    """Extraction that shows its first record at once, and one more at each release of `turns`."""
+    """A fake of `extract_live`: shows one record at once, and one for each `turns.release()`."""
 
     def __init__(self, counts: int) -> None:
         model, tokenizer = demos.load("decoder")
@@ -134,7 +135,7 @@ class Steps:
 
 
 def in_a_kernel(run: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine in a new thread, because browser tests use the main thread's event loop."""
+    """Run a coroutine in a new thread. The main thread may have the event loop of browser tests."""
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, run).result()
 

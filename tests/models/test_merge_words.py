@@ -23,7 +23,7 @@ SECOND = "Hydroelectricity was reintroduced."
 
 
 def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
-    """Return each token's word number. A word is a run of letters and digits or one other token."""
+    """Number the words of the tokens. A word is a run of letters and digits, or one other token."""
     number, numbers = 0, [0]
     for (_, stop), (start, end) in pairwise(offsets):
         inside = start == stop and text[start - 1].isalnum() and text[start:end].isalnum()
@@ -39,7 +39,7 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     record = attnviz.extract(model, (TEXT, SECOND), tokenizer=tokenizer)
     merged = record.merge_words()
 
-    # `numbers`: number of the word of each token. `texts`: text of each word.
+    # `numbers` has the number of each token's word, and `texts` the text of each word.
     numbers, texts = [0], ["[CLS]"]
     for text in (TEXT, SECOND):
         encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -57,7 +57,7 @@ def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
     second = texts.index("[SEP]") + 1
     assert merged.tokens.sequence[second:-1] == (1,) * (len(texts) - second - 1)
 
-    # An array (words, tokens) with 1 where the token belongs to the word.
+    # Array (words, tokens) of 0 and 1: whether the word contains the token.
     belongs = (np.unique(numbers)[:, None] == np.array(numbers)).astype(np.float64)
     own = reference(model, tokenizer(TEXT, SECOND, return_tensors="pt"))["self"]
     for layer, weights in enumerate(own):
@@ -76,7 +76,7 @@ def test_a_decoder_has_words_of_texts_answers_and_chats(byte_tokenizer: Any) -> 
         return words
 
     record = merged("The tired animal didn't sit.")
-    # The pre-tokenizer of GPT-2 splits before an apostrophe and before punctuation.
+    # GPT-2's pre-tokenizer splits "didn't" and "sit." into two words each.
     assert record.tokens.text == ("The", "·tired", "·animal", "·didn", "'t", "·sit", ".")
     assert record.stack().causal
     answered = merged("The unsaid.", target=" undone dogs.").tokens
@@ -88,7 +88,7 @@ def test_a_decoder_has_words_of_texts_answers_and_chats(byte_tokenizer: Any) -> 
 
 @pytest.fixture(scope="module")
 def unsplit_tokenizer() -> Any:
-    """Tokenizer like that of Llama 2, which replaces spaces by "▁" and splits at no space."""
+    """Tokenizer like Llama 2's, which writes spaces as "▁" and does not split a text at spaces."""
     backend = Tokenizer(models.BPE(unk_token="<unk>"))
     backend.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
@@ -98,7 +98,7 @@ def unsplit_tokenizer() -> Any:
     )
     trainer = trainers.BpeTrainer(vocab_size=90, special_tokens=["<unk>"], show_progress=False)
     words = [f"▁{word}" for text in SENTENCES for word in text.split()]
-    # Train on words, so that no entry of the vocabulary has text on both sides of a space.
+    # Train on single words, so that no token contains the end of a word and the next word.
     plain = Tokenizer(models.BPE(unk_token="<unk>"))
     plain.train_from_iterator([*words, "·"], trainer)
     backend.model = plain.model
@@ -113,7 +113,7 @@ def test_a_tokenizer_without_word_splitting_is_not_one_word(unsplit_tokenizer: A
             encoded["input_ids"], tokenizer=unsplit_tokenizer, encoding=encoding
         )
         merged = AttentionRecord.from_weights([np.eye(len(tokens))[None]], tokens).merge_words()
-        # A middle dot in a text is not a space, although "·" also displays a space.
+        # The dot in "l·l" is not a space, although the display text of a space is also "·".
         assert merged.tokens.text == ("·The", "·animal", "·l·l", "·sat.")
 
 

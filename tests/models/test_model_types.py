@@ -18,8 +18,8 @@ from model_types.check import check
 from model_types.compare import TOLERANCE
 from model_types.rows import Row
 
-# By row: text encoders, text decoders, decoders with unusual attention, experts or layers without
-# attention, encoder-decoders, vision, text with images, and others, such as sound or series.
+# The rows are text encoders, text decoders, decoders with experts or unusual layers,
+# encoder-decoders, vision models, models of texts and images, and others (sound, series, ...).
 SAMPLE = """
     albert bert canine convbert deberta-v2 distilbert mobilebert modernbert roformer squeezebert
     bloom codegen diffllama falcon gemma2 gpt2 gpt_neo gpt_oss gptj llama mistral mpt olmo2 qwen3
@@ -30,11 +30,9 @@ SAMPLE = """
     hubert wav2vec2 esm perceiver patchtst time_series_transformer
 """.split()
 
-# Two results for each stack. The first is that of ablating a head: the model's output changed as
-# computed ("exact"), it changed but is not compared ("changed"), or the ablation was refused. The
-# second is whether the output projection was found. It is not found in refused stacks, in
-# qwen3_next and squeezebert, where a gate or a convolution follows attention, and in bloom, which
-# does not use transformers' `AttentionInterface`.
+# Expected results for each stack. The first is the result of ablating a head: "exact" if the
+# output of the model changes as computed by hand, "changed" if it changes but cannot be computed by
+# hand, or "refused". The second is whether attnviz finds the output projection of attention.
 CHANGED = {
     "gpt2": {"self": ("exact", True)},
     "albert": {"self": ("exact", True)},
@@ -52,7 +50,7 @@ CHANGED = {
     },
 }
 
-# Each row: model type, a class with a head for a task, and an unusual setting or "".
+# Model type, class with a head for a task, and an unusual setting or "".
 CASES = [
     ("biogpt", "BioGptForSequenceClassification", ""),
     ("bart", "BartForSequenceClassification", ""),
@@ -114,7 +112,7 @@ def test_weights_are_the_models_own_and_the_model_is_unchanged(model_type: str) 
     assert (row.result, row.reason) == ("ok", "")
     assert row.error is not None
     assert row.error <= TOLERANCE
-    # The comparison must notice every corruption of the inputs of attention.
+    # Rows have clear maxima, and the comparison noticed every change that was made on purpose.
     assert row.peak is not None
     assert row.peak > 0.25
     assert row.unnoticed == []
@@ -150,6 +148,6 @@ def test_ablating_a_head_equals_zeros_in_its_columns_of_the_projection(model_typ
 
 
 def _uses_the_dispatcher(model_type: str) -> bool:
-    """Return whether the type uses `AttentionInterface`. Older code of T5 and Swin does not."""
+    """Return whether the installed code of the type uses `AttentionInterface` of transformers."""
     modeling = importlib.import_module(f"transformers.models.{model_type}.modeling_{model_type}")
     return "ALL_ATTENTION_FUNCTIONS" in inspect.getsource(modeling)

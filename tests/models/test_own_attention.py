@@ -1,4 +1,4 @@
-"""`extract` reads attention functions of users only if they use softmax(logits) as weights."""
+"""`extract` reads a user's attention function only if its weights are softmax(logits)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from models.explicit_attention import attention_function
 from models.tiny import SIZE, built
 
 LENGTH, WINDOW = 24, 8
-# Function that changes logits in place: (batch, heads, queries, keys), -inf at masked keys.
+# Function that changes logits (batch, heads, queries, keys) in place. Masked keys have -inf.
 Change = Callable[[torch.Tensor], None]
 
 
 class Own:
-    """Softmax that stores its results. `change` (None: nothing) edits the logits of call `call`."""
+    """Softmax that stores its results. `change` (or None) edits the logits of call `call`."""
 
     def __init__(self) -> None:
         self.change: Change | None = None

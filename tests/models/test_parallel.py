@@ -1,4 +1,4 @@
-"""`extract` refuses models that are split across two processes, but reads data-parallel models."""
+"""`extract` refuses models that are split across processes, except for data parallelism."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(model_folder: Path, run_in_two_processes: Callable[..., None]) -> Callable[[str], Any]:
-    """Function that returns each process's error or weights for a case of `processes.py`."""
+    """Function that returns the weights or error of each process for a case in `processes.py`."""
     out = model_folder.parent
     run_in_two_processes("processes.py", model_folder, out)
     outcomes = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
@@ -58,7 +58,7 @@ def own(model_folder: Path) -> NDArray[np.float32]:
     )
     with torch.no_grad():
         weights = torch.cat(model(IDS, output_attentions=True).attentions).numpy()
-    # If rows were almost uniform, a wrong formula could look right.
+    # Almost uniform rows would hide a wrong formula.
     assert weights.max(-1).mean() > 0.6
     assert np.abs(np.stack(extract(model, IDS).to_numpy()) - weights).max() < 1e-5
     return weights

@@ -27,7 +27,7 @@ IDS = torch.tensor([[7, 31, 12, 99, 5]])
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Number of calls of `from_pretrained`: "here" with `local_files_only`, "hub" without it."""
+    """Counts of calls of `from_pretrained`: "here" with `local_files_only`, and "hub" without."""
     counted: Counter[str] = Counter()
     for reader in (
         transformers.AutoTokenizer,
@@ -100,7 +100,7 @@ def test_the_hub_is_requested_once_per_hour(
 ) -> None:
     model = make_model("llama")
     model.name_or_path = "nobody/nothing"
-    # Ids need a tokenizer only for labels, so only local files are read.
+    # Ids need a tokenizer only for labels, for which the hub is not asked.
     assert [tokens(model, IDS)[0] for _ in range(2)] == ["#7", "#7"]
     assert reads == {"here": 1}
     now = time.monotonic()

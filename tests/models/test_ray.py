@@ -22,7 +22,7 @@ from unit.corpus.same_statistics import assert_same_statistics
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(600),
-    # Ray does not close its processes and files before Python exits.
+    # Ray leaves processes and files open until Python exits.
     pytest.mark.filterwarnings(
         "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
     ),
@@ -39,7 +39,7 @@ ONE = RayEngine(num_actors=1, texts_per_batch=4)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        # Silence Ray, which warns in its own threads about its own files.
+        # Ray warns about its own files in its own threads.
         patch.setenv("PYTHONWARNINGS", "ignore")
         patch.setenv("OMP_NUM_THREADS", "1")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -48,25 +48,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
                 break
             except Exception:
-                # Ray fails if it takes longer than 30 s to start, as on a busy machine.
+                # On a busy machine, Ray may not start within its limit of 30 s.
                 ray.shutdown()
                 if not tries_left:
                     raise
         yield ray
         ray.shutdown()
-        # Collect Ray's remaining objects while this module's warning filters are active.
+        # Free Ray's objects here, where warnings about them are ignored.
         gc.collect()
 
 
 def statistics(decoder: tuple[Any, Any], texts: Any, **options: Any) -> av.HeadStatistics:
-    # Fix the batch size, because rounding depends on the batch.
+    # Rounding depends on the batch, so read one text at a time.
     return av.head_statistics(
         decoder[0], texts, tokenizer=decoder[1], batch_size=1, progress=False, **options
     )
 
 
 def alive() -> list[int]:
-    """Return the ids of the processes of Ray's actors."""
+    """Return the process ids of all actors of Ray."""
     below = psutil.Process().children(recursive=True)
     pids = []
     for process in below:
@@ -86,12 +86,12 @@ def wait_for(condition: Any, seconds: float = 240) -> None:
 def test_a_lost_actor_changes_nothing(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    """The statistics equal those of one process."""
+    """The process of one actor is killed. The statistics must equal those of a single process."""
     marker = tmp_path / "killed"
     model, tokenizer = decoder
 
     class Killed(type(model)):  # type: ignore[misc]
-        """A model that kills its own process once, in the middle of a text."""
+        """A model that kills its own process in its sixth forward, unless `marker` exists."""
 
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             calls = getattr(self, "calls", 0) + 1
@@ -123,13 +123,13 @@ def test_a_lost_actor_changes_nothing(
 def test_datasets_of_ray(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, own_measures: None
 ) -> None:
-    """A Parquet file keeps a table's texts, and a JSONL file gives the table's statistics."""
+    """Datasets from Parquet and JSONL files have the texts and the statistics of a pandas table."""
     import pandas as pd
 
     table = pd.DataFrame({"body": TEXTS, "half": ["first"] * 12 + ["second"] * 13})
     table.to_parquet(tmp_path / "texts.parquet")
     table.to_json(tmp_path / "texts.jsonl", orient="records", lines=True)
-    # Actors also compute the measures that were registered here.
+    # Actors must also know measures that are registered in this process.
     av.measure("largest weight", kind="rows")(lambda weights: weights.max(axis=-1))
     alone = statistics(decoder, table, column="body", columns=["half"])
     assert "largest weight" in alone.stack().score_names
@@ -159,7 +159,7 @@ def test_errors_in_texts_and_models_are_named(cluster: Any, decoder: tuple[Any, 
 def test_an_interrupt_leaves_no_actors(
     cluster: Any, decoder: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later call continues from the checkpoint of the interrupted call."""
+    """Interrupt a call, and continue from its checkpoint."""
     checkpoint = tmp_path / "part.safetensors"
     real = on_ray.actor_results
 

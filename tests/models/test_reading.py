@@ -31,7 +31,7 @@ DECODERS = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss", "bloom"]
 
 
 class Forwards:
-    """Context manager that lists the number of examples of each forward of a model."""
+    """Context manager whose value is a list: the number of examples in each forward of a model."""
 
     def __init__(self, model: Any) -> None:
         self.sizes: list[int] = []
@@ -53,7 +53,7 @@ def read(model: Any, texts: Sequence[Any], **options: Any) -> list[ReadText]:
 
 
 def assert_own(kind: str, model: Any, tokenizer: Any, examples: list[ReadText]) -> None:
-    """Compare each record with the model's own eager weights for its text alone."""
+    """Compare each record with the weights that the eager model computes for the text alone."""
     for example in examples:
         inputs = dict(tokenizer(TEXTS[example.index], return_tensors="pt"))
         names = ("input_ids",) if kind == "gpt_oss" else ("input_ids", "attention_mask")
@@ -74,7 +74,7 @@ def test_texts_read_in_a_batch_have_their_own_weights(
     target = TARGETS if kind in ("bart", "t5") else None
     with Forwards(model) as sizes:
         examples = read(model, TEXTS, tokenizer=tokenizer, target=target, batch_size=6)
-    # Forwards of the first text, of the other six, and of the shortest of these as a check.
+    # The first text is read alone, then the other six, then the shortest of the six as a check.
     assert sizes == [1, 6, 1]
     assert [example.index for example in examples] == list(range(7))
     assert_own(kind, model, tokenizer, examples)
@@ -82,13 +82,13 @@ def test_texts_read_in_a_batch_have_their_own_weights(
 
 def test_texts_that_affect_each_other_in_a_batch_are_read_alone(word_tokenizer: Any) -> None:
     model = make_model("bert")
-    # Add the mean over all positions of the batch, which include padding and other texts.
+    # Make texts affect each other: add the mean over the whole batch, including padding.
     model.bert.embeddings.register_forward_hook(
         lambda _, __, output: output + output.mean(dim=(0, 1), keepdim=True)
     )
     with Forwards(model) as sizes:
         examples = read(model, TEXTS, tokenizer=word_tokenizer, batch_size=6)
-    # Forwards of the first text, of the other six, of a check that fails, and of each of the six.
+    # After the first text, the batch of six and the failed check, each of the six is read alone.
     assert sizes == [1, 6, 1, *[1] * 6]
     assert_own("bert", model, word_tokenizer, examples)
 
@@ -130,7 +130,7 @@ def test_positions_that_depend_on_the_longest_text(
     lengths = [len(byte_tokenizer(text)["input_ids"]) for text in TEXTS]
     assert max(sizes) == sum(length <= 12 for length in lengths[1:]) > 1
     for example in examples:
-        # Build a new model, because rotary frequencies depend on the longest text so far.
+        # Rotary frequencies depend on the longest text so far, so compare with a new model.
         new = make_model("llama", rope_parameters=dict(rope), max_position_embeddings=12)
         assert_own("llama", new, byte_tokenizer, [example])
 
@@ -235,7 +235,7 @@ def test_an_example_of_a_padded_batch_whose_attention_differs_is_refused(
 
 
 class OwnAttention(torch.nn.Module):
-    """Module that attnviz takes for attention because of its name. `last` may be a softmax."""
+    """Module whose class name contains "Attention". `last` is a submodule, such as a softmax."""
 
     def __init__(self, last: torch.nn.Module) -> None:
         super().__init__()

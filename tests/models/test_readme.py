@@ -22,7 +22,7 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 def test_the_code_of_the_readme_runs_after_a_plain_installation(
     checkpoint_folder: Path, tmp_path: Path
 ) -> None:
-    """Optional dependencies, such as pandas and Pillow, cannot be imported in this test."""
+    """Run the code in a process in which optional packages, such as pandas, cannot be imported."""
     (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
     code = code.replace(HUB_ID, checkpoint_folder.as_posix())
     extras = ("pandas", "PIL", "playwright", "sklearn", "umap", "openTSNE", "datasets")
@@ -41,7 +41,7 @@ def test_the_code_of_the_readme_runs_after_a_plain_installation(
 
 def test_a_record_has_the_size_in_the_table_of_limits(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
-    # One of GPT-2's 12 layers: 12 heads of 64 dimensions, 1,024 tokens.
+    # One of the 12 layers of GPT-2 has 12 heads of 64 dimensions.
     vectors = torch.randn(2, 1, 12, 1024, 64, generator=torch.Generator().manual_seed(0))
     tokens = [f"t{index}" for index in range(1024)]
     for dtype, bytes_each in ((torch.float32, 4), (torch.bfloat16, 2)):

@@ -23,9 +23,9 @@ from models.tiny import assert_own, own_modules, reference
 def read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], tuple[dict[str, Any], str]]:
-    """Function that runs a recipe in an empty folder, and returns its variables and its output."""
+    """Function that runs the code of a recipe, and returns its variables and what it prints."""
     monkeypatch.chdir(tmp_path)
-    # Outside of Jupyter, a view is written to a temporary file.
+    # Outside of Jupyter, views are written to temporary files.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def run_page(name: str) -> tuple[dict[str, Any], str]:
@@ -45,14 +45,14 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
         pixels.reshape(8, 4, 8, 4).any(axis=(1, 3)).ravel() for pixels in (red, image.min(-1) > 150)
     )
     rows = np.stack(names["record"].to_numpy("self"))[:, :, first.query, :64]
-    # The text asks for the red shape, to which the head with the largest effect attends.
+    # The text is about the red shape, to which the head with the largest effect attends.
     assert rows[names["layer"], names["head"], on_red].sum() == pytest.approx(0.98, abs=0.005)
-    # The head with most weight on eight patches attends to the white shape instead.
+    # The head with the most weight on only eight patches attends to the white shape.
     sharp = np.sort(rows)[..., -8:].sum(-1)
     layer, head = np.unravel_index(sharp.argmax(), sharp.shape)
     assert rows[layer, head, on_white].sum() == pytest.approx(0.99, abs=0.005)
     assert last.token.text == "<end>"
-    # Hiding the patches with most weight changes the answer. Hiding as many others keeps it.
+    # Hiding the patches with the most weight changes the answer. Hiding others does not.
     strongest, others = printed.strip().splitlines()[-2:]
     assert "the prediction becomes" in strongest
     assert "the prediction stays “triangle”" in others
@@ -61,27 +61,27 @@ def test_vision_language(read: Callable[[str], tuple[dict[str, Any], str]]) -> N
 def test_only_some_layers(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     names, printed = read("large-models")
     assert printed.startswith("<self: layers 5, 11, 8 heads each, 512 tokens>")
-    # The weights equal those of a full record.
+    # A record of all layers has the same weights.
     everything = av.extract(names["model"], names["ids"], progress=False).stack()
     assert names["row"].shape == (1, 512)
     assert np.array_equal(names["row"], everything.weights(layer=5, head=3, rows=slice(511, 512)))
 
 
 @pytest.mark.slow
-# peft uses the former name of a property of transformers.
+# The code of peft causes this warning.
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_lora(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     pytest.importorskip("peft")
     names, _ = read("lora")
     adapted, text, tokenizer = names["adapted"], names["text"], names["tokenizer"]
     inputs = tokenizer(text, return_tensors="pt")
-    # Compare the records after and before training with peft's merged model and a new demo model.
+    # Compare "after" with the merged weights of peft, and "before" with a new demo model.
     merged = copy.deepcopy(adapted).merge_and_unload()
     assert largest_error(names["after"], reference(merged, inputs)) < 1e-4
     base, _ = av.demos.load("decoder")
     assert largest_error(names["before"], reference(base, inputs)) < 1e-4
     assert max(distances.max() for distances in names["comparison"].distance()) > 0.3
-    # The page warns of this mistake: peft changes `model` itself, so `model` equals `adapted`.
+    # The page warns of this comparison: `model` equals `adapted`, because peft changes `model`.
     trapped = av.compare((names["model"], adapted), text, tokenizer=tokenizer)
     assert max(distances.max() for distances in trapped.distance()) == 0
     assert "disable_adapter" in trapped.notes[0]
@@ -97,7 +97,7 @@ def test_training(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
     assert best[-1] > 0.7
     path = Path("record.safetensors")
     names["records"][60].save(path)
-    # The page says 16 kB. The file also contains tokens and checksums.
+    # The page says 16 kB, to which the file adds tokens and checksums.
     assert 16_384 <= path.stat().st_size < 24_000
 
 
@@ -124,7 +124,7 @@ def test_model_families(
         (t5, t5[1]),
     ):
         assert_own(record, reference(model, arguments), peak=0.0)
-    # Check the statements of the page about each model.
+    # Check what the page says about each model.
     record = gpt_oss[2]
     assert any("sink" in note for note in record.notes)
     for layer, sinks in enumerate(module.self_attn.sinks for module in gpt_oss[0].model.layers):
@@ -174,7 +174,7 @@ def test_diffusion(
         return calls[-1][1]
 
     with torch.no_grad():
-        # Scale queries and keys up. If rows were almost uniform, a wrong formula could look right.
+        # Scale queries and keys up, because almost uniform rows would hide a wrong formula.
         for name, weight in model.named_parameters():
             if "norm_q" in name or "norm_k" in name or "norm_added" in name:
                 weight.mul_(3)
@@ -187,7 +187,7 @@ def test_diffusion(
     for weights, (value, output) in zip(record.to_numpy(), calls, strict=True):
         assert weights.shape == (2, 41, 41)
         assert weights.max(-1).mean() > 0.2
-        # The record has the last example of the batch.
+        # The record contains only the last example of the batch.
         assert np.abs(weights @ value[-1].numpy() - output[-1].numpy()).max() < 1e-4
     vectors = torch.zeros(1, 1, 2, 4)
     with names["Attended"](), pytest.raises(ValueError, match="pass mask="):
@@ -203,7 +203,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
 
     from transformers.models.mamba.modeling_mamba import mamba_selective_scan
 
-    # Compare with the scan of transformers, which computes the states token by token.
+    # Compare with the scan of transformers, which computes one token after the other.
     config = transformers.MambaConfig(
         vocab_size=50, hidden_size=16, num_hidden_layers=2, state_size=4, initializer_range=0.5
     )
@@ -228,7 +228,7 @@ def test_mamba(read: Callable[[str], tuple[dict[str, Any], str]]) -> None:
             outputs = (matrices @ u.T[..., None])[..., 0]
             assert (outputs - expected).abs().max() < 1e-4 * expected.abs().max()
             assert (matrices.triu(1) == 0).all()
-            # Two selected channels equal the same channels of the full result.
+            # A selection of channels has the same result as all channels.
             subset = names["hidden_attention"](mixer, states, torch.tensor([3, 7]))
             assert torch.allclose(subset, matrices[[3, 7]], atol=1e-6)
     with pytest.raises(ValueError, match="has no attention to show"):

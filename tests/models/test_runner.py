@@ -1,4 +1,4 @@
-"""Changed copies of a text in a batch have the answers of single runs with the same changes."""
+"""Copies of a text with different changes have the same answers in a batch as in single runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def together(runner: Runner, *changes: Any) -> list[float]:
     return runner.answers(copies, doing="changes", unit="forward")
 
 
-# BLOOM and DeBERTa compute attention in their own code. In Gemma 3n, all layers run for all copies.
+# BLOOM and DeBERTa have their own code for attention. In Gemma 3n, every copy runs all layers.
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "bloom", "deberta-v2", "gemma3n"])
 def test_copies_with_different_changes_have_the_answers_of_single_runs(kind: str) -> None:
     model = make_model(kind)
@@ -59,7 +59,7 @@ def test_copies_with_different_changes_have_the_answers_of_single_runs(kind: str
 
 
 def test_copies_run_one_at_a_time_in_a_model_that_mixes_them() -> None:
-    """The outputs of a copy contain a part of those of other copies. Equal copies stay equal."""
+    """A hook adds the mean over the batch to all outputs, so copies affect each other."""
     model = make_model("gpt2")
     expected = [alone(model, change) for change in CHANGES]
     handle = model.get_output_embeddings().register_forward_hook(

@@ -29,7 +29,7 @@ TEXTS = [
 
 @pytest.fixture(autouse=True)
 def nowhere_to_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Open no browser, and write pages to the test's folder."""
+    """Prevent that a browser opens, and write pages to a temporary folder."""
     monkeypatch.setattr("webbrowser.open", lambda _: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
@@ -62,7 +62,7 @@ def test_a_model_reads_texts(decoder: tuple[Any, Any], capsys: pytest.CaptureFix
     path = Path(capsys.readouterr().out.strip())
     state = data_of(path)["state"]
     assert (state["layer"], state["heads"], state["color"]) == (2, [1], "ends")
-    # The queries in the corpus equal those of a record of the text alone.
+    # A record of a single text has the same queries.
     alone = av.extract(model, TEXTS[2], tokenizer=tokenizer)
     index = [str(name).startswith("the street") for name in view.corpus.names].index(True)
     one = view.corpus.records[index].stack()
@@ -79,7 +79,7 @@ def test_a_corpus_and_records_are_shown_unchanged(decoder: tuple[Any, Any]) -> N
     assert view.corpus.points() is extracted.points()
     records = [record(6), record(5, seed=1)]
     view = av.show_embedding_view(records, max_points=12, seed=1, columns={"kind": ["a", "b"]})
-    # `record(6)` has 12 points, six queries and six keys, so `record(5)` is left out.
+    # `record(6)` has six queries and six keys, so `max_points=12` leaves out `record(5)`.
     assert len(view.corpus.points()) == 12
     assert len(set(view.corpus.points().query_text)) == 1
     assert view.corpus.column_names == ("kind",)
@@ -106,7 +106,7 @@ def test_bad_arguments_are_refused(
     message: str,
     decoder: tuple[Any, Any],
 ) -> None:
-    """If `inputs` is None, the demo decoder and its tokenizer are passed."""
+    """The value None of `inputs` stands for the demo decoder, which fixtures make later."""
     if inputs is None:
         inputs, options = decoder[0], {**options, "tokenizer": decoder[1]}
     with pytest.raises(error, match=message):
@@ -144,7 +144,7 @@ def test_an_impossible_view_raises_before_all_texts_are_read(
 
 
 def command(folder: Path, decoder: tuple[Any, Any]) -> list[str]:
-    """Save the demo model and a file of texts, and return command line arguments for both."""
+    """Save a demo model and a file of texts. Return the command line that reads them."""
     model, tokenizer = decoder
     model.save_pretrained(folder / "tiny")
     tokenizer.save_pretrained(folder / "tiny")
@@ -172,7 +172,7 @@ def test_the_command_reads_the_lines_of_a_text_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     arguments = command(tmp_path, decoder)
-    # The lines have a byte order mark, U+2028 inside a text, and line ends of Windows.
+    # The file has a byte order mark and line ends of Windows. U+2028 does not end a line.
     lines = "\ufeffthe cat sat\u2028on the dog\r\n\r\nthe dog sat\r\n"
     (tmp_path / "texts.txt").write_bytes(lines.encode())
     assert main(arguments) == 0

@@ -34,7 +34,7 @@ def num_layers(record: AttentionRecord) -> int:
 
 
 def assert_mapped(record: AttentionRecord, folder: Path) -> None:
-    """Check that queries, keys and weights are mapped from files in the folder (Linux only)."""
+    """Assert that queries, keys and weights are mapped from files in the folder (Linux only)."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         pytest.skip("only Linux lists mapped files")
@@ -111,12 +111,12 @@ def test_texts_and_rows_of_a_batch_get_a_folder_each(byte_tokenizer: Any, tmp_pa
     for number, one in enumerate(expected):
         assert_same(one, load(tmp_path / "texts" / str(number)))
         assert_mapped(rows[number], tmp_path / "rows" / str(number))
-        # Rounding differs in a padded batch.
+        # Weights in a padded batch are rounded differently.
         for weights, own in zip(
             load(tmp_path / "rows" / str(number)).to_numpy(), one.to_numpy(), strict=True
         ):
             np.testing.assert_allclose(weights, own, atol=1e-5)
-    # A list of one text also gets a numbered folder.
+    # A list with a single text also gets a numbered folder.
     extract(model, texts[:1], spool=tmp_path / "single", **options)
     assert_same(expected[0], load(tmp_path / "single" / "0"))
 
@@ -126,7 +126,7 @@ def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
     runs: list[Any] = []
     model.register_forward_pre_hook(lambda *_: runs.append(1))
     expected = extract(model, arguments)
-    # The first forward replaces modules of the encoder, so a second forward captures the encoder.
+    # The model replaces modules of its encoder in the first forward, so `extract` runs a second.
     assert len(runs) == 2
     record = extract(model, arguments, spool=tmp_path / "x")
     assert_same(expected, record)
@@ -134,7 +134,7 @@ def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
 
 
 def fail_with(error: BaseException) -> Any:
-    """Return a hook for forwards that raises `error`."""
+    """Return a forward hook that raises `error`."""
 
     def fail(*_: Any) -> None:
         raise error
@@ -232,9 +232,9 @@ def test_a_disk_without_space_raises_before_the_model_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_model("llama")
-    # 3 layers, 4 query and 2 key heads, 12 numbers per head, 10 tokens, 4 bytes per number.
+    # 3 layers, 4 query heads and 2 key heads, 12 dimensions, 10 tokens, 4 bytes per number.
     needed = 3 * 6 * 12 * 10 * 4
-    # A spooled record needs no free memory.
+    # Without free memory, a record can still be written to disk.
     monkeypatch.setattr(memory, "free_memory", lambda _: 0)
     monkeypatch.setattr(memory, "free_disk", lambda _: needed)
     extract(model, IDS, spool=tmp_path / "x")

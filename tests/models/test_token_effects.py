@@ -1,4 +1,4 @@
-"""Effects of removed tokens equal those in plain forwards without the tokens."""
+"""The effect of removing a token equals the effect in plain forwards without the token."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_token_is_deleted(kind: str) -> None:
             expected = difference(model, shifted, input_ids=remaining) - before
             assert effects.values[token] == pytest.approx(expected, abs=1e-6)
         assert np.isnan(effects.values[position])
-        # A causal model does not read token 6 at position 5.
+        # At position 5, causal models do not read token 6.
         assert (effects.values[6] == pytest.approx(0, abs=1e-6)) == (
             position == 5 and kind != "bert"
         )
@@ -71,7 +71,7 @@ def test_a_patch_gets_the_mean_color() -> None:
     assert len(effects.values) == 17
     assert np.isnan(effects.values[0])
     changed = pixels.clone()
-    # Token 6 is the sixth patch after CLS: second row and second column of 4 x 4 patches.
+    # Token 6 is the sixth of 4 x 4 patches, because token 0 is CLS: row 1, column 1.
     changed[0, :, 8:16, 8:16] = pixels[0].mean(dim=(1, 2))[:, None, None]
     with torch.no_grad():
         rows = [model(values).logits[0].double() for values in (pixels, changed)]
@@ -92,7 +92,7 @@ def test_an_encoder_is_read_without_a_token() -> None:
 
 
 def test_positions_that_start_after_the_padding_id() -> None:
-    """RoBERTa numbers all tokens but padding ids from 2, and also counts masked tokens."""
+    """RoBERTa numbers positions from 2. It skips padding ids, but counts masked tokens."""
     model = built("RobertaForMaskedLM", {**SIZE, "vocab_size": 120, "max_position_embeddings": 20})
     for removal in ("mask", "delete"):
         effects = av.token_effects(model, {"input_ids": IDS}, answer=PAIR, removal=removal)
@@ -109,7 +109,7 @@ def test_positions_that_start_after_the_padding_id() -> None:
 
 @pytest.mark.parametrize("removal", ["mask", "mean embedding", "delete"])
 def test_the_noise_is_measured(removal: Any) -> None:
-    """The noise is the effect of the batch size: a hook adds 1e-5 per example to one logit."""
+    """A hook adds 1e-5 to a logit for each example in a batch, which must be measured as noise."""
     model = make_model("gpt2")
     step = torch.zeros(model.config.vocab_size)
     step[PAIR[0]] = 1e-5
@@ -124,7 +124,7 @@ def test_the_noise_is_measured(removal: Any) -> None:
     finally:
         hook.remove()
     # The batch has nine examples: the unchanged text, and one for each of eight removed tokens.
-    # Alone, the text is one example, so the difference is (9 - 1) * 1e-5.
+    # A batch of the unchanged text alone has one example.
     assert effects.noise == pytest.approx(8e-5, abs=1e-6)
 
 

@@ -27,14 +27,14 @@ CLASSES = {
 
 
 def model_of(model_type: str) -> Any:
-    """Return a tiny model of a type in `CLASSES`. Its parameters are equal in every call."""
+    """Return a tiny model of a type in `CLASSES`. Every call returns the same parameters."""
     relative = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
     settings = relative if model_type.startswith("deberta") else {}
     return tiny_model(model_type, CLASSES[model_type], settings)
 
 
 def test_queries_and_keys_give_the_weights_by_hand() -> None:
-    """ALiBi adds 2^(-8 i / num_heads) times the key position to logits of head i = 1, 2, ..."""
+    """BLOOM adds 2^(-8 i / num_heads) times the key position to logits of head i = 1, 2, ..."""
     stack = extract(model_of("bloom"), {"input_ids": IDS}).stacks["self"]
     positions = np.arange(IDS.shape[1])
     for head in range(4):
@@ -74,7 +74,7 @@ def test_modules_that_the_forward_replaces(*, again: bool) -> None:
 
 
 class _Times(torch.nn.Module):
-    """Module that replaces the dropout of attention weights and multiplies them by `factor`."""
+    """Module that multiplies attention weights by `factor`. It replaces a dropout module."""
 
     def __init__(self, factor: torch.Tensor, *, in_place: bool) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_pl
 
 @pytest.mark.parametrize("name", ["LongformerModel", "LongformerForSequenceClassification"])
 def test_longformer_is_refused(name: str) -> None:
-    """The classifier has readable rows, but only those of the queries with global attention."""
+    """The rows of a few queries (global attention) could be read, but a record needs all rows."""
     model = tiny_model("longformer", name, {"attention_window": 4})
     with pytest.raises(NotImplementedError, match="LongformerSelfAttention"):
         extract(model, IDS)

@@ -1,4 +1,4 @@
-"""`AttentionCallback` records attention in trainings without changing the losses."""
+"""`AttentionCallback` makes records during a training and does not change the losses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOKENS, LENGTH = 64, 24
 
 
 class RandomTexts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Texts of random tokens, for training a model to repeat the previous token."""
+    """Texts of random tokens. The label of each position is the previous token."""
 
     def __len__(self) -> int:
         return 32 * 200
@@ -35,14 +35,15 @@ class RandomTexts(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:
         generator = torch.Generator().manual_seed(number)
         ids = torch.randint(TOKENS, (LENGTH,), generator=generator)
-        # The loss shifts labels by one: position i predicts `labels[i + 1]`, which is `ids[i - 1]`.
+        # The model shifts labels by one, so position i is compared with `labels[i + 1] = ids[i -
+        # 1]`.
         labels = torch.full_like(ids, -100)
         labels[2:] = ids[:-2]
         return {"input_ids": ids, "labels": labels}
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of texts such as "3 14 15", with one token per number below 64."""
+    """Return a tokenizer for texts such as "3 14 15", in which each number below 64 is a token."""
     words = Tokenizer(models.WordLevel({str(number): number for number in range(TOKENS)}, "0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=words)
@@ -82,7 +83,7 @@ TEXT = " ".join(str(7 * number % TOKENS) for number in range(LENGTH))
 
 
 def logged(folder: Path) -> list[tuple[int, str, float]]:
-    """Return the step, metric and value of each row of the file of metrics."""
+    """Return the step, metric and value in each row of ``metrics.csv``."""
     with (folder / "metrics.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     return [(int(row["step"]), row["metric"], float(row["value"])) for row in rows]
@@ -117,7 +118,7 @@ def test_a_head_that_forms_appears_in_pages_and_metrics(tmp_path: Path) -> None:
 def test_two_processes_train_unaffected_and_one_writes(
     tmp_path: Path, run_in_two_processes: Callable[..., None]
 ) -> None:
-    """One training uses the Trainer and DDP, the other `fully_shard` without the Trainer."""
+    """The training "ddp" uses the Trainer. "fsdp" uses `fully_shard` and its own loop."""
     run_in_two_processes("training_processes.py", tmp_path)
     for kind in ("ddp", "fsdp"):
         for rank in range(2):
@@ -126,14 +127,14 @@ def test_two_processes_train_unaffected_and_one_writes(
             assert result["watched"] == result["alone"], kind
             assert result["shape"] == [2, 4, LENGTH, LENGTH]
             assert result["error"] < 1e-5, kind
-        # If both processes wrote metrics, each row would be there twice.
+        # If both processes wrote metrics, each row would occur twice.
         rows = [(step, metric) for step, metric, _ in logged(tmp_path / kind / "log")]
         assert len(rows) == len(set(rows))
         assert {step for step, _ in rows} == {0, 1, 2}
 
 
 def steps_of(callback: AttentionCallback, *, is_first_process: bool) -> None:
-    """Call the methods of a callback as the Trainer does in three steps."""
+    """Call the methods of a callback as the Trainer does in a training of three steps."""
     state = TrainerState(max_steps=3, is_world_process_zero=is_first_process)
     control, arguments, watched = TrainerControl(), TrainingArguments("unused"), model()
     callback.on_train_begin(arguments, state, control, model=watched)
@@ -175,7 +176,7 @@ def test_an_error_at_the_first_step_ends_the_training_and_later_ones_warn(tmp_pa
 
 
 def _then_blocked(look: Any, folder: Path) -> Any:
-    """Return a method that calls `look` and then replaces the folder with a file."""
+    """Return a function that calls `look`, and then puts a file in the place of the folder."""
 
     def looked(*arguments: Any, **options: Any) -> None:
         look(*arguments, **options)

@@ -25,7 +25,6 @@ def test_a_text_of_the_maximum_length(minilm: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match=r"1302 tokens are too many. .* 512.*truncation=True"):
         extract(model, LONG, tokenizer=tokenizer)
     record = extract(model, LONG, tokenizer=tokenizer, truncation=True)
-    # Compare with the tokenizer's own truncation.
     own = tokenizer(LONG, truncation=True, max_length=512)["input_ids"]
     assert record.tokens.ids == tuple(own)
     assert note_of(record) == (
@@ -39,7 +38,7 @@ def test_truncation_to_a_number_of_tokens(minilm: tuple[Any, Any]) -> None:
     record = extract(model, LONG, tokenizer=tokenizer, truncation=12)
     assert len(record.tokens) == 12
     assert "the first 12 of its 1,302" in note_of(record)
-    # The limit of the model, 512 tokens, applies, too.
+    # The model's own limit of 512 tokens also applies.
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=9_999).tokens) == 512
 
 
@@ -95,7 +94,7 @@ def test_a_model_without_a_table_of_positions(minilm: tuple[Any, Any]) -> None:
     settings = {"vocab_size": tokenizer.vocab_size, "max_position_embeddings": 96}
     model = built("LlamaModel", {**SIZE, **settings})
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=100).tokens) == 100
-    # The limit is that of the tokenizer or, if the tokenizer has none, of the configuration.
+    # The limit comes from the tokenizer, or from the configuration if the tokenizer has none.
     assert len(extract(model, LONG, tokenizer=tokenizer, truncation=True).tokens) == 512
     without: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer)
     assert len(extract(model, LONG, tokenizer=without, truncation=True).tokens) == 96

@@ -1,4 +1,4 @@
-"""The terms in replies to `vectors` add up to logits that give the model's own weights."""
+"""Logits from the replies to "vectors" requests give the model's own weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnviz.server.server import RecordServer
 from models.make_models import make_model
 from models.tiny import arguments_of, reference
 
-# Features of attention in each kind of model, besides plain queries and keys.
+# Features of attention in each kind of model. "grouped": query heads share key heads.
 KINDS = {
     "bert": set(),
     "gpt2": set(),
@@ -32,7 +32,7 @@ KINDS = {
 def row_of(
     server: RecordServer, num_keys: int, **location: Any
 ) -> tuple[dict[str, Any], dict[str, NDArray[np.float64]]]:
-    """Return the header of the reply to a `vectors` request, and the reply's arrays by name."""
+    """Request "vectors". Return the header of the reply, and its arrays by name."""
     reply = server.reply("vectors", {**location, "keys": [0, num_keys]})
     numbers = np.frombuffer(reply.data or b"", "<f4").astype(np.float64)
     parts = reply.header["parts"]
@@ -47,7 +47,11 @@ def row_of(
 def largest_differences(
     record: AttentionRecord, own: dict[str, list[Any]]
 ) -> tuple[float, float, set[str]]:
-    """Compare sums of terms with `own` and with replies. Return both errors, and the features."""
+    """Compute logits and weights from all replies, and compare the results.
+
+    Return the largest difference from `own`, the largest difference from the logits and weights in
+    the replies, and the features in `KINDS` that the record has.
+    """
     server = RecordServer(record)
     weight_error = sum_error = 0.0
     features: set[str] = set()

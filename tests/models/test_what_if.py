@@ -1,4 +1,4 @@
-"""Changes of attention in a view with a model have the same effects as in `intervene`."""
+"""A change of attention has the same effect in a view as in `intervene`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def view(decoder: tuple[Any, Any]) -> av.HeadView:
 
 
 def reply_of(view: WhatIf, name: str, arguments: Mapping[str, Any]) -> Reply:
-    """Return the reply of the view's server to a request of its browser."""
+    """Return the view's reply to a request of the browser."""
     return whole_reply(view._channel._server, name, arguments)
 
 
@@ -50,7 +50,7 @@ def as_json(*changes: Change) -> list[dict[str, Any]]:
 
 
 def ask(view: WhatIf, *changes: Change) -> dict[str, Any]:
-    """Set `view.changes`, and return the header of the reply to `intervene`, read from JSON."""
+    """Set `view.changes`, and return the header of the reply to "intervene" as JSON."""
     view.changes = list(changes)
     answers = () if view.answer is None else view.answer
     measured = answers if isinstance(answers, list | tuple) else [answers]
@@ -63,7 +63,7 @@ def ask(view: WhatIf, *changes: Change) -> dict[str, Any]:
 
 @pytest.fixture
 def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
-    """Number of tokens of the text in each forward of the model."""
+    """List that gets the number of tokens in each forward of the model."""
     lengths: list[int] = []
 
     def note(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ def test_the_sentence_of_an_answer_names_the_cut(view: av.HeadView) -> None:
     )
     assert ask(view, HEAD)["sentence"].startswith("Without head 1.0, the next token becomes")
     assert ask(view, TOKEN)["sentence"].startswith("With “street” hidden, the next token")
-    # A small effect is not rounded to zero.
+    # The logits have enough digits to show this small effect.
     assert "8.54 to 8.53, noise" in ask(view, av.HideTokens(8))["sentence"]
     assert ask(view, EDGE, HEAD)["sentence"].startswith("With these 2 changes, ")
     assert ask(view)["sentence"].startswith("Unchanged, the next token is “street” (")
@@ -126,7 +126,7 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
 ) -> None:
     forwards.clear()
     ask(view)
-    # One forward of the unchanged model, and one that measures the noise.
+    # The first answer takes a forward of the unchanged model, and one to measure the noise.
     assert len(forwards) == 2
     tried: list[list[Change]] = [[EDGE], [HEAD], [TOKEN], [EDGE, HEAD]]
     for number, changes in enumerate(tried, 3):
@@ -137,7 +137,7 @@ def test_after_the_unchanged_run_an_answer_costs_one_forward(
 def logits_after_the_text(
     decoder: tuple[Any, Any], without: tuple[int, int] | None
 ) -> torch.Tensor:
-    """Return the logits after `TEXT`, without the output of the head `without` (layer, head)."""
+    """Return the logits after `TEXT`. If `without` is (layer, head), ablate this head."""
     model, tokenizer = copy.deepcopy(decoder[0]), decoder[1]
     if without is not None:
         layer, head = without
@@ -158,12 +158,12 @@ def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, head)
     winner = before.argmax()
     first, second = after.topk(2).indices
-    # `other` is the best token after the change, or the second best if the best is still `winner`.
+    # `other` is the best token after the change that is not `winner`.
     other = second if first == winner else first
     answer = ask(view, av.Ablate(*head))
     one, two = (decoder[1].decode([int(token_id)]) for token_id in (winner, other))
     assert answer["measure"] == f"logit of “{one}” minus logit of “{two}” after “the”"
-    # Logits of about 20 have rounding errors of up to 1e-5 in float32.
+    # Logits are about 20, so float32 has rounding errors of up to 1e-5.
     for value, logits in ((answer["before"], before), (answer["after"], after)):
         assert value == pytest.approx(float(logits[winner] - logits[other]), abs=1e-4)
     assert (answer["after"] < 0) == (first != winner)
@@ -223,7 +223,7 @@ def test_an_answer_that_cannot_be_measured_is_refused(
     with pytest.raises(traitlets.TraitError, match=message):
         view.answer = answer
     assert view.answer == "animal"
-    # A request of the browser with the text of the answer is refused, too.
+    # The browser may also send an answer as text.
     if isinstance(answer, str):
         with pytest.raises(ValueError, match=message):
             reply_of(view, "intervene", {"changes": [], "measured": [answer]})
@@ -245,7 +245,7 @@ def test_an_answer_needs_a_model(
         with pytest.raises(TypeError, match=f"{words}text\\), without generate= and words=True"):
             av.show_head_view(model, TEXT, tokenizer=tokenizer, answer="street", **options)
     assert not forwards
-    # If the view gets another record, its answer becomes None.
+    # A new record has no model, so the answer becomes None.
     view.set_trait("answer", "animal")
     view.record = av.extract(model, "the cat sat", tokenizer=tokenizer)
     assert view.answer is None
@@ -253,10 +253,10 @@ def test_an_answer_needs_a_model(
 
 
 def test_a_new_change_shows_the_run_after_it(view: av.HeadView) -> None:
-    # Each row: the new changes, the run selected before them, and the run expected after them.
+    # New changes, the run that was selected before, and the run that must be selected after.
     for changes, selected, run in (
         ([HEAD], "before", "after"),
-        # Undoing a change does not change the selected run.
+        # If all changes are undone, the selected run stays.
         ([], "before", "before"),
         ([HEAD, EDGE], "difference", "difference"),
     ):
@@ -274,9 +274,9 @@ def test_replies_are_of_the_declared_types(view: av.HeadView) -> None:
 
 
 def data_of_pair(view: WhatIf, **more: Any) -> dict[str, Any]:
-    """Return the reply to the request "edge": numbers of a query and a key.
+    """Return the reply to the request "edge", which describes one pair of a query and a key.
 
-    `more` replaces some of layer 1, head 0, query 13 and key 6.
+    The pair is query 13 and key 6 in layer 1, head 0, unless `more` contains other numbers.
     """
     pair = {"stack": "self", "layer": 1, "head": 0, "query": 13, "key": 6} | more
     return dict(reply_of(view, "edge", pair).header)
@@ -286,7 +286,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
     view: av.HeadView, decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
     forwards.clear()
-    # Before the first answer, the data of a pair come without a forward.
+    # Before the first answer, the reply does not wait for a forward.
     waiting: dict[str, Any] = {"share": None, "share_problem": "", "cuts": [], "noise": ""}
     assert data_of_pair(view) == {"model": "waits", **waiting}
     assert not forwards
@@ -294,7 +294,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
     heads = [(0, 0), (1, 0), (2, 3)]
     by_head = {pair: data_of_pair(view, layer=pair[0], head=pair[1]) for pair in heads}
     assert len(forwards) == 2
-    # The share is the value norm of `attribute`, divided by the sum over all keys of the query.
+    # The share is the value norm of the key, divided by the sum over all keys.
     norms = av.attribute(decoder[0], TEXT, method="value norm", tokenizer=decoder[1]).stack()
     for (layer, head), reply in by_head.items():
         row = norms.weights(layer=layer, head=head, rows=slice(13, 14))[0].astype(float)
@@ -309,7 +309,7 @@ def test_the_value_norm_of_a_pair_needs_no_additional_run(
 def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
     ask(view, HEAD)
     ask(view, EDGE, HEAD)
-    # A cut in combination with another change is not an effect of the pair alone.
+    # The pair was only cut together with another change, so its own effect is unknown.
     assert data_of_pair(view)["cuts"] == []
     before = ask(view, EDGE)
     cut = {
@@ -317,20 +317,20 @@ def test_a_pair_lists_the_measured_cuts(view: av.HeadView) -> None:
         "measure": "logit of “street” minus logit of “animal” after “the”",
     }
     assert data_of_pair(view)["cuts"] == [cut]
-    # The reply has the noise with two significant digits, so the rounding error is at most 1 / 20.
+    # The noise is written with two significant digits, so its error is at most 1 / 20.
     written = float(data_of_pair(view)["noise"].replace("−", "-"))
     assert written == pytest.approx(before["noise"], rel=1 / 20)
     ask(view, av.Knockout(13, 6, renormalize=False))
     [_, other] = data_of_pair(view)["cuts"]
     assert other["description"].startswith("cut after the softmax in all layers ")
     assert data_of_pair(view, key=7)["cuts"] == []
-    # For head 1, only the cut in all heads is listed.
+    # The second cut was in all heads, so it is also listed for head 1.
     assert data_of_pair(view, head=1)["cuts"] == [other]
     assert cut["description"] in view.to_html()
 
 
 def changed_stacks(view: WhatIf) -> list[dict[str, Any]]:
-    """Return the stacks in the reply to a request `changed` with `view.changes`."""
+    """Request the weights of the run with `view.changes`, and return the stacks in the reply."""
     header = reply_of(view, "changed", {"changes": as_json(*view.changes)}).header
     stacks: list[dict[str, Any]] = json.loads(json.dumps(header))["stacks"]
     return stacks
@@ -346,7 +346,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     forwards.clear()
     ask(view)
     ask(view, *requested)
-    # The two unchanged forwards and the forward of the answer suffice for the weights, too.
+    # The weights come from the forward of the answer, so there is no fourth forward.
     [stack] = changed_stacks(view)
     record = view.changed_record
     assert len(forwards) == 3
@@ -397,7 +397,7 @@ def test_a_page_of_a_changed_run_has_its_weights(view: av.HeadView) -> None:
     assert names == ["self", run["stacks"]["self"]["after"], run["stacks"]["self"]["difference"]]
     assert run["changes"] == data["state"]["changes"] == as_json(EDGE)
     assert (data["state"]["run"], data["state"]["stack"]) == ("difference", "self")
-    # The browser can also request a page with the changed run.
+    # The browser can also request a page of the changed run.
     request = {"part": 0, "state": {**view.state, "changes": as_json(EDGE), "run": "after"}}
     assert reply_of(view, "page", request).header["parts"] == 1
 
@@ -480,12 +480,12 @@ def test_a_second_change_waits_for_the_first(
     assert next(under_way).header["pending"]["doing"] == "the unchanged run"
     with pytest.raises(RuntimeError, match="another change is being computed"):
         whole_reply(server, "intervene", other)
-    # After the unchanged run, setting `answer` does not wait for the change.
+    # The unchanged run is complete now. Setting `answer` does not wait for the change.
     next(under_way), next(under_way)
     view.answer = "animal"
     view.answer = None
     assert "Without head 1.0" in list(under_way)[-1].header["sentence"]
-    # After a request is cancelled, another can run.
+    # A cancelled request does not prevent another.
     third = {"changes": as_json(av.Ablate(1, 1))}
     next(replies(server, "intervene", third))
     server.cancel("intervene", third)
@@ -500,7 +500,8 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
     for show in (av.show_head_view, av.show_matrix_view, av.show_model_view, av.show_dashboard):
         view: Any = show(model, TEXT, tokenizer=tokenizer)
         assert "animal" in ask(view, EDGE)["sentence"]
-    # A view whose tokens differ from those of `TEXT` cannot run the model.
+    # With one of the options, the tokens differ from those of `TEXT`, so the model cannot run
+    # again.
     for options in ({"generate": 2}, {"words": True}):
         assert not av.show_head_view(model, TEXT, tokenizer=tokenizer, **options).runs_model
 

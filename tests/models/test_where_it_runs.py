@@ -1,4 +1,4 @@
-"""Models in half precision, int8, compiled, offloaded or with hooks give correct records."""
+"""Records are correct for models in half precision or int8, compiled, offloaded or with hooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
 
 
 def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
-    """Return the arguments of each call of the SDPA attention function during `run()`."""
+    """Call `run`, and return the arguments of each call of the SDPA attention function."""
     table = transformers.AttentionInterface._global_mapping
     own, calls = table["sdpa"], []
 
@@ -39,7 +39,7 @@ def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def softmax_of(call: dict[str, Any]) -> NDArray[np.float32]:
-    """Compute the weights (heads, queries, keys) of a call from `received` (no mask: causal)."""
+    """Compute the weights (heads, queries, keys) of a call. A call without a mask is causal."""
     query, key = call["query"][0].float(), call["key"][0].float()
     key = key.repeat_interleave(len(query) // len(key), dim=0)
     logits = query @ key.transpose(1, 2) * call["scaling"]
@@ -60,7 +60,7 @@ def test_half_precision(kind: str, dtype: torch.dtype) -> None:
     for weights, call in zip(records[0].to_numpy(), calls, strict=True):
         assert np.abs(weights - softmax_of(call)).max() < 1e-4
     assert any("float32 softmax" in note for note in records[0].notes)
-    # Eager attention rounds logits and weights to half precision.
+    # The weights of eager attention differ, because it rounds logits and weights.
     model.set_attn_implementation("eager")
     with torch.no_grad():
         own = model(input_ids=IDS, output_attentions=True).attentions
@@ -74,13 +74,13 @@ def test_flex_attention(kind: str) -> None:
     model = make_model(kind)
     own = reference(model, {"input_ids": IDS})
     model.set_attn_implementation("flex_attention")
-    # Do not compile, because compilation takes most of a minute on a CPU.
+    # Prevent a compilation, which takes most of a minute on a CPU.
     with torch.compiler.set_stance("force_eager"):
         assert largest_error(extract(model, IDS), own) < 1e-5
 
 
 def counting_backend(counts: list[int]) -> Callable[..., Any]:
-    """Return a compiler backend that appends 1 to `counts` whenever a compiled graph runs."""
+    """Return a backend for `torch.compile` that appends 1 to `counts` when compiled code runs."""
 
     def backend(graph: Any, inputs: Any) -> Any:
         del inputs
@@ -118,7 +118,7 @@ def test_a_compiled_model(how: str) -> None:
     assert len(counts) == ran
     with torch.no_grad():
         after = compiled(input_ids=IDS).logits
-    # After the extraction, the model runs compiled and returns the same logits.
+    # After the extraction, the model is still compiled and returns the same logits.
     assert len(counts) > ran
     assert torch.equal(before, after)
     torch._dynamo.reset()
@@ -139,7 +139,7 @@ def test_int8_weights() -> None:
 
 @pytest.mark.parametrize("offloaded", [False, True])
 def test_device_map(tmp_path: Path, *, offloaded: bool) -> None:
-    """Offloaded parameters stay on disk until their layer runs."""
+    """The parameters of an offloaded layer are on disk, except while the layer runs."""
     pytest.importorskip("accelerate", reason="pip install accelerate")
     model = make_model("llama")
     model.save_pretrained(tmp_path / "model")

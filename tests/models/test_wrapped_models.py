@@ -1,4 +1,4 @@
-"""`extract` reads models of timm, and objects that contain one model of transformers."""
+"""`extract` reads models of timm, and objects that contain a single model of transformers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_trainer(tmp_path: Path) -> None:
 
 
 class Lightning(nn.Module):
-    """Module with a loss and models, as in PyTorch Lightning."""
+    """Module that contains a loss and models, like a module of PyTorch Lightning."""
 
     def __init__(self, **models: nn.Module) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def test_a_model_of_timm(timm: Any, timm_wrapper: None) -> None:
 
 @pytest.fixture
 def wrapped(timm_wrapper: None) -> Callable[..., Any]:
-    """Function that makes a timm model in transformers' wrapper, without uniform attention."""
+    """Function that makes a timm model in transformers' wrapper. Its rows have clear maxima."""
 
     def make(architecture: str, **options: Any) -> Any:
         torch.manual_seed(0)
@@ -101,7 +101,7 @@ def wrapped(timm_wrapper: None) -> Callable[..., Any]:
     ("architecture", "image", "window"),
     [
         ("swin_tiny_patch4_window7_224", (56, 56), 7),
-        # The image has one row of windows, so windows are shifted along columns only.
+        # The image has a single row of windows, so windows are shifted only horizontally.
         ("swin_tiny_patch4_window7_224", (28, 56), (7, 7)),
         ("swinv2_tiny_window8_256", (64, 64), 8),
     ],
@@ -125,7 +125,7 @@ def test_swin_of_timm(
 
 
 def test_a_note_names_the_modules_of_cait_that_are_left_out(wrapped: Callable[..., Any]) -> None:
-    """CaiT mixes heads after the softmax, except in its two last layers (class attention)."""
+    """The record has the last two layers. The other layers mix heads after the softmax."""
     model = wrapped("cait_xxs24_224", img_size=64, depth=4)
     pixels = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     with pytest.warns(UserWarning, match="not shown"):

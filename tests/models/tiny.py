@@ -1,4 +1,4 @@
-"""This module makes tiny models, and returns the attention weights that they compute.
+"""Functions that make tiny models, and return the attention weights that the models compute.
 
 A random model attends almost uniformly, so a wrong formula could look right. Models are therefore
 sharpened: their queries and keys are scaled, so that rows have clear maxima.
@@ -39,7 +39,7 @@ _SHARPENED = set(
 
 
 def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | None = None) -> Any:
-    """Return a sharpened model of the class `name`. Equal arguments return equal models."""
+    """Return a sharpened model of the class `name`. Equal calls return equal models."""
     torch.manual_seed(0)
     maker = getattr(transformers, name)
     if isinstance(config, Mapping):
@@ -60,12 +60,12 @@ def arguments_of(kind: str) -> dict[str, torch.Tensor]:
 
 
 def sharpen(model: Any, factor: float, inside: str = "") -> None:
-    """Multiply the query and key projections whose path contains `inside` by `factor`."""
+    """Multiply query and key projections by `factor`, if their path contains `inside`."""
     with torch.no_grad():
         for path, module in model.named_modules():
             name, weight = path.rpartition(".")[2], getattr(module, "weight", None)
             if inside in path and name in _SHARPENED and weight is not None:
-                # GPT-2 stores the transpose of its joint projection of queries, keys and values.
+                # The projection of GPT-2 has the shape (inputs, outputs), with outputs q, k and v.
                 part = weight[:, : weight.shape[1] // 3 * 2] if name == "c_attn" else weight
                 part.mul_(factor)
 
@@ -83,9 +83,9 @@ def _eager(model: Any) -> Any:
 
 
 def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
-    """Return the weights that an eager copy of the model returns, by stack.
+    """Return the weights that the model itself returns with eager attention.
 
-    A stack has an array (examples, heads, queries, keys) for each layer that returns weights.
+    The result has, for each stack, an array (examples, heads, queries, keys) for each layer.
     """
     outputs = _run(_eager(model), arguments, output_attentions=True)
     only_images = "pixel_values" in arguments and "input_ids" not in arguments
@@ -105,10 +105,10 @@ def reference(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weight
 def own_modules(
     model: Any, arguments: Mapping[str, Any], parts: Mapping[str, str]
 ) -> dict[str, list[Weights]]:
-    """Return the weights that the attention modules of an eager copy of a model compute, by stack.
+    """Return the weights that attention modules compute with eager attention, like `reference`.
 
-    The result is like that of `reference`. `parts` maps each stack to a string, such as
-    ``vision_tower``, that only the paths of the attention modules of the stack contain.
+    `parts` has, for each stack, a string that occurs in the paths of its modules and in no others,
+    such as "vision_tower".
     """
     calls = module_calls(_eager(model), arguments)
     return {
@@ -118,7 +118,7 @@ def own_modules(
 
 
 def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
-    """Return a record, and check that the extraction does not change the outputs of the model."""
+    """Return a record, and assert that the extraction does not change the outputs of the model."""
     before = _run(model, arguments)
     record: AttentionRecord = extract(model, dict(arguments), progress=False, **options)
     after = _run(model, arguments)
@@ -136,10 +136,10 @@ def assert_own(
     peak: float = 0.3,
     example: int = 0,
 ) -> None:
-    """Compare the weights of a record with those of one example in `own`.
+    """Compare the weights of a record with those of an example in `own`.
 
-    `own` is the result of `reference` or `own_modules`. The largest weights of the rows of a stack
-    must exceed `peak` on average, because almost uniform rows would hide a wrong formula.
+    `own` is the result of `reference` or `own_modules`. The largest weight of a row must be larger
+    than `peak` on average, because almost uniform rows would hide a wrong formula.
     """
     assert own
     for name, layers in own.items():
@@ -170,7 +170,7 @@ def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> 
 def changed_queries(
     model: Any, processor: Any, pictures: tuple[Any, Any], stack: str, layer: int
 ) -> set[int]:
-    """Return the positions of tokens whose queries in `layer` differ between two inputs."""
+    """Return the positions of the tokens whose queries in `layer` differ between two inputs."""
     queries = []
     for inputs in pictures:
         changed_stack = extract(model, inputs, processor=processor, progress=False).stacks[stack]

@@ -25,7 +25,7 @@ def by_trainer(folder: Path, *callbacks: AttentionCallback) -> tuple[Any, list[f
 
 
 def sharded(folder: Path, *callbacks: AttentionCallback) -> tuple[Any, list[float]]:
-    """Train a sharded model without the Trainer, and call the callbacks as the Trainer does."""
+    """Train a sharded model in a loop, and call the callbacks. Return the model and its losses."""
     del folder
     divided: Any = model()
     for block in divided.transformer.h:
@@ -60,7 +60,7 @@ def main() -> None:
         log = folder / kind / "log"
         callback = AttentionCallback(TEXT, every=1, to=log, tokenizer=tokenizer())
         trained, watched = trained_by(folder / kind, callback)
-        # All processes must run the model, because each holds a part of a sharded model.
+        # All processes must run the model, because each has only a part of a sharded model.
         trained.set_attn_implementation("eager")
         ids = tokenizer()(TEXT, return_tensors="pt")["input_ids"]
         with torch.no_grad():
