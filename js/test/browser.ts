@@ -1,12 +1,12 @@
 /**
- * This file adds parts of a browser that jsdom lacks. A canvas has no context in these tests, so
+ * Setup of all tests: observers and a canvas context, which jsdom lacks. The context is null, so
  * views draw no pixels.
  */
 
 import { setMaxListeners } from "node:events";
 
-// A view adds about twelve listeners to one abort signal. By default, Node warns above ten. With a
-// limit of 20, Node still warns about listeners that are never removed.
+// A view adds about twelve listeners to one abort signal, and Node warns above ten by default. If
+// listeners are never removed, there are soon more than 20.
 setMaxListeners(20);
 
 class Observer {
@@ -15,7 +15,7 @@ class Observer {
   disconnect(): void {}
 }
 
-// Tests without jsdom have no canvas, and need no observers.
+// Tests in the environment "node" have no canvas and need no observers.
 if (typeof HTMLCanvasElement !== "undefined") {
   Object.assign(globalThis, { ResizeObserver: Observer, IntersectionObserver: Observer });
   HTMLCanvasElement.prototype.getContext = () => null;

@@ -1,6 +1,6 @@
 /**
- * Functions that read fixtures and build records, pages and transports for tests. Fields that a
- * test does not set have simple defaults.
+ * Functions that read fixtures, and make descriptions, pages and transports. Fields that a test
+ * does not set have simple defaults.
  */
 
 import { readFileSync } from "node:fs";
@@ -59,7 +59,7 @@ export function pageOf(fields: Partial<PageData> = {}): PageData {
   };
 }
 
-/** Return a transport that is always ready, and answers requests with the function `request`. */
+/** Return a transport that is always ready. The function `request` returns its replies. */
 export function transportOf(
   request: Transport["request"],
   overrides: Partial<Transport> = {},
@@ -86,7 +86,7 @@ export function pieceOf(
 ): EmbeddedRows {
   const [heads, queries, keys] = shape;
   const rows = heads * queries;
-  // Each row contains all keys, from key 0 to the last.
+  // The four numbers of a row are 0: it contains all keys, without any gap or rest.
   const bytes = [...new Uint8Array(4 * rows), ...Uint8Array.from(codes)];
   const data = deflateSync(Uint8Array.from(bytes)).toString("base64");
   const runs = [rows, rows, rows, rows, 0, codes.length];
@@ -95,8 +95,8 @@ export function pieceOf(
 }
 
 /**
- * Return the weights of a layer as a page contains them. Every query of head h attends only to the
- * key (first + h) modulo the number of keys.
+ * Return the weights of a layer as a page contains them. All queries of head h attend only to one
+ * key, which is (first + h) modulo the number of keys.
  */
 export function sticky(
   shape: [number, number, number],
@@ -111,7 +111,7 @@ export function sticky(
   return pieceOf(shape, codes, overrides);
 }
 
-/** Define a test for each entry. The key is the expected text, and the value is the actual text. */
+/** Define a test for each entry: the key is the expected text, and the value the actual text. */
 export function sentences(table: Record<string, string>): void {
   it.each(Object.entries(table))("%s", (sentence, words) => expect(words).toBe(sentence));
 }

@@ -1,12 +1,12 @@
-/** Functions that mount elements, act on them like a user, set a fake clock and read texts. */
+/** Functions that mount components, act on elements like a user, read texts and fake the clock. */
 
 import { type ComponentChild, render } from "preact";
 import { afterEach, beforeEach, expect, onTestFinished, vi } from "vitest";
 
-/** Functions that remove the mounted components of the running test. */
+/** Functions that unmount the components of the running test. */
 const unmounts = new Set<() => void>();
 
-/** Render `node` into `root`, which is in the page until the test ends. Return `root`. */
+/** Add `root` to the page until the test ends, and render `node` in it. Return `root`. */
 export function mount(node: ComponentChild, root: HTMLElement = document.createElement("div")) {
   document.body.append(root);
   render(node, root);
@@ -20,17 +20,17 @@ export function mount(node: ComponentChild, root: HTMLElement = document.createE
   return root;
 }
 
-/** Use a fake clock, which `until` and `pass` advance, in all tests of a file. */
+/** Use a fake clock in all tests of a file. Only `until` and `pass` advance the clock. */
 export function useFakeClock(): void {
   beforeEach(() => {
     vi.useFakeTimers();
   });
   afterEach(() => {
-    // Unmount while the clock is fake. Vitest calls `onTestFinished` later, and a timer that Preact
-    // then starts could run when the page no longer exists.
+    // Unmount before the clock is real again. Otherwise Preact could start a real timer, which runs
+    // when the page no longer exists.
     for (const unmount of unmounts) unmount();
-    // Preact runs the effects of components after a frame that it requests. While a frame is
-    // pending, Preact requests no other frame, not even in the next test.
+    // Run the frame that Preact has requested. Preact does not request another frame before, not
+    // even in the next test.
     vi.runOnlyPendingTimers();
     vi.useRealTimers();
   });
@@ -55,8 +55,8 @@ export async function until(hold: () => unknown): Promise<void> {
 }
 
 /**
- * Wait until the root of a view has the attribute `data-attnviz-drawn`, with the value `drawn` if
- * given. Then wait 40 ms more, in which the controls of the view are updated.
+ * Wait until the root of a view has the attribute `data-attnviz-drawn` (with the value `drawn`, if
+ * given), and 40 ms more, until the controls of the view are up to date.
  */
 export async function drawnIn(root: Element, drawn?: string): Promise<void> {
   await until(() => {
@@ -81,7 +81,7 @@ export function enter(field: Element | null | undefined, value: string, event = 
   input.dispatchEvent(new Event(event, { bubbles: true }));
 }
 
-/** Return the first button whose `aria-label`, or otherwise text, starts with `name`, or null. */
+/** Return the first button whose name (`aria-label` or else text) starts with `name`, or null. */
 export function buttonOf(root: Element, name: string): HTMLButtonElement | null {
   const buttons = [...root.querySelectorAll("button")];
   const nameOf = (button: Element): string =>

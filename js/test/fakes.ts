@@ -2,18 +2,18 @@
 
 import type { Connection, Reply, Transport } from "../src/client/transport";
 
-/** Fake kernel that records its requests. Tests decide which replies are delayed or fail. */
+/** Fake kernel, which lists its requests. Tests decide which replies are delayed or fail. */
 export abstract class FakeKernel implements Transport {
   live = true;
   /** Name and arguments of each request. */
   readonly asked: [string, Record<string, unknown>][] = [];
-  /** Function that returns whether requests with a name are delayed until `release` is called. */
+  /** Function that returns whether a request with this name is delayed until `release`. */
   held: (name: string) => boolean = () => false;
   /** Delayed requests, oldest first. */
   waiting: { name: string; release: () => void }[] = [];
   /** Names of the delayed requests that were cancelled. */
   readonly aborted: string[] = [];
-  /** Error messages of the requests that fail, by the name of the request. */
+  /** Error message for each name of a request that fails. */
   failing: Record<string, string> = {};
 
   retry(): void {}
@@ -35,7 +35,7 @@ export abstract class FakeKernel implements Transport {
     return this.asked.filter(([asked]) => asked === name).map(([, args]) => args);
   }
 
-  /** Let the kernel reply to the oldest delayed request. */
+  /** Reply to the oldest delayed request. */
   release(): void {
     this.waiting.shift()?.release();
   }
@@ -57,7 +57,7 @@ export abstract class FakeKernel implements Transport {
 
 type Listener = (...args: unknown[]) => void;
 
-/** Fake of a widget's model, with traits, listeners, and the messages that the widget sends. */
+/** Fake of a widget's model. It has traits and listeners, and lists the messages that are sent. */
 export class WidgetModel {
   readonly values: Record<string, unknown>;
   readonly sent: unknown[] = [];
@@ -77,7 +77,7 @@ export class WidgetModel {
     this.receive({ [name]: value });
   }
 
-  /** Set traits as one message of the kernel does: all values are set before a listener runs. */
+  /** Set several traits like a message of the kernel: set all values, then call the listeners. */
   receive(values: Record<string, unknown>): void {
     const differs = (name: string): boolean =>
       JSON.stringify(this.values[name]) !== JSON.stringify(values[name]);

@@ -1,4 +1,4 @@
-/** Data for tests of images: an image, its patches as tokens, and series of heat maps. */
+/** Data for tests of images: an image, tokens that are its patches, and series of heat maps. */
 
 import type { Description, PatchGrid, TokenList } from "../src/client/protocol";
 import { type RecordImage, readImage } from "../src/client/requests/images";

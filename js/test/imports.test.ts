@@ -4,14 +4,14 @@ import { dirname, join, relative, resolve } from "node:path";
 import { describe, expect, it } from "vitest";
 
 const SRC = resolve(__dirname, "../src");
-/** Folders of `src` in order. A folder may import only from itself and from folders before it. */
+/** Folders of `src`. Each may import only from itself and from the folders before it. */
 const FOLDERS = ["client", "draw", "ui", "views"];
 
 const files = (readdirSync(SRC, { recursive: true }) as string[])
   .filter((file) => /\.tsx?$/.test(file))
   .map((file) => file.replaceAll("\\", "/"));
 
-/** Return the path of an imported module, relative to `src`, or null if it is not TypeScript. */
+/** Return the path of an imported file relative to `src`, or null if it is not TypeScript. */
 function moduleOf(file: string, specifier: string): string | null {
   const path = join(SRC, dirname(file), specifier);
   const candidates = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
@@ -20,7 +20,7 @@ function moduleOf(file: string, specifier: string): string | null {
   return /\.tsx?$/.test(module) ? relative(SRC, module).replaceAll("\\", "/") : null;
 }
 
-/** Importing and imported file of each relative import in `src`, including imports of types. */
+/** [importing file, imported file] of all relative imports in `src`, including imports of types. */
 const imports = files.flatMap((file) => {
   const text = readFileSync(join(SRC, file), "utf8");
   const statements = text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"(\.[^"]+)"/g);

@@ -10,9 +10,10 @@ function script(name: string): string {
 describe("the scripts of an exported page", () => {
   it("show errors with code that browsers of any age support", async () => {
     const code = script("note");
-    // With the target ES5, esbuild rewrites or rejects newer syntax.
+    // For the target ES5, esbuild rewrites newer syntax, or warns. If the code is ES5, nothing
+    // differs.
     const old = await transform(code, { target: "es5" });
-    // By default, esbuild shortens `name: name` to `name`, but only for the newer target.
+    // Prevent that esbuild shortens `name: name` to `name`, which ES5 does not have.
     const supported = { "object-extensions": false };
     const same = await transform(code, { target: "esnext", supported });
     expect(old.code).toBe(same.code);

@@ -1,4 +1,4 @@
-/** Functions that compute the distance of colours, also in colour blindness, and their contrast. */
+/** Functions for the contrast of colours, and for their distance, also with colour blindness. */
 
 import { rgbOf } from "../src/ui/colors/palette";
 
@@ -65,7 +65,7 @@ export const SIGHT: Record<string, Matrix> = {
   ],
 };
 
-/** Return the distance of two colours in OKLab, as seen with the colour vision `sight`. */
+/** Return the distance of two colours in OKLab for a reader with the colour vision `sight`. */
 export function distance(a: string, b: string, sight: Matrix): number {
   const see = (color: string): Vector =>
     oklab(times(sight, linear(color)).map((value) => Math.min(1, Math.max(0, value))) as Vector);

@@ -14,8 +14,8 @@ export interface ViewSetup<State extends RecordState> {
 }
 
 /**
- * Return the state and the context of a view that shows data of `source` in the light theme, and
- * the controller that ends the view. The end of the test also ends the view.
+ * Return the state and the context of a view of `source` in the light theme, and the controller
+ * that ends the view. At the latest, the view ends with the test.
  */
 export function setUpView<State extends RecordState>(
   fields: State,

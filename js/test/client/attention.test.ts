@@ -21,8 +21,8 @@ interface Case {
   }[];
 }
 
-// Layers as Python writes them into a page, with logits and weights that a script computed by
-// formulas (tests/fixtures/make_vectors.py).
+// Layers as a page contains them, with logits and weights that `tests/fixtures/make_vectors.py`
+// computed by formula.
 const { cases } = readFixture<{ cases: Case[] }>("vectors.json");
 
 function sourceOf({ saved, errors }: Case): Source {

@@ -12,8 +12,8 @@ interface Case {
   values: number[][][];
 }
 
-// Bytes that Python encoded, and their values according to the formulas of the encodings
-// (tests/fixtures/make_codec.py).
+// Bytes that Python encoded, and the values that `tests/fixtures/make_codec.py` computed by
+// formula.
 const { cases } = readFixture<{ cases: Case[] }>("codec.json");
 
 describe("the codec", () => {
@@ -35,7 +35,7 @@ describe("the codec", () => {
     message.set(new Uint8Array(values.buffer), 3);
     const header: EncodedHeader = { shape: [1, 2, 1], encoding: "float32", maximum: 1, error: 0 };
     const part = [message.buffer, 3, 8] as const;
-    // Jupyter and VS Code deliver a DataView, and Colab delivers a Uint8Array.
+    // Notebook applications deliver a DataView (Jupyter, VS Code) or a Uint8Array (Colab).
     for (const buffer of [values.buffer, new DataView(...part), new Uint8Array(...part)])
       expect([...decode(header, buffer)]).toEqual([0.25, -1.5]);
   });

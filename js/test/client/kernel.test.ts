@@ -11,7 +11,7 @@ interface Sent {
   arguments?: object;
 }
 
-/** Fake of a notebook application (host). Tests call `reply` to answer the widget's requests. */
+/** Fake of a notebook application (host), which replies to a request when a test calls `reply`. */
 class Host extends WidgetModel {
   messages(kind: string): Sent[] {
     return (this.sent as Sent[]).filter(({ attnviz }) => attnviz === kind);
@@ -19,7 +19,7 @@ class Host extends WidgetModel {
   requests(): Sent[] {
     return this.messages("request");
   }
-  /** Reply to request `index`, counted from 0. */
+  /** Reply to the request with this index. */
   reply(index: number, header: unknown, buffers: DataView[] = []): void {
     const { id } = this.requests()[index] as Sent;
     this.emit("msg:custom", { attnviz: "reply", id, header }, buffers);
@@ -31,7 +31,7 @@ let channel: KernelChannel;
 let end: AbortController;
 let seen: Connection[];
 
-/** Create a host whose widget has the given traits, and a channel that is connected to it. */
+/** Create a host whose widget has the given traits, and a channel to this host. */
 function connect(traits: Record<string, unknown> = {}): void {
   host = new Host(traits);
   end = new AbortController();
@@ -142,8 +142,8 @@ describe("the request channel", () => {
   it.each([
     [{ comm_live: false }, "detached", "detached"],
     [{ comm_live: true, comm: {} }, "waiting", "unanswered"],
-    // With a comm that is not live, the kernel was restarted, or the host connects the widget later.
-    // Without a comm, the widget is detached.
+    // Here the layout has a comm that is not live: the kernel was restarted, or the host will
+    // connect the widget later. In the first case, it has no comm.
     [{ comm_live: false, comm: {} }, "waiting", "unanswered"],
     [null, "waiting", "unanswered"],
   ])("with the layout %j is %s after a second and %s after ten", async (layout, soon, late) => {
@@ -153,7 +153,7 @@ describe("the request channel", () => {
     expect(seen).toEqual(["ready", soon]);
     vi.advanceTimersByTime(9_000);
     expect(seen.at(-1)).toBe(late);
-    // An answer proves that the kernel is connected, so the state becomes "ready".
+    // A late reply shows that the kernel is connected after all.
     host.reply(0, "late");
     expect((await answer).header).toBe("late");
     expect(seen.at(-1)).toBe("ready");

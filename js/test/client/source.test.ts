@@ -9,7 +9,7 @@ import { pageOf, pieceOf, transportOf } from "../builders";
 
 describe("the transport of a page", () => {
   const layer = { stack: "cross", layer: 4 };
-  // Two heads, three queries and two keys. Each code is 100 * head + 10 * query + key.
+  // The codes of two heads, three queries and two keys are 100 * head + 10 * query + key.
   const codes = [0, 1, 10, 11, 20, 21, 100, 101, 110, 111, 120, 121];
   const block = pieceOf([2, 3, 2], codes, layer);
   const sourceOf = (fields: Partial<PageData> = {}): Source =>
@@ -31,11 +31,11 @@ describe("the transport of a page", () => {
       return [...(matrices[0] as Float32Array)];
     };
     expect(await mapOf({})).toEqual(close(121));
-    // The three rows are pooled to two: row 0, and the maximum of rows 1 and 2.
+    // The map has two rows: row 0 of the weights, and the maximum of rows 1 and 2.
     expect(await mapOf({ size: 2, heads: [0] })).toEqual(close(0, 1, 20, 21));
     expect(await mapOf({ heads: [1], rows: [0, 2], columns: [0, 1] })).toEqual(close(110));
-    // If a page contains only the strongest keys, the source uses the page's maps even for another
-    // size, because they are more exact than maps pooled from these keys.
+    // A page with only the strongest keys returns its own maps, even if another size is requested.
+    // Maps that are pooled from the strongest keys would be less exact.
     const embedded = { form: "strongest", covered: 0.9, error: 0.004 } as const;
     const sparse = sourceOf({ maps: [small], embedded });
     expect((await sparse.maps({ ...layer, size: 2 })).rows).toBe(1);
@@ -57,10 +57,10 @@ describe("large requests", () => {
   };
 
   it("are split by heads, and by rows if one head is too large", () => {
-    // A head has 100 weights of 4 bytes. Two heads fit into 1,000 bytes.
+    // A head has 100 weights of 4 bytes, so two heads fit into 1,000 bytes.
     const byHead = splitRequest(request, 1000).map((part) => part.heads);
     expect(byHead).toEqual([[0, 1], [2, 3], [4]]);
-    // A row has 40 bytes. Four rows fit into 170 bytes.
+    // A row has 10 weights of 4 bytes, so four rows fit into 170 bytes.
     const byRow = splitRequest({ ...request, heads: [7] }, 170).map((part) => part.rows);
     expect(byRow.join(" ")).toBe("10,14 14,18 18,20");
   });
@@ -91,7 +91,7 @@ describe("large requests", () => {
     expect(sent).toHaveLength(expectedRequests);
     expect(block.matrices).toHaveLength(2);
     block.matrices.forEach((matrix, i) => {
-      // Matrices that arrive in parts are copied. The reply of a page has complete matrices.
+      // The parts from a kernel are copied into new matrices. Complete matrices are not copied.
       expect(matrix.buffer === sent[i]?.buffer).toBe(!live);
       expect([matrix[416 * 600 + 5], matrix[599 * 600]]).toEqual([416, 599]);
     });
@@ -100,8 +100,8 @@ describe("large requests", () => {
   });
 
   /**
-   * Return a source with a cache of at most `cacheBytes`, the list of its requests, and a function
-   * that requests a block. The first weights of the replies are 1000, 2000, 3000 and so on.
+   * Return a source with a cache of `cacheBytes`, the list of the requests that it sends, and a
+   * function that requests a block. The replies begin with the weights 1000, 2000, 3000 and so on.
    */
   function counting(cacheBytes?: number) {
     const requests: BlockRequest[] = [];
@@ -132,7 +132,7 @@ describe("large requests", () => {
       ...[{ column: 1 }, { pooled: "max" as const }],
     ];
     const firsts = new Set<number | undefined>();
-    // All 6 + 8 answers differ. In the second round, every answer comes from the cache.
+    // Each of the 14 requests has its own answer. In the second round, nothing is requested again.
     for (let round = 0; round < 2; round++) {
       for (const changed of blocks)
         firsts.add((await blockOf({ rows: [10, 12], ...changed })).matrices[0]?.[0]);
@@ -148,7 +148,7 @@ describe("large requests", () => {
     const inner = await blockOf({ heads: [1], rows: [3, 5] });
     expect([...(inner.matrices[0] ?? [])]).toEqual([1010, 1011, 1012, 1013]);
     expect(requests).toHaveLength(1);
-    // Each of these blocks has a row or a head that is not cached, so it is requested.
+    // Each of these blocks has a row or a head that is not cached.
     await blockOf({ heads: [0], rows: [1, 3] });
     await blockOf({ heads: [0], rows: [5, 7] });
     await blockOf({ heads: [2], rows: [3, 5] });
@@ -156,7 +156,7 @@ describe("large requests", () => {
   });
 
   it("are dropped from a full cache, the oldest first", async () => {
-    // A matrix of 2 x 2 weights has 16 bytes, so two matrices fit into the cache of 40 bytes.
+    // A block of 2 x 2 weights has 16 bytes, so the cache of 40 bytes has room for two blocks.
     const { requests, blockOf } = counting(40);
     for (const layer of [1, 2, 1, 3, 1, 2]) await blockOf({ layer, rows: [0, 2] });
     expect(requests.map(({ layer }) => layer)).toEqual([1, 2, 3, 2]);
@@ -164,7 +164,7 @@ describe("large requests", () => {
 });
 
 describe("requests whose answers have not come yet", () => {
-  /** Return functions that request weights or scores, and the list of requests to answer. */
+  /** Return the list of requests, which wait for `answer` or `fail`, and functions that request. */
   function paused() {
     const requests: { args: object; answer: () => void; fail: (reason: Error) => void }[] = [];
     const replyTo = (args: object) => {

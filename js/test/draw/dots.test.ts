@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { blend, DOTS_PAINTER, dotPaths, dotPixels, sourcePixels } from "../../src/draw/dots";
 import { type DotsMark, translate } from "../../src/draw/marks";
 
-/** Return a mark, by default with one disc of radius 4 at (10, 10) in an area of 20 x 20. */
+/** Return a mark of dots, by default one disc of radius 4 in the middle of a 20 x 20 area. */
 function dots(overrides: Partial<DotsMark> = {}): DotsMark {
   return {
     ...{ kind: "dots", painter: DOTS_PAINTER, count: 1, radius: 4, opacity: 1 },
@@ -13,7 +13,7 @@ function dots(overrides: Partial<DotsMark> = {}): DotsMark {
   };
 }
 
-/** Shapes of a mark with one dot, which is a square. */
+/** Field `shape` of a mark whose only dot is a square. */
 const SQUARE = Uint8Array.of(1);
 
 /** Fields of a mark with two dots of different colours at the same position. */
@@ -41,8 +41,8 @@ describe("dots as pixels", () => {
   it("have their colour in the middle and nothing outside", () => {
     expect(pixelAt(dots(), 10, 10)).toEqual([0x20, 0x40, 0x60, 255]);
     expect(pixelAt(dots(), 16, 10)).toEqual([0, 0, 0, 0]);
-    // The centre of this pixel is 3.5 pixels left of and above the centre of the dot. The pixel is
-    // outside the disc of radius 4, and inside the square of the same area, 7.09 pixels wide.
+    // The centre of this pixel is 3.5 pixels above and 3.5 pixels left of the dot. A disc of radius
+    // 4 does not reach it, but a square of the same area does (its sides are 7.09 pixels long).
     expect(pixelAt(dots({ shape: SQUARE }), 6, 6)[3]).toBeGreaterThan(40);
     expect(pixelAt(dots(), 6, 6)[3]).toBe(0);
   });
@@ -53,7 +53,7 @@ describe("dots as pixels", () => {
       for (const position of [10, 10.3, 10.9]) {
         const at = Float32Array.of(position);
         const painted = paintedArea(dots({ radius, shape, x: at, y: at }));
-        // The tolerance covers the soft edge of a dot and its rounded opacity.
+        // The tolerance is for the soft edge of a dot and for rounded opacities.
         expect(Math.abs(painted - area)).toBeLessThan(0.12 * area + 0.15);
       }
     }
@@ -62,7 +62,7 @@ describe("dots as pixels", () => {
   it("are blended with dots below by their opacity", () => {
     const [red, green, blue, alpha] = pixelAt(dots({ ...TWO, opacity: 0.5 }), 10, 10);
     expect(Math.abs(alpha - 255 * 0.75)).toBeLessThan(2);
-    // The upper dot hides half of the lower dot, so the colours have the opacities 0.5 and 0.25.
+    // The upper dot has the opacity 0.5, and half of the lower dot's 0.5 remains visible.
     const mixed = (above: number, below: number): number => (0.5 * above + 0.25 * below) / 0.75;
     expect(Math.abs(red - mixed(255, 0x20))).toBeLessThan(3);
     expect(Math.abs(green - mixed(128, 0x40))).toBeLessThan(3);
@@ -97,7 +97,7 @@ describe("dots as pixels", () => {
       [Uint8Array.of(255, 0), Uint8Array.of(1, 0)],
       [Uint8Array.of(0, 255), Uint8Array.of(0, 1)],
     ] as const) {
-      // The near dot has colour 1, whose red is 255. The red of the other dot is 0x20.
+      // The near dot is above. It has colour 1, in which red is 255 and not 0x20.
       expect(pixelAt(dots({ ...TWO, color, near }), 10, 10)[0]).toBeGreaterThan(220);
     }
   });
@@ -115,8 +115,8 @@ describe("dots as an SVG", () => {
     expect(svg.match(/M/g)).toHaveLength(count);
     const root = new DOMParser().parseFromString(svg, "image/svg+xml");
     const paths = [...root.querySelectorAll("path")];
-    // Dots of equal colour and shape share a path unless they overlap. A path is drawn at once, so
-    // the overlap of two dots in one path would be as transparent as a single dot.
+    // Dots of equal colour and shape share a path unless they overlap. Within a path, the overlap
+    // of two dots would be as transparent as a single dot.
     expect(paths.length).toBeGreaterThan(20);
     expect(paths.length).toBeLessThan(60);
     const caps = new Set(paths.map((path) => path.getAttribute("stroke-linecap")));

@@ -31,8 +31,8 @@ describe("patches", () => {
   it("are averaged if they have too many pixels", () => {
     const crop = cropOf(imageOf(160, 80), { grid: { rows: 1, columns: 2 }, row: 0, column: 1 });
     expect([crop.columns, crop.rows]).toEqual([40, 40]);
-    // The patch has 80 x 80 pixels, so the first pixel is a mean over columns 80 and 81. Red is the
-    // column of a pixel, so the mean is 80.5, rounded up or down.
+    // The patch has 80 x 80 pixels, so a pixel averages 2 x 2. In the first, columns 80 and 81 have
+    // red values 80 and 81, whose mean 80.5 is rounded up or down.
     expect([80, 81]).toContain(crop.pixels[0]);
     expect(crop.pixels[2]).toBe(200);
   });
@@ -45,8 +45,7 @@ describe("patches", () => {
   it("become grey with low contrast to the background", () => {
     const red = new Uint8ClampedArray([255, 0, 0, 255]);
     const grey = greyOf({ width: 1, height: 1, pixels: red }, [100, 110, 120]);
-    // The luma of red is 0.2126 * 255 = 54.213. The result is 0.45 of the luma and 0.55 of the
-    // background.
+    // The luma of red is 0.2126 * 255 = 54.213. It is mixed with the background (55 %).
     const mixed = [100, 110, 120].map((ground) => Math.round(0.45 * 54.213 + 0.55 * ground));
     expect([...grey.pixels]).toEqual([...mixed, 255]);
   });

@@ -9,7 +9,7 @@ import {
 } from "../../src/draw/marks";
 import { escapeXml, toSvg } from "../../src/draw/svg";
 
-/** Write marks as SVG, check that a strict XML parser accepts the text, and return its root. */
+/** Write marks as SVG, and return the root element, which a strict XML parser reads. */
 function svgOf(front: Mark[], back: Mark[] = [], title = ""): Element {
   const size = { width: 200, height: 100 };
   const scene = { ...size, background: "#ffffff", back, backOpacity: 0.14, front };
@@ -57,7 +57,7 @@ describe("SVG", () => {
     expect(strong?.getAttribute("stroke-opacity")).toBe("0.75");
     expect(strong?.getAttribute("d")).toBe("M10 20C60 20 60 60 110 60");
     expect(strong?.closest("[opacity]")?.getAttribute("opacity")).toBe("0.14");
-    // The only rectangle is the background.
+    // The rectangle without a colour is omitted. Only the background remains.
     expect(root.querySelectorAll("rect")).toHaveLength(1);
     const standing = svgOf([{ ...CURVES, columns: "horizontal" }]).querySelectorAll("path")[1];
     expect(standing?.getAttribute("d")).toBe("M10 20C10 40 110 40 110 60");

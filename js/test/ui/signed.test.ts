@@ -60,7 +60,7 @@ describe("signed numbers in text", () => {
 
 describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (theme) => {
   const { background } = PALETTES[theme];
-  /** Return the colour of a share of the scale, blended with the background, as "#rrggbb". */
+  /** Return the visible colour "#rrggbb" at a share of the scale, on the background. */
   const seen = (share: number): string => {
     const [red, green, blue, opacity] = signColorAt(share, PALETTES[theme]);
     const ground = rgbOf(background);
@@ -72,10 +72,10 @@ describe.each(["light", "dark"] as ThemeName[])("colours around zero, %s", (them
 
   it.each(Object.entries(SIGHT))("tell the signs apart to %s sight", (_name, sight) => {
     for (const share of [0.4, 0.6, 0.8, 1]) {
-      // From 0.4 of the scale on, the two colours must differ like head colours (palette.test.ts).
+      // The two colours must have the minimum distance of head colours (see palette.test.ts).
       expect(distance(seen(share), seen(-share), sight), String(share)).toBeGreaterThan(0.085);
     }
-    // On both sides of 0, larger absolute values differ more from the background.
+    // The larger the absolute value, the more a colour differs from the background.
     for (const sign of [1, -1]) {
       const away = [0.1, 0.3, 0.5, 0.7, 1].map((share) =>
         distance(seen(sign * share), background, sight),
@@ -180,7 +180,7 @@ describe("a heat map of signed numbers", () => {
   });
 });
 
-/** Return a line plot of signed numbers. `heads` is indexed by [head][query][key]. */
+/** Return a line plot of the signed numbers `heads`, which are [head][query][key]. */
 const linePlot = (heads: number[][][]): LinePlot => plotOf({ heads, quantity: QUANTITY });
 
 const ONE = [

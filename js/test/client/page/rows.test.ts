@@ -14,11 +14,11 @@ interface Case {
   name: string;
   header: Omit<EmbeddedRows, "stack" | "layer" | "error" | "data">;
   data: string;
-  /** Head, row, column and weight of each nonzero weight. */
+  /** [head, row, column, weight] of each nonzero weight. */
   cells: [number, number, number, number][];
 }
 
-/** Weights that a script encoded without the package's encoder (tests/fixtures/make_rows.py). */
+/** Weights that `tests/fixtures/make_rows.py` encoded without attnviz's encoder. */
 const { cases } = readFixture<{ cases: Case[] }>("rows.json");
 
 const STACK = stackOf({ layers: [3] });
@@ -70,7 +70,7 @@ describe("the rows of a page", () => {
         );
       });
     }
-    // A cell of a level 0 tile is one query and one key. Its weight is the mean over the heads.
+    // At level 0, a cell of a tile is one pair of a query and a key, with the mean over the heads.
     const request = { ...LAYER, heads, level: 0, row: 0, column: 0, pooled: "mean" as const };
     const tile = await source.tile(request);
     const means = (dense[0] as number[][]).flatMap((line, row) =>
@@ -87,7 +87,8 @@ describe("the rows of a page", () => {
   });
 
   it("are zero for a row that ends before it starts, as in Python", async () => {
-    // The bytes state that the row contains all keys from key 1 on, except the last three keys. The causal mask allows one key, so the row ends at key 1 - 3 = -2.
+    // The row begins at key 1 and ends three keys before the last key that its mask allows. The
+    // mask allows one key, so the end is 1 - 3 = -2.
     const header: Case["header"] = {
       ...{ shape: [1, 1, 4], maximum: 1, max_rest: 1, reach: 0 },
       runs: [1, 1, 1, 1, 0, 0],

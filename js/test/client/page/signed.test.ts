@@ -1,7 +1,4 @@
-/**
- * Tests that compare replies of a page that has signed numbers with values computed from the
- * complete matrices.
- */
+/** Tests of pages with signed numbers. Expected replies are computed from the complete matrices. */
 // @vitest-environment node
 
 import { describe, expect, it } from "vitest";
@@ -31,7 +28,7 @@ const HEADS = CODES.map((rows) => rows.map((row) => row.map(numberOf)));
 const [FIRST, SECOND] = HEADS as [number[][], number[][]];
 const LAYER = { stack: "self", layer: 0 };
 
-/** Return a transport of a page with both heads. */
+/** Return the transport of a page that contains both heads. */
 function transport(): PageTransport {
   const stack = stackOf({
     ...{ query_tokens: tokensOf(["a", "b", "c"]), key_tokens: tokensOf(["a", "b", "c", "d"]) },
@@ -42,13 +39,13 @@ function transport(): PageTransport {
   return new PageTransport(pageOf({ blocks: [block], description: described(stack) }));
 }
 
-/** Combine the matrices of both heads number by number. */
+/** Combine each number of the first head with the number of the second head at the same pair. */
 const combined = (combine: (a: number, b: number) => number): number[][] =>
   FIRST.map((row, r) => row.map((a, key) => combine(a, SECOND[r]?.[key] as number)));
 
 /**
- * Pool the positive and the negative numbers of a cell separately, counting numbers of the opposite
- * sign as 0. Return the result with the larger absolute value.
+ * Pool the numbers of a cell twice, with negative numbers as 0 and with positive numbers as 0.
+ * Return the result with the larger absolute value.
  */
 function pooledByHand(numbers: number[], pooled: "mean" | "max"): number {
   const [above, below] = [1, -1].map((sign) => {
@@ -64,7 +61,7 @@ const closeTo = (numbers: number[]) => numbers.map((value) => expect.closeTo(val
 describe("signed numbers of a page", () => {
   it.each(["mean", "max"] as const)("do not cancel in a cell's %s", async (pooled) => {
     const source = new Source(transport());
-    // Heads are combined by their mean before a cell is pooled by mean or maximum.
+    // First the mean over the heads is computed, and then a cell is pooled by mean or maximum.
     const mean = combined((a, b) => (a + b) / 2);
     for (const [heads, matrix] of [
       [[0], FIRST],
@@ -80,7 +77,8 @@ describe("signed numbers of a page", () => {
         pooled,
       });
       expect([tile.rows, tile.columns]).toEqual([2, 2]);
-      // A cell pools 2 x 2 numbers, or 1 x 2 in the last row, because the matrix has three queries.
+      // A cell pools 2 x 2 numbers. In the last row it pools 1 x 2, because there are three
+      // queries.
       const cells = [matrix.slice(0, 2), matrix.slice(2)].flatMap((rows) =>
         [0, 2].map((left) =>
           pooledByHand(
@@ -111,7 +109,7 @@ describe("signed numbers of a page", () => {
         const strongest = [...sorted, 0, 0, 0].slice(0, k);
         const range = [k * r, k * (r + 1)] as const;
         expect([...weights.slice(...range)]).toEqual(closeTo(strongest));
-        // If a row has fewer than k numbers other than 0, the remaining keys are -1.
+        // A row with fewer than k nonzero numbers is filled with the key -1.
         const numbers = [...keys.slice(...range)].map((key) => (key === -1 ? 0 : row[key]));
         expect(numbers).toEqual(closeTo(strongest));
         expect(sums[k * r]).toBeCloseTo(

@@ -1,4 +1,4 @@
-/** Tests that decompress an element's text while the browser may still be parsing the page. */
+/** Tests of `inflatedText`, which waits until the browser has parsed the text of an element. */
 
 import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";

@@ -12,7 +12,7 @@ interface Fixture {
   cases: { record: string; request: Omit<TileRequest, "stack" | "layer">; cells: number[][] }[];
 }
 
-/** Codes of weights, and tiles that a script computed from them (tests/fixtures/make_tiles.py). */
+/** Codes of weights, and the tiles that `tests/fixtures/make_tiles.py` computed from the codes. */
 const FIXTURE = readFixture<Fixture>("tiles.json");
 
 function sourceOf(codes: number[][][]): Source {

@@ -29,7 +29,7 @@ describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (them
     });
     const background = oklabOf(rgbOf(PALETTES[theme].background))[0];
     const step = Math.abs((lightness[0] as number) - background);
-    // The first colour of the scale is close to the background but differs visibly from it.
+    // The first colour of the scale is hardly, but visibly, different from the background.
     expect(step).toBeGreaterThan(0.02);
     expect(step).toBeLessThan(0.08);
   });

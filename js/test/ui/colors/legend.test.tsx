@@ -14,7 +14,7 @@ it("the legend of a colour scale is a labelled switch", () => {
   expect(input?.getAttribute("aria-label")).toBe("scale to the largest drawn");
   expect([input?.checked, input?.getAttribute("aria-checked")]).toEqual([true, "true"]);
   input?.click();
-  // A click on the ramp also changes the switch.
+  // A click on the colours also toggles the switch.
   root.querySelector<HTMLElement>(".av-ramp")?.click();
   expect(onChange).toHaveBeenCalledTimes(2);
 });
@@ -32,7 +32,7 @@ it("the switch is on for a fitted scale, even if nothing visible changes", () =>
 it("the labels of a scale name larger or smaller weights that its end colours include", () => {
   expect(scaleLabels({ scale: "linear", end: 0.5 })).toEqual(["0", "0.25", "0.5"]);
   expect(scaleLabels({ scale: "linear", end: 0.5, beyond: true })[2]).toBe("≥0.5");
-  // The logarithmic scale begins at 0.0001 of its end, so its middle is 0.01 of its end.
+  // A logarithmic scale covers four powers of ten: it begins at 0.0001, and 0.01 is its middle.
   expect(scaleLabels({ scale: "log", end: 1 })).toEqual(["≤0.0001", "0.01", "1"]);
 });
 

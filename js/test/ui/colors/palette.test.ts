@@ -1,4 +1,4 @@
-/** Tests of the distance and contrast of colours. Axe-core cannot check texts on canvases. */
+/** Tests of the contrast and distance of colours. Axe-core does not see texts on a canvas. */
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {
@@ -22,8 +22,8 @@ const HOSTS: Record<ThemeName, string[]> = {
 };
 
 /**
- * Return the colours that a CSS rule sets if the notebook application has none, by the name of the
- * `--av-` property. Each colour is the last `#rrggbb` of its property.
+ * Return the default colours in a CSS rule by the name of their `--av-` property. A default is the
+ * last `#rrggbb` of a property. It applies if the notebook application sets no colour.
  */
 function cssColors(selector: string): Record<string, string> {
   const start = frameCss.indexOf(`${selector} {`);
@@ -48,8 +48,8 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("the %s palette", (theme) =>
     const colors = [...heads, neutral];
     const pairs = colors.flatMap((a, i) => colors.slice(i + 1).map((b) => [a, b] as const));
     expect(pairs.filter(([a, b]) => distance(a, b, sight) < 0.085)).toEqual([]);
-    // The colours of signs must be distinguishable in cells of a few pixels, so they need more than
-    // twice the distance that head colours need.
+    // The colours of signs are also used in cells of a few pixels, so their distance must be larger
+    // than that of head colours.
     expect(distance(positive, negative, sight)).toBeGreaterThan(0.2);
     expect(distance(positive, background, sight)).toBeGreaterThan(0.2);
     expect(distance(negative, background, sight)).toBeGreaterThan(0.2);

@@ -103,7 +103,8 @@ describe("standard errors", () => {
 
   it("are drawn as lines around the ends of bars", () => {
     expect(whiskerShares(-14.85, 0.15, 15)).toEqual({ from: 0, to: expect.closeTo(0.01) });
-    // On the scale from -2 to 2, the line from -1 to 3 begins at a quarter and is cut at the end.
+    // The line is from 1 - 2 to 1 + 2. On a scale from -2 to 2, it begins at a quarter and is cut
+    // off.
     expect(whiskerShares(1, 2, 2)).toEqual({ from: 0.25, to: 1 });
     const box = { x: 10, y: 0, width: 100, height: 5 };
     const marks = effectMarks(box, -7.5, 15, PALETTES.light, 3);
@@ -134,7 +135,7 @@ describe("effects of keys", () => {
   it("have columns in tables, for any name", () => {
     expect(effectColumns(effects)).toEqual(["key score: effect", "key_score_measure"]);
     expect(effectCells(effects, [1, 2])).toEqual([-3, "measured"]);
-    // Since column names start with "score", a name that the user chose cannot begin a formula.
+    // The column name starts with "score", so that a spreadsheet does not take it for a formula.
     expect(csvText([scoreColumn('="1"\u202e')], [])).toBe('"score: =""1""‹U+202E›"');
   });
 });

@@ -1,4 +1,4 @@
-/** Tests of the export of a page, of its progress and of its cancellation. */
+/** Tests of the export of a page: its parts, progress and cancellation. */
 
 import { expect, it } from "vitest";
 import { KernelChannel } from "../../../src/client/kernel";
@@ -17,8 +17,8 @@ it("describes the progress of a reply, with the seconds or minutes that are left
 });
 
 /**
- * Fake model of a widget whose kernel exports a page. The first two replies only have the progress,
- * and the next two have parts of the page.
+ * Fake model of a widget whose kernel exports a page. The first two replies only state progress.
+ * The next two contain the parts of the page.
  */
 class Exporter extends WidgetModel {
   readonly requestedParts: number[] = [];

@@ -16,7 +16,7 @@ function prediction(query: number, row: number | null): Prediction {
 }
 
 // Predictions after a prompt of two tokens. The model generated tokens 2 and 3, and a last token
-// that was not an input. Python tests also read `generated_token.json`.
+// that it did not read. tests/unit/views/test_positions.py tests the same cases.
 const { predictions, cases } = readFixture<{
   predictions: [number, number | null][];
   cases: Case[];
@@ -59,7 +59,7 @@ describe("the cursor of a generated answer", () => {
   it("finds the start of the answer", () => {
     expect(answerStart(TOKENS)).toBe(2);
     expect(answerStart({ ...TOKENS, predictions: [] })).toBeNull();
-    // If only special tokens precede the answer, the answer has no marked start.
+    // Without a prompt, except for special tokens, the start of the answer is not marked.
     expect(answerStart({ ...TOKENS, special: [0, 1] })).toBeNull();
   });
 

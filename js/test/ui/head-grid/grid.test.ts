@@ -18,7 +18,7 @@ describe("the arrangement of heads", () => {
     expect(offeredHeads(ragged, [1, 2])).toEqual([[1, 2], [], [1]]);
     expect(offeredHeads(ragged, { "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
     const grid = layerGrid(ragged, offeredHeads(ragged, { "0": [2], "7": [0] }));
-    // Columns and rows of the grid that contain no included head are omitted.
+    // The grid has no rows and columns without an included head.
     expect(grid.columns).toEqual([0, 2]);
     expect(grid.rows).toHaveLength(2);
     expect([grid.offered, grid.all]).toEqual([2, 6]);
@@ -40,7 +40,7 @@ describe("the arrangement of heads", () => {
 });
 
 it("heads with at least the smallest score are ordered by their own scores", () => {
-  // Scores of the heads in layers 0, 2 and 7.
+  // Scores of the heads in the layers 0, 2 and 7.
   const scores = [[0.1, 0.5, 0.2], [0.9], [null, 0.5]];
   const ranked = rankedCells(ragged, offeredHeads(ragged, null), scores, 0.5);
   expect(ranked.map(({ layer, head }) => `${layer}.${head}`)).toEqual(["2.0", "0.1", "7.1"]);

@@ -22,7 +22,7 @@ const roles: NamedHeads = {
 describe("roles of heads", () => {
   it("are found by the model's layer and head numbers", () => {
     expect(roleOf(roles, stack, { layer: 5, head: 0 })?.label).toBe("induction 0.98 ± 0.01");
-    // If a head has a role without a label, the name of the role is the label.
+    // This head has a role but no label, so the name of the role is shown.
     expect(roleOf(roles, stack, { layer: 5, head: 2 })?.label).toBe("induction");
     expect(roleOf(roles, stack, { layer: 2, head: 0 })).toBeNull();
     expect(roleOf(roles, stack, { layer: 3, head: 0 })).toBeNull();

@@ -46,7 +46,7 @@ describe("captions", () => {
     "self-attention. Layer 0, head 1. Strongest: “t0” to “t1”, 0.90; “t1” to “t0”, 0.70; “t1” to “t1”, 0.30; “t0” to “t0”, 0.10.":
       summary(inputOf(FOUR, small)),
     "Layer 0, head 1. No weight is in sight.": sentence(inputOf([0, 0, 0, 0], small)),
-    // If the first token's weight on itself is largest, weights between other tokens are described.
+    // The first token's weight on itself is the largest, so the sentence is about other tokens.
     "Layer 0, head 1. Strongest apart from the first token: “t1” to “t1”, 0.20.": sentence(
       inputOf([1, 0, 0.8, 0.2], small),
     ),

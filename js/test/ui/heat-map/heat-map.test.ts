@@ -26,7 +26,7 @@ describe("the visible part", () => {
       expect(rows.cell).toBeGreaterThanOrEqual(1);
       expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
       expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
-      // All tokens fit, but would not fit with half as many tokens per cell.
+      // All tokens are visible. With half as many tokens per cell, they would not fit.
       expect(rows.window).toEqual([0, count]);
       expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
     }
@@ -48,7 +48,6 @@ describe("the visible part", () => {
       [0, 1, 2],
     ]);
     expect(tilesOf(near)[0]?.heads).toEqual([1]);
-    // Even a text of 100,000 tokens needs only a few tiles.
     expect(tilesOf(viewport(100_000)).length).toBeLessThanOrEqual(9);
   });
 });
@@ -60,7 +59,7 @@ function pool(matrix: number[][], queries: Range, keys: Range, pooled: "mean" | 
   return weights.reduce((sum, weight) => sum + weight, 0) / weights.length;
 }
 
-/** Return a source of a page with `matrix` as head 1, and a spy of the requests to the page. */
+/** Return the source of a page in which `matrix` is head 1, and a spy on its requests. */
 function served(matrix: number[][]) {
   const [numQueries, numKeys] = [matrix.length, matrix[0]?.length ?? 0];
   const codes = new Uint8Array(2 * numQueries * numKeys);
@@ -71,7 +70,7 @@ function served(matrix: number[][]) {
   return { source: new Source(transport), request: vi.spyOn(transport, "request") };
 }
 
-/** Return a matrix of reproducible weights between 0 and 1 that a page contains exactly. */
+/** Return random weights from 0 to 1, equal in every call, which a page stores exactly. */
 function random(rows: number, columns: number): number[][] {
   const next = randomNumbers(7);
   return Array.from({ length: rows }, () =>
@@ -119,8 +118,8 @@ describe("the grid from the cached tiles", () => {
     const near = viewport(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
     const before = composeGrid(near, tiles);
     expect([before.missing, before.fine]).toEqual([0, false]);
-    // Until finer tiles are loaded, each cell has the value of the coarser cell that contains it. A
-    // coarser cell has two queries and two keys, so token 200 belongs to coarser cell 100.
+    // Until the fine tiles are loaded, a cell shows the value of the coarse cell that contains it.
+    // A coarse cell has 2 x 2 tokens, so token 200 is in coarse cell 100.
     const coarse = composeGrid(far, tiles);
     const at = (row: number, column: number): number => row * coarse.columns + column;
     expect(before.values[0]).toBe(coarse.values[at(100, 100)]);
@@ -131,7 +130,7 @@ describe("the grid from the cached tiles", () => {
     expect(composeGrid(near, tiles).fine).toBe(true);
     const levels = request.mock.calls.map(([, args]) => (args as TileRequest).level);
     expect(levels).toEqual([0, 0, 0, 0]);
-    // The tiles of the complete matrix are still cached.
+    // The coarse tiles are still cached.
     await tiles.load(tilesOf(far), signal, () => undefined);
     expect(request).toHaveBeenCalledTimes(4);
   });
@@ -151,7 +150,7 @@ describe("the layout", () => {
       measure,
     });
 
-  // The width of the plot in pixels is between the smallest and the largest number of tokens.
+  // Some of the texts have more tokens than the plot has pixels.
   it.each([18, 48, 71, 214, 643, 1000, 20_000])(
     "of %i tokens keeps its position and the cell under the pointer at every step of zoom",
     (count) => {
@@ -177,8 +176,8 @@ describe("the layout", () => {
           const before = under(now);
           now = laid(count, count, 1000, windows);
           expect([now.left, now.top, now.height]).toEqual([whole.left, whole.top, whole.height]);
-          // All tokens of the cell that is now under the pointer are tokens of the cell that was
-          // under the pointer before the step.
+          // Before this step, the cell under the pointer contained all tokens of the cell that is
+          // now under the pointer.
           under(now).forEach(([start, stop], side) => {
             const [first, last] = before[side as 0 | 1];
             expect(start).toBeGreaterThanOrEqual(first);
@@ -219,7 +218,7 @@ it("cells of a pair of long texts contain all their tokens, including those of t
   const { rows, columns } = viewport(1801, 1801, { pair: "a-b" }, { query_tokens });
   const tokensPerCell = 2 ** rows.level;
   expect(tokensPerCell).toBeGreaterThan(1);
-  // Text A ends with token 702, and text B starts with token 703. One cell contains both tokens.
+  // Token 702 is the last of text A, and 703 the first of text B. Both are in the same cell.
   for (const [start, stop] of [tokensOf(rows, rows.cells - 1), tokensOf(columns, 0)]) {
     expect(start).toBeLessThanOrEqual(702);
     expect(stop).toBeGreaterThan(703);

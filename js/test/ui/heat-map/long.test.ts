@@ -1,4 +1,4 @@
-/** Tests that load tiles of a long text. Coarse tiles are estimates from sampled queries. */
+/** Tests of the tiles of a long text, of which coarse tiles are estimated from sampled queries. */
 
 import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
@@ -21,10 +21,10 @@ const COUNT = 131_072;
 const long = (state = {}, more = {}) =>
   viewport(COUNT, COUNT, state, { vectors: true, causal: true, ...more });
 
-/** Fake kernel whose tiles are exact up to level 4 (cells of 16 x 16 tokens), else estimates. */
+/** Fake kernel. Tiles are exact up to level 4 (cells of 16 x 16 tokens), and estimates above. */
 class Kernel extends FakeKernel {
   override live = false;
-  /** Largest number of requests that waited for a reply at the same time. */
+  /** Largest number of requests that were pending at the same time. */
   maxPending = 0;
   #pending = 0;
 
@@ -59,8 +59,8 @@ describe("tiles of a long matrix", () => {
       Math.hypot((row + 0.5) * span - 60_500, (column + 0.5) * span - 30_500),
     );
     expect(distances).toEqual([...distances].sort((a, b) => a - b));
-    // For a short text, or for weights that are not computed from queries and keys, there is no
-    // additional tile of the complete matrix.
+    // The tile of the whole matrix is not requested for short texts, nor if weights are stored and
+    // not computed from queries and keys.
     for (const view of [viewport(300), long({}, { vectors: false })])
       expect(wantedTiles(view)).toEqual(tilesOf(view));
   });
@@ -103,7 +103,7 @@ describe("tiles of a long matrix", () => {
     const tiles = new Tiles(new Source(kernel));
     kernel.failing = { tile: "The kernel was interrupted." };
     await expect(load(tiles, tilesOf(long()))).rejects.toThrow("interrupted");
-    // The first two requests were sent together, and both failed. No other request was sent.
+    // Two requests are sent at a time. Both failed, so no other request was sent.
     expect(kernel.asked).toHaveLength(2);
     kernel.failing = {};
     await load(tiles, tilesOf(long()));

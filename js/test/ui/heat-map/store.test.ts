@@ -20,7 +20,7 @@ const STACK = stackOf({
   query_tokens: tokensOf(["a", "b", "c", "d", "e", "f"]),
 });
 
-/** Fake kernel for a text of six tokens. Tiles have one byte per weight, and blocks are exact. */
+/** Fake kernel for a text of six tokens. Tiles are rounded to bytes, and blocks are exact. */
 class Kernel extends FakeKernel {
   override live = false;
 
@@ -35,7 +35,7 @@ class Kernel extends FakeKernel {
       const data = new Float32Array(size).fill(EXACT);
       return { header: { ...header, encoding: "float32" }, data };
     }
-    // All weights in the tiles of a layer are equal, so a drawn weight identifies its layer.
+    // All weights of a layer are equal, so that a drawn weight identifies its layer.
     const data = new Uint8Array(size).fill(codeOf(layer));
     return { header: { ...header, encoding: "uint8-sqrt", error: 0.00392 }, data };
   }
@@ -85,6 +85,6 @@ it("uses exact weights for a pin, and states this", async () => {
   expect(input && coverage(input, { scale: "linear", end: 1, live: true })).toContain(
     "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
   );
-  // A pin does not change the cells, so no tile is requested again.
+  // The tile was requested before the pins, and is not requested again.
   expect(kernel.of("tile")).toHaveLength(1);
 });

@@ -20,8 +20,8 @@ const quantity = { name: "difference", signed: true, maximum: 0.5 };
 const signed = { ...input, quantity };
 const mean = { ...signed, question: { ...question, side: null } };
 const changed = heatOf([0.4, 0.1, -0.3, 0, 0, 0.2, 0, 0]);
-// The row sums to 1: 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. Halving all
-// weights does not change the shares.
+// The row has 0.30 on "[CLS]", 0.61 on the six patches and 0.09 on the word. `half` has the same
+// shares.
 const row = [0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09];
 const half = heatOf(row.map((weight) => weight / 2));
 
@@ -31,7 +31,7 @@ sentences({
   "Mean difference over all 8 queries (signs may cancel)": headingOf(mean),
   "61% on the image, 30% on “[CLS]”, 9% elsewhere": sharesInWords(half, input),
   "no weight at all": sharesInWords(heatOf([0, 0, 0, 0, 0, 0, 0, 0]), input),
-  // Maxima over heads have no shares, so the sentence names the largest maximum.
+  // Maxima over heads do not sum to 1, so the sentence names no shares.
   "Most on “0,2”, 0.200.": heatInWords(heatOf(row, { how: "max" }), input),
 });
 
@@ -44,7 +44,7 @@ it("the panel has one tile per heat map, with the aspect ratio of the image", ()
     }).tiles;
   const [tile] = tilesOf(1);
   expect(tile).toMatchObject({ x: 0, width: 314, height: expect.closeTo(314 / 3, 6) });
-  // Four tiles are in two rows of two. The panel has 314 pixels: two tiles of 150 and a gap of 14.
+  // Two rows of two tiles fit into 314 pixels: 150 + 14 (gap) + 150.
   const four = tilesOf(4);
   expect(four.map(({ x, width }) => [x, width]).join(" ")).toBe("0,150 164,150 0,150 164,150");
   expect(four[2]?.y).toBeGreaterThan((four[0]?.y ?? 0) + 50);

@@ -17,7 +17,7 @@ describe("the request", () => {
     expect(ask(3, 5)).toMatchObject({ side: "query", token: 3 });
     expect(ask(null, 5)).toMatchObject({ side: "key", token: 5 });
     expect(ask(null, null)).toMatchObject({ side: null });
-    // The queries of this record are no patches, so an image cannot show their weights on a key.
+    // The queries of this stack are no patches, so an image cannot show their weights on a key.
     const text = { text: ["a", "b"], special: [], sequence: [0, 0] };
     const cross = selectionOf(described(text, TOKENS), RECORD_DEFAULTS);
     expect(ask(null, 5, cross)).toMatchObject({ side: null, numQueries: 2, numKeys: 8 });
@@ -40,7 +40,7 @@ describe("the request", () => {
 });
 
 describe("heat maps", () => {
-  // Source whose weight of head h, from query i to key j, is 100 h + 10 i + j.
+  // Source in which the weight of query i on key j in head h is 100 h + 10 i + j.
   const source = {
     block: async ({ heads, rows, columns }: BlockRequest) => {
       const width = columns[1] - columns[0];

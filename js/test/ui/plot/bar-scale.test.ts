@@ -9,7 +9,7 @@ describe("the scale of bars", () => {
     expect([1, 16, 100, 200, 1000, 100_000].map((keys) => barEnd(1, keys))).toEqual([
       1, 1, 1, 0.5, 0.1, 0.001,
     ]);
-    // The end of the scale is rounded up. If all numbers are 0, the end is 1.
+    // The end of a scale is rounded up. A scale for zeros ends at 1.
     expect([barEnd(0.21, 16), barEnd(0, 16)]).toEqual([0.3, 1]);
   });
 
@@ -31,7 +31,7 @@ describe("the scale of bars", () => {
     ]);
     expect(labels({ reach: -60 })[1]).toEqual(["0.25", 40, 8]);
     expect(labels({ signs: "both" }).map(([text]) => text)).toEqual(["0", "−0.25", "+0.25"]);
-    // On a vertical axis, positive numbers are at the top.
+    // The axis is vertical, with positive numbers at the top.
     expect(labels({ signs: "both", standing: true })).toEqual([
       ["0", 96, 0],
       ["+0.25", 96, -60],

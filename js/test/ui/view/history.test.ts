@@ -32,7 +32,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-/** Wait a second, then change the state as if the reader had acted. */
+/** Wait a second, and change the state like an action of the reader. */
 function choose(change: Partial<Choices>): void {
   vi.advanceTimersByTime(1000);
   history.act();
@@ -46,8 +46,7 @@ describe("a history", () => {
     choose({ layer: 1 });
     choose({ layer: 2 });
     history.undo();
-    // After undo, a view may change the state to make a restored pin visible. The reader did not
-    // choose this change.
+    // After undo, the view itself may change the state, for example to show a restored pin.
     assign(state, { token: 8 });
     expect(history.canRedo.value).toBe(true);
     history.redo();
@@ -130,7 +129,8 @@ it.each([
   [{ key: "z", metaKey: true, shiftKey: true }, "redo"],
   [{ key: "z" }, null],
   [{ key: "z", ctrlKey: true, altKey: true }, null],
-  // The letter of a key counts, or the key's position on a keyboard without Latin letters.
+  // A key with a Latin letter has the meaning of this letter. Other keys have the meaning of their
+  // position.
   [{ key: "я", code: "KeyZ", ctrlKey: true }, "undo"],
   [{ key: "w", code: "KeyZ", ctrlKey: true }, null],
 ] as const)("the meaning of %j is %j", (init, meaning) => {

@@ -1,4 +1,4 @@
-/** Tests of widgets in notebook applications that pass no abort signal or show a widget twice. */
+/** Tests of widgets in hosts (notebook applications) that pass no signal or show a widget twice. */
 
 import { describe, expect, it, onTestFinished } from "vitest";
 import makeHeadWidget from "../../../src/views/head";
@@ -22,7 +22,7 @@ interface Message {
   name: string;
   arguments: { heads?: number[]; rows?: [number, number]; columns?: [number, number] };
 }
-/** Fake model of a widget whose kernel answers every request. All queries attend only to key 0. */
+/** Fake model of a widget whose kernel replies to every request. Queries attend only to key 0. */
 class Host extends WidgetModel {
   constructor() {
     super({ stack: "self", layer: 0, heads: [0] });
@@ -41,7 +41,7 @@ class Host extends WidgetModel {
       reply(described(STACK), []);
       return;
     }
-    // A tile has one matrix for all requested heads. Other replies have one matrix per head.
+    // A tile has a single matrix for all heads. Other replies have a matrix for each head.
     const count = name === "tile" ? 1 : (heads?.length ?? HEADS);
     const [first, stop] = rows ?? [0, TOKENS.length];
     const [left, right] = columns ?? [0, TOKENS.length];
@@ -53,7 +53,7 @@ class Host extends WidgetModel {
   }
 }
 
-/** Initialize a widget and show it in a new element of the page, both until the test ends. */
+/** Initialize a widget, and show it in a new element of the page until the test ends. */
 function show(widget: ReturnType<typeof makeHeadWidget>, model: Host) {
   const el = mount(null);
   const end = widget.initialize({ model: model as never });

@@ -45,7 +45,7 @@ it("a selection falls back to values that the record has", () => {
   expect(selection).toMatchObject({ layer: 2, chosen: [1], heads: [1], token: null, key: 1 });
 });
 
-/** Fake kernel. A reply with maps has the requested heads, or two heads if a request names none. */
+/** Fake kernel. Its maps are for the requested heads, or for two heads if none are requested. */
 class Kernel extends FakeKernel {
   override live = false;
   description: Description = described(STACK);
@@ -90,7 +90,7 @@ describe("the record of a view", () => {
     kernel.record.value = 1;
     await until(() => expect(record.selection.value?.layer).toBe(7));
     expect(takeUp.mock.calls).toEqual([[0], [1]]);
-    // The selection never has the stack of one record and the layer of another.
+    // At no time, the selection had the stack of one record and the layer of the other.
     expect(seen).toEqual([
       [undefined, undefined],
       ["self", 2],

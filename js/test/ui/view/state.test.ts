@@ -13,8 +13,8 @@ import { HEAD_DEFAULTS, type HeadState } from "../../../src/views/head/state";
 import { WidgetModel } from "../../fakes";
 
 /**
- * Bind the traits of a widget to a state, with `bindModel`. While `behind.value` is true, changes
- * of traits are not applied to the state. The returned `take` applies them.
+ * Connect the traits of a fake widget with a state, by `bindModel`. While `behind.value` is true,
+ * changed traits do not change the state until `take` is called.
  */
 function bind(traits: Record<string, unknown> = { layer: 0, heads: [], token: 4 }) {
   const end = new AbortController();

@@ -53,10 +53,10 @@ function outcomeOf(sentence: string): OutcomeHeader {
   };
 }
 
-/** Return the line of text that describes the pinned edge. */
+/** Return the text that describes the pinned edge (a pair of a query and a key). */
 const line = (): string => root.querySelector(".av-pinned-edge")?.textContent ?? "";
 
-/** Fake kernel that replies as if it had run the model with changes. */
+/** Fake kernel, whose answers name the number of changes. No model runs. */
 class Kernel extends FakeKernel {
   protected override async reply(name: string, args: object): Promise<Reply> {
     if (name === "describe") return { header: described(STACK), data: null };
@@ -71,13 +71,13 @@ class Kernel extends FakeKernel {
     return { header: outcomeOf(`Answer to ${changes.length} changes.`), data: null };
   }
 
-  /** Changes in each request to run the model. */
+  /** List of the changes of each request to run the model. */
   get runs(): Change[][] {
     return this.of("intervene").map(({ changes }) => changes as Change[]);
   }
 }
 
-/** Render the panel, a `details` element, and the line that describes the pinned edge. */
+/** Render the panel (a `details` element) and the text about the pinned edge. */
 function draw(changed: Partial<RecordState> = {}, kernel = new Kernel()) {
   const source = new Source(kernel);
   const pinned = { layer: 2, heads: [1], token: 1, key: 0 };
@@ -94,7 +94,7 @@ function draw(changed: Partial<RecordState> = {}, kernel = new Kernel()) {
 
 const details = (): HTMLDetailsElement | null => root.querySelector("details");
 
-/** Open or close the panel by a click on its summary. */
+/** Click the summary of the panel, which opens or closes it. */
 async function clickSummary(): Promise<void> {
   await until(() => expect(details()).not.toBeNull());
   root.querySelector("summary")?.click();
@@ -144,7 +144,7 @@ it("cuts the pinned edge, and lists changes that can be removed", async () => {
   await press("Remove: “<b>” (1) to “the” (0), layer 2, head 1, before the softmax");
   await expectAnswer("Answer to 1 changes.");
   expect(kinds()).toEqual(["HideTokens"]);
-  // The answer without changes is cached, so nothing is requested.
+  // The answer for no changes is cached, so the model does not run.
   const numRuns = kernel.runs.length;
   assign(state, { changes: [] });
   await expectAnswer("Answer to 0 changes.");
@@ -214,7 +214,7 @@ it("writes changes to a URL fragment and parses them", () => {
   const items = ["Knockout.self.2.1.1.0.true", "Ablate.a%252Eb%252Cc.2.", "HideTokens.self...3"];
   expect(hash).toBe(`changes=${items.join(",")}&run=after`);
   expect(readHash(`#${hash}`, fields)).toEqual(state);
-  // A field with its default value is omitted, unless it had another value in the initial state.
+  // A default value is omitted, unless the initial state (the third argument) has another value.
   const unchanged: Shown = { changes: [], run: "before" };
   expect(writeHash(unchanged, fields)).toBe("");
   expect(writeHash(unchanged, fields, state)).toBe("changes=&run=before");

@@ -15,7 +15,7 @@ import { FIXTURE, Kernel, pageTransport, STACK } from "./kernel";
 
 const { values } = FIXTURE;
 
-/** Return the edges of a layer as columns, in the order of the fixture. */
+/** Return edges (pairs of a query and a key) of a layer as columns, in the order of the fixture. */
 function columnsOf(edges: Edges, heads: number): AtlasEdgeColumns {
   const columns: AtlasEdgeColumns = { head: [], weight: [], text: [], query: [], key: [] };
   for (let head = 0; head < heads; head++) {
@@ -61,7 +61,8 @@ describe.each([
   it("has the mean weights by offset and by class of token, to half a code in a page", async () => {
     const expectWeights = (loaded: Float32Array, expected: (number | null)[]): void => {
       expect(loaded.length).toBe(expected.length);
-      // A page stores numbers ((code - 1) / 254)^2. Half of their largest step is below 1 / 254.
+      // A page stores the numbers ((code - 1) / 254)^2. The error is at most half the distance of
+      // two such numbers, which is below 1 / 254.
       expected.forEach((weight, i) => {
         if (weight === null) expect(loaded[i]).toBeNaN();
         else expect(Math.abs((loaded[i] as number) - weight)).toBeLessThan(1 / 254);

@@ -1,4 +1,4 @@
-/** This file serves the atlas of `tests/fixtures/atlas.json` from a fake kernel or a page. */
+/** Fake kernel and page for an atlas view (of all heads), from `tests/fixtures/atlas.json`. */
 
 import { fromBase64 } from "../../../src/client/codec";
 import type {
@@ -45,7 +45,7 @@ export const FIXTURE = readFixture<Fixture>("atlas.json");
 /** Description of the only stack of the fixture. */
 export const STACK = FIXTURE.description.stacks[0] as AtlasDescription["stacks"][0];
 
-/** Kernel with the replies of the fixture. */
+/** Fake kernel with the replies in the fixture. */
 export class Kernel extends FakeKernel {
   description = FIXTURE.description;
 
@@ -61,7 +61,7 @@ export class Kernel extends FakeKernel {
   }
 }
 
-/** Reply to a request about the record of a text. Only `describe` ever gets a reply. */
+/** Reply to a request about the record of a text. Only `describe` is ever complete. */
 function ofText(name: string, text: number): Promise<Reply> {
   if (name !== "describe") return new Promise(() => {});
   const tokens = FIXTURE.texts[text]?.tokens ?? [];

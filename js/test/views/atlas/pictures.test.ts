@@ -64,7 +64,7 @@ describe("colours", () => {
     expect(legend).toMatchObject({ kind: "scale", low: 0, end: niceMaximum(0.72), baseline: 0.25 });
     expect(of(5, 1)).toMatchObject({ fill: null, sign: "–" });
     expect(of(2, 1).sign).toBe(".72");
-    // On a light background, cells with larger values are darker.
+    // The background is light, so larger values are darker.
     const light = (fill: string | null): number => rgbOf(fill ?? "").reduce((a, b) => a + b);
     expect(light(of(2, 0).fill)).toBeGreaterThan(light(of(5, 0).fill));
     expect(light(of(5, 0).fill)).toBeGreaterThan(light(of(2, 1).fill));
@@ -93,7 +93,7 @@ it("bars of offsets are found at their position, and only offsets can be brushed
   const profile: Profile = {
     labels: ["-2", "-1", "0", "1", "first", "rest"],
     weights: Float32Array.of(0.1, 0.4, 0.2, Number.NaN, 0.3, 0),
-    // No pair of tokens has the offset 1, so this offset has no bar.
+    // Bin 3 (offset 1) is not drawn: its weight is NaN, because no pair of tokens has this offset.
     ...{ width: 400, height: 170, bins: [0, 1, 2, 4, 5], end: 0.5, beyond: null },
   };
   const style = { palette: PALETTES.light, color: "#0000ff", brush: null };
@@ -136,7 +136,8 @@ describe("distant offsets", () => {
   it("are drawn if a bar would be visible", () => {
     const bins = labels.map((_, i) => i);
     expect(drawnBins(labels, weightsOf(0.0051), 0.5)).toEqual({ bins, beyond: null });
-    // No offset below -16 has a weight, so no offset is omitted.
+    // The offsets below -16 have no weights at all, so the axis need not mention that they are
+    // omitted.
     expect(drawnBins(labels, weightsOf(0.5).fill(Number.NaN, 0, 48), 0.5).beyond).toBeNull();
   });
 });
@@ -156,7 +157,7 @@ describe("captions", () => {
   const sample = listedInWords(0, 100, "sampled", [-3, -3], false);
   const strongest = listedInWords(4, 50, "strongest", [-3, 2], true);
   sentences({
-    // A mean has as many digits as its error needs.
+    // A mean is written with as many digits as its error.
     "0.98 ± 0.01, 0.981 ± 0.001, −0.50, 0.00 ± 0.00, 0.15 ± 0.00, 0.00008 ± 0.00000": figures
       .map(([mean, error]) => withError(mean, error))
       .join(", "),
@@ -168,7 +169,7 @@ describe("captions", () => {
       head: 0,
     }),
     "0 of 100 sampled edges, 0% to 3.7%: offset −3": sample,
-    // The strongest edges are no random sample, so their share has no confidence interval.
+    // The strongest edges are no random sample, so there is no confidence interval.
     "4 of 50 strongest edges: the search and offset −3 to 2": strongest,
   });
 });

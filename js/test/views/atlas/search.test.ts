@@ -15,7 +15,7 @@ describe("the search text", () => {
     expect(parseSearch("*", CLASSES)).toEqual({ kind: "any" });
     expect(parseSearch("#12", CLASSES)).toEqual({ kind: "position", position: 12 });
     expect(parseSearch("POS: verb", CLASSES)).toEqual({ kind: "class", system: 1, value: 3 });
-    // Tokens have no classes named "http", so the colon belongs to the searched text.
+    // No system of token classes has the name "http", so "http:x" is a text to search for.
     expect(parseSearch("http:x", CLASSES)?.kind).toBe("token");
   });
 
@@ -26,7 +26,7 @@ describe("the search text", () => {
   });
 });
 
-/** Count the sampled edges of a head that `fits` accepts. `at` is the index of the layer. */
+/** Count the sampled edges of a head for which `fits` is true. `at` is the index of the layer. */
 function counted(
   at: number,
   head: number,
@@ -69,7 +69,7 @@ it("a search counts the edges that match at both ends and in the offsets", async
     expect(count("nowhere", "", null)).toEqual([0, 0]);
     countsAtZero.push(...both((_, __, offset) => offset === 0));
   }
-  // If all heads had equal counts, the test could not detect edges counted for the wrong head.
+  // The counts of heads differ, so that a count for the wrong head is detected.
   expect(new Set(countsAtZero).size).toBeGreaterThan(1);
 });
 
@@ -83,7 +83,7 @@ it("heads are ranked by their share, and of equal shares the larger sample comes
 });
 
 it.each([
-  // Intervals from Newcombe 1998, Statistics in Medicine 17, table I.
+  // The first four intervals are from Newcombe 1998, Statistics in Medicine 17, table I.
   [81, 263, 0.2553, 0.3662],
   [15, 148, 0.0624, 0.1605],
   [0, 20, 0, 0.1611],

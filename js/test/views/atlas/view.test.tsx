@@ -35,7 +35,7 @@ async function open(transport: Transport = pageTransport()): Promise<void> {
 const edges = (): Element[] => [...root.querySelectorAll(".av-atlas-edges > ol > li > button")];
 const caption = (): string => root.querySelector(".av-atlas-words")?.textContent ?? "";
 
-/** Sampled edges, which are pairs of a query and a key, of the first layer in the fixture. */
+/** Sampled edges (pairs of a query and a key) of the first layer in the fixture. */
 const SAMPLED = FIXTURE.values.edges[0]?.sampled as AtlasEdgeColumns;
 
 useFakeClock();
@@ -85,7 +85,7 @@ describe("the offsets", () => {
       pressKey(root.querySelector("[role=application]"), key, init);
       await pass(40);
     };
-    // The first key only shows the cursor, at the offset −1.
+    // The first arrow key only shows the cursor, at the offset −1.
     await press("ArrowLeft");
     await press("Enter");
     expect(state.offsets.value).toEqual([-1, -1]);
@@ -106,7 +106,7 @@ it("a search shows its progress layer by layer", async () => {
   enter(fieldOf(root, "Query"), "*", "input");
   await until(() => expect(root.textContent).toContain("Layer 2 of 2 …"));
   expect(root.getAttribute("data-attnviz-drawn")).toBeNull();
-  // The counts of a finished layer are shown before all layers are finished.
+  // Cell 0 is in a layer that is finished, and cell 2 in a layer that is not.
   expect(cellNamesOf(root)[0]).toContain("2 of 2 sampled edges");
   expect(cellNamesOf(root)[2]).toContain("no sampled edges");
   await until(() => expect(kernel.waiting.length).toBe(1));

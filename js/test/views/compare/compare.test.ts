@@ -36,7 +36,7 @@ function stack(name: string): StackDescription {
   });
 }
 
-/** Distances of two records from the first, and their rounding errors, by layer and head. */
+/** Comparison of three records: distances from the first and rounding errors by layer and head. */
 const COMPARED = {
   names: ["first", "second", "third"],
   stacks: {
@@ -83,7 +83,7 @@ function at(
   }) as CompareSelection;
 }
 
-/** Return a selection with the pinned query 0, which the first of the compared records lacks. */
+/** Return a selection whose pinned query 0 is missing in the first of the compared records. */
 function missing(): CompareSelection {
   const selection = at({ token: 0 });
   const members = [
@@ -146,8 +146,7 @@ describe("what moved", () => {
     const from = { key: 0, change: -0.25 };
     const to = { key: 2, change: 0.25 };
     expect(movedIn(Float32Array.of(-0.25, 0, 0.25))).toEqual({ total: 0.25, from, to });
-    // Key 0 lost 0.25 to the sink logit of the head. The total includes the 0.25, but `to` is null,
-    // because the sink logit is not a key.
+    // Key 0 lost 0.25, and no key gained: a learned sink has the weight. Then `to` is null.
     expect(movedIn(Float32Array.of(-0.25, 0))).toEqual({ total: 0.25, from, to: null });
   });
 
@@ -201,7 +200,7 @@ const MOVED = {
   ...{ query: 0, most: false, total: 0.41 },
   ...{ from: { key: 1, change: -0.41 }, to: { key: 2, change: 0.4 } },
 };
-/** Layer and head whose distance is within the rounding error. */
+/** Layer and head whose distance is smaller than the rounding error. */
 const SAME = { layer: 0, heads: [1] };
 
 describe("the main caption", () => {
@@ -279,7 +278,7 @@ it("the CSV of a window has the positions in the text and all errors", async () 
     .map((line) => line.split(","));
   const columns = ["query", "key", "a", "b", "difference", "largest_error"];
   const numbers = rows.map((row) => columns.map((column) => Number(row[names.indexOf(column)])));
-  // The errors of the two weights and the rounding of the difference are 0.01 each.
+  // The largest error is the sum of three errors of 0.01: of two weights and their difference.
   expect(numbers).toEqual([
     [2, 1, 0.5, 0.25, -0.25, 0.03],
     [2, 2, 0.25, 0.5, 0.25, 0.03],

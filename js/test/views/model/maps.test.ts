@@ -12,7 +12,7 @@ interface Request {
   rows?: number[];
 }
 
-/** Return a number that differs between all requests and heads in these tests. */
+/** Return a number that is different for each request and head in these tests. */
 function numberOf({ stack, layer, size, rows }: Request, head: number): number {
   return (stack === "one" ? 0 : 1) + 2 * layer + 8 * head + 32 * size + (rows ? 0.5 : 0);
 }

@@ -49,7 +49,8 @@ describe("thumbnails", () => {
       weight: expect.closeTo(0.7),
     });
     expect(strongestCell(map([0, 0], 1, 2))).toBeNull();
-    // If r cells cover n keys, cell a covers floor(a n / r) to floor((a + 1) n / r), exclusive.
+    // If r cells cover n keys, cell a covers the keys from floor(a n / r) to before
+    // floor((a + 1) n / r).
     expect(coveredRange(1, 3, [0, 8])).toEqual([2, 5]);
     expect(coveredRange(2, 3, [10, 18])).toEqual([15, 18]);
   });

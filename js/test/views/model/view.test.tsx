@@ -24,7 +24,7 @@ it("names the sampled queries of a long text", async () => {
     view: "model",
     state: { stack: "self", layer: 2, heads: [], order: "induction" },
     description: described(stack),
-    // The maps have two rows: queries 1 and 3 of the four queries.
+    // The two rows of the maps are the sampled queries 1 and 3.
     maps: layers.map(([layer, numHeads]) => ({
       ...sticky([numHeads, 2, 4], { layer }, layer),
       sampled: [1, 3],

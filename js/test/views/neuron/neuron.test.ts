@@ -39,7 +39,7 @@ const HEADER: RowHeader = {
   logit_error: 0,
 };
 
-/** Return the vectors of a query and of the keys 0, 1 and 2. Key 2 is masked. */
+/** Return the vectors of a query and of three keys. Key 2 is masked. */
 function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): Vectors {
   return {
     header: { ...HEADER, ...header },
@@ -96,7 +96,7 @@ describe("rows", () => {
 
   it("show the largest shares, sorted or in the order of the dimensions", () => {
     const table = tableOf(vectors({}, { query: Float32Array.of(1, 2, -4, 3) }), 0);
-    // The absolute products with key 0, scaled by 0.5, are 1, 1, 4 and 7.5.
+    // The products of the query with key 0, times 0.5, have the absolute values 1, 1, 4 and 7.5.
     expect(dimensionsOf(table, true, 4).shown).toEqual([3, 2, 0, 1]);
     expect(dimensionsOf(table, true, 2)).toEqual({ shown: [3, 2], others: [0, 1] });
     expect(dimensionsOf(table, false, 2)).toEqual({ shown: [2, 3], others: [0, 1] });
@@ -134,11 +134,11 @@ describe("the request", () => {
       [118, 182],
       [236, 300],
     ]);
-    // The reader moved the window while key 150 was pinned. With another pin, the move is ignored.
+    // The reader moved the window of keys while key 150 was pinned. For another pin, it is ignored.
     const moved = { stack: "self", key: 150, start: 64 };
     expect(keysOf(150, moved)).toEqual([64, 128]);
     expect(keysOf(20, moved)).toEqual([0, 64]);
-    // The kernel chooses the keys of a long text if no key is pinned.
+    // In a long text without a pinned key, the kernel chooses the keys.
     expect(keysOf(null)).toBeNull();
   });
 
@@ -148,7 +148,7 @@ describe("the request", () => {
     const pair = { ...selection, queries: tokens, keys: tokens };
     expect(questionOf(pair, null, "a-b")).toMatchObject({ token: 1, keys: [2, 3] });
     expect(questionOf(pair, null, "b-a")).toMatchObject({ token: 2, keys: [0, 2] });
-    // A single text is not a pair, so the choice of a pair is ignored.
+    // "b-b" is ignored for a single text.
     expect(questionOf(selection, null, "b-b")).toMatchObject({ token: 2, keys: [0, 3] });
   });
 
@@ -227,7 +227,7 @@ describe("words", () => {
 });
 
 describe("the table of numbers", () => {
-  // The exact value exceeds 1 by less than half a step of binary16, so it is rounded to 1.
+  // This value is rounded to 1 in binary16 (float16).
   const exact = 1 + 2 ** -11 - 2 ** -20;
   const ones = Float32Array.of(1, 1, 1, 1);
   const rowsOf = (header: Partial<RowHeader>): string[][] => {
@@ -247,14 +247,14 @@ describe("the table of numbers", () => {
     const moved = 0.5 * (exact ** 2 - 1);
     for (const error of errors(rows, "product", "0")) expect(error).toBeGreaterThanOrEqual(moved);
     expect(Math.max(...errors(rows, "product", "0"))).toBeLessThan(2.1 * moved);
-    // `logit_error` bounds capped logits of allowed keys. It does not bound sums before the cap, or
-    // numbers of the masked key 2.
+    // `logit_error` is the bound for capped logits of allowed keys. Sums before the cap, and
+    // numbers of the masked key 2, can have larger errors.
     for (const key of ["0", "2"])
       expect(errors(rows, "sum", key)[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "0")).toEqual([0.002]);
     expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
-    // If `logit_error` was measured on 64 queries only, errors of other queries may exceed it.
+    // If `logit_error` was measured on only 64 queries, other queries can have larger errors.
     const sampled = rowsOf({ error: 0.0001, logit_error: 1e-9, measured: 64 });
     expect(errors(sampled, "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
   });
