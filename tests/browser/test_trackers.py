@@ -93,8 +93,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Comet silently drops what is logged after the end of a run, so attnviz raises.
     nothing, ended, module = lines[-3:]
     assert nothing.startswith("to: no run of MLflow")
-    assert ended.startswith("to: this run of Comet has ended")
-    assert module.startswith("to=comet_ml: no run is active")
+    assert "no run of Comet is active, or the run has ended" in ended
+    assert "no run of Comet is active, or the run has ended" in module
     return folder
 
 

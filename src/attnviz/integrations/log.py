@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class Entry:
     """
 
     name: str
-    view: View | None = None
+    view: Any = None
     step: int | None = None
     max_mb: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -47,19 +47,20 @@ class Entry:
     @cached_property
     def page(self) -> str:
         """HTML page of the view. It is made once, even if there are several targets."""
-        make: Callable[..., str] = self._shown.to_html
-        return make() if self.max_mb is None else make(max_mb=self.max_mb)
+        arguments = {} if self.max_mb is None else {"max_mb": self.max_mb}
+        page: str = self.view.to_html(**arguments)
+        return page
 
     @cached_property
     def picture(self) -> NDArray[np.uint8]:
         """Picture of all heads of the stack that the view shows, uint8, (height, width, 3)."""
-        view = self._shown
-        if not isinstance(view, RecordView):
+        if not isinstance(self.view, RecordView):
             raise TypeError(
-                f"to is a tracker that shows only pictures of heads, and {type(view).__name__} has "
-                "none. Pass a folder, or a tracker that shows pages."
+                "to is a tracker that shows only pictures of heads, and "
+                f"{type(self.view).__name__} has none. Pass a folder, or a tracker that shows "
+                "pages."
             )
-        return view.heads_picture()
+        return self.view.heads_picture()
 
     @property
     def path(self) -> str:
@@ -68,12 +69,6 @@ class Entry:
         if self.step is not None:
             parts.append(f"step-{self.step:08d}")
         return "/".join(part for part in parts if part)
-
-    @property
-    def _shown(self) -> View:
-        if self.view is None:
-            raise ValueError("this entry has no view")
-        return self.view
 
 
 def log(
@@ -130,8 +125,6 @@ def log(
             "view must be a view of attnviz, such as show_head_view returns; got "
             f"{short_repr(view)}"
         )
-    if name is not None and not isinstance(name, str):
-        raise TypeError(f"name must be a string; got {short_repr(name)}")
     if step is not None:
         step = whole_number("step", step, 0)
     targets = resolve_targets(to)
@@ -163,54 +156,26 @@ def resolve_targets(to: Any) -> list[Any]:
     run has ended or a module has no active run.
     """
     if to is None:
-        return _active_runs()
+        return [run for package in _TRACKERS if (run := _active_run(package)) is not None]
     if isinstance(to, list | tuple):
         return [run for target in to for run in resolve_targets(target)]
     if isinstance(to, str | os.PathLike):
-        return [_parse_folder(to)]
-    tracker = _TRACKERS.get(_package(to))
-    if isinstance(to, ModuleType) and tracker is not None:
-        return [_run_of_module(to, tracker)]
-    if tracker is None or not any(hasattr(to, name) for name in tracker.run_attributes):
-        type_name = to.__name__ if isinstance(to, ModuleType) else type(to).__name__
-        names = ", ".join(dict.fromkeys(tracker_type.name for tracker_type in _TRACKERS.values()))
-        hint = f" ({tracker.start_code} creates a run)" if tracker else ""
+        return [Path(to)]
+    package = _package(to)
+    if package not in _TRACKERS:
+        names = ", ".join(dict.fromkeys(tracker.name for tracker in _TRACKERS.values()))
         raise TypeError(
-            f"to must be a run of {names}, one of their modules, or a folder; got {type_name} of "
-            f"the package {_package(to)!r}{hint}"
+            f"to must be a run of {names}, one of their modules, or a folder; got "
+            f"{short_repr(to)} of the package {package!r}"
         )
-    if tracker.has_ended(to):
+    tracker = _TRACKERS[package]
+    run = _active_run(package) if isinstance(to, ModuleType) else to
+    if run is None or _has_ended(run):
         raise ValueError(
-            f"to: this run of {tracker.name} has ended, and would lose the entry. Log before its "
-            f"end, start a run with {tracker.start_code}, or pass a folder."
+            f"to={short_repr(to)}: no run of {tracker.name} is active, or the run has ended. Pass "
+            f"a run that {tracker.start_code} creates, before its end, or pass a folder."
         )
-    return [to]
-
-
-def _parse_folder(to: str | os.PathLike[str]) -> Path:
-    named = os.fspath(to)
-    if not named.strip():
-        raise ValueError(
-            f"to={named!r} must be the path of a folder. Pass '.' for the current one."
-        )
-    return Path(named)
-
-
-def _run_of_module(module: ModuleType, tracker: _Tracker) -> Any:
-    """Return the active run of `tracker`, whose module was passed as `to`. Raise if it has none."""
-    label = f"to={module.__name__}"
-    if tracker.get_active_run is None:
-        raise TypeError(
-            f"{label}: {tracker.name} has no active run. Pass the run that "
-            f"{tracker.start_code} creates."
-        )
-    # `module` may be a submodule, but the function `get_active_run` needs the package.
-    run = _active_run(tracker, _package(module))
-    if run is None:
-        raise ValueError(
-            f"{label}: no run is active. Start one with {tracker.start_code}, or pass a folder."
-        )
-    return run
+    return [run]
 
 
 def _package(run: Any) -> str:
@@ -219,48 +184,37 @@ def _package(run: Any) -> str:
     return name.partition(".")[0]
 
 
-def _active_runs() -> list[Any]:
-    runs = [_active_run(tracker, package) for package, tracker in _TRACKERS.items()]
-    return [run for run in runs if run is not None]
-
-
-def _active_run(tracker: _Tracker, package: str) -> Any:
+def _active_run(package: str) -> Any:
     """Return the active run of a tracker, or None if it has none or was not imported."""
-    if tracker.get_active_run is None or package not in sys.modules:
-        return None
     try:
-        run = tracker.get_active_run(sys.modules[package])
+        run = _TRACKERS[package].active_run(sys.modules.get(package))
     # The module may not be the tracker: Python can import a folder named "wandb" as a namespace
     # package, which has no attributes.
     except AttributeError:
         return None
-    return None if run is None or tracker.has_ended(run) else run
+    return None if run is None or _has_ended(run) else run
+
+
+def _has_ended(run: Any) -> bool:
+    """Whether a run of Comet or Weights & Biases has ended, so that it would lose an entry."""
+    return bool(getattr(run, "ended", False) or getattr(run, "_is_finished", False))
 
 
 def _write_folder(folder: Path, entry: Entry) -> None:
-    page = None if entry.view is None else entry.page
-    try:
+    if entry.view is not None:
+        path = folder / f"{entry.path}.html"
+        page = entry.page.encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, page)
+    if entry.metrics:
         folder.mkdir(parents=True, exist_ok=True)
-        if page is not None:
-            path = folder / f"{entry.path}.html"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, page.encode())
-        if entry.metrics:
-            _append_metrics(folder / "metrics.csv", entry)
-    except OSError as error:
-        message = (
-            f"to={str(folder)!r} cannot be written to ({error.strerror}). Pass another folder."
-        )
-        raise type(error)(error.errno, message, error.filename) from error
-
-
-def _append_metrics(table: Path, entry: Entry) -> None:
-    is_new = not table.exists()
-    with table.open("a", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file)
-        if is_new:
-            rows.writerow(["step", "metric", "value"])
-        rows.writerows((entry.step, name, value) for name, value in entry.metrics.items())
+        table = folder / "metrics.csv"
+        is_new = not table.exists()
+        with table.open("a", encoding="utf-8", newline="") as file:
+            rows = csv.writer(file)
+            if is_new:
+                rows.writerow(["step", "metric", "value"])
+            rows.writerows((entry.step, name, value) for name, value in entry.metrics.items())
 
 
 def _log_to_mlflow(run: Any, entry: Entry) -> None:
@@ -272,24 +226,17 @@ def _log_to_mlflow(run: Any, entry: Entry) -> None:
         client.log_metric(run_id, name, value, step=entry.step)
 
 
-def _logs_dict(package: str, **arguments: Any) -> Callable[[Any, Entry], None]:
-    """Return a function that logs an entry with ``run.log(values)``, where `values` is a dict.
-
-    The page is converted to ``Html(page, **arguments)`` of the package. Weights & Biases and
-    Trackio have this interface.
-    """
-
-    def log_entry(run: Any, entry: Entry) -> None:
-        values: dict[str, Any] = dict(entry.metrics)
-        if entry.view is not None:
-            values[entry.name] = sys.modules[package].Html(entry.page, **arguments)
-        if entry.step is not None:
-            # Do not pass the argument `step` to `log`: it would advance the tracker's own step
-            # counter past the steps of the metrics that the training logs.
-            values["train/global_step"] = entry.step
-        run.log(values)
-
-    return log_entry
+def _log_to_wandb_or_trackio(run: Any, entry: Entry) -> None:
+    values: dict[str, Any] = dict(entry.metrics)
+    if entry.view is not None:
+        # Pass inject=False, because `inject` would add a style sheet that is loaded from the
+        # network.
+        values[entry.name] = sys.modules[_package(run)].Html(entry.page, inject=False)
+    if entry.step is not None:
+        # Do not pass the argument `step` to `log`: it would advance the tracker's own step counter
+        # past the steps of the metrics that the training logs.
+        values["train/global_step"] = entry.step
+    run.log(values)
 
 
 def _log_to_comet(run: Any, entry: Entry) -> None:
@@ -316,9 +263,8 @@ def _log_to_tensorboard(run: Any, entry: Entry) -> None:
         run.add_scalar(name, value, entry.step)
 
 
-@dataclass(frozen=True)
-class _Tracker:
-    """Experiment tracker, with functions that find its active run and log entries.
+class _Tracker(NamedTuple):
+    """Experiment tracker.
 
     Attributes
     ----------
@@ -326,63 +272,38 @@ class _Tracker:
         Name of the tracker in error messages.
     start_code : str
         Python code that creates a run, for error messages.
-    run_attributes : tuple of str
-        Names of attributes. An object of the package is a run if it has at least one of them.
     log : callable
         Function that logs an entry to a run.
-    get_active_run : callable or None
-        Function that takes the imported package and returns the active run or None. None if the
-        tracker has no active runs.
-    has_ended : callable
-        Function that returns whether a run has ended.
+    active_run : callable
+        Function that takes the imported package and returns the active run, or None if there is
+        none.
     """
 
     name: str
     start_code: str
-    run_attributes: tuple[str, ...]
     log: Callable[[Any, Entry], None]
-    get_active_run: Callable[[Any], Any] | None = None
-    has_ended: Callable[[Any], bool] = lambda _: False
+    active_run: Callable[[Any], Any] = lambda _: None
 
 
 _TENSORBOARD = _Tracker(
-    "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", ("add_image",), _log_to_tensorboard
+    "TensorBoard", "torch.utils.tensorboard.SummaryWriter()", _log_to_tensorboard
 )
 # Trackers by the name of the top-level package of a run's class. It is "torch" for TensorBoard runs
 # of `torch.utils.tensorboard`.
-_TRACKERS: dict[str, _Tracker] = {
+_TRACKERS = {
     "comet_ml": _Tracker(
-        "Comet",
-        "comet_ml.start()",
-        ("log_asset_data",),
-        _log_to_comet,
-        lambda comet: comet.get_running_experiment(),
-        # `get_running_experiment` may return an ended experiment. Comet ignores entries that are
-        # logged to it.
-        lambda run: bool(getattr(run, "ended", False)),
+        "Comet", "comet_ml.start()", _log_to_comet, lambda comet: comet.get_running_experiment()
     ),
     "mlflow": _Tracker(
-        "MLflow",
-        "mlflow.start_run()",
-        ("info",),
-        _log_to_mlflow,
-        lambda mlflow: mlflow.active_run(),
+        "MLflow", "mlflow.start_run()", _log_to_mlflow, lambda mlflow: mlflow.active_run()
     ),
     "wandb": _Tracker(
-        "Weights & Biases",
-        "wandb.init()",
-        ("log",),
-        # Pass inject=False, because `inject` would add a style sheet that is loaded from the
-        # network.
-        _logs_dict("wandb", inject=False),
-        lambda wandb: wandb.run,
-        lambda run: bool(getattr(run, "_is_finished", False)),
+        "Weights & Biases", "wandb.init()", _log_to_wandb_or_trackio, lambda wandb: wandb.run
     ),
     "trackio": _Tracker(
         "Trackio",
         "trackio.init()",
-        ("log",),
-        _logs_dict("trackio", inject=False),
+        _log_to_wandb_or_trackio,
         lambda trackio: trackio.context_vars.current_run.get(),
     ),
     "torch": _TENSORBOARD,

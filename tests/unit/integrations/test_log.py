@@ -62,8 +62,8 @@ def test_metrics_are_appended_to_a_table(tmp_path: Path) -> None:
     [
         ({"view": "a view"}, "view must be a view of attnviz", TypeError),
         ({"to": []}, "to: no run of MLflow", ValueError),
-        ({"to": torch}, "to=torch: TensorBoard has no active run", TypeError),
-        ({"to": np}, "to must be a run of Comet.*got numpy of the package 'numpy'", TypeError),
+        ({"to": torch}, "to=.*torch.*: no run of TensorBoard is active", ValueError),
+        ({"to": np}, "to must be a run of Comet.*of the package 'numpy'", TypeError),
         ({"step": -1}, "step=-1", ValueError),
         ({"name": "///"}, "name='///' has no characters", ValueError),
         ({"max_mb": 0.001}, "max_mb", ValueError),
@@ -85,21 +85,13 @@ def test_nothing_is_imported_that_is_not_loaded(tmp_path: Path) -> None:
     assert not new & {"mlflow", "wandb", "trackio", "comet_ml", "tensorboard"}
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    folder = tmp_path / "file" / "below"
-    with pytest.raises(OSError, match=r"cannot be written to .*Pass another folder") as caught:
-        log(av.HeadView(record()), folder)
-    assert f"to={str(folder)!r}" in str(caught.value)
-
-
 def test_a_folder_named_like_a_tracker_is_not_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights & Biases creates a folder "wandb", which Python can import as a module."""
     for name in ("mlflow", "wandb", "trackio", "comet_ml"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        with pytest.raises(ValueError, match=f"to={name}: no run is active. Start one with"):
+        with pytest.raises(ValueError, match="no run of .* is active"):
             log(av.HeadView(record()), sys.modules[name])
     with pytest.raises(ValueError, match="pass a run or a folder"):
         log(av.HeadView(record()))
