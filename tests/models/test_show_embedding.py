@@ -186,8 +186,8 @@ def test_the_command_reads_the_lines_of_a_text_file(
     [
         (["texts.txt", "--color", "foo"], "color='foo' must be"),
         (["none.txt"], "none.txt"),
-        (["blank.txt"], "blank.txt contains no text. Write one text per line."),
-        (["latin.txt"], "latin.txt is not UTF-8"),
+        (["blank.txt"], "texts is empty"),
+        (["latin.txt"], "'utf-8' codec can't decode"),
     ],
 )
 def test_the_command_checks_before_it_loads_a_model(

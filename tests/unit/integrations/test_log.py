@@ -91,7 +91,7 @@ def test_a_folder_named_like_a_tracker_is_not_a_run(
     """Weights & Biases creates a folder "wandb", which Python can import as a module."""
     for name in ("mlflow", "wandb", "trackio", "comet_ml"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        with pytest.raises(ValueError, match="no run of .* is active"):
+        with pytest.raises(ValueError, match=r"no run of .* is active"):
             log(av.HeadView(record()), sys.modules[name])
     with pytest.raises(ValueError, match="pass a run or a folder"):
         log(av.HeadView(record()))
