@@ -196,24 +196,6 @@ def test_a_number_of_tokens_is_generated_greedily_despite_the_models_settings(
     assert_predictions(tokens, own, 1 if kind == "bart" else 8)
 
 
-def test_steps_that_differ_from_the_forward_give_a_note(
-    llama: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Double the logits of forwards with one row of logits, which are the steps of the generation.
-    plain = llama.lm_head.forward
-
-    def hotter(hidden: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = plain(hidden)
-        return logits * 2 if hidden.shape[1] == 1 else logits
-
-    monkeypatch.setattr(llama.lm_head, "forward", hotter)
-    record = extract(llama, IDS, generate=4)
-    assert any("differ: probabilities by up to" in note for note in record.notes)
-    monkeypatch.undo()
-    record = extract(llama, IDS, generate=4)
-    assert not any("differ" in note for note in record.notes)
-
-
 def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_tokenizer: Any) -> None:
     record = extract(llama.model, "The cat", target=" sat", tokenizer=byte_tokenizer)
     assert not record.tokens.predictions

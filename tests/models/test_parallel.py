@@ -64,7 +64,7 @@ def own(model_folder: Path) -> NDArray[np.float32]:
     return weights
 
 
-HEADS = "model: its attention heads are split across 2.*without tp_plan.*device_map='auto'"
+HEADS = "model: its attention heads are split across processes.*without tp_plan.*device_map='auto'"
 TOKENS = "model: it runs in context parallel.*outside of context_parallel"
 
 

@@ -6,7 +6,7 @@ A produced text is a text that the model generated, or that it was forced to pro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +15,6 @@ from transformers import PreTrainedModel
 from attnviz.extraction.inputs.batch import Batch, ProducedText
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens
-from attnviz.utils.numbers import format_small
 
 _NUM_CANDIDATES = 5
 
@@ -23,12 +22,6 @@ _NUM_CANDIDATES = 5
 _ROWS = 16
 
 _NOT_FINITE = "The model's logits contain NaN: its predictions are not known."
-
-# Maximum difference between the probabilities in the steps of a generation and in one forward. A
-# larger difference is stated in a note. Half precision has a larger limit, because its rounding
-# errors are larger.
-_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
-_TOLERANCE_HALF = 0.05
 
 
 def num_logits(batch: Batch) -> int:
@@ -72,73 +65,57 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
             continue
         # The model may have computed logits for the final positions only.
         skipped = batch.sequences[sequence].length - logits.shape[1]
-        positions = [
-            _position(batch, index, produced.first + step) - skipped
-            for step in range(len(produced.ids))
-        ]
-        probabilities = _probabilities_of(produced, logits[index], positions)
+        positions = torch.tensor(
+            [
+                _position(batch, index, produced.first + step) - skipped
+                for step in range(len(produced.ids))
+            ]
+        )
+        probabilities = _probabilities_of(produced.ids, logits[index], positions)
         if probabilities is None:
             batch.notes.append(_NOT_FINITE)
             continue
-        if probabilities.difference > _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF):
-            batch.notes.append(
-                "The steps of the generation and the forward that is shown differ: "
-                f"probabilities by up to {format_small(probabilities.difference)}."
-            )
         tokens = batch.tokens[sequence][index]
         predictions = _predictions(produced, probabilities, tokens, tokenizer)
         batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
 
 
-@dataclass
-class _Probabilities:
-    """Probabilities of the tokens of a produced text.
-
-    `candidates` has the most probable ids for each token, with their probabilities. `of_produced`
-    has the probability of each produced token. `difference` is the largest absolute difference
-    between the probability of an id in a generation step and in the forward. In each step, only the
-    most probable id is compared.
-    """
-
-    candidates: list[list[tuple[int, float]]]
-    of_produced: list[float]
-    difference: float = 0.0
+# The most probable ids and their probabilities, and the probability of the produced id.
+_Step = tuple[list[tuple[int, float]], float]
 
 
 def _probabilities_of(
-    produced: ProducedText, logits: torch.Tensor, positions: Sequence[int]
-) -> _Probabilities | None:
-    result = _Probabilities([], [])
-    for start in range(0, len(positions), _ROWS):
-        part = slice(start, start + _ROWS)
+    ids: Sequence[int], logits: torch.Tensor, positions: torch.Tensor
+) -> list[_Step] | None:
+    """Return the probabilities at each step of a produced text, or None if logits are not finite.
+
+    `ids` are the produced ids, and `positions` the rows of `logits` that predict them.
+    """
+    steps: list[_Step] = []
+    produced_ids = torch.tensor(ids)[:, None]
+    for rows, own_ids in zip(positions.split(_ROWS), produced_ids.split(_ROWS), strict=True):
         # Compute probabilities in float32, because half precision has only two or three digits.
-        rows = logits[torch.tensor(positions[part], device=logits.device)].float()
-        probabilities = torch.softmax(rows, dim=-1).cpu()
+        probabilities = torch.softmax(logits[rows.to(logits.device)].float(), dim=-1).cpu()
         if not bool(torch.isfinite(probabilities).all()):
             return None
-        best, ids = probabilities.topk(min(_NUM_CANDIDATES, probabilities.shape[-1]), dim=-1)
-        result.candidates += [
-            list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), best.tolist(), strict=True)
+        best, best_ids = probabilities.topk(min(_NUM_CANDIDATES, probabilities.shape[-1]), dim=-1)
+        of_produced = probabilities.gather(1, own_ids)[:, 0]
+        columns = zip(best_ids.tolist(), best.tolist(), of_produced.tolist(), strict=True)
+        steps += [
+            (list(zip(candidate_ids, values, strict=True)), probability)
+            for candidate_ids, values, probability in columns
         ]
-        produced_ids = torch.tensor(produced.ids[part])
-        result.of_produced += probabilities.gather(1, produced_ids[:, None])[:, 0].tolist()
-        for row, (identifier, before) in zip(
-            probabilities, produced.most_probable[part], strict=False
-        ):
-            result.difference = max(result.difference, abs(float(row[identifier]) - before))
-    return result
+    return steps
 
 
 def _predictions(
-    produced: ProducedText, probabilities: _Probabilities, tokens: Tokens, tokenizer: Any
+    produced: ProducedText, steps: Sequence[_Step], tokens: Tokens, tokenizer: Any
 ) -> tuple[Prediction, ...]:
-    identifiers = sorted(
-        {other for row in probabilities.candidates for other, _ in row} | set(produced.ids)
-    )
+    identifiers = sorted({other for best, _ in steps for other, _ in best} | set(produced.ids))
     texts = dict(zip(identifiers, token_texts(identifiers, tokenizer), strict=True))
     predictions = []
-    for step, (produced_id, probability) in enumerate(
-        zip(produced.ids, probabilities.of_produced, strict=True)
+    for step, (produced_id, (best, probability)) in enumerate(
+        zip(produced.ids, steps, strict=True)
     ):
         query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
@@ -147,7 +124,7 @@ def _predictions(
         text = texts[produced_id] if row is None else tokens.text[row]
         candidates = tuple(
             Candidate(text if other == produced_id else texts[other], other, value)
-            for other, value in probabilities.candidates[step]
+            for other, value in best
         )
         predictions.append(
             Prediction(query, Candidate(text, produced_id, probability), candidates, row)

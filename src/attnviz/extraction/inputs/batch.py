@@ -42,15 +42,11 @@ class ProducedText:
         tokens after it predict the following tokens of the text.
     ids : tuple of int
         Vocabulary ids of the text.
-    most_probable : tuple of (int, float)
-        For each step of a generation, the most probable id and its probability. Empty if they are
-        not known.
     """
 
     sequence: str
     first: int
     ids: tuple[int, ...]
-    most_probable: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass

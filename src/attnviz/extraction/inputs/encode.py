@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
@@ -155,10 +154,6 @@ class Encoder:
             append_ids(self._model, batch, added[None], tokenizer)
             subject = "token was" if len(added) == 1 else f"{len(added)} tokens were"
             note = f"The last {subject} generated {method}."
-        batch.produced = [
-            text and replace(text, most_probable=tuple(generated.most_probable))
-            for text in batch.produced
-        ]
         batch.notes.append(note)
 
     def tokenizer(self, *, required: bool) -> Any:

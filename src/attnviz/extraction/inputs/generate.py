@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -20,10 +20,9 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
-from attnviz.extraction.adapters import base_of
 from attnviz.extraction.capabilities import num_positions
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
-from attnviz.extraction.models import evaluate, hook
+from attnviz.extraction.models import evaluate
 from attnviz.utils.cleanup import Cleanup
 
 _HOW_TO_GIVE_IT = (
@@ -92,14 +91,10 @@ class Generated:
         Initial and generated ids: (tokens,), int64, on the CPU.
     prefix : int
         Number of initial ids: the ids of the prompt, or those with which the decoder starts.
-    most_probable : list of (int, float)
-        For each step, the most probable id and its probability. Empty if they are not known for all
-        steps, for example in beam search.
     """
 
     ids: torch.Tensor
     prefix: int
-    most_probable: list[tuple[int, float]] = field(default_factory=list)
 
 
 def read_generation_settings(generate: Any, model: PreTrainedModel) -> GenerationSettings:
@@ -228,8 +223,6 @@ def generate_text(
     with progress_bar as bar, Cleanup() as undo, undo:
         before = None if encoder_decoder else batch.arguments["input_ids"].shape[1]
         watcher = _Watcher(bar, before, on_token)
-        steps = base_of(model).register_forward_hook
-        hook((steps(step) for step in [watcher.record_step]), undo)
         evaluate(model, undo)
         if settings.quiet:
             options |= _min_length(model, batch, settings)
@@ -241,25 +234,20 @@ def generate_text(
         criteria.append(watcher)
         result: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
     sequences = getattr(result, "sequences", result)
-    if watcher.ids is None or not isinstance(sequences, torch.Tensor) or watcher.prefix < 1:
-        raise NotImplementedError(
-            f"generate: the tokens of {type(model).__name__} cannot be observed during its "
-            "generation. Generate the text yourself and pass it as target=."
-        )
-    # In beam search, `watcher.ids` has one row per beam, and `sequences` has only the best text.
-    ids = watcher.ids[0] if watcher.ids.shape[0] == 1 else sequences[0]
-    generated = watcher.generated(ids)
-    count = generated.ids.shape[0] - generated.prefix
-    if ids.dim() != 1 or ids.is_floating_point() or count < 1 or sequences.shape[0] != 1:
+    ids = watcher.ids
+    if ids is not None and len(ids) > 1 and isinstance(sequences, torch.Tensor):
+        # In beam search, `watcher.ids` has one row per beam. `sequences` has only the best text.
+        ids = sequences
+    if ids is None or ids.is_floating_point() or ids.shape[:1] != (1,) or watcher.prefix < 1:
         raise NotImplementedError(
             f"generate: {type(model).__name__} produces something other than one text of "
             "tokens. Generate the text yourself and pass it as target=."
         )
-    return generated
+    return Generated(ids[0].cpu(), watcher.prefix)
 
 
 class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Observer of the tokens and the logits of a generation.
+    """Observer of the tokens of a generation.
 
     `before` is the number of initial tokens. If `before` is None, the initial tokens are all tokens
     in the first call of `__call__` except the last token.
@@ -270,48 +258,23 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
     ) -> None:
         self.ids: torch.Tensor | None = None
         self.prefix = 0
-        self.most_probable: list[tuple[int, float]] = []
         self._bar = bar
         self._before = before
         self._on_token = on_token
-        self._thread = threading.get_ident()
-        self._reads = False
-
-    def record_step(self, _module: Any, _inputs: Any, output: Any) -> None:
-        """Record the most probable token of a step. The method is a forward hook of the model."""
-        # Ignore runs of the model in other threads and in `on_token`.
-        if self._reads or threading.get_ident() != self._thread:
-            return
-        logits = getattr(output, "logits", None)
-        if isinstance(logits, torch.Tensor) and logits.dim() == 3 and logits.shape[0] == 1:
-            probability, token = torch.softmax(logits[0, -1].float(), dim=-1).max(dim=-1)
-            self.most_probable.append((int(token), float(probability)))
 
     def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
         """Record all tokens so far. Return for each row whether the generation ends."""
         width = input_ids.shape[1]
         if self.ids is None or width <= self.ids.shape[1]:
             # The generation starts, or starts again: Whisper may reject an answer and restart.
-            self.prefix = width - 1
-            self.most_probable = self.most_probable[-1:]
+            self.prefix = width - 1 if self._before is None else self._before
         self.ids = input_ids
         if self._bar is not None:
             self._bar.update(width - self.prefix - self._bar.n)
         stop = False
         if self._on_token is not None and input_ids.shape[0] == 1:
-            self._reads = True
-            try:
-                stop = self._on_token(self.generated(input_ids[0]))
-            finally:
-                self._reads = False
+            stop = self._on_token(Generated(input_ids[0].cpu(), self.prefix))
         return torch.full((input_ids.shape[0],), stop, dtype=torch.bool, device=input_ids.device)
-
-    def generated(self, ids: torch.Tensor) -> Generated:
-        """Combine all ids so far, (tokens,), with the most probable id of each step."""
-        ids = ids.detach().cpu()
-        prefix = self.prefix if self._before is None else self._before
-        most_probable = self.most_probable if len(self.most_probable) == len(ids) - prefix else []
-        return Generated(ids, prefix, list(most_probable))
 
 
 def _check_positions(
