@@ -73,7 +73,9 @@ def test_a_selected_layer_has_the_models_own_weights_and_takes_its_memory(
         if (vectors := stack.attention(1).vectors) is not None
         for tensor in (vectors.queries, vectors.keys)
     )
-    assert num_copied == record_bytes(record) == expected
+    assert record_bytes(record) == expected
+    # The only module of ALBERT runs once per layer, so all layers are copied first.
+    assert num_copied == (3 * expected if kind == "albert" else expected)
     assert record_bytes(extract(model, arguments, layers=[1], dtype="bfloat16")) == expected // 2
 
 
@@ -207,12 +209,12 @@ class Turns(Pooled):
         return transformers.modeling_outputs.BaseModelOutput(last_hidden_state=hidden)
 
 
-@pytest.mark.parametrize(("layer", "times"), [(0, 2), (1, 2), (2, 1), (3, 1)])
+@pytest.mark.parametrize(("layer", "times"), [(0, 2), (1, 2), (2, 1), (3, 2)])
 def test_a_layer_with_a_wrongly_estimated_number_is_kept(layer: int, times: int) -> None:
     """The record of `Turns` has the layers 0 to 3, one for each call of a block.
 
-    In the first forward, `extract` takes the calls of blocks 2 and 5 for layers 2 and 5. For
-    `layers=[0]` or `layers=[1]`, it therefore needs a second forward.
+    In the first forward, `extract` takes all calls of block 2 for layer 2, and those of block 5 for
+    layer 5. For the other layers, it therefore needs a second forward.
     """
     model = weights_only(Turns)
     expected = extract(model, IDS).stack().weights(layer=layer)

@@ -77,7 +77,7 @@ def test_functions_that_follow_the_formula_are_shown_and_named(model: Any, own: 
         notes = [note for note in record.notes if "'mine'" in note]
         assert len(notes) == 1
         assert "explicit_attention) does not come with transformers" in notes[0]
-        assert f"compared with its output in all {LENGTH} queries of each head" in notes[0]
+        assert "bias + mask), compared with its output." in notes[0]
 
 
 def test_functions_of_transformers_are_not_named(mistral: Any) -> None:

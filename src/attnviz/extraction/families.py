@@ -110,9 +110,6 @@ class Family:
     image_first : bool or None
         Whether the tokens of the image come before the text in layers that attend over image and
         text. None if the model has no such layers, or if the order is not known.
-    unmasked_with_cache : bool
-        Whether a forward with a cache masks nothing in the decoder. With a cache, the model expects
-        a single new token.
     pools_queries : bool
         Whether layers pool tokens, so that they have fewer queries than the text has tokens.
     """
@@ -122,7 +119,6 @@ class Family:
     custom_patch_order: bool = False
     colours_last: bool = False
     image_first: bool | None = None
-    unmasked_with_cache: bool = False
     pools_queries: bool = False
 
 
@@ -132,7 +128,6 @@ _FAMILIES = {
     "canine": Family(pools_queries=True),
     "cosmos3_edge": Family(colours_last=True),
     "cosmos3_edge_vision": Family(colours_last=True),
-    "fsmt": Family(unmasked_with_cache=True),
     "funnel": Family(pools_queries=True),
     "git": Family(image_first=True),
     "hiera": Family(custom_patch_order=True),

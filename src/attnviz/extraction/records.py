@@ -79,7 +79,7 @@ def records_of_forward(
     notes += notes_on_layers(loaded.model, collector.scan, forward.stacks, missing)
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
-    if not all(layers.has_all_logits for layers in stacks.values()):
+    if not all(run.has_all_logits for layers in stacks.values() for run in layers.runs):
         notes.append(
             "Query · key is only a part of the logits: this model adds products with "
             "positions, which the neuron view shows as bias."

@@ -20,19 +20,13 @@ the time of a comparison of few numbers is the time of its calls of torch.
 
 from __future__ import annotations
 
-import functools
 import math
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
-from types import CodeType
-from typing import Any
 
 import torch
-import transformers
 from torch import nn
 
 from attnviz.extraction.capture.dispatch import AttentionCall
@@ -77,10 +71,6 @@ _MAX_WEIGHT_ERROR = 4.0
 # the errors. With 16 roundings, three of 615 tiny models were rejected wrongly (their largest error
 # was 5.8, and the limit is 4). The errors of wrong formulas are far larger.
 _ROUNDINGS_PER_SUM = 64
-
-_SHIPPED, _TORCH = (
-    f"{Path(str(package.__file__)).parent}{os.sep}" for package in (transformers, torch)
-)
 
 
 @dataclass(frozen=True)
@@ -160,13 +150,12 @@ class _Sample:
 class SelfCheck:
     """Comparison of the attention captured in one forward with the model's own attention.
 
-    `foreign` has an entry for each attention function that transformers does not ship: the number
-    of compared rows per head and the number of all rows. If calls differ, the entry is that of the
-    smallest share of compared rows. The entry is None if a call had no output to compare with.
+    `foreign` has the name of each attention function that transformers does not ship, and whether
+    the outputs of all its calls were compared.
     """
 
     def __init__(self) -> None:
-        self.foreign: dict[str, tuple[int, int] | None] = {}
+        self.foreign: dict[str, bool] = {}
         self._samples: list[_Sample] = []
         self._num_entries = 0
         self._rows: dict[tuple[int, int, int], torch.Tensor] = {}
@@ -186,9 +175,9 @@ class SelfCheck:
         """
         foreign = foreign_name(call)
         output = _checkable_output(call)
+        if foreign is not None:
+            self.foreign[foreign] = output is not None and self.foreign.get(foreign, True)
         if output is None or call.value is None:
-            if foreign is not None:
-                self.foreign[foreign] = None
             return
         kind = f"{name} ({type(call.module).__name__}, implementation {call.implementation!r})"
         unit, sinks = _rounding_unit(call), sinks_of(call)
@@ -203,8 +192,6 @@ class SelfCheck:
             sample = _Sample(attention, rows, actual, values, sinks, unit, kind)
             self._samples.append(sample)
             self._num_entries += sample.num_entries
-            if foreign is not None:
-                self._record_foreign(foreign, rows.shape[1], attention.num_queries)
         if self._num_entries >= _MAX_ENTRIES_AT_ONCE:
             self.finish()
 
@@ -281,12 +268,6 @@ class SelfCheck:
             all_rows = torch.arange(length)[None]
             self._rows[key] = all_rows if count == length else numbers // (heads * count)
         return self._rows[key]
-
-    def _record_foreign(self, foreign: str, num_rows: int, num_queries: int) -> None:
-        size = (num_rows, num_queries)
-        previous = self.foreign.get(foreign, size)
-        if previous is not None:
-            self.foreign[foreign] = min(previous, size, key=lambda rows: rows[0] / rows[1])
 
 
 def _rows_of(
@@ -436,33 +417,17 @@ def _smallest(dtype: torch.dtype) -> float:
 def foreign_name(call: AttentionCall) -> str | None:
     """Return the name of a call's attention function, or None if transformers ships it.
 
-    A function is shipped if its code is part of transformers. Its registered name does not matter,
-    except for kernels from the hub: their names contain a slash, and they are never shipped. Return
-    None, too, if the function is unknown.
+    Kernels from the hub have a slash in their registered name, and are never shipped. Return None,
+    too, if the function is unknown.
     """
-    function = call.function
-    if function is None:
+    if call.function is None:
         return None
-    while isinstance(function, functools.partial) or _is_decorated(function):
-        attribute = "func" if isinstance(function, functools.partial) else "__wrapped__"
-        function = getattr(function, attribute)
-    code = getattr(function, "__code__", None)
-    shipped = (
-        code.co_filename.startswith(_SHIPPED)
-        if isinstance(code, CodeType)
-        else type(function).__module__.partition(".")[0] == "transformers"
-    )
+    function = getattr(call.function, "func", call.function)
+    shipped = str(function.__module__).startswith("transformers.")
     if shipped and "/" not in (call.implementation or ""):
         return None
     kind = function if hasattr(function, "__qualname__") else type(function)
     return f"{call.implementation!r} ({kind.__qualname__} of {kind.__module__})"
-
-
-def _is_decorated(function: Callable[..., Any]) -> bool:
-    """Whether torch wrapped a function, for example with the decorator `torch.no_grad`."""
-    code = getattr(function, "__code__", None)
-    of_torch = isinstance(code, CodeType) and code.co_filename.startswith(_TORCH)
-    return of_torch and hasattr(function, "__wrapped__")
 
 
 def uses_sink_as_gate(module: nn.Module) -> bool:

@@ -298,7 +298,7 @@ class Collector:
         """Copy the attention of a call, and change the output of the call if requested."""
         if not run.num_calls:
             run.num_heads = call.num_heads
-            run.is_copied = self._is_requested(run, _unpadded_size(call, unpadded[0], windows))
+            run.is_copied = self._is_requested(run)
         attentions: list[Captured]
         read: Sequence[Captured] = ()
         if not run.is_copied:
@@ -375,20 +375,21 @@ class Collector:
         self.changed.add((run.name, run.turn))
         return True
 
-    def _is_requested(self, run: Run, shape: tuple[int, int]) -> bool:
-        """Whether to keep the attention of a run. The decision is made at its first call.
+    def _is_requested(self, run: Run) -> bool:
+        """Whether a run may belong to a layer that the options request.
 
-        `shape` is the number of queries and number of keys of the first call, without padding.
+        Layer numbers are certain only after the forward, because they depend on which modules run
+        and how often. `attnviz.extraction.capture.stacks.is_copied` detects a wrong prediction.
         """
         if self._options.outline or self._options.layers is None:
             return not self._options.outline
-        before = [
-            earlier.name
-            for earlier in self.runs
-            if earlier.calls and earlier.stack == run.stack and earlier.shape == shape
-        ]
         paths = [entry.name for entry in self.stacks.get(run.stack, ())]
-        return may_be_requested(self._options, paths, run.name, before)
+        numbers = layer_numbers(paths)
+        # The only module of a stack may run once per layer (ALBERT), so its layer is not known.
+        if numbers is None or len(paths) == 1 or run.name not in paths:
+            return True
+        options = self._options.of_stack(sorted(numbers))
+        return options.keeps(numbers[paths.index(run.name)])
 
     @cached_property
     def missing(self) -> list[AttentionModule]:
@@ -460,11 +461,11 @@ class Collector:
         return name if sequence is not None and sequence.length == length else None
 
 
-def _unpadded_size(call: AttentionCall, unpadded: Positions, windows: int = 1) -> tuple[int, int]:
-    """Return the numbers of queries and keys in all windows of an example, without padding."""
+def _unpadded_size(call: AttentionCall, unpadded: Positions) -> tuple[int, int]:
+    """Return the numbers of queries and keys of an example or window, without padding."""
     num_queries = call.num_queries if unpadded.queries is None else len(unpadded.queries)
     num_keys = call.num_keys if unpadded.keys is None else len(unpadded.keys)
-    return windows * num_queries, windows * num_keys
+    return num_queries, num_keys
 
 
 def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
@@ -481,37 +482,6 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
         and (one.data_ptr(), one.shape) == (other.data_ptr(), other.shape)
         for one, other in pairs
     )
-
-
-def may_be_requested(
-    options: CaptureOptions, paths: Sequence[str], name: str, before: Sequence[str]
-) -> bool:
-    """Whether a run may belong to a layer that `options` request.
-
-    Layer numbers are certain only after the forward, because they depend on which modules run and
-    how often. `attnviz.extraction.capture.stacks.is_copied` detects a wrong prediction.
-
-    `paths` are the paths of all attention modules of the stack, including modules that do not run.
-    `name` is the path of the run's module. `before` has the module path of each earlier run in the
-    stack that had the same number of queries and keys.
-
-    Examples
-    --------
-    >>> paths, options = ["layers.3.attention", "layers.7.attention"], CaptureOptions(layers=(7,))
-    >>> [may_be_requested(options, paths, name, []) for name in paths]
-    [False, True]
-    """
-    numbers = layer_numbers(paths)
-    if numbers is not None:
-        options = options.of_stack(sorted(numbers))
-    if name in before or len(set(before)) < len(before):
-        # A module has run twice (ALBERT), so the layer number is the number of earlier runs.
-        possible = {len(before)}
-    elif numbers is not None and name in paths:
-        possible = {numbers[paths.index(name)]}
-    else:
-        possible = {len(before), *(int(part) for part in name.split(".") if part.isdigit())}
-    return any(map(options.keeps, possible))
 
 
 # Largest number of weights that windows may have after joining if queries and keys are unknown.

@@ -125,19 +125,18 @@ def _watched_forward(
             # not be captured.
             _uncompiled.hold(undo)
         collector.watch(undo, observe)
-        try:
-            outputs = model(**arguments)
-            collector.check.finish()
-        except RuntimeError as error:
-            _explain_mask(model, arguments, error)
-            raise
-    notes += _cache_notes(model, arguments) + _mask_notes(model, arguments)
+        outputs = model(**arguments)
+        collector.check.finish()
+    notes += _mask_notes(model, arguments)
     return Forward(collector, outputs, [*notes, *forward_notes(model, collector)])
 
 
 def forward_notes(model: PreTrainedModel, collector: Collector) -> list[str]:
     """Return notes on the attention functions and the precision of a forward."""
-    notes = [_foreign_note(*entry) for entry in collector.check.foreign.items()]
+    notes = [
+        _foreign_note(name, is_compared=is_compared)
+        for name, is_compared in collector.check.foreign.items()
+    ]
     precision = _precision_note(model, collector)
     return [*notes, precision] if precision else notes
 
@@ -170,25 +169,12 @@ _stance = _Stance()
 _uncompiled = SharedChange(_stance.force_eager, _stance.restore)
 
 
-def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
-    """Return a note on an attention function that transformers does not ship.
-
-    `rows` has the number of compared queries per head and the number of all queries. It is None if
-    the function's output could not be compared.
-    """
-    if rows is None:
-        compared = "which could not be compared with its output"
-    else:
-        num_compared, num_queries = rows
-        part = (
-            f"all {num_compared:,}"
-            if num_compared == num_queries
-            else f"{num_compared:,} of {num_queries:,}"
-        )
-        compared = f"compared with its output in {part} queries of each head"
+def _foreign_note(name: str, *, is_compared: bool) -> str:
+    """Return a note on an attention function that transformers does not ship."""
+    compared = "compared" if is_compared else "which could not be compared"
     return (
         f"The attention function {name} does not come with transformers: weights are those of "
-        f"softmax(scale * q k^T + bias + mask), {compared}."
+        f"softmax(scale * q k^T + bias + mask), {compared} with its output."
     )
 
 
@@ -295,42 +281,6 @@ def _check_free_space(
         check_disk(sizes, options, folder)
     else:
         check_memory(sizes, options)
-
-
-def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:
-    """Raise ValueError from `error` if the model adds the flags of `attention_mask` to the logits.
-
-    Some implementations of attention do so if the mask has four axes and an integer or boolean
-    dtype.
-    """
-    mask = arguments.get("attention_mask")
-    implementation = getattr(model.config, "_attn_implementation", None)
-    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
-        return
-    if mask.dtype == torch.bool and implementation != "eager":
-        return
-    raise ValueError(
-        "inputs: attention_mask has four axes and dtype "
-        f"{str(mask.dtype).removeprefix('torch.')}, which "
-        f"attn_implementation={implementation!r} adds to the logits and does not read as a "
-        "mask. Pass floats, 0 where a query may attend and torch.finfo(torch.float32).min "
-        "elsewhere, or bool with attn_implementation='sdpa'."
-    ) from error
-
-
-def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a list with one note if masks differ with and without a cache, else an empty list."""
-    if not family_of(model.config).unmasked_with_cache:
-        return []
-    if arguments.get("use_cache"):
-        return [
-            "Weights are of a forward with a cache, in which this model masks nothing in its "
-            "decoder: queries attend to later tokens too."
-        ]
-    return [
-        "Weights are of a forward without a cache, in which queries of the decoder do not "
-        "attend to later tokens. With a cache, the default, this model masks nothing there."
-    ]
 
 
 def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:

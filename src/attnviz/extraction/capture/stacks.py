@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import compress
+from dataclasses import dataclass, replace
 
 import torch
 import transformers
@@ -29,34 +27,48 @@ class StackLayers:
     ----------
     stack : str
         Kind of the stack: ``"self"``, ``"vision"``, ... Several stacks may be of the same kind.
-    names : list of str
-        Path of each layer's attention module.
+    runs : list of Run
+        For each layer, the run of its module from which it was captured.
     examples : list of dict
         For each example, a dictionary from the model's layer number to the attention of the layer.
     in_call_order : bool
         Whether layers are numbered in the order in which they ran, because the paths of their
         modules do not give each layer a different number.
-    has_all_logits : bool
-        Whether the product of queries and keys is the only product in the logits of each layer.
-    windows : list of tuple of int
-        For each layer, the number of queries in each window, or an empty tuple if there are no
-        windows. A query attends only to keys of its window.
-    runs : list of Run
-        For each layer, the run of its module from which it was captured.
     """
 
     stack: str
-    names: list[str]
+    runs: list[Run]
     examples: list[dict[int, Captured]]
     in_call_order: bool = False
-    has_all_logits: bool = True
-    windows: list[tuple[int, ...]] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def names(self) -> list[str]:
+        """Path of each layer's attention module."""
+        return [run.name for run in self.runs]
+
+    @property
+    def windows(self) -> list[tuple[int, ...]]:
+        """For each layer, the number of queries in each window, or () if it has no windows.
+
+        A query attends only to keys of its window.
+        """
+        return [
+            tuple(call[0].num_queries for call in run.calls) if len(run.calls) > 1 else ()
+            for run in self.runs
+        ]
 
     def shape(self, index: int = 0) -> tuple[int, int]:
         """Return the numbers of queries and keys of the example with this index."""
         first = next(iter(self.examples[index].values()))
         return first.num_queries, first.num_keys
+
+    def requested(self, options: CaptureOptions) -> dict[int, Run]:
+        """Return the runs of the layers that `options` request, by the numbers of the layers."""
+        numbers = list(self.examples[0])
+        keeps = options.of_stack(numbers).keeps
+        return {
+            number: run for number, run in zip(numbers, self.runs, strict=True) if keeps(number)
+        }
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:
@@ -173,27 +185,19 @@ def _check_covers_input(run: Run) -> None:
 
 
 def _number_layers(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> StackLayers:
-    names = [run.name for run, _ in entries]
-    once = max(Counter(names).values()) == 1
-    numbers = layer_numbers(names) if once else None
+    numbers = layer_numbers(run.name for run, _ in entries)
     in_call_order = numbers is None and len(entries) > 1
-    numbers = list(range(len(entries))) if numbers is None else numbers
-    ordered = sorted(zip(numbers, entries, strict=True), key=lambda pair: pair[0])
-    parts = [
-        tuple(call[0].num_queries for call in run.calls) if len(run.calls) > 1 else ()
-        for _, (run, _) in ordered
-    ]
+    ordered = sorted(
+        zip(numbers or range(len(entries)), entries, strict=True), key=lambda pair: pair[0]
+    )
     return StackLayers(
         stack,
-        [run.name for _, (run, _) in ordered],
+        [run for _, (run, _) in ordered],
         [
             {number: examples[index] for number, (_, examples) in ordered}
             for index in range(len(entries[0][1]))
         ],
         in_call_order,
-        all(run.has_all_logits for run, _ in entries),
-        parts,
-        [run for _, (run, _) in ordered],
     )
 
 
@@ -203,10 +207,7 @@ def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> boo
     A requested layer is not copied if its number was predicted wrongly during the forward.
     """
     return options.outline or all(
-        run.is_copied
-        for layers in stacks.values()
-        for run, is_kept in zip(layers.runs, _kept_flags(layers, options), strict=True)
-        if is_kept
+        run.is_copied for layers in stacks.values() for run in layers.requested(options).values()
     )
 
 
@@ -220,30 +221,15 @@ def select_layers(
     if options.layers is None:
         return dict(stacks)
     _check_layers(stacks, options)
-    selected = {
-        name: _select(layers, _kept_flags(layers, options)) for name, layers in stacks.items()
-    }
-    return {name: layers for name, layers in selected.items() if layers.runs}
-
-
-def _kept_flags(layers: StackLayers, options: CaptureOptions) -> list[bool]:
-    """Return for each layer of a stack whether it is requested."""
-    numbers = list(layers.examples[0])
-    return list(map(options.of_stack(numbers).keeps, numbers))
-
-
-def _select(layers: StackLayers, flags: Sequence[bool]) -> StackLayers:
-    numbers = set(compress(layers.examples[0], flags))
-    return replace(
-        layers,
-        names=list(compress(layers.names, flags)),
-        examples=[
-            {number: attention for number, attention in example.items() if number in numbers}
-            for example in layers.examples
-        ],
-        windows=list(compress(layers.windows, flags)),
-        runs=list(compress(layers.runs, flags)),
-    )
+    selected = {}
+    for name, layers in stacks.items():
+        requested = layers.requested(options)
+        if requested:
+            examples = [
+                {number: example[number] for number in requested} for example in layers.examples
+            ]
+            selected[name] = replace(layers, runs=list(requested.values()), examples=examples)
+    return selected
 
 
 def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> None:
