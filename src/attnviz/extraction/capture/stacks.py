@@ -48,7 +48,7 @@ class StackLayers:
 
     @property
     def windows(self) -> list[tuple[int, ...]]:
-        """For each layer, the number of queries in each window, or () if it has no windows.
+        """Number of queries in each window, for each layer. Empty for a layer without windows.
 
         A query attends only to keys of its window.
         """
