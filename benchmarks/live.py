@@ -26,7 +26,7 @@ from attnviz.views.record_view import RecordView
 
 # The parts of anywidget's model that views use. A view is at rest when it is drawn and no request
 # or reply came for a while.
-_HOST = """async ([bundle, state]) => {
+_HOST = """async ([bundle, name, state]) => {
   const listeners = [];
   const tell = (event, ...args) => {
     for (const [name, listener] of [...listeners]) if (name === event) listener(...args);
@@ -71,7 +71,7 @@ _HOST = """async ([bundle, state]) => {
   window.setTrait = (name, value) => model.set(name, value);
   window.rested = () => drawnState() !== null && waiting === 0 && quietFrames > 30;
   const address = URL.createObjectURL(new Blob([bundle], { type: "text/javascript" }));
-  const widget = (await import(address)).default();
+  const widget = (await import(address))[name]();
   widget.initialize({ model });
   widget.render({ model, el: document.body });
 }"""
@@ -136,7 +136,9 @@ class LiveView:
             if not name.startswith("_") and name != "layout"
         }
         page.goto("about:blank")
-        page.evaluate(_HOST, [bundle(view.name), traits | {"_description": description}])
+        page.evaluate(
+            _HOST, [bundle(view._bundle), view.name, traits | {"_description": description}]
+        )
         if rest:
             self.rest()
 

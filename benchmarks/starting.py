@@ -20,7 +20,7 @@ from jupyter_client.manager import KernelManager
 from playwright.sync_api import sync_playwright
 
 import attnviz as av
-from attnviz.pages.html import widget_code
+from attnviz.pages.html import packed_bundle
 from attnviz.pages.image import find_browser
 from benchmarks.figures import Figure, median, megabytes, seconds, spread
 from benchmarks.inputs import texts, weights
@@ -141,7 +141,7 @@ def in_a_kernel() -> dict[str, Any]:
 def in_a_browser(turns: int) -> dict[str, Any]:
     """Return the seconds until a live view has drawn in a new page, and of its parts."""
     record = av.AttentionRecord.from_weights(weights(4, 4, 16), texts(16))
-    code = widget_code("head")
+    code = packed_bundle("records")
     took: dict[str, list[float]] = {name: [] for name in IN_BROWSER}
     with sync_playwright() as playwright:
         for _ in range(turns):

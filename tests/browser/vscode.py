@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import comm
 from comm.base_comm import BaseComm
 
+from attnviz.views import widget_code
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -183,6 +185,8 @@ class VSCode:
         """Replace the factory of comms, so that new widgets are connected to this page."""
         made = type("PageCommHere", (PageComm,), {"sent": self.sent})
         self._create_comm, comm.create_comm = comm.create_comm, made
+        # The page belongs to another kernel, which has not sent the code of views yet.
+        widget_code._shared.clear()
         return self
 
     def __exit__(

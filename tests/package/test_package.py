@@ -76,8 +76,8 @@ def files_in(wheel: Path) -> set[str]:
 
 def test_the_wheel_contains_only_the_necessary_files(wheel: Path) -> None:
     files = files_in(wheel)
-    assert {"attnviz/static/head.js", "attnviz/static/head-page.js"} <= files
-    assert {f"attnviz/pages/{name}.js" for name in ("note", "loader", "widget")} <= files
+    assert {"attnviz/static/records.js", "attnviz/static/head-page.js"} <= files
+    assert {"attnviz/pages/note.js", "attnviz/pages/loader.js", "attnviz/views/widget.js"} <= files
     for demo in ("decoder", "encoder-decoder", "vision"):
         assert any(f"/{demo}/" in file and file.endswith(".safetensors") for file in files), demo
     with zipfile.ZipFile(wheel) as archive:

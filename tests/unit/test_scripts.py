@@ -33,17 +33,24 @@ def test_a_bundle_is_out_of_date_if_it_is_older_than_its_source_or_gone(
         os.utime(path, (seconds, seconds))
         return path
 
-    folders = {"ROOT": "", "JS": "js", "VIEWS": "js/src/views", "STATIC": "static"}
+    folders = {
+        "ROOT": "",
+        "JS": "js",
+        "VIEWS": "js/src/views",
+        "WIDGETS": "js/src/widgets",
+        "STATIC": "static",
+    }
     for name, folder in folders.items():
         monkeypatch.setattr(front_end, name, tmp_path / folder)
     for name in ("build.mjs", "tsconfig.json", "package-lock.json", "src/views/head/index.tsx"):
         write(f"js/{name}", 100)
-    bundles = [write("static/head.js", 200), write("static/head-page.js", 200)]
+    write("js/src/widgets/records.ts", 100)
+    bundles = [write("static/records.js", 200), write("static/head-page.js", 200)]
     assert front_end.bundles() == bundles
     assert not front_end.is_out_of_date()
     bundles[0].unlink()
     assert front_end.is_out_of_date()
-    write("static/head.js", 200)
+    write("static/records.js", 200)
     write("js/src/draw/marks.ts", 300)
     assert front_end.is_out_of_date()
     # PKG-INFO marks an unpacked source distribution, whose bundles are always up to date.

@@ -98,6 +98,7 @@ class AtlasView(HeadsView):
     """
 
     name: ClassVar[str] = "atlas"
+    _bundle: ClassVar[str] = "atlas"
     offers_layers: ClassVar[bool] = False
 
     color = traitlets.Unicode("role").tag(sync=True)

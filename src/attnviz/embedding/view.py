@@ -142,6 +142,7 @@ class EmbeddingView(HeadRoles):
     """
 
     name: ClassVar[str] = "embedding"
+    _bundle: ClassVar[str] = "embedding"
 
     _by_reader = False
 

@@ -60,8 +60,6 @@ _MAX_SCORED_WEIGHTS = 30_000_000
 # - The third script is the bundle, which loader.js inserts.
 # No script is loaded from a URL, so a page works wherever inline scripts are allowed.
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
-# JavaScript module of a widget. It receives the bundle in a trait and runs it.
-_WIDGET = Path(__file__).with_name("widget.js")
 
 # First browser versions that support what pages need: DecompressionStream (Chrome 80, Firefox 113,
 # Safari 16.4), `roundRect` (Chrome 99) and container queries (Chrome 105).
@@ -218,15 +216,15 @@ def make_page(
     return page
 
 
-def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
-    """Return the JavaScript code of a view: of its widget, which needs a kernel, or of its page."""
-    path = _STATIC / f"{view}{'-page' if use == 'page' else ''}.js"
+def bundle(name: str) -> str:
+    """Return the JavaScript code of pages, such as "head-page", or of widgets ("records")."""
+    path = _STATIC / f"{name}.js"
     try:
         return _read(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"the front-end of the {view} view is missing ({path}). In a clone of the repository, "
-            "run `make front-end`. Otherwise, install attnviz again."
+            f"a file of the front-end is missing ({path}). In a clone of the repository, run "
+            "`make front-end`. Otherwise, install attnviz again."
         ) from None
 
 
@@ -246,18 +244,9 @@ def _pack(code: str) -> str:
     return packed(code.encode())
 
 
-def widget_code(view: str) -> str:
-    """Return the bundle of a widget, deflated and in base64, as its trait `_code` contains it."""
-    return _pack(bundle(view))
-
-
-@cache
-def widget_loader(code: str) -> str:
-    """Return the JavaScript module of a widget whose trait `_code` is `code`.
-
-    The module is ``widget.js`` with the hash of `code`.
-    """
-    return _WIDGET.read_text(encoding="utf-8").replace("HASH", _sha256(code))
+def packed_bundle(name: str) -> str:
+    """Return the code of `bundle`, deflated and in base64."""
+    return _pack(bundle(name))
 
 
 def document(
@@ -274,7 +263,7 @@ def document(
     `still` is HTML, such as a picture, that users see if the code of the page cannot run.
     """
     scripts = {name: _read(path, path.stat().st_mtime_ns) for name, path in _SCRIPTS.items()}
-    code = bundle(view, "page")
+    code = bundle(f"{view}-page")
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (*scripts.values(), code))
     policy = (
         f"default-src 'none'; script-src {allowed}; "

@@ -16,7 +16,6 @@ import ipywidgets
 import traitlets
 
 from attnviz.pages.figure import FigureArguments, parse_figure_options
-from attnviz.pages.html import widget_code, widget_loader
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.server.base import BaseServer
@@ -28,6 +27,7 @@ from attnviz.utils.host import has_kernel, in_marimo, ipython_cell, warn_caller
 from attnviz.utils.options import options
 from attnviz.views.lifetime import end_with_cell, forget_result, hold_weakly, weakly
 from attnviz.views.trait_types import Choice, Controls
+from attnviz.views.widget_code import WidgetCode, loader, shared_code
 
 if TYPE_CHECKING:
     from attnviz.pages.image import PictureKind
@@ -84,6 +84,8 @@ class View(anywidget.AnyWidget):
     """
 
     name: ClassVar[str]
+    #: Name of the JavaScript bundle with the widget (a file of ``js/src/widgets``).
+    _bundle: ClassVar[str] = "records"
     #: Whether the view has the argument `include_layers`.
     offers_layers: ClassVar[bool] = True
     #: Execution number of the notebook cell that already displays this view, or None. It is set by
@@ -93,9 +95,11 @@ class View(anywidget.AnyWidget):
     theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
     controls = Controls("auto").tag(sync=True)
 
-    #: JavaScript code of the view, deflated and in base64. The module in `_esm` loads it, once for
-    #: all views in a browser tab that have the same code.
-    _code = traitlets.Unicode(read_only=True).tag(sync=True)
+    #: JavaScript code of the view. The module in `_esm` loads it, once for all views in a browser
+    #: tab that have the same code.
+    _code = traitlets.Union(
+        [traitlets.Instance(WidgetCode), traitlets.Unicode()], read_only=True
+    ).tag(sync=True, **ipywidgets.widget_serialization)
 
     # The default is read when a view is created, not when the class is defined. Therefore only the
     # creation of a view fails if its bundle is missing, and a rebuilt bundle is used without a
@@ -552,15 +556,15 @@ class View(anywidget.AnyWidget):
 
     @traitlets.default("_esm")
     def _default_esm(self) -> str:
-        return widget_loader(self._code)
+        return loader(self._bundle, self.name)
 
     @traitlets.default("_anywidget_id")
     def _default_anywidget_id(self) -> str:
         return f"{type(self).__module__}.{type(self).__name__}"
 
     @traitlets.default("_code")
-    def _default_code(self) -> str:
-        return widget_code(self.name)
+    def _default_code(self) -> WidgetCode | str:
+        return shared_code(self._bundle)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.record!r}>"

@@ -9,6 +9,7 @@ import torch
 import traitlets
 
 import attnviz as av
+from attnviz.pages.html import packed_bundle
 from attnviz.server.description import describe
 from attnviz.server.server import RecordServer
 from attnviz.views import base
@@ -69,3 +70,20 @@ def test_a_browser_sets_neither_the_description_nor_the_code() -> None:
     for name, value in (("_description", {}), ("_code", "alert(1)")):
         with pytest.raises(traitlets.TraitError):
             setattr(view, name, value)
+
+
+def test_the_code_is_one_widget_for_all_views_of_records() -> None:
+    record = given_record()
+    first, second = av.HeadView(record), av.ModelView(record)
+    assert first.get_state(["_code"]) == second.get_state(["_code"])
+    assert first._code.get_state(["code"]) == {"code": packed_bundle("records")}
+    first._code.set_state({"code": "alert(1)"})
+    assert first._code.code == packed_bundle("records")
+    first._code.close()
+    assert av.HeadView(record)._code.comm is not None
+
+
+def test_in_marimo_each_view_contains_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.views.widget_code.in_marimo", lambda: True)
+    state = av.HeadView(given_record()).get_state(["_code"])
+    assert state == {"_code": packed_bundle("records")}

@@ -84,8 +84,12 @@ class Kernel:
         assert self.alive() == numbers
 
     def num_widgets(self) -> int:
-        """Return the number of widgets to which ipywidgets holds a strong reference."""
-        count = "sum(type(widget) is not weakref.ProxyType for widget in _instances.values())"
+        """Return the number of widgets of views to which ipywidgets holds a strong reference.
+
+        The widget with the code of all views is not counted.
+        """
+        others = "{'ProxyType', 'WidgetCode'}"
+        count = f"sum(type(each).__name__ not in {others} for each in _instances.values())"
         return int(self.evaluate(count))
 
     def _send(self, kind: str, content: dict[str, Any], metadata: dict[str, Any]) -> str:
@@ -128,7 +132,8 @@ def test_a_cell_that_runs_again_frees_the_last_view(kernel: Kernel) -> None:
         kernel.run("cell", f"view = {LAST}\nview")
         kernel.expect_alive([number])
     assert kernel.num_widgets() == 1
-    assert kernel.evaluate("len(comm.get_comm_manager().comms)") == 2
+    # The comms of the view, of its layout, and of the code of all views.
+    assert kernel.evaluate("len(comm.get_comm_manager().comms)") == 3
     kernel.run("cell", "view = None")
     kernel.expect_alive([])
     assert kernel.num_widgets() == 0

@@ -1,7 +1,13 @@
-// Module of a widget. Browsers never unload a module, so this one is small, and it loads the view's
-// code once for all widgets of the page with the same code. Every widget contains the code, also in
-// saved notebooks, so it is deflated, in base64.
+// Module of a widget. Browsers never unload a module, so this one is small, and it loads the code of
+// the views once for all widgets of the page with the same code. The code is deflated, in base64. The
+// trait `_code` refers to the model of another widget that contains it.
 const modules = (globalThis[Symbol.for("attnviz modules")] ??= new Map());
+async function codeOf(model) {
+  const reference = model.get("_code");
+  if (!reference.startsWith("IPY_MODEL_")) return reference;
+  const shared = await model.widget_manager.get_model(reference.slice("IPY_MODEL_".length));
+  return shared.get("code");
+}
 async function imported(packed) {
   const bytes = Uint8Array.from(atob(packed), (each) => each.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -12,25 +18,18 @@ async function imported(packed) {
 async function load(model) {
   let module = modules.get("HASH");
   if (!module) {
-    module = imported(model.get("_code"));
+    module = codeOf(model).then(imported);
     modules.set("HASH", module);
     module.catch(() => modules.delete("HASH"));
   }
-  return (await module).default();
+  return (await module).VIEW();
 }
 export default () => {
   let widget;
   return {
     async initialize(props) {
       widget = await load(props.model);
-      const end = widget.initialize(props);
-      return () => {
-        end();
-        // JupyterLab keeps the models of closed widgets, so free the code. Set it twice, because a
-        // model also keeps its previous values.
-        props.model.set("_code", "");
-        props.model.set("_code", null);
-      };
+      return widget.initialize(props);
     },
     async render(props) {
       widget ??= await load(props.model);

@@ -1,0 +1,1 @@
+export { default as atlas } from "../views/atlas/index";

@@ -1,0 +1,1 @@
+export { default as embedding } from "../views/embedding/index";
