@@ -324,6 +324,18 @@ function shifted(values: Float32Array, distance: number): Float32Array {
   return values.map((value) => value + distance);
 }
 
+const SWAPPED: Record<string, string> = {
+  ...{ x: "y", y: "x", width: "height", height: "width" },
+  ...{ x0: "y0", y0: "x0", x1: "y1", y1: "x1" },
+};
+
+/** Swap the horizontal and vertical values of a point, a box, a line or a rectangle if `swap` is true. */
+export function transposed<Shape extends object>(shape: Shape, swap: boolean): Shape {
+  if (!swap) return shape;
+  const entries = Object.entries(shape).map(([field, value]) => [SWAPPED[field] ?? field, value]);
+  return Object.fromEntries(entries) as Shape;
+}
+
 /** Return marks moved by (dx, dy). */
 export function translate(marks: Mark[], dx: number, dy: number): Mark[] {
   return marks.map((mark) => {

@@ -5,8 +5,9 @@
 
 import type { StackDescription } from "../../client/protocol";
 import type { Scores } from "../../client/source";
-import { type Mark, printable } from "../../draw/marks";
+import { type Mark, printable, transposed } from "../../draw/marks";
 import type { Palette } from "../colors/palette";
+import { type BarScale, barMarks } from "../plot/bars";
 import {
   capital,
   plainNumber,
@@ -272,30 +273,22 @@ export function effectMarks(
   error: number | null = null,
 ): Mark[] {
   if (value === null) return [];
-  const { x, y, width, height, standing = false } = box;
-  const { from, length } = barShares(standing ? -value : value, end);
-  const fill = value < 0 ? palette.negative : palette.positive;
-  const [across, down] = [x + width / 2, y + height / 2];
-  const bar = standing
-    ? { x, y: y + from * height, width, height: length * height }
-    : { x: x + from * width, y, width: length * width, height };
-  const line = standing
-    ? { x0: x, y0: down, x1: x + width, y1: down }
-    : { x0: across, y0: y - 1, x1: across, y1: y + height + 1 };
+  const { standing = false } = box;
+  const { x, y, width, height } = transposed(box, standing);
+  const zero = x + width / 2;
+  const reach = ((standing ? -1 : 1) * width) / 2;
+  const scale: BarScale = { zero, reach, end: end || 1, signs: "both", standing };
+  const color = value < 0 ? palette.negative : palette.positive;
+  const line = (x0: number, y0: number, x1: number, y1: number, stroke: string): Mark =>
+    transposed({ kind: "line", x0, y0, x1, y1, stroke }, standing);
+  const beyond = standing ? 0 : 1;
+  const whisker = error && end > 0 && !standing ? whiskerShares(value, error, end) : null;
+  const middle = y + height / 2;
   return [
-    ...(length > 0 ? [{ kind: "rect", ...bar, fill } as const] : []),
-    { kind: "line", ...line, stroke: palette.muted },
-    ...(error && end > 0 && !standing
-      ? [
-          {
-            kind: "line",
-            x0: x + width * whiskerShares(value, error, end).from,
-            x1: x + width * whiskerShares(value, error, end).to,
-            y0: down,
-            y1: down,
-            stroke: palette.ink,
-          } as const,
-        ]
+    ...(value === 0 ? [] : barMarks(scale, { value, from: y, thick: height, color }, palette)),
+    line(zero, y - beyond, zero, y + height + beyond, palette.muted),
+    ...(whisker
+      ? [line(x + width * whisker.from, middle, x + width * whisker.to, middle, palette.ink)]
       : []),
   ];
 }

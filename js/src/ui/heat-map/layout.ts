@@ -7,7 +7,7 @@ import type { Range, TokenList } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import type { PatchAspect } from "../../draw/patches";
-import { AXIS_HEIGHT } from "../plot/bar-scale";
+import { AXIS_HEIGHT } from "../plot/bars";
 import { fitLabel, type Label, type Measure } from "../text/labels";
 import type { Selection } from "../view/record";
 import {

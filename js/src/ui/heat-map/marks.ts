@@ -23,7 +23,7 @@ import { type Palette, pinColor, rgbOf, type ThemeName } from "../colors/palette
 import { effectMarks, endText, type TokenEffects, tokenEffect } from "../effects/effects";
 import { answerStart } from "../generated-token/state";
 import type { Images } from "../image/state";
-import { AXIS_HEIGHT, axisMarks, barEnd, barLength, breakMarks } from "../plot/bar-scale";
+import { AXIS_HEIGHT, type BarScale, barEnd, barGroupMarks } from "../plot/bars";
 import { isTiny, quantityOf, quoted, written } from "../text/captions";
 import { fitLabel } from "../text/labels";
 import {
@@ -286,8 +286,8 @@ export function frontMarks(heatMap: HeatMap): Mark[] {
   marks.push(...queryLabels(heatMap, focus?.row ?? null, pinned.row));
   marks.push(...keyLabels(heatMap, focus?.column ?? null, pinned.column));
   marks.push(...effectBars(heatMap));
-  if (heatMap.row) marks.push(...barsBelowMarks(heatMap, heatMap.row));
-  if (heatMap.column) marks.push(...barsBesideMarks(heatMap, heatMap.column));
+  if (heatMap.row) marks.push(...pinnedBars(heatMap, heatMap.row, "query"));
+  if (heatMap.column) marks.push(...pinnedBars(heatMap, heatMap.column, "key"));
   return marks;
 }
 
@@ -550,7 +550,6 @@ function effectBars({ layout, palette, effects }: HeatMap): Mark[] {
 
 const MAX_BAR_BELOW = 30;
 const MAX_BAR_BESIDE = 62;
-const BAR_NUMBER_SIZE = 10.5;
 /** Smallest distance between the centres of two numbers, in pixels. */
 const MIN_NUMBER_DISTANCE = 34;
 
@@ -562,36 +561,6 @@ function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
     const part = line.values.subarray(Math.max(0, start), Math.max(0, start + tokensPerCell));
     return pooledOf(part, pooled);
   });
-}
-
-/**
- * Return the indices of the bars that have a number. The longest bars come first, and numbers that
- * are less than `apart` pixels from an earlier one are omitted.
- */
-function numbered(values: readonly number[], step: number, apart: number): number[] {
-  const chosen: number[] = [];
-  const sizes = values.map(Math.abs);
-  const order = sizes.map((_, i) => i).filter((i) => (sizes[i] as number) > 0);
-  order.sort((a, b) => (sizes[b] as number) - (sizes[a] as number));
-  for (const i of order) {
-    if (chosen.every((other) => Math.abs(other - i) * step >= apart)) chosen.push(i);
-  }
-  return chosen;
-}
-
-function number(
-  text: string,
-  x: number,
-  y: number,
-  fill: string,
-  align: TextMark["align"] & string,
-): Mark {
-  return { kind: "text", text, x, y, fill, size: BAR_NUMBER_SIZE, font: "text", align };
-}
-
-/** Return the colour of a number. Numbers below `minNumber` are less prominent. */
-function inkOf(weight: number, minNumber: number, palette: Palette): string {
-  return Math.abs(weight) < minNumber ? palette.muted : palette.ink;
 }
 
 /**
@@ -611,130 +580,57 @@ const BEFORE_FIRST_NUMBER = 16;
 const NUMBER_HIGH = 13;
 const NUMBER_WIDE = 34;
 
-/** Return the value of a full bar, for the bars of pinned tokens. */
-function endOf({ layout }: HeatMap): number {
-  const { stack, keys } = layout.viewport;
-  return barEnd(stack.maximum, keys.text.length);
-}
-
-function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
-  const { layout, palette, queries } = heatMap;
-  const axis = layout.viewport.columns;
-  const quantity = quantityOf(layout.viewport.stack);
+/**
+ * Draw the bars of a pinned token. The weights of a query are standing bars below the cells, and
+ * the weights on a key are lying bars beside the cells.
+ */
+function pinnedBars(heatMap: HeatMap, line: Line, side: Side): Mark[] {
+  const { layout, palette } = heatMap;
+  const { viewport } = layout;
+  const standing = side === "query";
+  const axis = standing ? viewport.columns : viewport.rows;
+  const quantity = quantityOf(viewport.stack);
   const signs = signsOf(heatMap);
-  const values = pooledLine(line, axis, layout.viewport.pooled);
-  const fullBar = endOf(heatMap);
-  const start = layout.top + layout.cellsHeight + GAP;
-  const minNumber = leastNumber(heatMap, fullBar);
-  const stroke = signs ? palette.muted : palette.rule;
-  // Positive bars extend up from the zero line, and negative bars extend down.
-  const y = signs ? start + NUMBER_HIGH + MAX_BAR_BELOW / 3 : start;
-  const longest = signs ? MAX_BAR_BELOW / 3 : MAX_BAR_BELOW;
-  const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
-  const middle = (i: number): number => layout.left + (i + 0.5) * axis.cell;
-  const x1 = layout.left + layout.cellsWidth;
-  const axisBase = { x: layout.left - BEFORE_FIRST_NUMBER, y, reach: longest, standing: true };
-  const marks: Mark[] = [
-    { kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke },
-    ...axisMarks({ ...axisBase, signs: signs && "both" }, fullBar, palette),
+  const end = barEnd(viewport.stack.maximum, viewport.keys.text.length);
+  // Along the cells, and away from them in the direction of the bars.
+  const [first, last, away] = standing
+    ? [layout.left, layout.left + layout.cellsWidth, layout.top + layout.cellsHeight + GAP]
+    : [layout.top, layout.top + layout.cellsHeight, layout.left + layout.cellsWidth + GAP];
+  const longest = standing ? MAX_BAR_BELOW : MAX_BAR_BESIDE;
+  const size = standing ? NUMBER_HIGH : NUMBER_WIDE;
+  const scale: BarScale = {
+    // Bars of signed numbers extend to both sides of 0. Positive ones extend up or to the right.
+    ...(signs
+      ? { zero: away + size + longest / 3, reach: ((standing ? -1 : 1) * longest) / 3 }
+      : { zero: away, reach: longest }),
+    ...{ end, standing, signs: signs && "both" },
+  };
+  const thick = Math.max(0.75, Math.min(standing ? 16 : 12, axis.cell - (axis.cell > 3 ? 1 : 0)));
+  const bars = pooledLine(line, axis, viewport.pooled).map((value, token) => {
+    const middle = first + (token + 0.5) * axis.cell;
+    const color = signs ? signColor(value, signs) : palette.neutral;
+    return { token, value, middle, from: middle - thick / 2, thick, color };
+  });
+  const text = (standing ? heatMap.queries : heatMap.keys).text[line.token] ?? "";
+  return [
+    ...barGroupMarks({
+      ...{ scale, bars, quantity, palette, step: axis.cell },
+      line: [first, last],
+      axisAt: standing ? first - BEFORE_FIRST_NUMBER : last + 4,
+      apart: standing ? MIN_NUMBER_DISTANCE : 12,
+      minProminent: leastNumber(heatMap, end),
+    }),
+    {
+      kind: "text",
+      text: standing ? `${quantity.name} from ${quoted(text)}` : `to ${quoted(text)}`,
+      ...(standing
+        ? { x: first, y: away + MAX_BAR_BELOW + 22 }
+        : { x: away, y: last + AXIS_HEIGHT + GAP + 5 }),
+      fill: palette.muted,
+      size: 11.5,
+      font: "text",
+    },
   ];
-  values.forEach((value, i) => {
-    if (value === 0) return;
-    const height = barLength(value, fullBar, longest);
-    const x = middle(i) - thick / 2;
-    const fill = signs ? signColor(value, signs) : palette.neutral;
-    const up = signs !== undefined && value > 0;
-    const bar = { zero: y, length: up ? -height : height, from: x, thick, standing: true };
-    marks.push({ kind: "rect", x, y: up ? y - height : y, width: thick, height, fill });
-    marks.push(...breakMarks(bar, value, fullBar, palette));
-  });
-  for (const i of numbered(values, axis.cell, MIN_NUMBER_DISTANCE)) {
-    const value = values[i] as number;
-    if (isTiny(quantity, value)) continue;
-    const down = signs ? -Math.sign(value) : 1;
-    const end = y + down * (barLength(value, fullBar, longest) + 8);
-    const text = written(quantity, value);
-    marks.push(number(text, middle(i), end, inkOf(value, minNumber, palette), "middle"));
-  }
-  const title = `${quantity.name} from ${quoted(queries.text[line.token] ?? "")}`;
-  marks.push({
-    kind: "text",
-    text: title,
-    x: layout.left,
-    y: start + MAX_BAR_BELOW + 22,
-    fill: palette.muted,
-    size: 11.5,
-    font: "text",
-  });
-  return marks;
-}
-
-function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
-  const { layout, palette, keys } = heatMap;
-  const axis = layout.viewport.rows;
-  const quantity = quantityOf(layout.viewport.stack);
-  const signs = signsOf(heatMap);
-  const values = pooledLine(line, axis, layout.viewport.pooled);
-  const fullBar = endOf(heatMap);
-  const start = layout.left + layout.cellsWidth + GAP;
-  const longest = signs ? MAX_BAR_BESIDE / 3 : MAX_BAR_BESIDE;
-  const minNumber = leastNumber(heatMap, fullBar);
-  const stroke = signs ? palette.muted : palette.rule;
-  const x = signs ? start + NUMBER_WIDE + longest : start;
-  const thick = Math.max(0.75, Math.min(12, axis.cell - (axis.cell > 3 ? 1 : 0)));
-  const middle = (i: number): number => layout.top + (i + 0.5) * axis.cell;
-  const y1 = layout.top + layout.cellsHeight;
-  const marks: Mark[] = [
-    { kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke },
-    ...axisMarks({ x, y: y1 + 4, reach: longest, signs: signs && "both" }, fullBar, palette),
-  ];
-  /** Return the length of a bar on one side of the zero line, or 0 for the other side. */
-  const lengthOf = (i: number, sign: number): number =>
-    barLength(Math.max(0, sign * (values[i] ?? 0)), fullBar, longest);
-  values.forEach((value, i) => {
-    if (value === 0) return;
-    const width = lengthOf(i, Math.sign(value));
-    const from = middle(i) - thick / 2;
-    const fill = signs ? signColor(value, signs) : palette.neutral;
-    const bar = { zero: x, length: Math.sign(value) * width, from, thick };
-    marks.push({
-      kind: "rect",
-      x: Math.min(x, x + bar.length),
-      y: from,
-      width,
-      height: thick,
-      fill,
-    });
-    marks.push(...breakMarks(bar, value, fullBar, palette));
-  });
-  const reach = axis.cell < BAR_NUMBER_SIZE ? Math.ceil(BAR_NUMBER_SIZE / 2 / axis.cell) : 0;
-  for (const i of numbered(values, axis.cell, 12)) {
-    // If rows are lower than a number, place the number beyond the bars of neighbouring rows.
-    const value = values[i] as number;
-    const side = Math.sign(value);
-    if (isTiny(quantity, value)) continue;
-    let end = 0;
-    for (let near = i - reach; near <= i + reach; near++) end = Math.max(end, lengthOf(near, side));
-    marks.push(
-      number(
-        written(quantity, value),
-        x + side * (end + 5),
-        middle(i),
-        inkOf(value, minNumber, palette),
-        side < 0 ? "end" : "start",
-      ),
-    );
-  }
-  marks.push({
-    kind: "text",
-    text: `to ${quoted(keys.text[line.token] ?? "")}`,
-    x: start,
-    y: y1 + AXIS_HEIGHT + GAP + 5,
-    fill: palette.muted,
-    size: 11.5,
-    font: "text",
-  });
-  return marks;
 }
 
 type Side = "query" | "key";

@@ -1,7 +1,7 @@
 /** Effect bars of the keys. They are between the labels of the keys and the bars of weights. */
 
 import { measureText } from "../../draw/canvas";
-import { fontOf, type Mark } from "../../draw/marks";
+import { fontOf, type Mark, transposed } from "../../draw/marks";
 import { effectMarks, endText } from "../../ui/effects/effects";
 import { fitLabel } from "../../ui/text/labels";
 import { positionOf } from "./layout";
@@ -36,9 +36,8 @@ export function keyEffectMarks(linePlot: LinePlot): Mark[] {
       ];
   for (let index = 0; index < column.labels.length; index++) {
     const edge = positionOf(layout, index, column) - thick / 2;
-    const box = standing
-      ? { x: edge, y: start, width: thick, height: size, standing }
-      : { x: start, y: edge, width: size, height: thick };
+    const lying = { x: start, y: edge, width: size, height: thick };
+    const box = { ...transposed(lying, standing), standing };
     const value = effects.values[column.window[0] + index] ?? null;
     marks.push(...effectMarks(box, value, effects.end, palette));
   }

@@ -11,7 +11,7 @@ import type { Range } from "../../client/protocol";
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf, type TextFont } from "../../draw/marks";
 import type { PatchAspect } from "../../draw/patches";
-import { AXIS_HEIGHT } from "../../ui/plot/bar-scale";
+import { AXIS_HEIGHT } from "../../ui/plot/bars";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/text/labels";
 
 export type Orientation = "vertical" | "horizontal";

@@ -9,7 +9,7 @@
 
 import { PRINT_FONT_SIZE } from "../../draw/figure-request";
 import { fontOf, printable } from "../../draw/marks";
-import { AXIS_HEIGHT } from "../../ui/plot/bar-scale";
+import { AXIS_HEIGHT } from "../../ui/plot/bars";
 
 /** Line of the table: one key, the sink, or all keys without a line together ("elsewhere"). */
 export type Line =

@@ -3,7 +3,7 @@
 import { fontOf, type Mark, printable, type TextMark } from "../../draw/marks";
 import { signColor } from "../../ui/colors/color-scales";
 import { type Palette, rgbOf } from "../../ui/colors/palette";
-import { AXIS_HEIGHT, axisMarks, barEnd, barLength, breakMarks } from "../../ui/plot/bar-scale";
+import { AXIS_HEIGHT, axisMarks, type BarScale, barEnd, barMarks } from "../../ui/plot/bars";
 import { formatWeight } from "../../ui/text/captions";
 import { formatSigned, scaleInWords } from "./captions";
 import { type CellRow, cellRowWidth, type Hit, type Layout, type LinePosition } from "./layout";
@@ -149,31 +149,28 @@ function numberMarks(drawn: DrawnTable, position: LinePosition, row: Row, bold: 
   );
 }
 
-/** Return the weight of a bar of full length. */
-function endOf({ keyTexts }: DrawnTable): number {
-  return barEnd(1, keyTexts.length);
+function barScaleOf({ layout, keyTexts }: DrawnTable): BarScale {
+  return { zero: layout.bar.x, reach: layout.bar.width, end: barEnd(1, keyTexts.length) };
 }
 
-function barMarks(drawn: DrawnTable, position: LinePosition, weight: number, bold = false): Mark[] {
+function weightMarks(
+  drawn: DrawnTable,
+  position: LinePosition,
+  weight: number,
+  bold = false,
+): Mark[] {
   const { layout, palette } = drawn;
-  const height = layout.stacked ? 12 : Math.min(16, position.height - 8);
-  const end = endOf(drawn);
-  const width = Math.max(1, barLength(weight, end, layout.bar.width));
-  const from = position.middle - height / 2;
-  const bar = { zero: layout.bar.x, length: width, from, thick: height };
+  const thick = layout.stacked ? 12 : Math.min(16, position.height - 8);
+  const bar = {
+    ...{ value: weight, thick, color: palette.neutral },
+    from: position.middle - thick / 2,
+  };
+  const [rect, ...others] = barMarks(barScaleOf(drawn), bar, palette);
+  const end = rect.x + rect.width;
   return [
-    {
-      kind: "rect",
-      x: layout.bar.x,
-      y: from,
-      width,
-      height,
-      fill: palette.neutral,
-      radius: Math.min(2, width / 2),
-      opacity: 0.85,
-    },
-    ...breakMarks(bar, weight, end, palette),
-    text(formatWeight(weight), layout.bar.x + width + 9, position.middle, palette.ink, { bold }),
+    { ...rect, radius: Math.min(2, rect.width / 2), opacity: 0.85 },
+    ...others,
+    text(formatWeight(weight), end + 9, position.middle, palette.ink, { bold }),
   ];
 }
 
@@ -229,7 +226,7 @@ function keyMarks(
   marks.push(...cellRowMarks(drawn, position.cells, cells, table.cellScale));
   marks.push(...otherMarks(drawn, row, position.cells));
   marks.push(...numberMarks(drawn, position, row, highlighted));
-  marks.push(...barMarks(drawn, position, row.weight, highlighted));
+  marks.push(...weightMarks(drawn, position, row.weight, highlighted));
   return marks;
 }
 
@@ -267,7 +264,7 @@ function lineMarks(drawn: DrawnTable, position: LinePosition): Mark[] {
     const count = drawn.keyTexts.length - table.rows.length;
     const marks = [
       named(`${count} other ${count === 1 ? "key" : "keys"}`),
-      ...barMarks(drawn, position, weight),
+      ...weightMarks(drawn, position, weight),
     ];
     return layout.stacked ? marks : [...marks, noteMark(drawn, position, "not shown, together")];
   }
@@ -277,7 +274,7 @@ function lineMarks(drawn: DrawnTable, position: LinePosition): Mark[] {
   const marks = [
     named("sink"),
     text(formatSigned(sink.logit), right, position.middle, palette.ink, { align: "end", size }),
-    ...barMarks(drawn, position, sink.weight),
+    ...weightMarks(drawn, position, sink.weight),
   ];
   return layout.stacked
     ? marks
@@ -359,13 +356,11 @@ function headMarks(drawn: DrawnTable): Mark[] {
 export function backMarks(drawn: DrawnTable): Mark[] {
   const { layout, table, dimensions } = drawn;
   const query = dimensions.shown.map((dimension) => table.query[dimension] as number);
-  const { x, width } = layout.bar;
-  const axis = { x, y: layout.height - AXIS_HEIGHT - 2, reach: width };
   return [
     ...headMarks(drawn),
     ...cellRowMarks(drawn, layout.query, query, table.vectorScale),
     ...layout.lines.flatMap((position) => lineMarks(drawn, position)),
-    ...axisMarks(axis, endOf(drawn), drawn.palette),
+    ...axisMarks(barScaleOf(drawn), layout.height - AXIS_HEIGHT - 2, drawn.palette),
   ];
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { PALETTES } from "../../../src/ui/colors/palette";
-import { axisMarks, barEnd, barLength, breakMarks } from "../../../src/ui/plot/bar-scale";
+import { axisMarks, type BarScale, barEnd, barMarks } from "../../../src/ui/plot/bars";
 
 const palette = PALETTES.light;
 
@@ -14,15 +14,16 @@ describe("the scale of bars", () => {
   });
 
   it("breaks exactly the bars that exceed it", () => {
-    const bar = { zero: 0, length: 60, from: 0, thick: 8 };
-    expect(barLength(0.87, 0.25, 60)).toBe(60);
-    expect(breakMarks(bar, 0.87, 0.25, palette)).toHaveLength(1);
-    expect(breakMarks(bar, -0.25, 0.25, palette)).toEqual([]);
+    const bar = { from: 0, thick: 8, color: palette.neutral };
+    const marks = (value: number) =>
+      barMarks({ zero: 0, reach: 60, end: 0.25 }, { ...bar, value }, palette);
+    expect([marks(0.87)[0].width, marks(0.87).length]).toEqual([60, 2]);
+    expect([marks(-0.25)[0].width, marks(-0.25).length]).toEqual([60, 1]);
   });
 
   it("has numbers at its ends", () => {
-    const labels = (axis: Partial<Parameters<typeof axisMarks>[0]>) =>
-      axisMarks({ x: 100, y: 0, reach: 60, ...axis }, 0.25, palette).flatMap((mark) =>
+    const labels = (scale: Partial<BarScale>) =>
+      axisMarks({ zero: 100, reach: 60, end: 0.25, ...scale }, 0, palette).flatMap((mark) =>
         mark.kind === "text" ? [[mark.text, mark.x, mark.y]] : [],
       );
     expect(labels({})).toEqual([
@@ -31,11 +32,11 @@ describe("the scale of bars", () => {
     ]);
     expect(labels({ reach: -60 })[1]).toEqual(["0.25", 40, 8]);
     expect(labels({ signs: "both" }).map(([text]) => text)).toEqual(["0", "−0.25", "+0.25"]);
-    // The axis is vertical, with positive numbers at the top.
-    expect(labels({ signs: "both", standing: true })).toEqual([
-      ["0", 96, 0],
-      ["+0.25", 96, -60],
-      ["−0.25", 96, 60],
+    // The axis is vertical, with positive numbers at the top, because its reach is negative.
+    expect(labels({ signs: "both", standing: true, reach: -60 })).toEqual([
+      ["0", -4, 100],
+      ["+0.25", -4, 40],
+      ["−0.25", -4, 160],
     ]);
   });
 });

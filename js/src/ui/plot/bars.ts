@@ -1,0 +1,224 @@
+/**
+ * Bars of numbers along tokens, with their scale, axis and numbers. The head view, the heat map and
+ * the neuron view use them for weights, and all views for effects. All functions are pure.
+ *
+ * Positions are those of lying bars, which extend to the left or right. For standing bars, x and y
+ * are swapped.
+ */
+
+import { type Mark, type RectMark, type TextMark, transposed } from "../../draw/marks";
+import type { Palette } from "../colors/palette";
+import { roundedUp } from "../exports/csv";
+import { isTiny, plainNumber, type Quantity, written } from "../text/captions";
+
+/** Up to this many keys, a full bar is the largest possible number. */
+const MANY_KEYS = 100;
+const LABEL_SIZE = 10;
+/** Height of the axis below lying bars, in pixels. */
+export const AXIS_HEIGHT = 16;
+/**
+ * Minimum distance in pixels between 0 and the end of an axis that leaves room for "0" beside the
+ * number at the end.
+ */
+const MIN_LENGTH_WITH_ZERO = { lying: 22, standing: 12 };
+/** Minimum distance in pixels from 0 to both ends at which centred numbers do not touch. */
+const MIN_LENGTH_CENTRED = 17;
+/** Size of the number at the end of a bar. */
+export const NUMBER_SIZE = 10.5;
+
+/** Start, length and directions of bars. */
+export interface BarScale {
+  /** Position of 0. */
+  zero: number;
+  /**
+   * Length of a full bar. Negative if bars of positive numbers extend to the left or, if standing,
+   * upwards.
+   */
+  reach: number;
+  /** Value of a full bar. */
+  end: number;
+  /**
+   * "both" if bars of negative numbers extend to the other side of 0, "hollow" if they extend to
+   * the same side and are hollow. Undefined if all numbers are positive.
+   */
+  signs?: "both" | "hollow" | undefined;
+  standing?: boolean;
+}
+
+/** A bar, and its extent across its length. */
+export interface Bar {
+  value: number;
+  from: number;
+  thick: number;
+  color: string;
+}
+
+/**
+ * Return the value of a full bar. It depends only on the stack and the number of keys, so bars of
+ * all layers, heads and tokens can be compared.
+ *
+ * The weights of a query sum to 1, so weights are small if there are many keys. With more than 100
+ * keys, a full bar is therefore 100 times the uniform weight, and longer bars have a break. The
+ * value is rounded up to one significant digit.
+ *
+ * @param maximum the largest possible number of the stack, which is 1 for weights.
+ */
+export function barEnd(maximum: number, numKeys: number): number {
+  return roundedUp(maximum * Math.min(1, MANY_KEYS / Math.max(1, numKeys))) || 1;
+}
+
+/** Return the direction in which a bar extends from 0: 1 or −1. */
+function sideOf({ reach, signs }: BarScale, value: number): number {
+  return Math.sign(reach) * (signs === "both" ? Math.sign(value) : 1);
+}
+
+/** Return the length of a bar. A value other than 0 is always visible. */
+export function barLength({ reach, end }: Pick<BarScale, "reach" | "end">, value: number): number {
+  const full = Math.abs(reach);
+  return value === 0 ? 0 : Math.min(full, Math.max(0.75, (Math.abs(value) / end) * full));
+}
+
+/** Draw a bar, with a break if its value exceeds the end of the scale. */
+export function barMarks(scale: BarScale, bar: Bar, palette: Palette): [RectMark, ...Mark[]] {
+  const { zero, end, signs, standing = false } = scale;
+  const { value, from, thick, color } = bar;
+  const length = barLength(scale, value);
+  const side = sideOf(scale, value);
+  const look = value < 0 && signs === "hollow" ? { stroke: color } : { fill: color };
+  const box = { x: side > 0 ? zero : zero - length, y: from, width: length, height: thick };
+  const rect = transposed({ kind: "rect" as const, ...box, ...look }, standing);
+  if (Math.abs(value) <= end * 1.0001) return [rect];
+  const at = zero + 0.8 * side * length;
+  const gap = { x0: at + 2, y0: from - 1, x1: at - 2, y1: from + thick + 1 };
+  const line = { kind: "line" as const, ...gap, stroke: palette.background, strokeWidth: 2.5 };
+  return [rect, transposed(line, standing)];
+}
+
+/** Draw the axis of a scale, with the numbers at its ends, at a position beside or below bars. */
+export function axisMarks(scale: BarScale, at: number, palette: Palette): Mark[] {
+  const { zero, reach, end, signs, standing = false } = scale;
+  const both = signs === "both";
+  const size = Math.abs(reach);
+  const direction = Math.sign(reach);
+  const number = plainNumber(end);
+  const ends: [number, string][] = both
+    ? [-1, 1].map((side) => [side, `${side === direction ? "+" : "−"}${number}`])
+    : [[direction, signs ? `±${number}` : number]];
+  const withZero = size >= MIN_LENGTH_WITH_ZERO[standing ? "standing" : "lying"];
+  const outwards = both && !standing && size < MIN_LENGTH_CENTRED;
+  const label = (text: string, side: number): Mark => ({
+    kind: "text",
+    text,
+    ...transposed(
+      { x: outwards ? zero + 2 * side : zero + side * size, y: standing ? at - 4 : at + 8 },
+      standing,
+    ),
+    fill: palette.muted,
+    size: LABEL_SIZE,
+    font: "text",
+    align: standing ? "end" : outwards ? (side < 0 ? "end" : "start") : "middle",
+  });
+  const [x0, x1] = [both ? zero - size : zero, both ? zero + size : zero + reach];
+  return [
+    transposed({ kind: "line", x0, y0: at, x1, y1: at, stroke: palette.muted }, standing),
+    ...(withZero ? [label("0", 0)] : []),
+    ...ends.map(([side, text]) => label(text, side)),
+  ];
+}
+
+/** Bar of a token, which may have a number at its end. */
+export interface TokenBar extends Bar {
+  /** Index of the token. Neighbouring tokens have neighbouring indices. */
+  token: number;
+  /** Position of the token, at which the number is. */
+  middle: number;
+  /** Text after the number. For standing bars, it is in a second line. */
+  note?: string;
+  /** Whether the bar has length 0 and a muted number. */
+  faded?: boolean;
+}
+
+/** Bars that share a zero line and an axis. */
+export interface BarGroup {
+  scale: BarScale;
+  bars: readonly TokenBar[];
+  /** Start and end of the zero line. */
+  line: readonly [number, number];
+  /** Position of the axis. */
+  axisAt: number;
+  /** Distance between neighbouring tokens. */
+  step: number;
+  /** Minimum distance between the centres of two numbers. */
+  apart: number;
+  quantity: Quantity;
+  /** Numbers below this absolute value are muted. */
+  minProminent: number;
+  palette: Palette;
+}
+
+/** Draw bars with their zero line, their axis and their numbers. */
+export function barGroupMarks(group: BarGroup): Mark[] {
+  const { scale, line, quantity, palette } = group;
+  const { zero, standing = false } = scale;
+  const bars = group.bars.filter(({ value }) => value !== 0);
+  const [y0, y1] = line;
+  const stroke = quantity.signed ? palette.muted : palette.rule;
+  return [
+    transposed({ kind: "line" as const, x0: zero, y0, x1: zero, y1, stroke }, standing),
+    ...axisMarks(scale, group.axisAt, palette),
+    ...bars.flatMap((bar) => (bar.faded ? [] : barMarks(scale, bar, palette))),
+    ...numbersOf({ ...group, bars }),
+  ];
+}
+
+/**
+ * Draw the numbers of bars. Longer bars come first, and a number that would overlap an earlier one
+ * is omitted.
+ */
+function numbersOf(group: BarGroup): Mark[] {
+  const { scale, bars, step, apart, quantity, minProminent, palette } = group;
+  const { zero, standing } = scale;
+  // Length of the longest bar of a token on each side of 0.
+  const longest = new Map<string, number>();
+  const lengthOf = (bar: TokenBar): number => (bar.faded ? 0 : barLength(scale, bar.value));
+  for (const bar of bars) {
+    const sideAndToken = `${sideOf(scale, bar.value)} ${bar.token}`;
+    longest.set(sideAndToken, Math.max(longest.get(sideAndToken) ?? 0, lengthOf(bar)));
+  }
+  const numNeighbours = step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / step) : 0;
+  const numbered: number[] = [];
+  const marks: Mark[] = [];
+  const ordered = [...bars].sort((a, b) => Math.abs(b.value) - Math.abs(a.value));
+  for (const bar of ordered) {
+    const { token, value, middle, note = "" } = bar;
+    if (numbered.some((other) => Math.abs(other - token) * step < apart)) continue;
+    numbered.push(token);
+    if (isTiny(quantity, value)) continue;
+    const side = sideOf(scale, value);
+    const number: Omit<TextMark, "x" | "y"> = {
+      kind: "text",
+      text: written(quantity, value),
+      fill: bar.faded || Math.abs(value) < minProminent ? palette.muted : palette.ink,
+      size: NUMBER_SIZE,
+      font: "text",
+    };
+    if (standing) {
+      const centred = { ...number, x: middle, align: "middle" } as const;
+      marks.push({ ...centred, y: zero + side * (lengthOf(bar) + 8) });
+      if (note) marks.push({ ...centred, text: note, y: zero + side * (lengthOf(bar) + 19) });
+      continue;
+    }
+    // A number that is higher than its row must begin after the bars of neighbouring rows, too.
+    let clear = 0;
+    for (let near = token - numNeighbours; near <= token + numNeighbours; near++)
+      clear = Math.max(clear, longest.get(`${side} ${near}`) ?? 0);
+    marks.push({
+      ...number,
+      ...(note && { text: `${number.text}, ${note}` }),
+      x: zero + side * (clear + 5),
+      y: middle,
+      align: side > 0 ? "start" : "end",
+    });
+  }
+  return marks;
+}
