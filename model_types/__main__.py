@@ -31,7 +31,7 @@ from model_types.rows import Row
 _PROCESSES = 2
 _MAX_SECONDS = 120
 _MAX_MEMORY = 12 << 30
-# Modules that nearly every type imports. Loaded before the fork, they are loaded once.
+# Modules that nearly every type imports. They are imported once, before processes are forked.
 _COMMON = (
     "model_types.check",
     "torch._dynamo",
@@ -46,10 +46,10 @@ _COMMON = (
 
 
 def _complete_torchvision() -> None:
-    """Define the operators that torchvision's Python part expects of its compiled part.
+    """Define the compiled operators that torchvision needs when it is imported.
 
-    PyPI's torchvision is compiled for CUDA. Its compiled part does not load with a CPU build of
-    torch, and no model here needs it.
+    The compiled part of PyPI's torchvision is for CUDA and does not load with a CPU build of torch.
+    No model here uses the operators.
     """
     import torch
 
@@ -68,7 +68,7 @@ def _work(model_type: str, answer: Connection) -> None:
     from model_types.cases import cases_of
     from model_types.check import check
 
-    # A model that was not made small must not exhaust the memory of the machine.
+    # Limit the memory of the process, because a model may be large by mistake.
     resource.setrlimit(resource.RLIMIT_AS, (_MAX_MEMORY, _MAX_MEMORY))
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -80,8 +80,9 @@ def _work(model_type: str, answer: Connection) -> None:
 
 
 def _rows(model_types: Sequence[str]) -> Iterator[Row]:
-    """Check types in parallel processes. Yield the row of each case when it is ready."""
-    # Forked, not spawned: importing transformers again takes longer than most checks.
+    """Check model types in parallel processes. Yield the result of each case when it is ready."""
+    # Fork the processes. A spawned process would import transformers again, which takes longer
+    # than most checks.
     context = multiprocessing.get_context("fork")
     waiting = list(model_types)[::-1]
     running: dict[str, tuple[BaseProcess, Connection, float]] = {}
@@ -118,8 +119,8 @@ def _rows(model_types: Sequence[str]) -> Iterator[Row]:
 
 
 def main() -> None:
-    """Check the types of the command line, or all types, and write the results."""
-    # Must run before the import of transformers, which imports torchvision.
+    """Check the model types in the command line, or all model types, and write the results."""
+    # Call this before importing transformers, which imports torchvision.
     _complete_torchvision()
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 

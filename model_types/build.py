@@ -1,4 +1,4 @@
-"""A tiny random model of any model type, with weights that make each formula visible."""
+"""Make a tiny random model of any model type, whose parameters all affect the output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from model_types.shrink import tiny_config
 
-# Mappings in the order of the inputs they need besides the model's own: fewest first.
+# Auto classes of transformers. Classes that need few additional inputs come first.
 _MAPPINGS = (
     "MODEL_MAPPING_NAMES",
     "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
@@ -36,12 +36,12 @@ _MAX_PARAMETERS = 60_000_000
 
 
 def seed_of(model_type: str) -> int:
-    """Return a fixed seed for a model type."""
+    """Return a number that seeds all models of a type."""
     return zlib.crc32(model_type.encode())
 
 
 def class_of(model_type: str, class_name: str | None = None) -> type[PreTrainedModel]:
-    """Return the class to build: the base model if it exists."""
+    """Return the class with this name, or by default the base model, if transformers has one."""
     if class_name is not None:
         return _named(model_type, class_name)
     for mapping in _MAPPINGS:
@@ -73,7 +73,7 @@ def _modeling_modules(kind: type[PretrainedConfig]) -> Iterator[Any]:
 
 
 def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedModel]]:
-    """Yield the models in the modules of a configuration that it can build, plain ones first."""
+    """Yield the model classes of a configuration. Names with "For" come last."""
     for module in _modeling_modules(kind):
         fitting = [
             candidate
@@ -91,7 +91,7 @@ def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedMod
 def tiny_model(
     model_type: str, class_name: str | None, changes: Mapping[str, Any]
 ) -> PreTrainedModel:
-    """Make a tiny random model in evaluation mode. Every call returns an equal model."""
+    """Return a tiny random model in evaluation mode. Equal arguments give equal models."""
     kind = class_of(model_type, class_name)
     config = _of_kind(kind, tiny_config(model_type, changes))
     torch.manual_seed(seed_of(model_type))
@@ -104,7 +104,7 @@ def tiny_model(
 
 
 def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> PretrainedConfig:
-    """Return the part of a configuration that a class is built from, often the text part."""
+    """Return the part of a configuration that a class needs, such as the text configuration."""
     config_class = kind.config_class
     parts = [part for part in vars(config).values() if isinstance(part, PretrainedConfig)]
     if config_class is None or isinstance(config, config_class):
@@ -114,10 +114,11 @@ def _of_kind(kind: type[PreTrainedModel], config: PretrainedConfig) -> Pretraine
 
 @torch.no_grad()
 def _enliven(model: nn.Module) -> None:
-    """Randomize the parameters so that each affects the output.
+    """Change the parameters so that each affects the output.
 
-    The usual initial weights are so small that all tokens look alike. Position biases, gates and
-    sinks start at zero, so a formula that omits them would not be noticed.
+    Parameters that start at 0, such as position biases, gates and sinks, become random. Otherwise a
+    record that omits them would be right. Small parameters are scaled up, because all tokens would
+    be nearly equal.
     """
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():

@@ -1,4 +1,7 @@
-"""Cases of a model type: its base model, its classes with a head, and unusual settings."""
+"""Cases to check for a model type: its base model, classes for tasks, and unusual settings.
+
+A class for a task, such as `BertForMaskedLM`, is called a class with a head.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from model_types.flags import FLAGS, settings_of
 from model_types.overrides import OVERRIDES
 from model_types.shrink import merged, tiny_config
 
-# The auto classes that users load, with the mapping of each. Settings are changed in the first of
-# these classes that a model type has.
+# Auto classes, and the names of their mappings in transformers. Unusual settings are checked with
+# the first class of a model type.
 AUTO_CLASSES = {
     "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -29,7 +32,7 @@ AUTO_CLASSES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One tiny model.
+    """A tiny model to check.
 
     Attributes
     ----------
@@ -37,11 +40,11 @@ class Case:
     kind : str
         Class of the model, or "" for the base model.
     auto : tuple of str
-        The auto classes that load the class.
+        Auto classes that load the class.
     flag : str
-        The unusual setting as ``name=value``, or "" for the default configuration.
+        Unusual setting as ``name=value``, or "" for the default configuration.
     settings, inputs : dict
-        Additions of the flag to the configuration and to the arguments.
+        Settings of the configuration and arguments of the model that the flag adds.
     """
 
     model_type: str
@@ -58,7 +61,7 @@ class Case:
 
 
 def cases_of(model_type: str) -> Iterator[Case]:
-    """Yield the base model, every class with a head, and every flag of the configuration."""
+    """Yield the base model, each class with a head, and each unusual setting (flag)."""
     yield Case(model_type)
     classes = _classes(model_type)
     for kind, auto in classes.items():
@@ -68,7 +71,7 @@ def cases_of(model_type: str) -> Iterator[Case]:
 
 
 def override_of(case: Case) -> dict[str, Any]:
-    """Return the exceptions of a case to the general rules: of its type, its class and its flag."""
+    """Return the exceptions (see `overrides`) of the model type, class and flag of a case."""
     override = OVERRIDES.get(case.model_type, {})
     head = override.get("heads", {}).get(case.kind, {})
     arguments = {
@@ -80,7 +83,7 @@ def override_of(case: Case) -> dict[str, Any]:
 
 
 def _classes(model_type: str) -> dict[str, list[str]]:
-    """Return the classes that auto classes load, with the names of the auto classes."""
+    """Return the classes that auto classes load, each with the names of its auto classes."""
     auto_classes: dict[str, list[str]] = {}
     for auto, mapping in AUTO_CLASSES.items():
         names = getattr(modeling_auto, mapping, {}).get(model_type, ())
@@ -95,13 +98,13 @@ def _flagged(model_type: str, kind: str) -> Iterator[Case]:
         return
     try:
         config = tiny_config(model_type, override.get("config", {}))
-    # The row of the base model reports a configuration that cannot be built.
+    # The check of the base model reports this error.
     except Exception:  # noqa: BLE001
         return
     tried: list[Mapping[str, Any]] = []
     for flag in FLAGS:
         settings = settings_of(config, flag)
-        # Two flags may set the same values.
+        # Skip a flag that sets the same values as an earlier flag.
         if settings and settings not in tried:
             tried.append(settings)
             name = _named(next(iter(flag.settings)), settings)

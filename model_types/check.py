@@ -1,4 +1,4 @@
-"""Check of one tiny model, from its configuration to a row of the table."""
+"""Check of one tiny model. The result is a row of the table in docs/coverage.md."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ROUNDING = "float32 rounds such sharp logits too much"
 
 
 def check(case: Case) -> Row:
-    """Build, sharpen, extract and compare one tiny model."""
+    """Make a tiny model, extract a record, and compare it with the model's own weights."""
     start = time.perf_counter()
     row = Row(case.model_type, case.kind, list(case.auto), case.flag)
     try:
@@ -55,7 +55,7 @@ def check(case: Case) -> Row:
 
 
 class _EndedError(Exception):
-    """The end of a check with another result than "ok"."""
+    """Error that ends a check with a result other than "ok"."""
 
     def __init__(self, result: str, reason: str | Exception) -> None:
         if isinstance(reason, Exception):
@@ -86,10 +86,10 @@ def _check(row: Row, case: Case) -> None:
 def _check_cached(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> None:
-    """Compare a forward with a cache. The model was sharpened without one."""
+    """Compare the record of a forward with a cache. The other checks use no cache."""
     try:
         run(model, inputs)
-    # A model without a cache may raise any exception.
+    # A model that cannot use a cache may raise any exception.
     except Exception as error:  # noqa: BLE001
         row.notes.append(
             f"the model fails with use_cache=True: {type(error).__name__}: {error}"[:300]
@@ -107,7 +107,7 @@ def _check_cached(
     row.error = max(row.error or 0.0, comparison.error)
 
 
-# The weights in the output of a model, and those that its modules computed.
+# Weights in the output of a model, and weights that its modules computed.
 _Own = tuple[Weights, Weights]
 
 
@@ -118,9 +118,10 @@ def _compared(
     own: _Own,
     override: Mapping[str, Any],
 ) -> tuple[Comparison, AbstractContextManager[object]]:
-    """Extract, check that the model is unchanged, and compare.
+    """Extract a record, check that this does not change the model, and compare the weights.
 
-    Also return the arithmetic of the comparison.
+    Also return a context manager for further comparisons: `double_weights` if only a comparison in
+    float64 was possible.
     """
     plain = run(model, inputs)
     before = state_of([model])
@@ -145,12 +146,12 @@ def _compared(
 
 
 def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None:
-    """End the check if the record differs from the computation of the model or lacks a part."""
+    """Raise `_EndedError` if the record has wrong weights, or too few stacks or rows."""
     if not comparison.right:
         warned = any(note.startswith("UserWarning") for note in row.notes)
         only_missing = warned and comparison.error <= TOLERANCE and comparison.matches
         raise _EndedError("partly" if only_missing else "wrong", _differences(comparison))
-    # The record must have as many rows as a plain forward.
+    # Stacks without own weights must at least have a row for each token.
     short = [
         f"{stack} {number}: {attention.num_queries} rows for {inputs[text].shape[1]} tokens"
         for layers in comparison.unverified.values()
@@ -162,7 +163,7 @@ def _demand(row: Row, comparison: Comparison, inputs: Mapping[str, Any]) -> None
         raise _EndedError("wrong", "; ".join(short))
 
 
-# Names of the arguments with the text of a stack's queries.
+# Argument that contains the text of the queries, for each stack.
 _TEXT_OF = {
     "self": "input_ids",
     "encoder": "input_ids",
@@ -196,7 +197,7 @@ def _prepared(
 def _sharpened(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> _Own:
-    """Sharpen the model and return its own weights."""
+    """Sharpen the model (see `sharpen`), and return its own weights."""
 
     def current() -> tuple[Weights, dict[str, list[torch.Tensor]]]:
         return _own(eager_copy(model), inputs, override)
@@ -223,7 +224,7 @@ def _sharpened(
 def _own(
     eager: PreTrainedModel, inputs: Mapping[str, Any], override: Mapping[str, Any]
 ) -> tuple[Weights, dict[str, list[torch.Tensor]]]:
-    """Return the weights in the output of an eager model, and those that its modules compute."""
+    """Return the weights in an eager model's output, and the weights that its modules compute."""
     left_out = override.get("left_out", ())
     calls = module_calls(eager, inputs)
     try:
@@ -262,7 +263,7 @@ def _extracted(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> A
 
 
 def _change(row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
-    """Change the attention of each stack."""
+    """Change the attention of each stack, and store the results in the row."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -278,11 +279,11 @@ def _under_eager(
     comparison: Comparison,
     own: _Own,
 ) -> Comparison:
-    """Return the comparison with a record of the eager model if default attention differs from
-    eager.
+    """Compare a record of the eager model, if the default attention of the model is different.
 
-    The record has the weights that the model runs with. If default and eager attention differ, the
-    model's own weights are other numbers.
+    A model returns its own weights only with eager attention. If the default attention computes
+    other weights, only a record of the eager model can be compared. Return `comparison` if this
+    does not apply or does not help.
     """
     eager = eager_copy(model)
     pairs = pairs_of_tensors(run(model, inputs), run(eager, inputs))
@@ -307,11 +308,10 @@ def _in_double(
     comparison: Comparison,
     override: Mapping[str, Any],
 ) -> Comparison:
-    """Return the comparison of the same forwards in float64 if it is right.
+    """Repeat the comparison in float64. Return `comparison` if the new comparison is not right.
 
-    If keys are similar, logits get very large before rows are sharp (up to 11,000). Then float32
-    has three digits of their differences, so the record, the model's own weights, and default and
-    eager attention agree to three digits only.
+    If all keys are similar, rows are sharp only with very large logits (up to 11,000). In float32,
+    differences of such logits have three correct digits, so even two right computations differ.
     """
     exact = {
         name: value.double() if torch.is_tensor(value) and value.is_floating_point() else value

@@ -1,4 +1,4 @@
-"""The parts of docs/coverage.md about classes with a head and about settings, made from rows."""
+"""Write the sections of docs/coverage.md about classes with a head and about unusual settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _heads(rows: Iterable[Row]) -> list[Row]:
 
 
 def _flagged(rows: Iterable[Row]) -> list[Row]:
-    """Return the models with an unusual setting that transformers could build."""
+    """Return the rows with an unusual setting whose weights could be compared or were refused."""
     return [row for row in rows if row.flag and row.result in REFERENCED]
 
 
@@ -29,13 +29,13 @@ def _compared(rows: Iterable[Row]) -> list[Row]:
 
 
 def share_of_classes(rows: Iterable[Row]) -> float:
-    """Return the share of right classes among the classes with a head that return weights."""
+    """Return the share of right classes among the classes with a head that have known weights."""
     compared = _compared(_heads(rows))
     return _right(compared) / max(1, len(compared))
 
 
 def summary_of_classes(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of the summary about classes and settings."""
+    """Return the lines of the summary about classes with a head and unusual settings."""
     compared, flagged = _compared(_heads(rows)), _flagged(rows)
     cached = sum(row.cached for row in rows if row.result == "ok")
     names = {_field(row) for row in flagged}
@@ -49,7 +49,7 @@ def summary_of_classes(rows: Sequence[Row]) -> list[str]:
 
 
 def classes(rows: Sequence[Row]) -> str:
-    """Return the section about classes with a head: a line for each auto class, and exceptions."""
+    """Return the section about classes with a head: numbers for each auto class, and failures."""
     heads = _heads(rows)
     counts = (
         _count(f"`{auto}`", [row for row in heads if auto in row.auto]) for auto in AUTO_CLASSES
@@ -76,7 +76,7 @@ def _count(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _list(title: str, rows: Sequence[Row], reason: Callable[[Row], str]) -> str:
-    """Write a list of reasons with the classes of each."""
+    """Return a list of reasons, each with the classes to which it applies."""
     by_reason: dict[str, list[str]] = {}
     for row in rows:
         by_reason.setdefault(reason(row), []).append(_name(row))
@@ -90,7 +90,7 @@ def _name(row: Row) -> str:
 
 
 def flags(rows: Sequence[Row]) -> str:
-    """Return the section about unusual settings: a line for each setting, and exceptions."""
+    """Return the section about unusual settings: numbers for each setting, and failures."""
     flagged = _flagged(rows)
     fields: dict[str, list[Row]] = {}
     for row in flagged:

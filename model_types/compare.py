@@ -16,12 +16,12 @@ from attnviz.record.attention import LayerAttention
 from model_types.reference import Weights
 from model_types.shapes import layouts
 
-# Two computations of sharp weights in float32 differ by at most 3.6e-4 in the logits: logits of up
-# to 100 with terms that add up to 300, summed in 20 roundings of 6e-8. Independent roundings give a
-# tenth of that. Half of the error reaches a weight, from each of the two.
+# Maximum difference of a right weight. A logit is a sum of terms whose absolute values sum to at
+# most 300. In 20 roundings of 6e-8 it is off by at most 3.6e-4, and by a tenth of this if roundings
+# are independent. The record and the model each contribute half of the error of their logits.
 TOLERANCE = 1e-4
-# Bound of the rounding differences after several layers of such sharp models. It identifies the
-# corresponding layer and allows a second comparison in float64, but it does not pass the check.
+# Maximum difference that rounding may cause after several layers. Up to this difference, a layer
+# counts as found, and the comparison is repeated in float64. The check still requires `TOLERANCE`.
 ROUNDED = 2e-3
 _MAX_LAYOUTS = 60
 _EVEN = 1e-6
@@ -29,7 +29,8 @@ _EVEN = 1e-6
 Array = NDArray[np.float32]
 Layers = list[tuple[str, int, LayerAttention]]
 
-# Possible stacks of a field of the output, most likely first. A name is a prefix of a stack's name.
+# Stacks that may have the weights in a field of the output, most likely first. The first pattern
+# that matches the name of the field applies. The strings are prefixes of names of stacks.
 _STACKS = (
     (re.compile(r"qformer|projection|perceiver|connector"), ("connector", "cross", "pooling")),
     (re.compile(r"cross"), ("cross", "connector")),
@@ -47,7 +48,7 @@ _STACKS = (
 
 @dataclass
 class Pair:
-    """A layer of a record and the model's own weights of it."""
+    """A layer of a record, and the model's own weights of this layer."""
 
     stack: str
     layer: int
@@ -59,10 +60,11 @@ class Pair:
         self.error = self.difference(layer_weights(self.attention))
 
     def difference(self, weights: Array) -> float:
-        """Return the largest difference over heads, rows and keys.
+        """Return the largest difference between `weights` and the model's own weights.
 
-        Attention of torch returns only the mean over heads (WavLM repeats it). If no key is
-        allowed, the row of a record is zero, and the model's row is uniform or NaN.
+        If all heads of the own weights are equal, they are the mean over heads, which torch's
+        attention returns. Rows without an allowed key are not compared: they are 0 in a record, and
+        uniform or NaN in a model.
         """
         if len(self.own) > 1 and bool((self.own == self.own[:1]).all()):
             weights = np.broadcast_to(weights.mean(axis=0), weights.shape)
@@ -72,7 +74,7 @@ class Pair:
 
 @dataclass
 class Match:
-    """A field of the output and its stack."""
+    """A field of a model's output, and the layers of a record with the same weights."""
 
     field: str
     stack: str
@@ -91,7 +93,7 @@ class Comparison:
     matches: list[Match]
     # Fields of the output that fit no stack of the record.
     unmatched: list[str]
-    # Stacks without own weights to compare with, with their layers.
+    # Stacks (with their layers) for which the model returns no weights.
     unverified: dict[str, Layers]
 
     @property
@@ -101,7 +103,7 @@ class Comparison:
 
     @property
     def right(self) -> bool:
-        """Whether the record contains all weights of the model within the tolerance."""
+        """Whether the record contains all weights that the model returns, within the tolerance."""
         return bool(self.matches) and not self.unmatched and self.error <= TOLERANCE
 
 
@@ -113,7 +115,7 @@ def layer_weights(attention: LayerAttention) -> Array:
 
 
 def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparison:
-    """Match every field of the output with a stack, and the remaining stacks with modules."""
+    """Find the stack for each field of the output, and modules for the remaining stacks."""
     groups = _groups(record)
     matches: list[Match] = []
     unmatched: list[str] = []
@@ -150,7 +152,7 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
 
 
 def _groups(record: AttentionRecord) -> dict[str, Layers]:
-    """Group the layers of a record by tower. The stages of a tower follow one another."""
+    """Group the layers of a record by tower. All stages of "vision stage N" are one group."""
     groups: dict[str, Layers] = {}
     for name, stack in record.stacks.items():
         tower = re.sub(r"\s*stage \d+", "", name)
@@ -161,7 +163,10 @@ def _groups(record: AttentionRecord) -> dict[str, Layers]:
 
 
 def _joined(own: Weights) -> dict[str, list[torch.Tensor | None]]:
-    """Join the two parts of decoders with one softmax over their own and the encoder's tokens."""
+    """Join self- and cross-attention of decoders that compute one softmax over both.
+
+    Return {} for other models.
+    """
     selves = "decoder_attentions" if "decoder_attentions" in own else "attentions"
     names = (selves, "cross_attentions")
     if not all(name in own for name in names):
@@ -219,7 +224,7 @@ def _match(
         return _some_of(name, group, layers, [tensor for _, tensor in numbered])
     pairs = []
     for (index, tensor), layer in zip(numbered, layers, strict=True):
-        # A list with None for layers without attention is indexed by the numbers of layers.
+        # If the list contains None for layers without attention, its indices are layer numbers.
         if len(numbered) < len(tensors) and index != layer[1]:
             return f"own weights of layer {index} correspond to layer {layer[1]} of the record"
         pair = _pair(layer, tensor)
@@ -230,7 +235,10 @@ def _match(
 
 
 def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor]) -> Match | str:
-    """Match weights of some layers only. Each must equal a layer after the previous match."""
+    """Find the layers of a record for fewer own weights, in ascending order of layers.
+
+    Return the reason if one of the own weights equals no layer.
+    """
     pairs: list[Pair] = []
     remaining = iter(layers)
     for tensor in tensors:
@@ -243,16 +251,16 @@ def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tens
 
 
 def _spread(name: str, layers: Layers, tensors: Sequence[torch.Tensor | None]) -> Match | None:
-    """Match weights of several stacks in one field. Each must equal a layer that has no match yet.
+    """Find the layers for a field that has the weights of several stacks, or return None.
 
-    Examples are CANINE's local and deep layers, and Mllama's self- and cross-attention.
+    Examples are the local and deep layers of CANINE, and self- and cross-attention of Mllama.
     """
     remaining = list(layers)
     pairs: list[Pair] = []
     for index, tensor in enumerate(tensors):
         if tensor is None:
             continue
-        # Try the layer with the same number first. The sort keeps the order of the others.
+        # Try the layer with the same number first, and then the others in their order.
         for layer in sorted(remaining, key=lambda layer: layer[1] != index):
             pair = _pair(layer, tensor)
             if pair is not None and pair.error <= ROUNDED:
@@ -284,14 +292,14 @@ def _shapes(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> str
 
 
 def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -> Match | None:
-    """Match the layers of a stack with the weights of modules, or return None if none fit."""
+    """Find modules whose weights are those of the remaining layers of a stack, or return None."""
     outputs = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
     matches: list[Match] = []
     for name, tensors in modules.items():
         computed = [
             tensor
             for tensor in tensors
-            # A field of the output has its own stack.
+            # Weights that are also in the output belong to another stack.
             if tensor is not None and not any(torch.equal(tensor, other) for other in outputs)
         ]
         if len(computed) == len(remaining) and isinstance(
@@ -299,7 +307,7 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
         ):
             matches.append(match)
         elif len(computed) > len(remaining):
-            # A stage of a tower: some of its layers, in order.
+            # The remaining layers may be one stage of a tower, whose modules have a common name.
             pairs = _in_order(remaining, computed)
             if pairs is not None:
                 matches.append(Match(name, stack, pairs))
@@ -307,7 +315,7 @@ def _by_modules(stack: str, remaining: Layers, own: Weights, modules: Weights) -
 
 
 def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:
-    """Return for each layer the next tensor that it equals, or None if one is missing."""
+    """Find an equal tensor for each layer, in ascending order, or return None."""
     pairs: list[Pair] = []
     remaining = iter(tensors)
     for layer in layers:

@@ -1,4 +1,4 @@
-"""Controls: the comparison must notice corrupted inputs of attention."""
+"""Control of the comparison: it must fail for records with wrong queries, masks and so on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from model_types.compare import Match, layer_weights
 
-# Ten times the tolerance of a right formula.
+# Minimum difference that a wrong layer must have. It is ten times the tolerance of right layers.
 NOTICED = 1e-3
 
 
 def unnoticed(matches: list[Match]) -> list[str]:
-    """Name the corruptions of layers that the comparison would accept or almost accept."""
+    """Corrupt each layer in several ways. Name the corruptions that hardly change the weights."""
     missed: list[str] = []
     for match in matches:
         for pair in match.pairs:
@@ -29,7 +29,7 @@ def unnoticed(matches: list[Match]) -> list[str]:
 
 
 def _can_choose(attention: LayerAttention) -> bool:
-    """Return whether any query has at least two keys. A single key always gets all weight."""
+    """Return whether any query may attend to two or more keys. A single key has all weight."""
     allowed = attention.allowed(range(attention.num_heads), slice(0, attention.num_queries))
     return bool(allowed.sum(-1).max() > 1)
 

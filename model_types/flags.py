@@ -1,7 +1,7 @@
-"""Settings of configurations that change attention, with the values to set.
+"""Unusual settings of configurations that change attention: names and values.
 
-The list is from the fields of all configurations. A value that depends on the rest of the
-configuration is a function of it, which returns `_LEAVE` if the setting does not apply.
+The names come from the fields of all configurations. A value can be a function of the
+configuration. It returns `_LEAVE` if the setting does not apply.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Flag:
     Attributes
     ----------
     settings : dict
-        The first one decides: a configuration that lacks it or has this value is left unchanged.
-        The others are set if the configuration has them.
+        Values by name. The flag does not apply if a configuration lacks the first setting, or
+        already has this value. The other settings are set if the configuration has them.
     inputs : dict
         Additional arguments, as in `overrides`.
     masks : bool
-        Whether the flag changes masks. Models of several parts make masks for their parts. Other
-        settings of a part are changed only if the part is not a model type itself.
+        Whether the flag changes masks. Such a flag is also set in parts that are model types
+        themselves, because the complete model makes the masks of its parts.
     """
 
     settings: Mapping[str, Any]
@@ -40,7 +40,7 @@ class Flag:
 
 
 def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
-    """Return a function that negates a boolean setting."""
+    """Return a function that returns the opposite of a boolean setting."""
 
     def setting(config: PretrainedConfig) -> Any:
         now = vars(config)[name]
@@ -50,7 +50,7 @@ def _other_way(name: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _swapped_layers(config: PretrainedConfig) -> Any:
-    """Swap sliding and full layers. If all layers are alike, change every other layer."""
+    """Swap sliding and full layers. If all layers are of one kind, change every second layer."""
     now: Sequence[str] = config.layer_types or ()
     other = {_SLIDING: _FULL, _FULL: _SLIDING}
     kinds = other.keys() & set(now)
@@ -61,7 +61,7 @@ def _swapped_layers(config: PretrainedConfig) -> Any:
 
 
 def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
-    """Return a function that makes all layers one kind if they are sliding and full layers."""
+    """Return a function that gives all layers one kind, if they are sliding or full layers."""
 
     def setting(config: PretrainedConfig) -> Any:
         now: Sequence[str] = config.layer_types or ()
@@ -71,17 +71,17 @@ def _layers_all(kind: str) -> Callable[[PretrainedConfig], Any]:
 
 
 def _decoder(config: PretrainedConfig) -> Any:
-    """Turn an encoder like BERT into a decoder."""
+    """Return True for an encoder such as BERT, which then becomes a decoder."""
     return _LEAVE if config.is_encoder_decoder else True
 
 
 def _one_key_head(config: PretrainedConfig) -> Any:
-    """Use one key head for all heads. Latent attention has no such groups."""
+    """Return 1, so that all heads share a key head. Latent attention has no key heads to share."""
     return _LEAVE if "kv_lora_rank" in vars(config) else 1
 
 
 def _kind_of_attention(config: PretrainedConfig) -> Any:
-    """Return the other kind of attention. Each model type has its own kinds under this name."""
+    """Return the other value of `attention_type`. The values depend on the model type."""
     others = {
         "block_sparse": "original_full",
         "relative_shift": "factorized",
@@ -91,7 +91,7 @@ def _kind_of_attention(config: PretrainedConfig) -> Any:
     return others.get(config.attention_type, _LEAVE)
 
 
-# Booleans to negate.
+# Names of boolean settings, which get the opposite value.
 _BOOLEANS = """
     alibi attention_bias attention_k_eq_v attention_out_bias attention_softmax_in_fp32
     attn_temperature_tuning causal channel_attention do_stable_layer_norm gated_attn
@@ -112,7 +112,7 @@ _SHORT_WINDOW = {"sliding_window": 5, "use_sliding_window": True}
 
 FLAGS: tuple[Flag, ...] = (
     *(Flag({name: _other_way(name)}) for name in _BOOLEANS),
-    # Masks: later tokens, windows, tokens of another stack.
+    # Flags that change masks: later tokens, windows, or tokens of another stack.
     Flag({"is_decoder": _decoder}),
     Flag(
         {"add_cross_attention": _decoder, "is_decoder": True},
@@ -136,7 +136,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag({"encoder_attention_type": "transient-global", "global_block_size": 4}),
     Flag({"attention_type": _kind_of_attention}),
     Flag({"attn_type": "uni"}),
-    # Layers and heads that share keys and values.
+    # Flags that change which layers and heads share keys and values.
     Flag(
         {
             "num_kv_shared_layers": 2,
@@ -155,7 +155,7 @@ FLAGS: tuple[Flag, ...] = (
     Flag({"num_hidden_groups": 2}),
     Flag({"inner_group_num": 2}),
     Flag({"head_ratio": 1}),
-    # Logits: scale, soft cap and bias.
+    # Flags that change logits: scale, soft cap or bias.
     Flag({"attn_logit_softcapping": 5.0}),
     Flag({"attn_logit_softcapping": None}),
     Flag({"attention_multiplier": 0.5}),
@@ -177,9 +177,9 @@ FLAGS: tuple[Flag, ...] = (
 
 
 def settings_of(config: PretrainedConfig, flag: Flag) -> dict[str, Any]:
-    """Return the settings of a flag for a configuration and its parts, or {} if nothing changes.
+    """Return the settings that a flag changes in a configuration, or {} if it changes nothing.
 
-    A dict among the settings is for that part of the configuration.
+    Settings of a part of the configuration are a dict under the name of the part.
     """
     first = next(iter(flag.settings))
     settings: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Tensors for the inputs that the overrides describe."""
+"""Make the tensors that `overrides` describes by kind and shape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Maker = Callable[..., torch.Tensor]
 
 
 def as_tensor(written: Any, random: torch.Generator) -> Any:
-    """Make a tensor from ("normal", 1, 3) and the like. Return other values as they are."""
+    """Make a tensor from a tuple such as ("normal", 1, 3). Return other values unchanged."""
     if not isinstance(written, tuple):
         return written
     kind, *shape = written
@@ -32,7 +32,7 @@ def as_tensor(written: Any, random: torch.Generator) -> Any:
 def _patches_with_positions(
     batch: int, count: int, columns: int, width: int, *, random: torch.Generator
 ) -> torch.Tensor:
-    """Make Pix2Struct's patches: row and column, counted from 1, before the pixels."""
+    """Make patches of Pix2Struct. Numbers 0 and 1 of a patch are its row and column, from 1."""
     patches = torch.randn(batch, count, width, generator=random)
     patches[..., 0] = torch.arange(count) // columns + 1
     patches[..., 1] = torch.arange(count) % columns + 1

@@ -1,4 +1,4 @@
-"""Inputs for a tiny model, made from the names of its forward's arguments."""
+"""Find inputs for a tiny model from the names of its forward's arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from model_types.input_tensors import as_tensor
 from model_types.shrink import token_ids
 from model_types.sizes import SPECIAL_IDS
 
-# Unique lengths, so that no stack can be mistaken for another.
+# Numbers of tokens. They differ, so that weights of two stacks have different shapes.
 _TEXT_LENGTH = 14
 _DECODER_LENGTH = 9
 _MISMATCH = re.compile(
@@ -47,9 +47,10 @@ Run = Callable[[Inputs], Any]
 
 
 def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | None) -> Inputs:
-    """Return inputs that the model accepts, with as many kinds of data as possible.
+    """Return inputs that the model accepts, if possible texts with images or sounds.
 
-    Raises the model's first error if it accepts none.
+    `written` contains inputs from `overrides`. If the model accepts no inputs, raise the error for
+    the first candidate.
     """
     first: Exception | None = None
     for candidate in _Maker(model).all():
@@ -62,14 +63,14 @@ def find_inputs(model: PreTrainedModel, run: Run, written: Mapping[str, Any] | N
         }
         try:
             return _fitted(model, inputs, run)
-        # A model may raise any exception for inputs that it does not accept.
+        # For inputs that it does not accept, a model may raise any exception.
         except Exception as error:  # noqa: BLE001
             first = first or error
     raise first or LookupError("no inputs to try")
 
 
 def _fitted(model: PreTrainedModel, inputs: Inputs, run: Run) -> Inputs:
-    """Set the number of image tokens in the text to the number that the model makes."""
+    """Correct the number of image or sound tokens in the text, as the model's error requires."""
     for _ in range(3):
         try:
             run(inputs)
@@ -91,7 +92,7 @@ def _set_placeholders(
 ) -> None:
     ids = inputs["input_ids"][0].tolist()
     numbers = [_placeholder(config, kind) for kind in ("image", "audio", "video")]
-    # The number of tokens in the error identifies the kind.
+    # The error states how many tokens the text has. Find the kind with this number.
     number = next((n for n in numbers if n is not None and ids.count(n) == present), numbers[0])
     if number is None:
         return
@@ -105,14 +106,14 @@ def _set_placeholders(
 
 
 def _placeholder(config: PretrainedConfig, kind: str) -> int | None:
-    """Return the id of the placeholder for a piece of an image or a sound."""
+    """Return the id of the token that stands for a part of an image, sound or video, or None."""
     ids = token_ids(config)
     endings = ("token_id", "token_index", "context_token_id", "pad_token_id", "patch_id")
     return next((ids[n] for e in endings if (n := f"{kind}_{e}") in ids), None)
 
 
 class _Maker:
-    """Maker of candidate inputs for one model."""
+    """Source of candidates: inputs that a model may accept."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -125,7 +126,7 @@ class _Maker:
         }
 
     def all(self) -> Iterator[Inputs]:
-        """Yield candidates, those with the most kinds of data first."""
+        """Yield candidates, first those with several kinds of data, such as text and images."""
         with_text = "input_ids" in self.names
         for kind, beside in self._beside_text():
             if with_text:
@@ -171,7 +172,7 @@ class _Maker:
         if "decoder_input_ids" in self.names:
             inputs["decoder_input_ids"] = self._ids(_DECODER_LENGTH)
             if type(self.model).__name__.endswith("ForSequenceClassification"):
-                # The decoder reads the same text, and the class is read from its last token.
+                # The decoder reads the text of the encoder, whose last token must be the end token.
                 del inputs["decoder_input_ids"]
                 ids[0, -1] = SPECIAL_IDS["eos_token_id"]
         if "bbox" in self.names:
@@ -182,7 +183,7 @@ class _Maker:
         return inputs
 
     def _count_of_features(self, kind: str, beside: Inputs) -> int:
-        """Return the number of tokens that the model makes of an image, or 4 if it is unknown."""
+        """Return how many tokens the model makes of an image or sound, or 4 if this is unknown."""
         ask = getattr(self.model, f"get_{kind}_features", None)
         if ask is None:
             return 4
@@ -254,14 +255,14 @@ class _Maker:
             yield {"input_values": self._normal(1, frames, bins)}
 
     def _part(self, names: tuple[str, ...]) -> Any:
-        """Return the part of the configuration for images or sound."""
+        """Return the part of the configuration with the first possible name, or the whole."""
         whole = getattr(self.config, "thinker_config", self.config)
         parts = (getattr(whole, name, None) for name in names)
         return next((part for part in parts if isinstance(part, PretrainedConfig)), whole)
 
 
 def _number(config: Any, names: tuple[str, ...], otherwise: int) -> int:
-    """Return the first of these settings that is a number or a list of numbers."""
+    """Return the first setting that is an integer or starts with one, or `otherwise`."""
     for name in names:
         value = getattr(config, name, None)
         if isinstance(value, list | tuple) and value:

@@ -1,4 +1,4 @@
-"""Pieces of the document, as Markdown."""
+"""Functions that format parts of docs/coverage.md as Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table."""
+    """Return a table with the column titles `head`."""
     table_rows = [head, ["---"] * len(head), *rows]
     return "".join(
         f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in table_rows
@@ -15,18 +15,18 @@ def lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def short(text: str, length: int = 170) -> str:
-    """Cut a text between words."""
+    """Shorten a text to at most `length` characters, between two words."""
     text = " ".join(text.split()).replace("<", "&lt;")
     return text if len(text) <= length else text[: length - 1].rsplit(" ", 1)[0] + " …"
 
 
 def number(value: float | None) -> str:
-    """Format a number with one digit."""
+    """Format a number with one significant digit. Return "" for None."""
     return "" if value is None else f"{value:.0e}"
 
 
 def plain(result: str, reason: str) -> str:
-    """Explain why a model was not tested. The results contain the error of torch."""
+    """Return why a model was not tested, in words. `reason` may be an error of transformers."""
     missing = re.search(r"requires the (\w+) library|No module named '([^']+)'", reason)
     if missing:
         return f"needs {missing[1] or missing[2]}, which is not installed"

@@ -1,6 +1,6 @@
-"""Checks of the rows of `make coverage` and of the table made from them.
+"""Tests of the results of `make coverage`, and of the page that it writes.
 
-Only `make coverage` collects this file, by its name.
+Pytest finds this file only by its name, which `make coverage` passes.
 """
 
 from __future__ import annotations

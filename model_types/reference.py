@@ -1,4 +1,4 @@
-"""A model's own weights, from the output or the modules of an eager copy."""
+"""Compute a model's own weights: those in the output, or in the modules, of an eager copy."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from model_types.build import seed_of
 
-# Model types whose "attentions" are scores before the softmax.
+# Model types that return logits instead of weights.
 _SCORES = {"prophetnet", "squeezebert"}
 
-# By field of the output or by module: a tensor for each layer, None for a layer without weights.
+# Weights by field of the output or by name of modules. Each entry has a tensor for each layer, or
+# None for a layer without weights.
 Weights = dict[str, list[torch.Tensor | None]]
 
 
 def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
-    """Run a plain forward without a cache."""
+    """Run a forward without gradients, and without a cache unless `inputs` asks for one."""
     draw_the_same(model)
     if "use_cache" in inspect.signature(model.forward).parameters and "use_cache" not in inputs:
         more.setdefault("use_cache", False)
@@ -38,7 +39,7 @@ def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
 
 
 def draw_the_same(model: nn.Module) -> None:
-    """Seed a model that draws random numbers (VITS, ViLT), so that each forward draws the same."""
+    """Seed torch, because some models draw random numbers in each forward (VITS, ViLT)."""
     torch.manual_seed(seed_of(type(model).__name__))
 
 
@@ -46,10 +47,10 @@ _eager: WeakKeyDictionary[nn.Module, PreTrainedModel] = WeakKeyDictionary()
 
 
 def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """Return an independent eager copy with the current weights.
+    """Return a copy of the model that uses eager attention, with the current parameters.
 
-    The copy is built again, because models that choose a class by the implementation (SAM), or that
-    bypass the dispatcher (Falcon), cannot switch it.
+    The copy is a new model, because some models cannot change the implementation after they were
+    built (SAM, Falcon).
     """
     if model not in _eager:
         config = copy.deepcopy(model.config)
@@ -62,7 +63,7 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 @contextmanager
 def double_softmax() -> Iterator[None]:
-    """Keep eager attention from casting the logits of a float64 model to float32."""
+    """Within the context, ignore the `dtype` of softmax, by which eager attention uses float32."""
     softmax = nn.functional.softmax
 
     def without_dtype(logits: torch.Tensor, dim: int | None = None, **options: Any) -> torch.Tensor:
@@ -75,7 +76,7 @@ def double_softmax() -> Iterator[None]:
 
 @contextmanager
 def double_weights() -> Iterator[None]:
-    """Compute the weights of records in float64 inside the context."""
+    """Let records compute weights in float64 within the context."""
     with mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
         yield
 
@@ -87,7 +88,7 @@ def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
 
 
 def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
-    """Return the output of a forward with weights."""
+    """Return the output of a forward that also returns attention weights."""
     parameters = inspect.signature(eager.forward).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if "output_attentions" in parameters or takes_any:
@@ -142,9 +143,7 @@ def _flat(value: Any) -> Iterator[torch.Tensor | None]:
 
 
 def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
-    """Apply the softmax to scores, and drop tensors that are not weights, such as the state of
-    linear attention.
-    """
+    """Convert logits to weights. Replace other tensors that are no weights by None."""
     weights: Weights = {}
     for path, tensors in by_path.items():
         converted = [
@@ -157,7 +156,7 @@ def _scores_as_weights(by_path: Weights, kind: str) -> Weights:
 
 
 def _without_cross(by_path: Weights) -> Weights:
-    """Remove cross-attention from the attentions if it is also in cross_attentions (Q-Formers)."""
+    """Remove tensors from "attentions" that are also in "cross_attentions", as in Q-Formers."""
     without_cross = dict(by_path)
     for path, tensors in by_path.items():
         cross = by_path.get(re.sub(r"(^|\.)attentions$", r"\1cross_attentions", path), ())
@@ -174,7 +173,7 @@ def _without_cross(by_path: Weights) -> Weights:
 
 
 def are_weights(tensor: torch.Tensor) -> bool:
-    """Return whether rows are non-negative and sum to at most 1, as with sinks or masks."""
+    """Return whether a tensor can be weights: no negative numbers, and row sums of at most 1."""
     values = tensor.detach().float()
     sums = values.sum(-1)
     return bool((values >= 0).all()) and bool((sums <= 1 + 1e-3).all()) and bool(sums.max() > 0.01)
@@ -185,10 +184,9 @@ def _softmax(tensor: torch.Tensor, kind: str) -> torch.Tensor | None:
 
 
 def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
-    """Group the calls of modules that differ only in the layer number, in the order in which they
-    ran.
+    """Group the weights of modules whose names differ only in numbers, in the order of the calls.
 
-    A module that attends window by window gets one tensor with the windows on its diagonal.
+    If a module was called once for each window, its weights become one block-diagonal tensor.
     """
     grouped: Weights = {}
     for name, tensors in calls.items():
@@ -201,8 +199,8 @@ def module_calls(
 ) -> dict[str, list[torch.Tensor]]:
     """Return the weights that the attention modules of an eager copy compute, by module name.
 
-    Outputs of composite models lack the weights of vision towers. Outputs of hierarchical models
-    have only the last layer of a stage.
+    They include weights that are not in the output, such as those of vision towers in composite
+    models. In hierarchical models, the output has only the last layer of each stage.
     """
     recorder = _WeightsRecorder(eager)
     with ExitStack() as stack:
@@ -212,7 +210,7 @@ def module_calls(
         run(eager, inputs)
     by_function, recorder.calls = recorder.calls, {}
     with ExitStack() as stack:
-        # Count only the last of several forwards.
+        # If `_with_attentions` runs several forwards, keep only the weights of the last.
         stack.callback(eager.register_forward_pre_hook(recorder.begin).remove)
         for name, module in eager.named_modules():
             is_covered = any(other == name or other.startswith(f"{name}.") for other in by_function)
@@ -227,14 +225,17 @@ def module_calls(
 
 
 class _WeightsRecorder:
-    """Weights that modules returned, by module name."""
+    """Recorder of the weights that modules return, by module name."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: dict[str, list[torch.Tensor]] = {}
         self._names = {id(module): name for name, module in model.named_modules()}
 
     def note(self, module: nn.Module, beside: Any) -> None:
-        """Store the first tensor after a module's output if it contains weights."""
+        """Store the first suitable tensor of `beside`, what a module returns after its output.
+
+        The tensor is stored only if it contains weights.
+        """
         for entry in beside:
             if isinstance(entry, torch.Tensor) and entry.dim() >= 3 and entry.is_floating_point():
                 if are_weights(entry):
@@ -243,19 +244,19 @@ class _WeightsRecorder:
                 return
 
     def hook(self, module: nn.Module, arguments: Any, output: Any) -> None:
-        """Record the output of a module."""
+        """Forward hook that records the output of a module."""
         del arguments
         self.note(module, output[1:] if isinstance(output, tuple | list) else ())
 
     def begin(self, module: nn.Module, arguments: Any) -> None:
-        """Drop the weights of earlier forwards."""
+        """Forward pre-hook of the model that drops the weights of an earlier forward."""
         del module, arguments
         self.calls.clear()
 
 
 @contextmanager
 def _noting(source: Any, note: Any) -> Iterator[None]:
-    """Record the eager attention function of a modeling file inside the context."""
+    """Call `note` after each call of a modeling file's eager attention function, in the context."""
     original = source.eager_attention_forward
 
     @functools.wraps(original)

@@ -1,11 +1,11 @@
-"""Results for one tiny model."""
+"""Results of the check of one tiny model: a row of the table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-# Results of types with known weights: the denominator of the share of right types.
+# Results of models whose own weights are known. Shares of right models refer to these models.
 REFERENCED = ("ok", "partly", "wrong", "refused")
 
 
@@ -16,17 +16,17 @@ class StackChange:
     Attributes
     ----------
     gate : str
-        "exact": without a head the output equals, bit for bit, the output with the head's columns
-        of the output projections at 0. "changed": the output changes, but no matrix receives the
-        attention's output. "without effect": the output does not depend on it. "refused" or
-        "wrong".
+        Result of ablating a head. "exact": the output is, bit for bit, that of a model in which the
+        head's columns of the output projections are 0. "changed": the output changes, but no matrix
+        directly follows attention. "without effect": the output does not change. Otherwise
+        "refused" or "wrong".
     reason : str
-        Reason why it is refused or wrong.
+        Reason for "refused" or "wrong".
     identity : bool or None
         Whether a change that multiplies outputs by 1 keeps every bit of the output.
     noise : float or None
-        Change of the output if attention outputs are computed again from unchanged weights,
-        relative to the largest number of the same tensor.
+        Change of the model's output if the outputs of attention are computed again from unchanged
+        weights, relative to the largest number of the same tensor.
     projection : bool
         Whether `attnviz.interventions` finds the output projection of every layer.
     """

@@ -1,6 +1,6 @@
-"""Own weights of windows or bands, laid out as queries by keys.
+"""Convert weights that a model returns for windows or bands to arrays of queries and keys.
 
-Each layout follows the documentation of a model about its windows, and not the storage of a record.
+The conversions follow the documentation of the models, and not the code of attnviz.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Places = NDArray[np.int64]
 
 
 def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[Array]:
-    """Yield every possible reading of a tensor as (heads, queries, keys)."""
+    """Yield arrays (heads, queries, keys), one for each way in which a tensor can be understood."""
     values = own.detach().float()
     if values.dim() > 3 and values.shape[0] == 1:
         values = values[0]
     if tuple(values.shape) in ((1, queries, keys), (queries, keys)):
-        # The mean over heads.
+        # The tensor has the mean over heads. Repeat it for each head.
         values = values.reshape(1, queries, keys).expand(heads, queries, keys)
     if tuple(values.shape) == (heads, queries, keys):
         yield values.numpy()
@@ -38,7 +38,7 @@ def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[
 
 
 def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
-    """Yield the tensor as (windows, heads, queries, keys) for each possible axis of the heads."""
+    """Yield tensors (windows, heads, queries, keys), one for each axis that can be the heads."""
     if values.dim() == 4 and values.shape[1] == heads:
         yield values
     if values.dim() == 4 and values.shape[0] == heads:
@@ -48,7 +48,7 @@ def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
 
 
 def _row_by_row(values: Array) -> Iterator[Array]:
-    """Reorder patches in blocks of two by two (Qwen2-VL) row by row."""
+    """Yield the weights with patches in rows, if they are stored in blocks of 2 x 2 (Qwen2-VL)."""
     tokens = np.arange(values.shape[1])
     for rows, columns in _factors(len(tokens)):
         if rows % 2 or columns % 2:
@@ -59,7 +59,7 @@ def _row_by_row(values: Array) -> Iterator[Array]:
 
 
 def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
-    """Lay out Longformer's bands: column c of row i is key i - window / 2 + c."""
+    """Convert a band as in Longformer: column c of row i is key i - width // 2 + c."""
     heads, queries, width = values.shape
     if width % 2 == 0:
         return
@@ -73,7 +73,7 @@ def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
 
 
 def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
-    """Lay out LongT5's blocks: block b sees blocks b - 1, b and b + 1. The last block is padded."""
+    """Convert blocks as in LongT5: block b attends to b - 1, b and b + 1. The last is padded."""
     blocks, heads, size, width = values.shape
     if not tokens <= blocks * size < tokens + size:
         return
@@ -88,7 +88,7 @@ def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
 
 
 def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
-    """Lay out windows (windows, heads, queries, keys) that partition the tokens."""
+    """Convert windows (windows, heads, queries, keys). Each token is in exactly one window."""
     count, heads, rows, columns = values.shape
     if count * rows != queries or count * columns != keys:
         return
@@ -101,20 +101,20 @@ def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
 
 
 def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, Places]]:
-    """Yield partitions of queries and keys into windows, in each window's own order."""
+    """Yield the positions of queries and keys in each window, for each possible layout."""
     queries, keys = np.arange(count * rows), np.arange(count * columns)
-    # Neighbouring tokens, and every count-th token (Hiera's units, time by place).
+    # A window has neighbouring tokens, or every `count`-th token (as in Hiera, or in videos).
     yield queries.reshape(count, rows), keys.reshape(count, columns)
     yield queries.reshape(rows, count).T, keys.reshape(columns, count).T
     if count == 2:
-        # Two images that attend to each other.
+        # Each of two images attends to the other.
         yield queries.reshape(2, rows), keys.reshape(2, columns)[::-1]
     if rows != columns:
         return
     for window_height, window_width in _factors(rows):
         for down, across in _factors(count):
             height, width = down * window_height, across * window_width
-            # Swin shifts the windows of every other layer by half their size, with wrap-around.
+            # In every second layer of Swin, windows are shifted cyclically by half their size.
             for shift in {(0, 0), (window_height // 2, window_width // 2)}:
                 grid = np.roll(queries.reshape(height, width), (-shift[0], -shift[1]), axis=(0, 1))
                 partition = (
@@ -126,7 +126,7 @@ def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, P
 
 
 def _factors(number: int) -> Iterator[tuple[int, int]]:
-    """Yield pairs of factors, the most equal pair first."""
+    """Yield all pairs of factors of a number. Pairs with nearly equal factors come first."""
     for first in sorted(
         range(1, number + 1), key=lambda n: abs(math.log(n) - math.log(number) / 2)
     ):

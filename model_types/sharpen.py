@@ -1,7 +1,6 @@
-"""Sharpening: queries and keys of a random model are scaled until its rows have clear maxima.
+"""Sharpen a random model: scale its queries and keys until rows of weights have clear maxima.
 
-A random model attends almost uniformly, so any formula looks right. Sharp rows show a wrong
-formula.
+A random model attends almost uniformly, so weights from a wrong formula would hardly differ.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-# Names of modules that make queries and keys (separately or together with values), and of norms
-# after them.
+# Names of modules that make queries or keys (and sometimes values), and of norms after them.
 _ALONE = re.compile(
     r"^(q|k|query|key|q_proj|k_proj|q_lin|k_lin|to_q|to_k|w_q|w_k|wq|wk|linear_q|linear_k|q_linear"
     r"|k_linear|query_proj|key_proj|q_attn|fc_q|fc_k|query_layer|key_layer|q_b_proj|kv_b_proj"
@@ -35,20 +33,23 @@ _PARAMETERS = re.compile(r"^(q|k|r|in_proj_weight|seg_embed)$")
 _AIM = (0.3, 0.9)
 _TRIES = 9
 
-# Weights by the name of the attention module that computed them, "" for the whole model.
+# Weights by the name of the attention module that computed them. "" has those of all modules.
 Measured = Mapping[str, Sequence[torch.Tensor]]
 
 
 @dataclass
 class _Group:
-    """The parameters that make queries and keys of one attention module."""
+    """Parameters that make the queries and keys of one attention module."""
 
     parameters: list[torch.Tensor] = field(default_factory=list)
     step: float = 2.0
     below: bool | None = None
 
     def adapt(self, current: float) -> bool:
-        """Scale the parameters towards the target range. Return whether that was necessary."""
+        """Scale the parameters if `current`, the peak of the weights, is outside the target range.
+
+        Return whether the parameters were scaled.
+        """
         if not np.isfinite(current) or _AIM[0] <= current <= _AIM[1]:
             return False
         below = current < _AIM[0]
@@ -62,9 +63,9 @@ class _Group:
 
 
 def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
-    """Scale queries and keys until the peak of each module is in the target range.
+    """Scale queries and keys until the `peak` of each attention module is in the target range.
 
-    Modules without visible weights are scaled like the whole model.
+    For modules without known weights, the peak of the whole model counts.
     """
     measured = measure()
     groups: dict[str, _Group] = {}
@@ -78,7 +79,7 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
             return
         measured = measure()
         if not np.isfinite(peak(measured.get("", ()))):
-            # The model overflows: restore the previous values.
+            # The weights are no longer finite, so restore the previous parameters.
             parameters = [parameter for group in groups.values() for parameter in group.parameters]
             with torch.no_grad():
                 for parameter, values in zip(parameters, before, strict=True):
@@ -87,7 +88,7 @@ def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
 
 
 def _query_key_parameters(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the parameters, or their parts, that make queries or keys, by module name."""
+    """Yield (module name, parameter or part of it) for parameters that make queries or keys."""
     for name, module in model.named_modules():
         last = name.rpartition(".")[2]
         weight = getattr(module, "weight", None)
@@ -104,7 +105,7 @@ def _query_key_parameters(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]
 
 def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
     if _ALONE.match(name):
-        # A sequence of convolution and norm (CvT, MobileViT).
+        # The module is a sequence of a convolution and a norm (CvT, MobileViT).
         yield from (parameter.data for parameter in module.parameters() if parameter.dim() >= 2)
     for own, parameter in module.named_parameters(recurse=False):
         if own == "in_proj_weight":
@@ -114,7 +115,7 @@ def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
-    """Return the part of a fused projection that makes queries and keys if it comes first."""
+    """Return the part of a joint projection that makes queries and keys, if it precedes values."""
     if name == "c_attn" and not isinstance(module, nn.Linear):
         return weight[:, : 2 * weight.shape[1] // 3]
     if name in ("qkv", "Wqkv", "to_qkv") and weight.shape[0] == 3 * weight.shape[1]:
@@ -123,10 +124,10 @@ def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
 
 
 def peak(weights: Iterable[torch.Tensor]) -> float:
-    """Return the median of the largest weights of rows that may attend to at least three keys.
+    """Return the median of the largest weights of rows that have at least three nonzero weights.
 
-    If no such row has a third weight above zero, the rows are as sharp as possible, and the result
-    is 1. Without such rows it is NaN.
+    Return 1 if rows have three or more keys, but no row has three nonzero weights: then rows are as
+    sharp as possible. Return NaN if no row has three keys.
     """
     maxima: list[NDArray[np.float32]] = []
     sharpest = float("nan")

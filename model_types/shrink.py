@@ -1,4 +1,4 @@
-"""A tiny configuration of any model type: the default configuration with smaller settings."""
+"""Make a tiny configuration of any model type: the default configuration with smaller sizes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from model_types.sizes import (
 )
 
 _TOKEN = re.compile(r"token_?(id|index)$|_(bos|eos|pad|start|end|patch)_id$|im_\w+_id$")
-# General settings of every configuration, and derived settings.
+# Settings that are not changed, because they are no sizes or follow from other settings.
 _LEFT_ALONE = {
     "architectures",
     "dtype",
@@ -40,15 +40,15 @@ _LEFT_ALONE = {
 def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig:
     """Return the tiny configuration of a model type.
 
-    `changes` overrides the table of sizes. A dict in it is merged into that part of the
-    configuration, or replaces the part if it names a model type. A part has also
-    the exceptions of its model type in `overrides`.
+    `changes` contains settings that replace those of the table of sizes. A dict contains settings
+    of a part of the configuration. If it has "model_type", it replaces the part. The `overrides` of
+    a part's model type apply, too.
     """
     return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested settings. Values of `other` replace values of `one`."""
+    """Merge nested dicts of settings. Values of `other` replace values of `one`."""
     result = dict(one)
     for name, value in other.items():
         previous = result.get(name)
@@ -72,7 +72,7 @@ def token_ids(config: PretrainedConfig) -> dict[str, int]:
 
 
 class _Ids:
-    """Small ids for special tokens. A name has the same id in all parts."""
+    """Source of small ids for special tokens. A name has the same id in all parts."""
 
     def __init__(self) -> None:
         self._given: dict[str, int] = {}
@@ -110,12 +110,12 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
     parts = {name: part for name, part in settings.items() if isinstance(part, PretrainedConfig)}
     if all(hasattr(config, name) for name in parts):
         return config
-    # Before transformers 5.2 some configurations accept their parts only as dicts.
+    # Before transformers 5.2, some configurations accept parts only as dicts.
     return kind(**settings | {name: part.to_dict() for name, part in parts.items()})
 
 
 def _shrunk_part(part: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) -> PretrainedConfig:
-    """Return the tiny configuration of a part, with the exceptions of its model type."""
+    """Return the tiny configuration of a part, with the `overrides` of its model type."""
     own = OVERRIDES.get(part.model_type, {}).get("config", {})
     return _shrunk(part, merged(own, changes), ids)
 
@@ -129,9 +129,9 @@ class _Layers:
     number : int
         Number of layers in the default configuration, or 0 if unknown.
     kept : sequence of int
-        The first two layers of each kind.
+        Numbers of the kept layers: the first two of each kind.
     staged : bool
-        Whether a list gives the depth of each stage. The number of stages is kept.
+        Whether a list has the depth of each stage. Then the number of stages is kept.
     """
 
     number: int
@@ -160,12 +160,12 @@ def _settings_that_belong_together(
 ) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if "kv_lora_rank" in vars(default):
-        # Latent attention has no groups: its keys are expanded to all heads.
+        # In latent attention, heads do not share key heads.
         settings["num_key_value_heads"] = SIZES["num_attention_heads"]
     stages = vars(default).get("_out_indices")
     overridden = changes.keys() & {"out_indices", "out_features"}
     if isinstance(stages, list | tuple) and len(stages) > 1 and not overridden:
-        # Keep the number of a backbone's stages that the default returns.
+        # Let a backbone return as many stages as in the default configuration.
         settings["out_indices"] = list(stages)
         if not layers.staged:
             settings["out_indices"] = list(range(1, len(stages) + 1))
@@ -177,7 +177,7 @@ def _settings_that_belong_together(
 
 
 def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
-    """Return rotary parameters whose sections fit a small head, or None without sections."""
+    """Return rotary parameters for a small head. Return None if they have no "mrope_section"."""
     parameters = vars(default).get("rope_parameters")
     rope_names = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()
     if "mrope_section" not in rope_names or not isinstance(parameters, Mapping):
@@ -190,7 +190,7 @@ def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
 
 
 def _smaller(name: str, value: Any, layers: _Layers, ids: _Ids) -> Any:
-    """Return the value for a setting, or None to keep the default."""
+    """Return a small value for a setting, or None to keep the default."""
     if value is None:
         return FILLED.get(name)
     if isinstance(value, bool | str | Mapping):

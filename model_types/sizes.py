@@ -1,6 +1,6 @@
-"""Sizes of tiny models: one table by the names that configurations use.
+"""Sizes of tiny models, by the names of settings in configurations.
 
-A name that is not in the table keeps its default size.
+Settings that are not in these tables keep their defaults.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _HEAD_WIDTH = dict.fromkeys(
     16,
 )
 
-# Names of numbers of layers.
+# Settings that are numbers of layers.
 LAYER_COUNTS = frozenset(
     """
     conf_num_hidden_layers decoder_layers decoder_num_hidden_layers depth encoder_layers
@@ -79,7 +79,7 @@ LAYER_COUNTS = frozenset(
     """.split()
 )
 
-# Lists of the numbers of special layers.
+# Settings that list the layers of a special kind.
 LAYER_LISTS = frozenset(
     """
     attn_layer_indices cross_attention_layers deepstack_visual_indexes full_attn_idxs
@@ -205,7 +205,7 @@ SIZES: dict[str, Any] = {
     **_OTHER,
 }
 
-# Settings that are None by default although the model needs them.
+# Settings that the model needs, although their default is None.
 FILLED: dict[str, Any] = {
     "head_dim": 16,
     "image_token_id": 10,
@@ -218,10 +218,10 @@ FILLED: dict[str, Any] = {
     "top_k_experts": 2,
 }
 
-# Lists with the number of layers of each stage.
+# Settings that list the number of layers of each stage.
 STAGE_DEPTHS = frozenset({"blocks_per_stage", "depths", "num_block_repeats"})
 
-# Upper bounds: smaller defaults are kept.
+# Settings for which a default that is smaller than the size in the table is kept.
 UPPER_BOUNDS = frozenset(
     {
         "index_topk",
@@ -234,7 +234,7 @@ UPPER_BOUNDS = frozenset(
     }
 )
 
-# Ids of special tokens. Text consists of larger ids.
+# Ids of special tokens. Texts contain only larger ids.
 SPECIAL_IDS: dict[str, int] = {
     "pad_token_id": 0,
     "bos_token_id": 1,

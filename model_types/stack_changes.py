@@ -1,8 +1,8 @@
-"""Checks whether a model's attention can be changed, and whether the change is exact.
+"""Check whether the attention of a model can be changed, and whether a change is exact.
 
-A head is ablated in every layer of a stack. The output must equal, bit for bit, a plain forward in
-which the head's columns of the output projections are 0. The forward identifies these matrices:
-only their inputs lose the columns of one head.
+In all layers of a stack, the last head is ablated. The output must equal, bit for bit, that of a
+model in which the head's columns of the output projections are 0. The output projections are the
+matrices in whose inputs the columns of the head become 0.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from model_types.state import pairs_of_tensors, same
 
 
 def changes_of(model: PreTrainedModel, inputs: Mapping[str, Any]) -> dict[str, StackChange]:
-    """Change every stack of a model, one after the other.
+    """Change each stack of a model separately, and return the results by stack.
 
-    Raises TypeError or ValueError unless the inputs are one example.
+    Raise TypeError or ValueError if the inputs are not one example.
     """
     tried = _Tried(model, inputs)
     return {name: tried.stack(name) for name in tried.record.stacks}
@@ -110,7 +110,7 @@ class _Tried:
         elif same(expected, ablated):
             result.gate = "exact"
         elif not all(key in self._projections for key in keys):
-            # A norm may precede the matrix, or some layers may be of another kind.
+            # Without known projections, for example after a norm, no exact output can be expected.
             result.gate = "changed"
         else:
             result.gate = "wrong"
@@ -124,19 +124,19 @@ class _Tried:
         return plan_of([change], self.record, self._places)
 
     def _noise(self, name: str) -> float:
-        # The plan covers every query and head, as for a cut key, but cuts nothing.
+        # Compute the outputs of attention again for all queries and heads, with unchanged weights.
         plan = self._plan(av.Knockout(keys=0, stack=name))
         return _apart(self._before, self._forward(identity_of(plan)).outputs)
 
     def _other_projections(self, keys: set[ModuleRun], columns: Mapping[str, Any]) -> str:
-        """Name the output projections found by `attnviz.interventions` that lost no columns."""
+        """Name output projections that attnviz found, but whose inputs did not lose the columns."""
         names = {id(module): name for name, module in self._matrices().items()}
         others = {names.get(id(self._projections[p]), "") for p in keys if p in self._projections}
         return ", ".join(f"{name} does not project it" for name in sorted(others - set(columns)))
 
 
 def _apart(one: Any, other: Any) -> float:
-    """Return the largest difference relative to the largest value of the same tensor."""
+    """Return the largest difference of two outputs, relative to the largest value of the tensor."""
     return max(
         (
             float((a - b).abs().nan_to_num(0).max() / a.abs().nan_to_num(0).max().clamp_min(1e-30))
@@ -146,13 +146,13 @@ def _apart(one: Any, other: Any) -> float:
     )
 
 
-# By matrix, for each run: which columns of its input are all 0.
+# For each matrix and each call: a boolean for each column of the input, True if the column is 0.
 _Zeros = dict[str, list[torch.Tensor]]
 
 
 @contextmanager
 def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
-    """Record which columns of the inputs of matrices are all 0 inside the context."""
+    """Record which columns of the inputs of matrices are 0, within the context."""
     zeros_of: _Zeros = {name: [] for name in matrices}
 
     def look(zeros: list[torch.Tensor], module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -169,7 +169,7 @@ def _inputs_of(matrices: Mapping[str, nn.Module]) -> Iterator[_Zeros]:
 
 
 def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
-    """Return the columns that became 0 if they are those of the last head in every run."""
+    """Return the columns that became 0, if they can be the last head's. Otherwise return None."""
     if len(plain) != len(now) or not now:
         return None
     ranges = set()
@@ -187,13 +187,13 @@ def _lost(plain: list[torch.Tensor], now: list[torch.Tensor]) -> slice | None:
 
 @contextmanager
 def _at_zero(matrices: Mapping[str, nn.Module], columns: Mapping[str, slice]) -> Iterator[None]:
-    """Set columns of matrices to 0 inside the context."""
+    """Set columns of matrices to 0 within the context."""
     with ExitStack() as stack, torch.no_grad():
         for name, zeroed in columns.items():
             module: Any = matrices[name]
             # Replace the parameter, because another layer may share it.
             stack.callback(setattr, module, "weight", module.weight)
             module.weight = nn.Parameter(module.weight.clone())
-            # Conv1D stores its inputs as rows.
+            # The weight of Conv1D has the shape (inputs, outputs).
             (module.weight if isinstance(module, Conv1D) else module.weight.T)[zeroed] = 0
         yield

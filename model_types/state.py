@@ -1,4 +1,4 @@
-"""State that an extraction must not change: the model and its computation."""
+"""Check that an extraction changes no output of a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model_types.reference import run
 
 
 class Calls:
-    """Arguments and outputs of the forwards of an extraction."""
+    """Recorder of the arguments and outputs of all forwards during an extraction."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.implementation = model.config._attn_implementation
@@ -21,7 +21,7 @@ class Calls:
         self._handle = model.register_forward_hook(self._hook, with_kwargs=True)
 
     def _hook(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        # If the extraction switches to eager attention, the output is eager's.
+        # Skip forwards for which the extraction switched to eager attention.
         if module.config._attn_implementation == self.implementation and not args:
             self.calls.append((kwargs, output))
 
@@ -29,7 +29,7 @@ class Calls:
         self._handle.remove()
 
     def changes(self, model: PreTrainedModel) -> list[str]:
-        """Return a sentence unless plain forwards with the same arguments return the same bits."""
+        """Return a list of one sentence if a plain forward has another output, otherwise []."""
         if all(same(output, run(model, kwargs)) for kwargs, output in self.calls):
             return []
         return ["the output during capture differs from a plain forward"]
@@ -49,7 +49,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def pairs_of_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield the pairs of floating-point tensors at the same position of two outputs."""
+    """Yield pairs of the floating-point tensors that are in the same place in two outputs."""
     if isinstance(one, torch.Tensor):
         if one.is_floating_point() and one.numel() and one.shape == other.shape:
             yield one, other

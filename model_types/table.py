@@ -1,4 +1,4 @@
-"""The table of docs/coverage.md, made from rows."""
+"""Write docs/coverage.md from the results of all checks (rows)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = _ROOT / "docs" / "coverage.md"
 RESULTS = _ROOT / "test-results" / "coverage.json"
 
-# Bound of the rounding error of outputs, unless later layers increase it.
+# Usual bound of `StackChange.noise`. Models with more noise are listed.
 _NOISY = 1e-4
 _NOT_YET = ("refused", "partly", "wrong", "died", "too slow")
 _HEAD = """\
@@ -57,13 +57,13 @@ The columns about interventions:
 
 
 def versions() -> str:
-    """Return the versions of the packages for the head of the table."""
+    """Return a sentence with the versions of the packages."""
     names = ("transformers", "torch", "attnviz")
     return "Made with " + ", ".join(f"{name} {version(name)}" for name in names) + "."
 
 
 def share(rows: Iterable[Row]) -> float:
-    """Return the share of right model types among those that return their own weights."""
+    """Return the share of right model types among the types whose output has attention weights."""
     counted = [
         row for row in rows if row.is_base and row.source == "output" and row.result in REFERENCED
     ]
@@ -71,7 +71,7 @@ def share(rows: Iterable[Row]) -> float:
 
 
 def table(all_rows: Sequence[Row]) -> str:
-    """Return the whole document."""
+    """Return the text of docs/coverage.md."""
     rows = [row for row in all_rows if row.is_base]
     right = [row for row in rows if row.result == "ok"]
     parts = [
@@ -181,7 +181,7 @@ def _summary_of_changes(rows: Sequence[Row]) -> list[str]:
 
 
 def _changes(row: Row) -> tuple[str, str, str]:
-    """Return the cells about changed stacks: gate, identity and projection."""
+    """Return the cells of a row about changes: gate, identity and projection."""
     changes = row.changes
     identities = {change.identity for change in changes.values()} - {None}
     return (
@@ -194,7 +194,7 @@ def _changes(row: Row) -> tuple[str, str, str]:
 
 
 def _by_stack(values: Mapping[str, str]) -> str:
-    """Return the most common value, and the stacks with other values."""
+    """Return the most common value, followed by the stacks with other values."""
     if not values:
         return ""
     usual = Counter(values.values()).most_common(1)[0][0]
@@ -223,7 +223,7 @@ def _refused(rows: Sequence[Row]) -> str:
 
 
 def _kind_of(reason: str) -> str:
-    """Return the general form of a reason, without module names and sizes."""
+    """Return the reason in general words, or shortened if it is of no known kind."""
     for words in ("windows", "in parts", "one function", "several softmaxes", "gate that depends"):
         if words in reason:
             return _KINDS[words]
@@ -240,7 +240,7 @@ _KINDS = {
 
 
 def _remarks(right: Sequence[Row]) -> str:
-    """Return the section of remarks about types that are right."""
+    """Return the section of remarks about model types that are right."""
     parts = ["\n## Remarks\n\n"]
     for note, explanation in (
         (
@@ -287,7 +287,7 @@ def _remarks(right: Sequence[Row]) -> str:
 
 
 def _reasons(title: str, rows: Sequence[Row]) -> str:
-    """Return a table with a line for each row."""
+    """Return a table of results and reasons, with a line for each row."""
     if not rows:
         return ""
     entries = (

@@ -35,8 +35,8 @@ SOURCES = ROOT / "build" / "site-sources"
 # Folder with the start page, the style sheet and the script of the site.
 OWN = ROOT / "site"
 
-# A match is a fenced block or a code span (group "code"), in which links are not changed, or a link
-# in Markdown or HTML (groups "before" and "target").
+# Matches code (group "code"), in which links must not be changed, or a link in Markdown or HTML
+# (groups "before" and "target").
 _LINKS = re.compile(
     r"(?P<code>^ {0,3}(?P<fence>```+|~~~+).*?^ {0,3}(?P=fence)`*[ ]*$"
     r"|(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
@@ -60,7 +60,8 @@ _TO_LATEST = """<!doctype html>
 </html>
 """
 _ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//|#", re.IGNORECASE)
-# Template for nbconvert, whose default template writes "png" as the alternative text of pictures.
+# Template for nbconvert. It writes the alternative texts of pictures, for which the default
+# template writes "png".
 _NOTEBOOK = """
 {%- extends 'markdown/index.md.j2' -%}
 {%- block data_png -%}
@@ -91,7 +92,7 @@ def place_in_site(path: Path) -> Path | None:
 
 
 def with_links(text: str, origin: Path, page: Path) -> str:
-    """Replace the targets of all links in the text of `origin`, for its page at `page`."""
+    """Return the text of the file `origin` with links that are correct in its page `page`."""
 
     def changed(match: re.Match[str]) -> str:
         if match["code"]:
@@ -102,7 +103,7 @@ def with_links(text: str, origin: Path, page: Path) -> str:
 
 
 def new_target(target: str, origin: Path, page: Path) -> str:
-    """Return the target in the site of a link with this target in `origin`."""
+    """Return the target that a link in the file `origin` must have in its page `page`."""
     if _ELSEWHERE.match(target):
         return target
     file, mark, anchor = target.partition("#")
@@ -117,7 +118,7 @@ def new_target(target: str, origin: Path, page: Path) -> str:
 
 
 def write_page(origin: Path, text: str | None = None) -> None:
-    """Write the page of a Markdown file. If `text` is given, use it instead of the file's text."""
+    """Write the page of a Markdown file, or of `text` instead of the file's contents."""
     page_path = place_in_site(origin)
     assert page_path is not None  # noqa: S101
     target = SOURCES / page_path
@@ -129,7 +130,7 @@ def write_page(origin: Path, text: str | None = None) -> None:
 
 
 def with_both_themes(text: str) -> str:
-    """Replace light and dark pictures by pictures that follow the theme switch of the site."""
+    """Replace pictures with a light and a dark version, so that they follow the site's theme."""
 
     def both(match: re.Match[str]) -> str:
         light, dark = match["img"], re.sub(r'src="[^"]*"', f'src="{match["dark"]}"', match["img"])
@@ -158,7 +159,7 @@ def write_notebook(origin: Path) -> None:
     exporter = MarkdownExporter(raw_template=_NOTEBOOK)
     pictures = f"{origin.stem}_files"
     text, resources = exporter.from_notebook_node(
-        # The cell that installs packages and the badge of Colab are left out of the page.
+        # Replace the badge of Colab by a link, and remove the cell that installs packages.
         with_link(nbformat.read(origin, as_version=4), origin.stem),
         resources={"unique_key": origin.stem, "output_files_dir": pictures},
     )
@@ -204,7 +205,8 @@ def build(version: str | None = None) -> int:
     """Build the site. If `version` is given, its pages have a menu of all published versions."""
     if version is None:
         return zensical("build", "--clean", "--strict")
-    # With the provider "mike", the theme reads the menu from versions.json, which `publish` writes.
+    # With the provider "mike", pages read the versions of the menu from versions.json, which
+    # `publish` writes.
     config = ROOT / f"zensical-{version}.toml"
     text = (ROOT / "zensical.toml").read_text(encoding="utf-8")
     site = tomllib.loads(text)["project"]["site_url"]
@@ -248,7 +250,7 @@ def main() -> int:
         return zensical("serve")
     if options.publish is None:
         return build()
-    # All patch releases of a minor version share its pages: 1.2.0 and 1.2.1 are the version 1.2.
+    # The pages of 1.2.0 and 1.2.1 are both published as version 1.2.
     version = ".".join(attnviz.__version__.split(".")[:2])
     status = build(version)
     if status == 0:

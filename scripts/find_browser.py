@@ -20,7 +20,7 @@ from pathlib import Path
 from attnviz.pages.image import INSTALL_BROWSER, find_browser
 
 WITHOUT_WINDOWS = "chromium-headless-shell"
-#: For Firefox and WebKit: commands that their tests need, with the Debian packages of the commands.
+#: Commands that the tests of Firefox and WebKit need, with the Debian package of each command.
 OTHERS = {
     "firefox": {"firefox-esr": "firefox-esr"},
     "webkit": {"WebKitWebDriver": "webkit2gtk-driver", "xvfb-run": "xvfb", "xauth": "xauth"},
@@ -49,7 +49,7 @@ def missing_packages(browser: str) -> list[str]:
 
 
 def install_others() -> None:
-    """Install the missing packages for Firefox and WebKit, if this is root on Debian."""
+    """Install the missing packages for Firefox and WebKit, if the user is root on Debian."""
     missing = [package for browser in OTHERS for package in missing_packages(browser)]
     if missing and _is_root_on_debian():
         print(f"Installing {' and '.join(missing)} for the browser tests.", file=sys.stderr)
@@ -83,7 +83,7 @@ def _is_wanted(browser: str | None) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the path of the browser. Return 0, or 1 if no browser was found."""
+    """Install what the arguments request. Print the browser's path, or return 1 without one."""
     browser = find_browser()
     if "--others" in arguments:
         install_others()

@@ -108,7 +108,8 @@ def install_packages() -> None:
             "`npm ci` failed in js/ (see its output above): attnviz's front-end needs the "
             "packages in js/package-lock.json once, so check the connection and try again."
         )
-    # npm may leave the old time of this file, and the next call would install again.
+    # Make the file newer than the lock file. If npm left its old time, packages would be installed
+    # again.
     done.touch()
 
 
@@ -123,7 +124,7 @@ def build() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command of the arguments and return an exit status."""
+    """Run the command in `arguments` (see the top of this file), and return an exit status."""
     try:
         if arguments[:1] == ["run"]:
             install_packages()

@@ -24,13 +24,13 @@ from make_pictures import IMAGES, TEXT, minilm
 TOKEN, LAYER, HEADS = "it", 3, (1, 7, 9)
 WIDTH = 820
 MAX_BYTES = 1_500_000
-# Durations of a frame in milliseconds: while the pointer moves, after a click, and at the end.
+# Durations of frames in milliseconds: during a movement, after a click, and at the end.
 STEP, HOLD, END = 60, 900, 3200
-# Number of frames of one movement of the pointer.
+# Number of frames in one movement of the pointer.
 STEPS = 9
 # Outline of the pointer, in pixels from its tip.
 ARROW = ((0, 0), (0, 17), (4, 13), (7, 19.5), (9.8, 18.3), (6.9, 12), (12.3, 12))
-# The pointer is drawn larger by this factor and then scaled down, which makes its edges smooth.
+# Factor by which the pointer is drawn too large. Scaling it down makes its edges smooth.
 FINER = 4
 
 
@@ -39,7 +39,7 @@ class Film:
     """Frames of an animation: screenshots of a page, with a drawn pointer."""
 
     page: Page
-    # Position of the pointer. It starts beside the title: over the plot, it would open a tooltip.
+    # Position of the pointer, at first beside the title, because the plot would show a tooltip.
     at: tuple[float, float] = (WIDTH - 260, 48)
     frames: list[Image.Image] = field(default_factory=list)
     durations: list[int] = field(default_factory=list)
@@ -115,12 +115,12 @@ def with_pointer(frame: Image.Image, at: tuple[float, float]) -> None:
 
 
 def place_of(page: Page, position: int) -> tuple[float, float]:
-    """Return the position of a query on the page. Find it by clicks that pin queries."""
+    """Find the position of a query's label on the page, by clicks that pin queries."""
     plot = page.locator(".av-plot").bounding_box()
     if plot is None:
         sys.exit("the head view has no picture")
-    # A click to the left of a label pins its token, too. The last position in a row that pins the
-    # query is therefore on the label.
+    # Clicks left of a label also pin its token, so the last click in a row that pins it is on the
+    # label.
     last_match: tuple[float, float] | None = None
     left, top = int(plot["x"]) + 20, int(plot["y"]) + 20
     for y in range(top, int(plot["y"] + plot["height"]), 8):
@@ -133,7 +133,7 @@ def place_of(page: Page, position: int) -> tuple[float, float]:
             elif last_match is not None:
                 return last_match
             elif "token=" in address and "key=" not in address:
-                # This is the row of another query.
+                # The row belongs to another query.
                 break
     sys.exit(f"no query {position} in the picture")
 
@@ -143,7 +143,7 @@ def play(page: Page, position: int) -> Film:
     view = page.url
     page.goto(f"{view}#layer={LAYER}&heads={','.join(map(str, HEADS))}")
     page.wait_for_selector("[data-attnviz-drawn]")
-    # The window needs room for the page with its longest captions and with the bars of three heads.
+    # Make the window high enough for the longest captions and for the bars of three heads.
     height = page.evaluate("() => document.documentElement.scrollHeight")
     page.set_viewport_size({"width": WIDTH, "height": height + 40})
     token = place_of(page, position)
@@ -157,7 +157,7 @@ def play(page: Page, position: int) -> Film:
     for head in HEADS:
         film.press(page.get_by_role("button", name=f"Head {head}", exact=True), HOLD // 2)
     film.move(token)
-    # The pointer stays on the token until the end, because it would open tooltips elsewhere.
+    # Leave the pointer on the token, because it would open tooltips elsewhere.
     film.click(END)
     return film
 

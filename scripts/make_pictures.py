@@ -55,10 +55,10 @@ WIDTH = 900
 # Widths in pixels of views that are wider than `WIDTH`, because their panes are side by side.
 WIDTHS = {"atlas-view": 1200, "compare-view": 1200, "dashboard": 1200}
 THEMES = ("light", "dark")
-# Pictures without a dark version, because only the table of the README has them, as thumbnails.
+# Pictures without a dark version. Only the README uses them, as thumbnails in a table.
 LIGHT_ONLY = ("atlas-view", "embedding-view")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
-# Timeout in milliseconds. A model that runs again on a busy machine may need most of it.
+# Timeout in milliseconds. Running a model again on a busy machine can take most of it.
 MAX_MS = 120_000
 
 
@@ -76,9 +76,9 @@ def getdoc(module: ModuleType) -> str:
 
 
 def views() -> dict[str, View]:
-    """Return the views of single texts, by picture. Most show the attention of the word "it"."""
+    """Return the views of single texts by name of the picture. Most views show the word "it"."""
     record = av.extract(minilm(), TEXT)
-    # The views' title is the name of the model. The folder's name would not be informative.
+    # The name of the model is the title of views. By default it is the name of its folder.
     record.model = "all-MiniLM-L6-v2"
     it, animal = (record.tokens.text.index(word) for word in ("it", "animal"))
     pins: dict[str, Any] = {"token": it, "key": animal}
@@ -100,7 +100,7 @@ def views() -> dict[str, View]:
 
 
 def corpus_views() -> dict[str, View]:
-    """Return the views of a corpus: docstrings of modules of the standard library."""
+    """Return the views of a corpus of module docstrings, by name of the picture."""
     texts = [" ".join(getdoc(import_module(name)).split())[:700] for name in MODULES]
     corpus = av.extract_corpus(minilm(), texts, max_points=6000, name="all-MiniLM-L6-v2")
     text = corpus.points().texts[0]
@@ -113,7 +113,7 @@ def corpus_views() -> dict[str, View]:
 
 
 def atlas_view() -> View:
-    """Return an atlas of MiniLM over docstrings of modules, classes and functions of Python."""
+    """Return an atlas view of MiniLM, over docstrings of the standard library."""
     modules = list(map(import_module, MODULES))
     about = [*modules, *(vars(module).get(name) for module in modules for name in dir(module))]
     documented = (
@@ -130,7 +130,7 @@ def atlas_view() -> View:
 
 
 def draw_answer(browser: Browser) -> None:
-    """Draw a live head view in which a click has cut an edge and run the model again."""
+    """Draw a live head view after a click that cuts an edge and runs the model again."""
     model, tokenizer = av.demos.load("decoder")
     text = "the animal did not cross the street because it was too wide so the"
     asked: dict[str, Any] = {"answer": ("street", "animal"), "tokenizer": tokenizer}
@@ -178,7 +178,7 @@ def bertviz_pages() -> dict[str, str]:
 
 
 def point_at(page: Page, name: str) -> None:
-    """Hover and click in a page of BertViz until it shows the same token as the view of attnviz."""
+    """Hover and click in a page of BertViz, so that it shows the same token as attnviz's view."""
     if name == "neuron":
         page.locator("#collapsed #leftText text", has_text="it").first.hover()
         page.locator("#collapsed #leftText g:has(text:text-is('it')) rect").last.click()
@@ -200,7 +200,7 @@ def cropped(page: Page, width: int) -> Image.Image:
 
 
 def draw_bertviz(browser: Browser, names: list[str]) -> None:
-    """Draw views of BertViz next to the same views of attnviz. `names` may be empty for all."""
+    """Draw views of BertViz next to attnviz's. Empty `names` mean all pictures."""
     pages, ours = bertviz_pages(), views()
     ours["model-view"].thumbnails = "lines"
     with tempfile.TemporaryDirectory() as folder:
@@ -252,7 +252,7 @@ def draw_live(
     view: View,
     then: Callable[[Page, LiveView], None] | None = None,
 ) -> None:
-    """Draw a live view in both themes, after `then` has performed the actions of a reader."""
+    """Draw a live view in both themes. If `then` is given, it first acts like a reader."""
     for theme in THEMES:
         view.theme = theme
         page = browser.new_page(viewport={"width": WIDTH, "height": 900})

@@ -7,8 +7,9 @@ held-out sentences of the demo decoder, and measures the effect: the change of t
 "after" the softmax sets a weight to 0. A cut "before" the softmax removes the key, so the remaining
 weights of the query sum to 1.
 
-The columns compare each method with these effects: Kendall's tau, Kendall's tau of absolute values,
-and the share of the ten pairs with the largest effects that are among the method's ten largest.
+For each method, the columns are Kendall's tau between its numbers and these effects, Kendall's tau
+between absolute values, and the share of the ten largest effects that are also among the method's
+ten largest numbers.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def main() -> None:
 def compared(
     model: Any, tokenizer: Any, text: str, answer: tuple[str, str]
 ) -> dict[str, tuple[float, ...]]:
-    """Return six numbers per method: the three columns for cuts after, then before the softmax."""
+    """Return six numbers for each method: the columns for cuts after, then before the softmax."""
     options: dict[str, Any] = {"tokenizer": tokenizer, "progress": False}
     record = av.extract(model, text, tokenizer=tokenizer)
     ids = [tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in answer]
@@ -92,7 +93,7 @@ def compared(
 
 
 def pairs_of(size: int) -> NDArray[np.bool_]:
-    """Return the causal mask (queries, keys). It excludes the first query, which has one key."""
+    """Return a mask (queries, keys), True for visible keys of all queries but the first."""
     inside = np.tri(size, dtype=bool)
     inside[0] = False
     return inside

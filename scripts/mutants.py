@@ -43,7 +43,7 @@ LINKED = (".venv", "js/node_modules", "src/attnviz/static")
 KILLED, ALIVE, BROKEN = "killed", "alive", "broken"
 # Exit status of pytest if tests ran and some failed.
 TEST_FAILED = 1
-# Signals that end a process which reads freed memory. Such a mutant counts as killed.
+# Signals by which a process dies if a mutant makes it read freed memory. The mutant is then killed.
 CRASHES = (signal.SIGBUS, signal.SIGSEGV)
 LAST_FAILED = ".pytest_cache/v/cache/lastfailed"
 
@@ -62,7 +62,7 @@ class Mutant:
 
     @property
     def problem(self) -> str:
-        """Return what is wrong with this entry of the file, or an empty string."""
+        """Reason why the mutant cannot be inserted or tested, or an empty string."""
         path = ROOT / self.file
         if not path.is_file():
             return "the file does not exist"
@@ -202,7 +202,7 @@ class Copy:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the mutants, or only check them. Return 1 if any result is unexpected, otherwise 0."""
+    """Run the mutants, or only check them. Return 0 if all results are as expected, otherwise 1."""
     parser = argparse.ArgumentParser(prog="python scripts/mutants.py")
     parser.add_argument(
         "words", nargs="*", help="only mutants with one of these words in file or reason"
@@ -258,7 +258,7 @@ def run_all(mutants: Sequence[Mutant], jobs: int) -> int:
                 if not as_expected:
                     change = f"{mutant.old!r} -> {mutant.new!r}"
                     unexpected.append(f"{outcome.result}: {mutant.file}: {change}")
-        # A test that also fails without a fault has not detected the fault.
+        # Run the tests that failed again without a fault: they must pass.
         unchanged = copies.get().run(sorted(noticed))
         if unchanged.result != ALIVE:
             unexpected.append(f"these fail without a change: {' '.join(unchanged.noticed)}")

@@ -34,10 +34,10 @@ _COMPARES = re.compile(r"allclose\(|assert_close\(|approx\(|\b[ar]tol=|<=? \d+(\
 
 
 def settings(name: str) -> dict[str, str]:
-    """Return the environment variables of an environment.
+    """Return the environment variables of an environment, with its own cache of compiled code.
 
-    Each environment has its own cache of compiled code. TorchInductor takes code from its cache
-    that it compiled for other vector widths, and then the compiled flex attention is wrong.
+    From a shared cache, TorchInductor would use code for other vector widths, with which compiled
+    flex attention is wrong.
     """
     return {
         **ENVIRONMENTS[name],
@@ -48,7 +48,7 @@ def settings(name: str) -> dict[str, str]:
 def numerical_files() -> list[Path]:
     """Return the test files that compare numbers with a tolerance."""
     files = [path for folder in FOLDERS for path in (ROOT / "tests" / folder).rglob("test_*.py")]
-    # The tolerance of test_model_types.py is in another module, so the pattern does not find it.
+    # The pattern does not match test_model_types.py, whose tolerance is in another module.
     return sorted(
         path
         for path in files
@@ -68,7 +68,7 @@ def run(name: str, arguments: list[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run tests in the named environments, or in all. Return the number of failed runs."""
+    """Run tests in the named environments, or in all. Return the number of failed environments."""
     names = [argument for argument in arguments if argument in ENVIRONMENTS] or list(ENVIRONMENTS)
     options = [argument for argument in arguments if argument not in ENVIRONMENTS]
     options = options or ["-q", "-m", "not slow", *map(str, numerical_files())]

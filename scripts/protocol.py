@@ -59,7 +59,7 @@ class Writer:
         """Return the name of the interface of a class. Declare the interface at the first call."""
         name = kind.__name__
         if name not in self.written:
-            # Reserve the name, because the fields of the class may refer to the class itself.
+            # Reserve the name and position, because the fields may refer to the class itself.
             self.written[name] = ""
             text = self._interface(kind)
             del self.written[name]
@@ -199,7 +199,7 @@ def protocol() -> str:
     writer = Writer()
     for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, PendingHeader):
         writer.name_of(kind)
-    # The data of these replies is deflated JSON, so no request class refers to these types.
+    # Some replies contain deflated JSON of these types, to which no class of requests refers.
     for deflated in (AtlasTable, AtlasTexts, AtlasEdges):
         writer.name_of(deflated)
     tables = [

@@ -3,8 +3,8 @@
 .venv/bin/python scripts/render_notebooks.py            # all of notebooks/
 .venv/bin/python scripts/render_notebooks.py tutorial   # notebooks/tutorial.ipynb
 
-A live widget needs a kernel, so a stored notebook has pictures in place of widgets. Readers on a
-code host then see every view. Outputs that are only valid on this machine are removed.
+A stored notebook has pictures in place of live widgets, which need a kernel. So readers on a code
+host see every view. Outputs that are valid only on this machine are removed.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from attnviz.pages.image import INSTALL_BROWSER, find_browser
 from colab import with_colab
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
-# Type of the output of a live widget. It is useless after the end of the kernel.
+# Type of the output of a live widget, which cannot be shown without its kernel.
 LIVE = "application/vnd.jupyter.widget-view+json"
 MAX_BYTES = 300_000
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
-# Widths in pixels and numbers of colours of the pictures, the best first. A notebook uses the first
-# pair with which it is smaller than `MAX_BYTES`.
+# Possible (width in pixels, number of colours) of pictures. For each notebook, the first is chosen
+# with which the notebook is smaller than `MAX_BYTES`.
 PICTURES = ((1100, 256), (1000, 160), (868, 128), (868, 64), (720, 48), (640, 32))
 SHOWN_WIDTH = 868
-# Code of a cell that runs before the first cell and is not stored. It makes views draw pictures.
+# Code that makes views draw pictures. It runs in a cell before the first cell, which is not stored.
 SHOW_PICTURES = """
 from attnviz.pages.image import draw_for_notebook
 from attnviz.utils.options import options
@@ -102,7 +102,7 @@ def tidy(notebook: Any, folder: str) -> None:
         if cell.cell_type != "code":
             continue
         number += 1
-        # The kernel counted from 2, because it ran the code `SHOW_PICTURES` first.
+        # Number the cells from 1. In the kernel, `SHOW_PICTURES` was cell 1.
         cell.execution_count = number
         cell.outputs = [
             output
@@ -114,7 +114,7 @@ def tidy(notebook: Any, folder: str) -> None:
                 output.execution_count = number
             # IPython stores a PIL image as PNG and as JPEG.
             output.get("data", {}).pop("image/jpeg", None)
-            # A page in an iframe is very large, and the same output contains its picture.
+            # Keep only the picture of a page in an iframe, because the page is very large.
             if "<iframe" in output.get("data", {}).get("text/html", ""):
                 output.data.pop("text/html")
             if "text/plain" in output.get("data", {}):

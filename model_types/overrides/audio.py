@@ -1,4 +1,4 @@
-"""Exceptions of models of sound."""
+"""Overrides for models of sound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions of models of text with images or sound, and of towers that only they have."""
+"""Overrides for models of text with images or sound, and for their towers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from model_types.overrides.vision import SWIN_FOUR
 
-# Chameleon's image codes are words of its vocabulary.
+# Chameleon needs ids for the words of its vocabulary that stand for codes of images.
 _CODES = {
     "<image>": 10,
     **{f"IMGIMG{chr(65 + code // 10)}{chr(65 + code % 10)}Z": 20 + code for code in range(64)},
@@ -36,7 +36,7 @@ _MINICPM: dict[str, Any] = {
     "inputs": {"pixel_values": ("normal", 1, 3, 8, 128), "target_sizes": ("exactly", [[4, 4]])},
 }
 _MINICPM_TEXT: dict[str, Any] = {"inputs": _MINICPM["inputs"]}
-# An image of one tile, plus the whole image.
+# The image has one tile and is also read as a whole.
 _TILES: dict[str, Any] = {
     "config": {"image_grid_pinpoints": [[32, 32], [64, 32]]},
     "inputs": {
@@ -44,9 +44,9 @@ _TILES: dict[str, Any] = {
         "image_sizes": ("exactly", [[32, 32]]),
     },
 }
-# Perceiver's text classes name the text `inputs`.
+# In Perceiver's classes for text, the argument of the text is `inputs`.
 _WORDS = {"inputs": {"inputs": ("ids", 1, 14), "input_ids": None}}
-# Parts of a model whose inputs are lists of features.
+# Entry for parts of a model that read features of other parts.
 _PART = {"skip": "a part of another model, which is tested"}
 
 BOTH: dict[str, dict[str, Any]] = {
@@ -144,7 +144,7 @@ BOTH: dict[str, dict[str, Any]] = {
             "input_features_mask": ("ones", 1, 20),
         },
     },
-    # The timm model of the image tower has a fixed size, which stays large.
+    # The image tower is a timm model of a fixed, large size. Choose a smaller one.
     "gemma3n": {
         "config": {"vision_config": {"architecture": "resnet10t"}},
         "inputs": {"pixel_values": None, "input_features": None, "input_features_mask": None},
@@ -304,8 +304,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "blip-2": {
         "config": {"image_token_index": 10, "use_decoder_only_language_model": True},
     },
-    # The class returns only the weights of the decoder's own tokens, from a softmax over both
-    # texts.
+    # The softmax of the decoder is over both texts, but the output has only the weights on the
+    # decoder's own tokens.
     "t5gemma2": {"heads": {"T5Gemma2ForSequenceClassification": {"left_out": ("attentions",)}}},
     "tvp": {
         "config": {
@@ -330,6 +330,6 @@ BOTH: dict[str, dict[str, Any]] = {
         "config": {"projection_dim": 64, "vision_config": {"mit_hidden_size": 64, "num_frames": 4}},
         "inputs": {"pixel_values": ("normal", 1, 4, 3, 32, 32)},
     },
-    # The frames of a video are its batch.
+    # Frames of a video are examples of a batch, which the check does not support.
     "xclip_vision_model": _PART,
 }

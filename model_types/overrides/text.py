@@ -1,4 +1,4 @@
-"""Exceptions of models of text, series and proteins."""
+"""Overrides for models of text, time series and proteins."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEXT: dict[str, dict[str, Any]] = {
             },
         }
     },
-    # The model cuts its prompt out of the weights that it returns.
+    # The model adds a prompt, but removes it from the weights that it returns.
     "cpmant": {"left_out": ("attentions",)},
     "dbrx": {
         "config": {
@@ -84,7 +84,7 @@ TEXT: dict[str, dict[str, Any]] = {
             "activation_sparsity_pattern": None,
         }
     },
-    # A soft cap low enough to change the logits.
+    # The soft cap is so low that it changes the logits.
     "gemma2": {"config": {"attn_logit_softcapping": 3.0}},
     "t5gemma": {
         "config": {
@@ -118,7 +118,8 @@ TEXT: dict[str, dict[str, Any]] = {
     "led": {"config": {"attention_window": 4, "max_encoder_position_embeddings": 96}},
     "longformer": {
         "config": {"attention_window": 4},
-        # The question ends at the first of three separators. All tokens attend to it.
+        # The class needs three separators. The question, before the first of them, has global
+        # attention.
         "heads": {
             "LongformerForQuestionAnswering": {
                 "inputs": {

@@ -1,4 +1,4 @@
-"""Exceptions of models of images and videos."""
+"""Overrides for models of images and videos."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RESNET: dict[str, Any] = {
 _RESNET_LAST: dict[str, Any] = {
     "backbone_config": {**_RESNET["backbone_config"], "out_features": ["stage4"]},
 }
-# Three stages of 16 x 16, 8 x 8 and 4 x 4 patches. Each divides into whole windows.
+# Three stages of 16 x 16, 8 x 8 and 4 x 4 patches, which are divided into windows of 4 x 4.
 _SWIN: dict[str, Any] = {
     "embed_dim": 32,
     "depths": [2, 2, 2],
@@ -111,7 +111,7 @@ _HIERA_DET: dict[str, Any] = {
     "window_positional_embedding_background_size": [4, 4],
 }
 
-# Deformable attention weights points between the patches, not query-key pairs.
+# Fields with weights of deformable attention, which attends to points between patches.
 _POINTS = ("cross_attentions",)
 _POINTS_TOO = ("cross_attentions", "encoder_attentions")
 
@@ -138,9 +138,9 @@ VISION: dict[str, dict[str, Any]] = {
     "donut-swin": {"config": _SWIN},
     "efficientloftr": {
         "config": {
-            # This is also the range of the batch norms' factors. With the default of 0.02 the
-            # attention does not depend on the images, all keys are alike, and sharp rows have
-            # logits of 11,000.
+            # The factors of batch norms are also in this range. With the default of 0.02, attention
+            # hardly depends on the images. All keys are similar, and only logits of 11,000 give
+            # sharp rows.
             "initializer_range": 1.0,
             "stage_num_blocks": [1, 1, 1, 1],
             "out_features": [16, 16, 32, 64],
@@ -234,7 +234,7 @@ VISION: dict[str, dict[str, Any]] = {
         "inputs": _IMAGE_64,
     },
     "pp_doclayout_v3": {
-        # The queries are so similar that only rounding distinguishes them.
+        # All queries are nearly equal, so sharpening would only amplify rounding.
         "sharpen": False,
         "config": {
             **_DETECTION,

@@ -25,8 +25,8 @@ from attnviz import demos
 from train_demos.fitting import Checkpoints
 from train_demos.scores import scores
 
-# Models that can be trained. The package contains the models `demos.NAMES` after their training,
-# and the model "induction" as checkpoints from its training.
+# Models that can be trained. The package has the trained models `demos.NAMES`. It also has
+# checkpoints of the model "induction".
 MODELS = (*demos.NAMES, "induction")
 
 
@@ -43,7 +43,7 @@ def _save(model: Any, reader: Any, folder: Path) -> None:
         json.dumps({**settings, "dtype": "float32"}, indent=2) + "\n", encoding="utf-8"
     )
     for file in folder.iterdir():
-        # transformers writes files that only their owner can read, but all users must read them.
+        # By default, only the owner can read the files that transformers writes.
         file.chmod(0o644)
 
 
@@ -68,7 +68,8 @@ def checkpoint_steps(steps: int, count: int) -> tuple[int, ...]:
         )
     chosen = [0]
     for number in range(1, count):
-        # If there are few steps, neighbouring squares may round to the same step. Add 1 then.
+        # Neighbouring squares may be rounded to the same number, so use at least the last number +
+        # 1.
         chosen.append(max(round(steps * (number / (count - 1)) ** 2), chosen[-1] + 1))
     return tuple(chosen)
 
@@ -127,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     names = demos.NAMES if options.model == "all" else (options.model,)
-    # The default folder is inside the package, which does not contain these files.
+    # The default folder is in the package, which has no checkpoints or other models.
     if options.out is None and (options.checkpoints is not None or names[0] not in demos.NAMES):
         what = "--checkpoints" if options.checkpoints is not None else repr(options.model)
         parser.error(f"{what} needs --out FOLDER: the package contains trained models alone")

@@ -50,11 +50,11 @@ _PREVIOUS_GAIN = 2.0
 _INDUCTION_GAIN = 1.5
 _COPY_GAIN = 0.3
 _OUTPUT_GAIN = 0.3
-# Factor of the random initial output weights. With a larger factor, their output would hide the
-# copies that the circuit writes.
+# Factor of the random initial weights of output projections. A larger random output would hide the
+# copies of tokens that the circuit writes.
 _RANDOM_OUTPUT_GAIN = 0.3
 
-# Weight in the loss of words that cannot be predicted with certainty. With 0, the model would not
+# Weight, in the loss, of words that cannot be predicted with certainty. With 0, the model would not
 # learn to write sentences.
 _UNDECIDED = 0.1
 _IGNORED = -100
@@ -94,8 +94,8 @@ def _plant_circuit(model: GPT2LMHeadModel, generator: torch.Generator) -> None:
     query, key, value = (slice(k * WIDTH, k * WIDTH + _HEAD_WIDTH) for k in range(3))
     head = slice(0, _HEAD_WIDTH)
     token_width = _TOKEN.stop - _TOKEN.start
-    # The heads read tokens by projecting `_TOKEN` onto a few random orthogonal directions. These
-    # are enough to distinguish tokens.
+    # The heads read tokens by projecting `_TOKEN` onto a few random orthogonal directions, which
+    # suffices to distinguish tokens.
     reading = torch.linalg.qr(torch.randn(token_width, _HEAD_WIDTH, generator=generator)).Q
     turn = torch.from_numpy(_back_one_step()).float()
     identity = torch.eye(_POSITIONS.stop)[:, head]

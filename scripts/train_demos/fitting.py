@@ -1,4 +1,4 @@
-"""Training loop of all recipes."""
+"""Training loop of all demo models."""
 
 from __future__ import annotations
 

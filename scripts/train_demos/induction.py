@@ -21,8 +21,8 @@ from train_demos.vocabulary import SPECIAL_TOKENS, WORDS
 from train_demos.word_gpt2 import word_gpt2_config
 
 _SEED = 1
-# Standard deviation of the initial weights. GPT-2's default of 0.02 is for wider models: with it,
-# the induction head forms later or not at all.
+# Standard deviation of the initial weights. With GPT-2's default of 0.02, which is for wider
+# models, the induction head forms later or not at all.
 _DEVIATION = 0.05
 SCHEDULE = Schedule(steps=480, learning_rate=2e-3, weight_decay=0.01)
 _NUM_POSITIONS = 32
