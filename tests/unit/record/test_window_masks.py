@@ -46,7 +46,7 @@ def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
 @pytest.mark.parametrize("causal", [False, True])
 def test_joined_windows_equal_a_softmax_per_window(*, causal: bool) -> None:
     parts = windows(causal=causal)
-    attention = joined_windows(parts, "module")
+    attention = joined_windows(parts)
     everything = slice(0, TOKENS)
     for head in range(HEADS):
         expected = by_hand(parts, head)

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import nn
 
 from attnviz.extraction.capture.calls import (
     Captured,
@@ -28,8 +27,9 @@ from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.running import RunningModules
-from attnviz.extraction.families import LANGUAGE_MODEL
-from attnviz.extraction.inputs.batch import TokenSequence
+from attnviz.extraction.families import LANGUAGE_MODEL, SOUNDS
+from attnviz.extraction.inputs.batch import Batch, TokenSequence
+from attnviz.extraction.models import Loaded
 from attnviz.extraction.modules import (
     AttentionModule,
     all_modules,
@@ -116,7 +116,7 @@ class Run:
     @property
     def examples(self) -> list[Captured]:
         """Attention of each example. All calls and windows are joined (see `joined_windows`)."""
-        return [joined_windows(parts, self.name) for parts in zip(*self.calls, strict=True)]
+        return [joined_windows(parts) for parts in zip(*self.calls, strict=True)]
 
 
 class Collector:
@@ -124,48 +124,47 @@ class Collector:
 
     Parameters
     ----------
-    model : Module
+    loaded : Loaded
         The model that runs.
-    sequences : mapping of str to TokenSequence
-        Token sequences by name: ``"input"``, ``"decoder"`` for an encoder-decoder model, and
-        ``"input keys"`` if an adapter adds keys without queries.
-    batch_size : int
-        Number of examples.
-    encoder_decoder : bool
-        Whether the model has an encoder and a decoder.
-    vision : bool
-        Whether the model's main input is an image.
+    batch : Batch
+        Inputs of the forward.
     options : CaptureOptions
         Which layers are copied, and the dtype and device of the copies.
     spools : sequence of Spool
         For each example, the spool (a folder on disk) to which its copies are written. Copies stay
         in memory if no spools are passed.
-    beside_text : {"vision", "audio"}
-        Stack of modules outside of a language model whose path does not show their stack.
     trace_all : bool
         Whether to trace the torch functions of all modules with a softmax (see `RunningModules`).
     changes : sequence of mapping
         For each example, the changes of the model's attention. Empty if nothing is changed.
     skipped : sequence of ModuleRun
         Runs of modules that this forward leaves out, because their results are known.
+
+    Attributes
+    ----------
+    sequences : mapping of str to TokenSequence
+        Token sequences by name: ``"input"``, ``"decoder"`` for an encoder-decoder model, and
+        ``"input keys"`` if an adapter adds keys without queries.
     """
 
     def __init__(
         self,
-        model: nn.Module,
-        sequences: Mapping[str, TokenSequence],
-        batch_size: int,
-        *,
-        encoder_decoder: bool,
-        vision: bool,
+        loaded: Loaded,
+        batch: Batch,
         options: CaptureOptions,
+        *,
         spools: Sequence[Spool] = (),
-        beside_text: str = "vision",
         trace_all: bool = False,
         changes: Sequence[ForwardChange] = (),
         skipped: Sequence[ModuleRun] = (),
     ) -> None:
-        self.model = model
+        self.model = loaded.model
+        virtual = loaded.virtual
+        self.sequences: Mapping[str, TokenSequence] = (
+            batch.sequences if virtual is None else virtual.sequences(batch.sequences)
+        )
+        self._batch_size = batch.size
+        self._options = options
         self._changes = changes
         #: Runs whose attention was changed.
         self.changed: set[ModuleRun] = set()
@@ -174,18 +173,22 @@ class Collector:
         # Largest number of examples or windows of a call. If a batch has several rows, 1 means that
         # the model joins all of them to one example.
         self.max_examples = 0
-        self._sequences = sequences
-        self._batch_size = batch_size
-        self._encoder_decoder = encoder_decoder
-        self._vision = vision
-        self._options = options
         self._copier = Copier(options, spools)
         self.trace_all = trace_all
-        self.scan = scan_modules(model)
+        self.scan = scan_modules(self.model)
         self._modules = self.scan.attending
-        has_text = any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules)
-        self._beside_text = beside_text if has_text else None
-        settings = (encoder_decoder, vision, self._beside_text)
+        self._encoder_decoder = loaded.is_encoder_decoder
+        # The model counts as a vision model only if it reads no text. If it reads text and images,
+        # the stack of a module follows from the path of the module.
+        self._vision = "input_ids" not in batch.arguments and any(
+            name.startswith("pixel_values") for name in batch.arguments
+        )
+        # Stack of modules outside of a language model whose path does not show their stack.
+        self._beside_text = None
+        if any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules):
+            sounds = any(map(batch.arguments.__contains__, SOUNDS))
+            self._beside_text = "audio" if sounds else "vision"
+        settings = (self._encoder_decoder, self._vision, self._beside_text)
         self._stacks_of_paths = self.scan.once(("stacks", settings), dict[str, str])
         self._running = RunningModules(self.scan, trace_all=trace_all, skipped=skipped)
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
@@ -200,8 +203,8 @@ class Collector:
     @property
     def virtual_keys(self) -> int:
         """Number of virtual keys that an adapter puts before the keys of the text, or 0."""
-        keys = self._sequences.get("input keys")
-        return 0 if keys is None else keys.length - self._sequences["input"].length
+        keys = self.sequences.get("input keys")
+        return 0 if keys is None else keys.length - self.sequences["input"].length
 
     def watch(self, undo: Cleanup, observe: Observer | None = None) -> None:
         """Collect the attention computed in this thread until the ``with`` block of `undo` ends.
@@ -445,9 +448,7 @@ class Collector:
         # Return the same list object for the same sequences, because `MaskReader` compares ids.
         if sequences not in self._unpadded:
             queries, keys = (
-                [None] * self._batch_size
-                if sequence is None
-                else self._sequences[sequence].unpadded
+                [None] * self._batch_size if sequence is None else self.sequences[sequence].unpadded
                 for sequence in sequences
             )
             self._unpadded[sequences] = [
@@ -457,7 +458,7 @@ class Collector:
 
     def _matching_sequence(self, name: str, length: int) -> str | None:
         """Return `name` if the token sequence with this name has `length` positions, else None."""
-        sequence = self._sequences.get(name)
+        sequence = self.sequences.get(name)
         return name if sequence is not None and sequence.length == length else None
 
 
@@ -484,33 +485,30 @@ def same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     )
 
 
-# Largest number of weights that windows may have after joining if queries and keys are unknown.
-_MAX_JOINED_ENTRIES = 1 << 28
-
-
-def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
+def joined_windows(parts: Sequence[Captured]) -> Captured:
     """Join the attention of windows into one attention over the tokens of all windows.
 
     Tokens are in the order of the windows. Tokens of different windows do not attend to each other.
-    Raise NotImplementedError if queries and keys are unknown and there are too many weights. `name`
-    is the path of the module, for this error.
     """
     if len(parts) == 1:
         return parts[0]
     vectors = [part.vectors for part in parts if part.vectors is not None]
     if len(vectors) < len(parts):
-        return _joined_weights(
-            [part.stored_weights for part in parts if part.stored_weights is not None], name
-        )
-    first = vectors[0]
+        blocks = [part.stored_weights for part in parts if part.stored_weights is not None]
+        num_queries, num_keys = (sum(block.shape[axis] for block in blocks) for axis in (1, 2))
+        # The attention of layers that are not kept has no heads.
+        values = torch.empty(0, num_queries, num_keys)
+        if len(blocks[0]):
+            values = torch.stack([torch.block_diag(*head) for head in zip(*blocks, strict=True)])
+        return StoredWeights(values)
     query_windows, query_positions = _window_indices([part.num_queries for part in vectors])
     key_windows, key_positions = _window_indices([part.num_keys for part in vectors])
     windows = (query_windows, key_windows)
     return replace(
-        first,
+        vectors[0],
         queries=torch.cat([part.queries for part in vectors], dim=1),
         keys=torch.cat([part.keys for part in vectors], dim=1),
-        mask=_joined_mask([part.mask for part in vectors], WindowMask(*windows), vectors),
+        mask=_joined_mask(vectors, WindowMask(*windows)),
         bias=_joined_bias(
             [part.bias for part in vectors], windows, (query_positions, key_positions)
         ),
@@ -523,23 +521,18 @@ def _window_indices(lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]
     return windows, torch.cat([torch.arange(length) for length in lengths])
 
 
-def _joined_mask(
-    masks: Sequence[Mask | None], windows: WindowMask, parts: Sequence[QueryKeyAttention]
-) -> Mask:
-    if all(mask is None for mask in masks):
+def _joined_mask(parts: Sequence[QueryKeyAttention], windows: WindowMask) -> Mask:
+    masks = [part.mask for part in parts if part.mask is not None]
+    if not masks:
         return windows
-    rows, columns = slice(0, len(windows.query_windows)), slice(0, len(windows.key_windows))
-    heads = [1 if mask is None else mask.num_heads for mask in masks]
-    flags = windows.allowed(0, rows, columns).expand(max(heads), -1, -1).clone()
-    start = first_key = 0
-    for mask, part in zip(masks, parts, strict=True):
-        stop, last_key = start + part.num_queries, first_key + part.num_keys
-        if mask is not None:
-            window_part = slice(0, part.num_queries), slice(0, part.num_keys)
-            for head, block in enumerate(flags):
-                block[start:stop, first_key:last_key] &= mask.allowed(head, *window_part)
-        start, first_key = stop, last_key
-    return PackedMask.pack(flags)
+    num_heads = max(mask.num_heads for mask in masks)
+    flags = [
+        torch.block_diag(
+            *(part.allowed([head], slice(0, part.num_queries))[0] for part in parts)
+        ).bool()
+        for head in range(num_heads)
+    ]
+    return PackedMask.pack(torch.stack(flags))
 
 
 def _joined_bias(
@@ -547,41 +540,17 @@ def _joined_bias(
     windows: tuple[torch.Tensor, torch.Tensor],
     positions: tuple[torch.Tensor, torch.Tensor],
 ) -> WindowBias | None:
-    if all(bias is None for bias in biases):
+    known = [bias for bias in biases if bias is not None]
+    if not known:
         return None
     size = [int(indices.max()) + 1 for indices in positions]
-    window_part = slice(0, size[0]), slice(0, size[1])
+    window = slice(0, size[0]), slice(0, size[1])
+    num_heads = max(bias.num_heads for bias in known)
     distinct = biases[:1] if all(bias is biases[0] for bias in biases) else biases
-    values = []
-    for bias in distinct:
-        heads = 1 if bias is None else bias.num_heads
-        values.append(
-            torch.stack(
-                [
-                    torch.zeros(*size)
-                    if bias is None
-                    else bias.added(head, *window_part).expand(*size)
-                    for head in range(heads)
-                ]
-            )
-        )
-    max_heads = max(map(len, values))
-    return WindowBias(
-        torch.stack([block.expand(max_heads, -1, -1) for block in values]), *windows, *positions
-    )
-
-
-def _joined_weights(parts: Sequence[torch.Tensor], name: str) -> StoredWeights:
-    heads, rows, columns = len(parts[0]), *(sum(p.shape[axis] for p in parts) for axis in (1, 2))
-    if heads * rows * columns > _MAX_JOINED_ENTRIES:
-        raise NotImplementedError(
-            f"model: {name} attends in {len(parts)} windows with known weights only, {rows} x "
-            f"{columns} in total, which is too large. Pass a smaller image."
-        )
-    values = torch.zeros(heads, rows, columns)
-    start = first_key = 0
-    for part in parts:
-        stop, last_key = start + part.shape[1], first_key + part.shape[2]
-        values[:, start:stop, first_key:last_key] = part
-        start, first_key = stop, last_key
-    return StoredWeights(values)
+    values = [
+        torch.zeros(num_heads, *size)
+        if bias is None
+        else torch.stack([bias.added(head, *window).expand(*size) for head in range(num_heads)])
+        for bias in distinct
+    ]
+    return WindowBias(torch.stack(values), *windows, *positions)

@@ -22,7 +22,7 @@ from attnviz.extraction.capture.memory import (
     layer_sizes,
 )
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
-from attnviz.extraction.families import SOUNDS, config_values, family_of, is_compiled
+from attnviz.extraction.families import config_values, family_of, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
@@ -81,7 +81,7 @@ def run_forward(
     copied = options
     arguments = arguments_of(loaded.model, batch, logits or 1)
     while True:
-        collector = _collector(
+        collector = Collector(
             loaded,
             batch,
             copied,
@@ -92,9 +92,7 @@ def run_forward(
         )
         for spool in spools:
             spool.clear()
-        _check_free_space(
-            collector, _sequences(loaded, batch), copied, spools[0].folder if spools else None
-        )
+        _check_free_space(collector, copied, spools[0].folder if spools else None)
         forward = _watched_forward(loaded.model, collector, arguments, observe)
         if may_repeat and not trace_all and collector.has_untraced_attention:
             trace_all = True
@@ -200,42 +198,6 @@ def arguments_of(model: PreTrainedModel, batch: Batch, logits: int = 1) -> dict[
     return arguments
 
 
-def _collector(
-    loaded: Loaded,
-    batch: Batch,
-    options: CaptureOptions,
-    *,
-    spools: Sequence[Spool] = (),
-    trace_all: bool = False,
-    changes: Sequence[ForwardChange] = (),
-    skipped: Sequence[ModuleRun] = (),
-) -> Collector:
-    # The model counts as a vision model only if it reads no text. If it reads text and images,
-    # the stack of a module follows from the path of the module.
-    is_vision = "input_ids" not in batch.arguments and any(
-        name.startswith("pixel_values") for name in batch.arguments
-    )
-    return Collector(
-        loaded.model,
-        _sequences(loaded, batch),
-        batch.size,
-        encoder_decoder=loaded.is_encoder_decoder,
-        vision=is_vision,
-        options=options,
-        spools=spools,
-        beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
-        trace_all=trace_all,
-        changes=changes,
-        skipped=skipped,
-    )
-
-
-def _sequences(loaded: Loaded, batch: Batch) -> Mapping[str, TokenSequence]:
-    """Return the token sequences of a batch, including the virtual tokens of an adapter."""
-    virtual = loaded.virtual
-    return batch.sequences if virtual is None else virtual.sequences(batch.sequences)
-
-
 def check_capture(
     loaded: Loaded,
     batch: Batch,
@@ -251,14 +213,15 @@ def check_capture(
     number of tokens of the prompt and returns the maximum number of tokens of the prompt and the
     generated text together.
     """
-    sequences = dict(_sequences(loaded, batch))
+    collector = Collector(loaded, batch, options)
     if max_tokens is not None:
+        sequences = dict(collector.sequences)
         name = "decoder" if loaded.is_encoder_decoder else "input"
         before = sequences[name].length if name in sequences else 1
         # A decoder predicts its last token but does not read it.
         sequences[name] = TokenSequence(max_tokens(before) - loaded.is_encoder_decoder, [None])
-    collector = _collector(loaded, batch, options)
-    _check_free_space(collector, sequences, options, folder)
+        collector.sequences = sequences
+    _check_free_space(collector, options, folder)
 
 
 def layer_sizes_of(loaded: Loaded, batch: Batch) -> list[LayerSize]:
@@ -266,17 +229,15 @@ def layer_sizes_of(loaded: Loaded, batch: Batch) -> list[LayerSize]:
 
     The model does not run. The list has only the layers that attend to the tokens of a text.
     """
-    collector = _collector(loaded, batch, CaptureOptions())
-    return layer_sizes(collector.model, collector.scan, collector.stacks, _sequences(loaded, batch))
+    return _layer_sizes(Collector(loaded, batch, CaptureOptions()))
 
 
-def _check_free_space(
-    collector: Collector,
-    sequences: Mapping[str, TokenSequence],
-    options: CaptureOptions,
-    folder: Path | None,
-) -> None:
-    sizes = layer_sizes(collector.model, collector.scan, collector.stacks, sequences)
+def _layer_sizes(collector: Collector) -> list[LayerSize]:
+    return layer_sizes(collector.model, collector.scan, collector.stacks, collector.sequences)
+
+
+def _check_free_space(collector: Collector, options: CaptureOptions, folder: Path | None) -> None:
+    sizes = _layer_sizes(collector)
     if folder is not None:
         check_disk(sizes, options, folder)
     else:

@@ -46,7 +46,7 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     -------
     int or None
         For the CPU, the memory that is available without swapping, or the remaining memory of the
-        container (cgroups, version 1 and 2) if that is less. For CUDA, the free memory of the
+        container (cgroups, version 2) if that is less. For CUDA, the free memory of the
         device plus the memory that torch has reserved but does not use. None if the number is
         unknown.
     """
@@ -72,34 +72,29 @@ def _free_in_system(root: Path) -> Iterator[int]:
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
-    """Yield the remaining memory of this process's control groups (cgroups) and parent groups."""
+    """Yield the remaining memory of this process's control group (cgroup) and its parent groups."""
+    top = root / "sys/fs/cgroup"
     for line in _read_lines(root / "proc/self/cgroup"):
-        _, kinds, path = line.split(":", 2)
-        if kinds == "":
-            names = ("memory.max", "memory.current", "inactive_file")
-            yield from _free_in_group(root / "sys/fs/cgroup", path, names)
-        elif "memory" in kinds.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _free_in_group(root / "sys/fs/cgroup/memory", path, names)
-
-
-def _free_in_group(top: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
-    folder = top / path.strip().lstrip("/")
-    # The limits of all parent groups apply, too. In a container, the path may be a path of the
-    # host. Then only some of these folders exist.
-    for group in [folder, *folder.parents]:
-        if group == top.parent:
-            return
-        limit, num_used = (_read_number(group / name) for name in names[:2])
-        if limit is None or num_used is None:
+        if not line.startswith("0::"):
             continue
-        # Memory of cached files counts as free, because the system drops them if necessary.
-        cached = [
-            int(line.split()[1])
-            for line in _read_lines(group / "memory.stat")
-            if line.startswith(f"{names[2]} ")
-        ]
-        yield limit - num_used + sum(cached)
+        folder = top / line[3:].strip().lstrip("/")
+        # The limits of all parent groups apply, too. In a container, the path may be a path of the
+        # host. Then only some of these folders exist.
+        for group in [folder, *folder.parents]:
+            if group == top.parent:
+                break
+            limit, num_used = (
+                _read_number(group / f"memory.{name}") for name in ("max", "current")
+            )
+            if limit is None or num_used is None:
+                continue
+            # Memory of cached files counts as free, because the system drops them if necessary.
+            cached = [
+                int(entry.split()[1])
+                for entry in _read_lines(group / "memory.stat")
+                if entry.startswith("inactive_file ")
+            ]
+            yield limit - num_used + sum(cached)
 
 
 def _read_number(path: Path) -> int | None:
@@ -273,15 +268,13 @@ def check_runs(
     copies: Callable[[int], int],
     num_kept: Callable[[int], int],
     eager: bool,
-    free: Callable[[torch.device], int | None] | None = None,
 ) -> None:
     """Raise MemoryError if a forward of several copies of a text does not fit into free memory.
 
     `sizes` are the layers of the model, and `doing` describes the computation in the error.
     `copies` and `num_kept` are functions of the number of tokens. `copies` returns the number of
     copies in the forward, and `num_kept` the number of vectors of the model's width that are kept
-    per token and layer. `eager` is whether a layer has all its attention weights in memory. `free`
-    is as for `check_memory`.
+    per token and layer. `eager` is whether a layer has all its attention weights in memory.
 
     The check uses a lower bound, so a text that passes may still need too much memory.
     """
@@ -290,7 +283,7 @@ def check_runs(
     width = max(layer.num_heads * layer.head_dim for layer in sizes)
     heads = max(layer.num_heads for layer in sizes)
     device, itemsize = sizes[0].device, sizes[0].dtype.itemsize
-    num_free = (free or free_memory)(device)
+    num_free = free_memory(device)
 
     def needed(length: int) -> int:
         vectors = copies(length) * _MIN_VECTORS_AT_ONCE + len(sizes) * num_kept(length)
@@ -312,54 +305,31 @@ def check_runs(
 _MIN_CHECKED = 1 << 22
 
 
-def check_memory(
-    sizes: Sequence[LayerSize],
-    options: CaptureOptions,
-    free: Callable[[torch.device], int | None] | None = None,
-) -> None:
-    """Raise MemoryError if the captured attention needs more memory than is free on a device.
-
-    `free` returns the free bytes of a device, or None if they are unknown. The default is
-    `free_memory`.
-    """
-    shortages = {}
+def check_memory(sizes: Sequence[LayerSize], options: CaptureOptions) -> None:
+    """Raise MemoryError if the captured attention needs more memory than is free on a device."""
     for device, needed in needed_memory(sizes, options).items():
-        if needed < _MIN_CHECKED:
-            continue
-        num_free = (free or free_memory)(device)
+        num_free = free_memory(device) if needed >= _MIN_CHECKED else None
         if num_free is not None and needed > num_free:
-            shortages[device] = needed, num_free
-    if not shortages:
-        return
-    device, (needed, num_free) = max(shortages.items(), key=lambda item: item[1][0] - item[1][1])
-    raise MemoryError(
-        f"inputs: keeping {_describe(sizes, options)} takes {in_words(needed)} on {device}, and "
-        f"{in_words(num_free)} are free. Pass fewer layers (layers=) or a shorter text, or pass "
-        'dtype="bfloat16" or spool="folder" to av.extract.'
-    )
+            raise MemoryError(
+                f"inputs: keeping {_describe(sizes, options)} takes {in_words(needed)} on "
+                f"{device}, and {in_words(num_free)} are free. Pass fewer layers (layers=) or a "
+                'shorter text, or pass dtype="bfloat16" or spool="folder" to av.extract.'
+            )
 
 
-def check_disk(
-    sizes: Sequence[LayerSize],
-    options: CaptureOptions,
-    folder: Path,
-    disk: Callable[[Path], int | None] | None = None,
-) -> None:
+def check_disk(sizes: Sequence[LayerSize], options: CaptureOptions, folder: Path) -> None:
     """Raise OSError if the copies need more space than is free on the disk of a folder.
 
-    The folder need not exist yet. `disk` returns the free bytes on the disk of a folder, or None if
-    they are unknown. The default is `free_disk`.
+    The folder need not exist yet.
     """
-    free = (disk or free_disk)(folder)
-    needed = sum(needed_memory(sizes, options).values())
-    if free is None or needed <= free:
-        return
-    raise OSError(
-        errno.ENOSPC,
-        f"spool: {_describe(sizes, options)} take {in_words(needed)}, and {in_words(free)} are "
-        'free on that disk. Pass fewer layers (layers=), dtype="bfloat16" or a shorter text.',
-        str(folder),
-    )
+    free, needed = free_disk(folder), sum(needed_memory(sizes, options).values())
+    if free is not None and needed > free:
+        raise OSError(
+            errno.ENOSPC,
+            f"spool: {_describe(sizes, options)} take {in_words(needed)}, and {in_words(free)} are "
+            'free on that disk. Pass fewer layers (layers=), dtype="bfloat16" or a shorter text.',
+            str(folder),
+        )
 
 
 def free_disk(folder: Path) -> int | None:
