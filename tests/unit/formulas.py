@@ -155,11 +155,11 @@ def merge_by_words(
 
 
 def cell(numbers: NDArray[np.floating], pooled: str) -> float:
-    """Pool positive and negative numbers separately. Return the one with the larger magnitude."""
+    """Pool positive and negative numbers separately. Return the result of larger magnitude."""
     positive, negative = np.maximum(numbers, 0), np.maximum(-numbers, 0)
     pool = np.max if pooled == "max" else np.mean
     high, low = float(pool(positive)), float(pool(negative))
-    # If the magnitudes are equal apart from rounding, the positive number is returned.
+    # If the magnitudes are equal apart from rounding, the positive result is returned.
     return -low if low > 1.001 * high else high
 
 

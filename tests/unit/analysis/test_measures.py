@@ -130,7 +130,7 @@ def test_scores_do_not_depend_on_the_parts_in_which_rows_are_read(
 
 
 def test_every_role_has_one_measure_and_every_measure_a_source() -> None:
-    # `MEASURES` may contain more, because examples in docstrings register measures.
+    # `MEASURES` is not used, because it may also contain measures that examples register.
     built_in = measures._BUILT_IN
     assert set(PAIRS) | set(ROWS) == {measure.name for measure in built_in}
     roles = [measure.role for measure in built_in if measure.role is not None]

@@ -1,4 +1,4 @@
-"""Compare replies of an atlas server with statistics and with ``tests/fixtures/atlas.json``."""
+"""Compare replies of an atlas server with its statistics and ``tests/fixtures/atlas.json``."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_squares_of_rounding_errors_add_up() -> None:
     )
     first, tenth = av.compare(half, half).rounding()
     assert tenth.mean() / first.mean() == pytest.approx((12 / 3) ** 0.5, rel=0.2)
-    # The errors of float32 are negligible beside those of float16.
+    # The estimate is that of float16, because rounding errors of float32 are negligible.
     assert av.compare(single, half).rounding()[0].mean() == pytest.approx(first.mean(), rel=0.05)
     pair = av.compare([single, single, half]).pair(1)
     assert np.array_equal(pair.rounding(), av.compare(single, single).rounding())

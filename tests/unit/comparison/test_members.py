@@ -225,7 +225,7 @@ def test_mapped_files_are_kept(tmp_path: Any) -> None:
     comparison = av.compare(saved, random_record(1, words))
     assert comparison.a.mapped_files == saved.mapped_files != ()
     assert comparison.record().mapped_files == saved.mapped_files
-    # `longer.a` is `saved` with a token that only the other record has.
+    # `longer.a` is `saved` with one more token, " d", which only the other record has.
     longer = av.compare(saved, random_record(1, [*words, " d"]))
     reloaded = av.load(longer.a.save(tmp_path / "b.safetensors"))
     assert np.array_equal(reloaded.stack().weights(layer=0), longer.a.stack().weights(layer=0))

@@ -337,7 +337,7 @@ def made_texts(count: int) -> list[AttentionRecord]:
 
 
 def test_the_standard_error_of_equal_scores_is_exactly_zero() -> None:
-    # Sums of 30 equal scores are rounded. Without care, the variance would not be exactly 0.
+    # A variance computed from rounded sums of 30 equal scores would not be exactly 0.
     stack = statistics_of(*[causal_record(9, seed=1)] * 30).stack()
     for name in stack.score_names:
         errors = np.array(stack.standard_error(name))

@@ -72,7 +72,7 @@ def test_every_damaged_byte_is_noticed(file: Path, tmp_path: Path) -> None:
         HeadStatistics.load(tmp_path / "damaged")
 
 
-# Fields of the header, and a value of each that does not fit the rest of the file.
+# For each field of the header, a value that contradicts the rest of the file.
 HOSTILE_HEADERS: dict[str, Any] = {
     "settings": {"edges": 10**12, "seed": 0, "columns": ["pos"], "frequencies": []},
     "model": 3,
@@ -81,7 +81,7 @@ HOSTILE_HEADERS: dict[str, Any] = {
     "remarks": [1],
     "stacks": {},
 }
-# Arrays of the file, and a first number of each that does not fit the rest of the file.
+# For each array of the file, a first number that contradicts the rest of the file.
 HOSTILE_NUMBERS = {
     "self/strongest/head": 99,
     "self/sampled/text": 77,

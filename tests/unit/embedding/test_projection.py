@@ -54,7 +54,7 @@ def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) 
 @pytest.mark.slow
 @pytest.mark.parametrize("dimensions", [2, 3])
 def test_tsne_is_as_faithful_as_that_of_scikit_learn(dimensions: int) -> None:
-    # Without clusters, neighbourhoods are harder to preserve.
+    # Points without clusters have neighbourhoods that are harder to preserve.
     points = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
     ours = project(points, settings(dimensions=dimensions, metric="euclidean"))
     reference = TSNE(dimensions, perplexity=10, init="pca", random_state=0).fit_transform(points)

@@ -1,4 +1,4 @@
-"""Tests that `extract` takes the options `ExtractOptions`, and views have the same defaults."""
+"""Tests that `extract` and views have the options of `ExtractOptions`, with equal defaults."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def page_of(kind: str) -> str:
 
 
 def changed(page: str, change: Callable[[dict[str, Any]], None]) -> str:
-    """Return a page whose JSON data were changed."""
+    """Return the page after `change` has changed its JSON data."""
     data = bare_data_of(page)
     change(data)
     text = json.dumps(data).replace("<", "\\u003c")

@@ -21,7 +21,7 @@ def test_nothing_is_lost(data: bytes) -> None:
     assert zlib.decompress(base64.b64decode(packed(data))) == data
 
 
-# The middle of long data decides the strategy.
+# `packed` tries strategies on the middle of long data. The last case has `CODE` in the middle.
 @pytest.mark.parametrize("data", [WEIGHTS, CODE, WEIGHTS[:80_000] + CODE + WEIGHTS[:80_000]])
 def test_the_better_strategy_is_used(data: bytes) -> None:
     strategy = zlib.Z_RLE if data == WEIGHTS else zlib.Z_DEFAULT_STRATEGY

@@ -74,8 +74,8 @@ def test_rows_have_the_largest_weights_and_at_most_the_reported_error(
         decoded.embedded.reshape(-1, sizes.shape[2]),
         strict=True,
     ):
-        # A row has the keys that reach the threshold, and the `MIN_KEYS` strongest keys unless
-        # their weight is 0.
+        # A row embeds the keys that reach the threshold and the `MIN_KEYS` strongest keys, but no
+        # keys of weight 0.
         order = sorted(range(len(row_sizes)), key=lambda key: (-row_sizes[key], key))
         expected = {key for key in order if row_sizes[key] >= np.float32(threshold * maximum)}
         expected |= set(order[:MIN_KEYS])
@@ -94,8 +94,8 @@ def test_rows_have_the_largest_weights_and_at_most_the_reported_error(
     rounding = np.abs(decoded.dense - numbers)[decoded.embedded].max(initial=0)
     unknown = np.maximum(numbers, decoded.dense)[others].max(initial=0)
     assert header["error"] <= max(rounding, unknown) * (1 + 1e-4) + 1e-6 * maximum
-    # The rest of a row is the sum of the weights that are not embedded, rounded to a byte. Rounding
-    # errors of the embedded weights do not change this sum.
+    # The rest of a row is the sum of its weights that are not embedded, rounded to a byte. Rounding
+    # errors of the embedded weights are not part of it.
     rests = np.where(others, numbers, 0).sum(axis=2, dtype=np.float64)
     decoded_rests = np.where(others, decoded.dense, 0).sum(axis=2)
     assert_allclose(decoded_rests, rests, atol=0.004 * header["max_rest"] + 1e-6 * maximum)

@@ -146,7 +146,7 @@ def test_a_notebook_stores_what_the_option_says() -> None:
     NotebookClient(notebook, kernel_name="python3", timeout=120).execute()
     expected = [["attnviz-saved"], ["attnviz-saved", "attnviz-snapshot"], []]
     for number, (cell, texts) in enumerate(zip(notebook.cells[1:], expected, strict=True), start=1):
-        # The cell shows and also returns the view, but stores the view and its picture only once.
+        # The cell shows the view and returns it, but its outputs contain the view only once.
         widget, *saved = [output["data"] for output in cell["outputs"] if "data" in output]
         assert "application/vnd.jupyter.widget-view+json" in widget
         for data, text in zip(saved, texts, strict=True):
@@ -154,7 +154,7 @@ def test_a_notebook_stores_what_the_option_says() -> None:
             assert text in data["text/html"]
         if saved:
             assert len(saved[0]["text/html"].encode()) < MAX_BYTES
-        # Each cell runs the model once.
+        # Each cell runs the model once. The model prints how often it has run.
         (printed,) = [output["text"] for output in cell["outputs"] if "text" in output]
         assert printed == f"{number}\n"
 

@@ -30,7 +30,7 @@ MOMENT = 1 << 13
 
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set all limits of the work per step to `MOMENT` or less."""
+    """Limit each step to `MOMENT` weights, logits or bytes."""
     for module, name in (
         (progress, "STEP"),
         (heads, "_MAX_ENTRIES"),
@@ -103,8 +103,8 @@ def test_no_step_computes_much(
         total += sum(logit_blocks)
         logit_blocks.clear()
         compressed.clear()
-    # All steps together compute far more than `MOMENT` logits. One step may compute a few times
-    # `MOMENT`, for example because weights and sums of rows need the same logits.
+    # All steps together compute far more than `MOMENT` logits. A step may compute up to 10 times
+    # `MOMENT`, because it may need the same logits for weights and for sums of rows.
     assert total > 40 * MOMENT
     assert num_logits <= 10 * MOMENT
     assert num_bytes <= 4 * MOMENT

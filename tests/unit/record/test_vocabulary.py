@@ -114,7 +114,7 @@ def test_an_encoding_of_another_length_is_refused(checkpoint: Any) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_text_survives_any_split_into_bytes(text: str) -> None:
-    """Make one token of each byte. The display texts show the character of each token."""
+    """Split the text into one token per byte. Each display text contains the token's character."""
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     data = text.encode()
     parts_of_glyphs = display_texts([letter_of[byte] for byte in data], alphabet="bytes")

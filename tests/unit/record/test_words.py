@@ -130,5 +130,5 @@ def test_words_contain_all_tokens(given_tokens: list[Any]) -> None:
     assert sum(merged.special) == sum(special)
     assert find_word_starts(merged) == tuple(range(len(merged)))
     if not any(token.startswith("##") for token in text):
-        # Merging drops no characters, except the "##" of continuations.
+        # Merging only drops the "##" of continuations, which this text does not contain.
         assert "".join(merged.text) == "".join(tokens.text)

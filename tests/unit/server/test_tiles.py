@@ -68,7 +68,7 @@ def all_tiles(
 
 @contextmanager
 def small_sizes(*, sample: bool = False) -> Iterator[pytest.MonkeyPatch]:
-    """Within the context, compute small matrices in steps like large ones.
+    """Set limits so low that tiles of small matrices are computed like tiles of large ones.
 
     Queries are sampled only if `sample` is True.
     """
@@ -191,7 +191,7 @@ def test_attributions_in_steps_equal_the_formulas(kind: str) -> None:
 
 @pytest.mark.parametrize(("number", "sign"), [(-0.3, 1), (-0.30000001, 1), (-0.301, -1)])
 def test_equal_positive_and_negative_sums_count_as_positive(number: float, sign: int) -> None:
-    # The 2 x 2 cells at the start of a difference of causal attentions are 0, 0, d and about -d.
+    # A difference of causal attentions can begin with 2 x 2 numbers like these: 0, 0, d, about -d.
     stack = stack_of(StoredWeights(torch.tensor([[[0.0, 0.0], [0.3, number]]])), signed=True)
     assert np.sign(tile(stack, level=1, pooled="mean")) == sign
 

@@ -44,7 +44,7 @@ def test_an_error_of_a_step_is_raised_when_all_steps_are_done(error: BaseExcepti
 
     with pytest.raises(type(error), match="step"):
         restored(partial(calls.append, "first"), fail_once)
-    # `fail_once` ran a second time, which added "second".
+    # "second" shows that `fail_once` ran again after its error.
     assert list(dict.fromkeys(calls)) == ["second", "first"]
 
 

@@ -49,7 +49,7 @@ def test_other_threads_keep_the_usual_number_of_threads() -> None:
         second = torch_threads(2)
         with torch_threads(1):
             pool.submit(second.__enter__).result()
-        # `second` begins and ends last. Its end restores 3, the number before both blocks.
+        # `second` starts and ends last. Its end restores 3, the number before both contexts.
         pool.submit(second.__exit__, None, None, None).result()
         assert pool.submit(torch.get_num_threads).result() == 3
     assert (torch.get_num_threads(), number_of_a_new_thread()) == (3, 3)

@@ -40,7 +40,7 @@ SECONDS = 60
 
 
 class Kernel:
-    """A Jupyter kernel that runs code with cell ids, as notebooks send it."""
+    """A Jupyter kernel that runs code of cells. Each cell has an id, as in a notebook."""
 
     def __init__(self) -> None:
         self.manager, self.client = start_new_kernel(kernel_name="python3")
@@ -73,7 +73,7 @@ class Kernel:
         self.evaluate("0")
 
     def alive(self) -> list[int]:
-        """Return the numbers of the views that exist or whose record exists."""
+        """Return the numbers of views that still exist, or whose records still exist."""
         return list(self.evaluate("alive()"))
 
     def expect_alive(self, numbers: list[int]) -> None:
@@ -149,7 +149,7 @@ def test_a_view_in_a_variable_lives_and_can_be_shown_again(kernel: Kernel) -> No
     assert kernel.num_widgets() == 0
     kernel.run("other", "kept")
     assert kernel.evaluate(IS_OPEN)
-    # The output history holds the view until the cell that made it, "cell", runs again.
+    # The output history of IPython holds the view until "cell", the cell that made it, runs again.
     kernel.run("other", "del kept")
     kernel.expect_alive([0])
     kernel.run("cell", "None")

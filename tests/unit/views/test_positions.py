@@ -151,8 +151,8 @@ def test_another_layer_without_the_distinct_head_shows_its_default() -> None:
     weights = [np.asarray(RECORD.stack().weights(layer=2)), np.full((2, N, N), 1 / N, np.float32)]
     view = HeadView(AttentionRecord.from_weights(weights, NUMBERED))
     assert (view.layer, view.heads) == (0, [3])
-    # The view, and not the caller, selected head 3. Without head 3, there must be no warning, which
-    # would raise an error.
+    # The view itself selected head 3. Layer 1 has no head 3, but there must be no warning (tests
+    # turn warnings into errors).
     view.layer = 1
     assert view.heads == [0, 1]
 
@@ -178,7 +178,7 @@ def test_other_traits_follow_the_changed_one(case: dict[str, Any]) -> None:
     before, now, after = (Cursor(*case[name]) for name in ("before", "now", "after"))
     cursor = settled(PREDICTIONS, before, now)
     assert cursor == after
-    # A cursor that was already settled does not change.
+    # A settled cursor does not change when it is settled again.
     assert settled(PREDICTIONS, cursor, cursor) == cursor
     assert settled(PREDICTIONS, before, cursor) == cursor
 

@@ -115,7 +115,7 @@ def test_statistics_name_the_heads_of_a_view(kind: Any) -> None:
 def test_the_roles_of_one_stack_are_accepted() -> None:
     roles = statistics_of_looking_back().stack().roles()
     by_name = HeadView(looking_back(0), roles=roles).roles
-    # `roles` can also be given by the name of the stack, as a browser or a linked view sends them.
+    # A browser or a linked view sends `roles` as a dict by name of the stack.
     for value in ({"self": roles}, by_name):
         assert HeadView(looking_back(0), roles=value).roles == by_name
     one_layer = HeadView(looking_back(0), include_layers=[1], roles=roles)

@@ -77,7 +77,7 @@ def test_replies_equal_the_fixture(name: str) -> None:
         codes, expected_codes = (
             np.frombuffer(buffer, kind).astype(int) for buffer in (actual, expected)
         )
-        # Codes are rounded numbers. A number between two codes can be rounded up or down.
+        # Codes are rounded numbers. Tiny differences of a number can change its code by 1.
         assert_allclose(codes, expected_codes, atol=1)
 
 

@@ -54,7 +54,7 @@ def test_the_causal_flag_distinguishes_layers_with_the_same_mask(order: tuple[bo
 def test_a_window_of_flash_attention_is_the_one_that_transformers_masks(
     implementation: str,
 ) -> None:
-    # One reader reads calls with different windows, and must return the mask of each.
+    # One reader must return the right mask for each of several windows in turn.
     reader, positions = MaskReader(), [Positions(None, None)]
     for window in (1, 2, LENGTH - 1, LENGTH, LENGTH + 1, None, 2):
         arguments = call(implementation, is_causal=True, sliding_window=window)

@@ -1,4 +1,4 @@
-"""Tests of `ProjectedKeys`, which names keys that are projections of several tokens."""
+"""Tests of `ProjectedKeys`, which describes keys that combine several tokens."""
 
 from __future__ import annotations
 

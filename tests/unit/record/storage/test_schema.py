@@ -118,7 +118,7 @@ def test_a_file_cannot_hide_characters_from_the_reader(tmp_path: Path) -> None:
     assert set(load(path).tokens) == {"‹U+202E›"}
 
 
-# The names of these keys contain spaces, which other display texts show as "·".
+# The names of these keys contain spaces. Display texts of other tokens show spaces as "·".
 @pytest.mark.parametrize(
     "keys",
     [ProjectedKeys(), ProjectedKeys(kernel=2), ["Ġcaf", "Ã", "©", "ð", "ŁĲ", "¶x"]],
@@ -326,7 +326,7 @@ def test_a_file_without_a_checksum_is_refused(
     path = captured_record().save(tmp_path / "x.safetensors")
     with safetensors.safe_open(path, framework="pt") as file:
         metadata = file.metadata()
-    # Written again with the same metadata, the file loads. Then the entry `checksum` is removed.
+    # A file written again with the same metadata loads. Without the entry `checksum`, it does not.
     arrays = safetensors.torch.load_file(path)
     safetensors.torch.save_file(arrays, path, metadata)
     load(path)
