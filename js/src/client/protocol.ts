@@ -603,11 +603,10 @@ export interface InterveneRequest {
   measured?: (number | string)[];
 }
 
-/** One of the most probable tokens or classes of the output, with its id and probability. */
+/** One of the most probable tokens or classes of the output. */
 export interface AnswerToken {
   text: string;
   id: number;
-  probability: number;
 }
 
 /**
@@ -620,21 +619,8 @@ export interface AnswerToken {
 export interface OutcomeHeader {
   /** Sentence with the answer before and after the changes, and the noise. */
   sentence: string;
-  /** Sentence about each change. */
-  described: string[];
-  /** Effect in numbers, as text. */
-  effect: string;
   /** Name of the answer. */
   measure: string;
-  /** Answer before and after the changes, and the noise. */
-  before: number;
-  after: number;
-  noise: number;
-  /**
-   * Kullback-Leibler divergence of the probabilities after the changes from those before, in nats.
-   * null if the model has no logits.
-   */
-  divergence: number | null;
   /** Most probable tokens or classes before and after the changes. */
   candidates_before: AnswerToken[];
   candidates_after: AnswerToken[];

@@ -436,16 +436,16 @@ def _listed(changes: Any) -> Iterable[Any]:
     return changes
 
 
-def changed_record(
-    runner: Runner, record: AttentionRecord, changes: tuple[Change, ...], effect: Effect
-) -> ChangedRecord:
-    """Return a record with the changed weights, and with notes about the changes and their effect.
+def changed_stacks(
+    runner: Runner, record: AttentionRecord, changes: tuple[Change, ...]
+) -> dict[str, AttentionStack]:
+    """Return the stacks of a record with the changed weights.
 
     `record` has the weights that the model computed in the changed run, before the changes are
     applied. `runner` made this run.
     """
-    change, outline = runner.change(*changes), runner.outline
-    by_stack = changes_by_stack(changes, outline)
+    change = runner.change(*changes)
+    by_stack = changes_by_stack(changes, runner.outline)
     stacks = {}
     for name, stack in record.stacks.items():
         layers = {number: stack.attention(number) for number in stack.layers}
@@ -453,14 +453,24 @@ def changed_record(
             layer_changes = change.get(runner.module_runs[name, number])
             if layer_changes is not None:
                 layers[number] = layer_changes.attend(attention)
-        same = stack.key_tokens is stack.query_tokens
         stacks[name] = AttentionStack(
             name,
             layers,
             stack.query_tokens,
-            None if same else stack.key_tokens,
+            stack.key_tokens,
             normalized=stack.normalized and all(map(keeps_row_sums, by_stack.get(name, ()))),
         )
+    return stacks
+
+
+def changed_record(
+    runner: Runner, record: AttentionRecord, changes: tuple[Change, ...], effect: Effect
+) -> ChangedRecord:
+    """Return a record with the changed weights, and with notes about the changes and their effect.
+
+    See `changed_stacks`.
+    """
+    stacks, outline = changed_stacks(runner, record, changes), runner.outline
     notes = [f"{description_of(change, outline.stack(change.stack))}." for change in changes]
     made = ChangedRecord(
         stacks,

@@ -95,7 +95,7 @@ class RecordServer(BaseServer):
     ) -> None:
         super().__init__(page)
         self.record = record
-        self.interventions = interventions
+        self._interventions = interventions
         self.row_normalizers = RowNormalizers(CACHE_BYTES // share)
         self.description: Description | bytes | None = None
 
@@ -105,11 +105,15 @@ class RecordServer(BaseServer):
 
     def stack(self, name: str) -> AttentionStack:
         """Return a stack of the record, or of a cached run of the model with changed attention."""
-        if self.interventions is not None and name not in self.record.stacks:
-            changed = self.interventions.stack(name)
-            if changed is not None:
-                return changed
-        return self.record.stack(name)
+        changed = None if self._interventions is None else self._interventions.stack(name)
+        return self.record.stack(name) if changed is None else changed
+
+    @property
+    def interventions(self) -> Interventions:
+        """Object that runs the model. Raise ValueError if the view has no model."""
+        if self._interventions is None:
+            raise ValueError("this view has no model")
+        return self._interventions
 
 
 # Maximum number of bytes of a score in JSON, including the separator.
@@ -391,11 +395,10 @@ class ImageRequest:
 
 
 class AnswerToken(TypedDict):
-    """One of the most probable tokens or classes of the output, with its id and probability."""
+    """One of the most probable tokens or classes of the output."""
 
     text: str
     id: int
-    probability: float
 
 
 class OutcomeHeader(TypedDict):
@@ -409,29 +412,14 @@ class OutcomeHeader(TypedDict):
     ----------
     sentence : str
         Sentence with the answer before and after the changes, and the noise.
-    described : list of str
-        Sentence about each change.
-    effect : str
-        Effect in numbers, as text.
     measure : str
         Name of the answer.
-    before, after, noise : float
-        Answer before and after the changes, and the noise.
-    divergence : float or None
-        Kullback-Leibler divergence of the probabilities after the changes from those before, in
-        nats. null if the model has no logits.
     candidates_before, candidates_after : list of AnswerToken
         Most probable tokens or classes before and after the changes.
     """
 
     sentence: str
-    described: list[str]
-    effect: str
     measure: str
-    before: float
-    after: float
-    noise: float
-    divergence: float | None
     candidates_before: list[AnswerToken]
     candidates_after: list[AnswerToken]
 
@@ -505,10 +493,7 @@ class EdgeHeader(TypedDict):
 
 
 class Interventions(Protocol):
-    """Interface of an object that runs the model of a view with changed attention.
-
-    All methods except `stack` raise ValueError if the view has no model.
-    """
+    """Interface of an object that runs the model of a view with changed attention."""
 
     def outcome(
         self, changes: tuple[Mapping[str, Any], ...], measured: tuple[int | str, ...] | None
@@ -527,9 +512,6 @@ class Interventions(Protocol):
     def edge(self, asked: EdgeRequest) -> EdgeHeader:
         """Describe a query-key pair from earlier runs, without running the model."""
         ...
-
-
-_NO_MODEL = "this view has no model"
 
 
 @RECORD_REQUESTS.add("intervene", OutcomeHeader)
@@ -552,8 +534,6 @@ class InterveneRequest:
     measured: tuple[int | str, ...] | None = None
 
     def answer(self, server: RecordServer) -> Reply:
-        if server.interventions is None:
-            raise ValueError(_NO_MODEL)
         return Reply(server.interventions.outcome(self.changes, self.measured))
 
 
@@ -566,8 +546,6 @@ class ChangedRequest:
 
     def answer(self, server: RecordServer) -> Reply:
         """Describe the stacks. Run the model if the run is not cached."""
-        if server.interventions is None:
-            raise ValueError(_NO_MODEL)
         return Reply(server.interventions.changed(self.changes))
 
 
@@ -595,8 +573,6 @@ class EdgeRequest:
                     f"{name}={reprlib.repr(value)} must be from 0 to {len(tokens) - 1} "
                     f"in stack {stack.name!r}"
                 )
-        if server.interventions is None:
-            raise ValueError(_NO_MODEL)
         return Reply(server.interventions.edge(self))
 
 

@@ -1,18 +1,42 @@
-"""Runs of a view's model with changed attention, and a cache of their results.
+"""Runs of a view's model with changed attention: their effects, weights, and cuts of single pairs.
 
-The results are effects on an answer, attention weights, and effects of single query-key pairs.
+The unchanged run is computed once and stored. After that, new changes need one forward.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import chain, count
+from typing import Any
 
+import numpy as np
+import torch
+from cachetools import LRUCache
+
+from attnviz.extraction.capture.change import ForwardChange, LayerChange
+from attnviz.extraction.options import CaptureOptions
+from attnviz.interventions.answer import Answer
+from attnviz.interventions.changes import (
+    Ablate,
+    Change,
+    HideTokens,
+    Knockout,
+    change_for_view,
+    change_from_json,
+    change_to_json,
+    description_of,
+)
+from attnviz.interventions.effect import Effect, effect_of, share_of
+from attnviz.interventions.example import Example
+from attnviz.interventions.intervene import ChangedRecord, changed_record, changed_stacks
+from attnviz.interventions.plan import StackLayer, identity_of
+from attnviz.interventions.projection import FollowedOutputs, ProjectedValues
+from attnviz.interventions.runner import Runner
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Candidate
+from attnviz.record.tokens import Candidate, quote
 from attnviz.server.description import describe_numbers
 from attnviz.server.server import (
     AnswerToken,
@@ -23,18 +47,11 @@ from attnviz.server.server import (
     EdgeRequest,
     OutcomeHeader,
 )
-from attnviz.utils.arguments import short_repr
-from attnviz.utils.numbers import format_change, format_small
+from attnviz.utils.cleanup import Cleanup
+from attnviz.utils.numbers import format_change, format_signed, format_small
+from attnviz.utils.progress import report
 
-if TYPE_CHECKING:
-    from attnviz.interventions.changes import Change
-    from attnviz.interventions.effect import Effect
-    from attnviz.interventions.intervene import ChangedRecord
-    from attnviz.interventions.repeated import Outcome, RepeatedInterventions
-
-# Maximum number of changes in one run, and maximum number of cached effects. The cached effects are
-# part of an exported page.
-_MAX_CHANGES = 32
+# Maximum number of cached effects, which are part of an exported page.
 _MAX_OUTCOMES = 50
 # Maximum number of runs whose weights are cached.
 _MAX_RUNS = 2
@@ -43,36 +60,55 @@ _MAX_RUNS = 2
 _MAX_NAMED_CHANGES = 2
 # Maximum number of characters of the changes in a name.
 _MAX_NAME_LENGTH = 160
+# The run that measures the noise computes the outputs of at most this many queries again.
+_NOISE_ROWS = 256
+# Maximum size in bytes of the values of all layers, which are stored to compute norms.
+_VALUE_BYTES = 1 << 30
+# Maximum number of heads whose value norms are cached.
+_MAX_NORMS = 64
 
+Changes = tuple[Change, ...]
 
-Changes = tuple["Change", ...]
-
-#: Answer that is measured: a function, or a tuple of one or two tokens or classes. An empty tuple
-#: is the default answer of `attnviz.intervene`.
-Measured = tuple[int | str, ...] | Callable[[Any], Any]
+#: Answer that is measured: a function, a tuple of one or two tokens or classes, or None for the
+#: default answer of `attnviz.intervene`.
+Measured = tuple[int | str, ...] | Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True)
-class ShownStacks:
-    """Stacks of a changed run, and their differences from the unchanged run.
+class ChangedWeights:
+    """Weights of a run with changed attention.
 
-    The keys are the names of the stacks in the unchanged run.
+    Attributes
+    ----------
+    record : AttentionRecord
+        Weights that the model computed, before the changes are applied. It has the layers of the
+        record that the view shows.
+    after, difference : dict
+        Stacks of the changed run, and their differences from the unchanged run, with unique names.
+        The keys are the names of the stacks in the unchanged run.
     """
 
+    record: AttentionRecord
     after: dict[str, AttentionStack]
     difference: dict[str, AttentionStack]
 
 
 @dataclass(frozen=True)
 class _Run:
-    measured: Measured
-    record: ChangedRecord
-    shown: ShownStacks
+    """Results of a run with changed attention.
+
+    `identity` has the outputs of the run that measures the noise. `weights` is None if there was
+    too little memory.
+    """
+
+    outputs: Any
+    identity: Any
+    weights: ChangedWeights | None
 
 
 @dataclass(frozen=True)
-class _CachedEffect:
-    described: tuple[str, ...]
+class _Outcome:
+    described: list[str]
     sentence: str
     effect: Effect
 
@@ -80,38 +116,42 @@ class _CachedEffect:
 class ChangedRuns:
     """Runs of a view's model with changed attention, and a cache of their results.
 
+    The noise of an effect is the rounding error of overwritten outputs. To measure it, the outputs
+    of all heads are computed again from the unchanged weights, at up to 256 queries. If a module
+    does not support this, every change needs an additional forward for its noise.
+
     Parameters
     ----------
     record : AttentionRecord
-        Record of the unchanged run.
-    source : tuple, optional
-        Model, inputs, target and options of `attnviz.extract`. If None, the model cannot run.
-    measured : tuple of int or str, or callable
-        Trait `answer` of the view as a `Measured`. This answer is measured in each run for which
-        the caller does not pass another answer.
-    hint : str
-        Sentence for error messages that explains how to create a view with a model.
+        Record that the view shows, of the unchanged run.
+    source : tuple
+        Model, inputs, target and options of `attnviz.extract`.
+
+    Attributes
+    ----------
+    measured : tuple of int or str, callable, or None
+        Trait `answer` of the view as a `Measured`. This answer is measured unless the caller passes
+        another one.
     """
 
-    def __init__(
-        self,
-        record: AttentionRecord,
-        source: tuple[Any, Any, Any, Any] | None,
-        measured: Measured,
-        hint: str,
-    ) -> None:
+    def __init__(self, record: AttentionRecord, source: tuple[Any, Any, Any, Any]) -> None:
         self._record = record
         self._source = source
-        self._hint = hint
-        self._interventions: RepeatedInterventions | None = None
-        self._outcomes: dict[Changes, _CachedEffect] = {}
-        self._runs: dict[Changes, _Run] = {}
-        self.measured = measured
+        self.measured: Measured = None
+        self._runner: Runner | None = None
+        #: Outputs of the run that measures the noise of all changes, or None.
+        self._identity: Any = None
+        #: Words for what the model predicts, such as "the next token".
+        self._subject = ""
+        self._values: dict[StackLayer, ProjectedValues] = {}
+        self._norms: LRUCache[tuple[str, int, int], torch.Tensor] = LRUCache(_MAX_NORMS)
+        self._runs: LRUCache[Changes, _Run] = LRUCache(_MAX_RUNS)
+        self._outcomes: LRUCache[Changes, _Outcome] = LRUCache(_MAX_OUTCOMES)
+        self._edges: LRUCache[EdgeRequest, EdgeHeader] = LRUCache(_MAX_OUTCOMES)
         self._names: dict[Changes, str] = {}
-        self._edges: dict[EdgeRequest, EdgeHeader] = {}
 
     def outcome(
-        self, changes: Sequence[Mapping[str, Any]], measured: Measured | None = ()
+        self, changes: Sequence[Mapping[str, Any]], measured: Measured = ()
     ) -> OutcomeHeader:
         """Compute the effect that all `changes` together have on an answer.
 
@@ -119,141 +159,289 @@ class ChangedRuns:
         are measured. None selects the answer of the view, and an empty tuple the default of
         `attnviz.intervene`.
         """
-        measured = self.measured if measured is None else measured
-        outcome = self._compute_outcome(self._read(changes), measured)
-        effect = outcome.effect
+        answer = self.measured if measured is None else measured or None
+        given = self._read(changes)
+        if given:
+            _, outcome = self._measure(given, answer)
+            sentence, effect = outcome.sentence, outcome.effect
+        else:
+            runner = self.runner_for(answer)
+            unchanged = runner.answer_to(answer)
+            effect = effect_of(runner, unchanged, runner.outputs, runner.outputs)
+            sentence = self._unchanged_sentence(unchanged, effect, named=answer is not None)
         return {
-            "sentence": outcome.sentence,
-            "described": list(outcome.described),
-            "effect": str(effect),
+            "sentence": sentence,
             "measure": effect.measure,
-            "before": effect.before,
-            "after": effect.after,
-            "noise": effect.noise,
-            "divergence": effect.divergence,
             "candidates_before": _answer_tokens(effect.candidates_before),
             "candidates_after": _answer_tokens(effect.candidates_after),
         }
 
-    def check(self, measured: Measured) -> None:
-        """Raise ValueError or TypeError if an answer cannot be measured.
+    def runner_for(self, answer: Measured) -> Runner:
+        """Return the runner. Raise ValueError or TypeError if an answer cannot be measured.
 
-        This may run the model.
+        The first call runs the model without changes, and again to measure the noise. So does a
+        call with an answer that needs more rows of logits than the stored outputs have.
         """
-        self._get_interventions().check(measured)
+        runner = self._runner
+        if runner is None:
+            report("the unchanged run", 0, 3, "run")
+            runner = self._first_run()
+            runner.require_logits(answer)
+        elif not runner.require_logits(answer):
+            runner.answer_to(answer)
+            return runner
+        runner.answer_to(answer)
+        report("the noise", 1, 3, "run")
+        try:
+            identity = runner.forward(_recompute_all_heads(runner)).outputs
+        except NotImplementedError:
+            identity = None
+        self._runs.clear()
+        self._runner, self._identity = runner, identity
+        return runner
 
-    def _get_interventions(self) -> RepeatedInterventions:
-        if self._source is None:
-            raise ValueError(f"this view has no model that could run again. {self._hint}")
-        if self._interventions is None:
-            from attnviz.interventions.repeated import RepeatedInterventions
+    def weights(self, changes: Changes) -> ChangedWeights:
+        """Return the weights of the run with `changes`. Run the model if they are not cached.
 
-            model, inputs, target, options = self._source
-            self._interventions = RepeatedInterventions(
-                model, inputs, target=target, shown=self._record, **options
-            )
-        return self._interventions
-
-    def _compute_outcome(self, changes: Changes, measured: Measured) -> Outcome:
-        interventions = self._get_interventions()
-        check_count(len(changes))
-        outcome = interventions.outcome(changes, measured or None)
-        if changes:
-            self._outcomes.pop(changes, None)
-            self._outcomes[changes] = _CachedEffect(
-                outcome.described, outcome.sentence, outcome.effect
-            )
-            _drop_oldest(self._outcomes, _MAX_OUTCOMES)
-            if outcome.record is not None:
-                cached = self._runs.pop(changes, None)
-                shown = cached.shown if cached else self._shown_stacks(changes, outcome)
-                self._runs[changes] = _Run(measured, outcome.record, shown)
-                _drop_oldest(self._runs, _MAX_RUNS)
-        return outcome
-
-    def run(self, changes: Changes, measured: Measured | None = None) -> _Run:
-        """Return the run with `changes` from the cache, or run the model.
-
-        If `measured` is None, a cached run may have measured any answer. Otherwise it must have
-        measured this answer. Raise MemoryError if the weights do not fit into memory.
+        Raise MemoryError if they do not fit into memory.
         """
-        cached = self._runs.get(changes)
-        if cached is None or measured not in (None, cached.measured):
-            self._compute_outcome(changes, self.measured if measured is None else measured)
-        if changes not in self._runs:
+        run = self._runs.get(changes) or self._measure(changes, self.measured)[0]
+        if run.weights is None:
             raise MemoryError(
                 "the weights of the changed run do not fit into free memory. Its answer is "
                 "available."
             )
-        return self._runs[changes]
+        return run.weights
+
+    def changed_record(self, changes: Changes) -> ChangedRecord:
+        """Return the record of the run with `changes`. Raise MemoryError as `weights` does."""
+        _, outcome = self._measure(changes, self.measured)
+        record = self.weights(changes).record
+        return changed_record(self.runner_for(None), record, changes, outcome.effect)
 
     def changed(self, changes: Sequence[Mapping[str, Any]]) -> ChangedHeader:
         """Describe the stacks of the run with `changes` for the browser."""
         if not changes:
             raise ValueError("changes is empty. Pass at least one change.")
-        run = self.run(self._read(changes))
-        stacks = []
-        for name, after in run.shown.after.items():
-            tokens = run.record.stack(name).query_tokens
-            numbers = describe_numbers(after)
-            difference = describe_numbers(run.shown.difference[name])
-            stacks.append(
+        weights = self.weights(self._read(changes))
+        return ChangedHeader(
+            stacks=[
                 ChangedStack(
                     stack=name,
-                    after=numbers,
-                    difference=difference,
-                    predictions=list(tokens.predictions),
+                    after=describe_numbers(after),
+                    difference=describe_numbers(weights.difference[name]),
+                    predictions=list(after.query_tokens.predictions),
                 )
-            )
-        return ChangedHeader(stacks=stacks)
+                for name, after in weights.after.items()
+            ]
+        )
 
     def stack(self, name: str) -> AttentionStack | None:
-        """Return a stack of a cached run, or a difference, by its unique name.
-
-        Return None if no cached run has it.
-        """
-        for run in self._runs.values():
-            for stacks in (run.shown.after, run.shown.difference):
-                for stack in stacks.values():
-                    if stack.name == name:
-                        return stack
+        """Return a stack of a cached run, or a difference, by its unique name, or None."""
+        for weights in filter(None, (run.weights for run in self._runs.values())):
+            for stack in (*weights.after.values(), *weights.difference.values()):
+                if stack.name == name:
+                    return stack
         return None
 
     def edge(self, pair: EdgeRequest) -> EdgeHeader:
         """Describe a query-key pair.
 
         The description contains two things. The norm share is the norm of the key's contribution to
-        the query, as a share of the sum over all keys (see `RepeatedInterventions.norm_share`). The
-        cuts are the cached effects of removing the pair. If the model has not run yet, the
-        description contains neither.
+        the query, as a share of the sum over all keys. The cuts are the cached effects of removing
+        the pair. If the model has not run yet, the description contains neither.
         """
-        interventions = self._get_interventions()
-        if not interventions.ready:
+        if self._runner is None:
             return EdgeHeader(model="waits", share=None, share_problem="", cuts=[], noise="")
         share, problem = None, ""
         try:
-            share = interventions.norm_share(
-                pair.stack, pair.layer, pair.head, pair.query, pair.key
-            )
+            share = self._norm_share(pair)
         except LookupError as error:
             problem = str(error.args[0])
         cuts, noise = self._describe_cuts(pair)
         header = EdgeHeader(
             model="ready", share=share, share_problem=problem, cuts=cuts, noise=noise
         )
-        self._edges.pop(pair, None)
         self._edges[pair] = header
-        _drop_oldest(self._edges, _MAX_OUTCOMES)
         return header
+
+    def page_state(self) -> dict[str, Any]:
+        """Return the cached results as entries of a page's state."""
+        outcomes = [
+            {
+                "changes": list(map(change_to_json, changes)),
+                "described": outcome.described,
+                "sentence": outcome.sentence,
+            }
+            for changes, outcome in self._outcomes.items()
+        ]
+        edges = []
+        for pair, header in self._edges.items():
+            cuts, noise = self._describe_cuts(pair)
+            edges.append({**asdict(pair), **header, "cuts": cuts, "noise": noise})
+        state = {"outcomes": outcomes, "known_edges": edges}
+        return {name: entries for name, entries in state.items() if entries}
+
+    def _read(self, changes: Sequence[Mapping[str, Any]]) -> Changes:
+        given = map(change_from_json, changes)
+        return tuple(change_for_view(change, self._record.stack(change.stack)) for change in given)
+
+    def _first_run(self) -> Runner:
+        """Run the model without changes, and store its values."""
+        model, inputs, target, options = self._source
+        example = Example.one(model, inputs, target, None, options)
+        following = FollowedOutputs(example.loaded.model, _VALUE_BYTES)
+        with Cleanup() as undo, undo:
+            following.watch(undo)
+            runner = Runner(example)
+        _check_same_tokens(self._record, runner.record)
+        self._values = {
+            layer: following.found[module_run]
+            for layer, module_run in runner.module_runs.items()
+            if module_run in following.found
+        }
+        position = _masked_token(runner)
+        runner.read_after(position)
+        self._subject = _subject(runner, position)
+        return runner
+
+    def _measure(self, changes: Changes, requested: Measured) -> tuple[_Run, _Outcome]:
+        """Measure an answer after changes. Run the model if the run is not cached."""
+        runner = self.runner_for(requested)
+        run = self._runs.get(changes)
+        if run is None:
+            run = self._runs[changes] = self._new_run(runner, changes)
+        answer, outline = runner.answer_to(requested, run.outputs), runner.outline
+        effect = effect_of(runner, answer, run.outputs, run.identity)
+        described = [f"{description_of(one, outline.stack(one.stack))}." for one in changes]
+        sentence = self._sentence(runner, changes, run, answer, effect)
+        # A page lists the effects in the order in which they were last measured.
+        self._outcomes.pop(changes, None)
+        self._outcomes[changes] = outcome = _Outcome(described, sentence, effect)
+        return run, outcome
+
+    def _new_run(self, runner: Runner, changes: Changes) -> _Run:
+        """Run the model with changes.
+
+        If the noise could not be measured for all heads, the model first runs to measure the noise
+        of these changes.
+        """
+        change, identity = runner.change(*changes), self._identity
+        if identity is None:
+            report("the noise", 0, 2, "run")
+            identity = runner.forward(identity_of(change)).outputs
+        report("the changed run", 1, 2, "run")
+        options = _as_shown(self._record, runner.outline)
+        try:
+            forward = runner.forward(change, options)
+            record = runner.example.record(forward, options)
+        except MemoryError:
+            return _Run(runner.forward(change).outputs, identity, None)
+        return _Run(forward.outputs, identity, self._weights_of(runner, record, changes))
+
+    def _unchanged_sentence(self, answer: Answer, effect: Effect, *, named: bool) -> str:
+        """Describe the unchanged run. If the reader chose an answer (`named`), state its value."""
+        if answer.of_hidden_states:
+            return "The model has no logits: its last hidden states are compared."
+        sentence = "Unchanged."
+        if effect.candidates_before:
+            one = effect.candidates_before[0]
+            sentence = f"Unchanged, {self._subject} is {quote(one.text)} ({one.probability:.2f})."
+        if named:
+            sentence += f" {_measure(effect)}: {format_signed(effect.before, '.1f')}."
+        return sentence
+
+    def _sentence(
+        self, runner: Runner, changes: Changes, run: _Run, answer: Answer, effect: Effect
+    ) -> str:
+        """Describe the effect of changes on the prediction and on the answer."""
+        begin = _begin(changes, runner.outline)
+        noise = "no more than the noise" if abs(effect.change) <= effect.noise else "noise"
+        noise += f" {format_small(effect.noise)}."
+        numbers = f"{format_change(effect.before, effect.after)}, {noise}"
+        if effect.candidates_before:
+            one, other = effect.candidates_before[0], effect.candidates_after[0]
+            left = share_of(run.outputs, runner.reading.row, one.id)
+            same = one.id == other.id
+            outcome = f"{self._subject} {'stays' if same else 'becomes'} {quote(other.text)}"
+            of = "" if same else f"{quote(one.text)} "
+            shares = f"({of}{one.probability:.2f} to {left:.2f})"
+            return f"{begin}, {outcome} {shares}. {_measure(effect)}: {numbers}"
+        if answer.of_hidden_states:
+            return (
+                f"{begin}, the last hidden states have a cosine similarity of "
+                f"{format_signed(effect.after, '.4f')} with the unchanged ones, {noise}"
+            )
+        return f"{begin}, the {effect.measure} goes from {numbers}"
+
+    def _weights_of(
+        self, runner: Runner, record: AttentionRecord, changes: Changes
+    ) -> ChangedWeights:
+        weights = ChangedWeights(record, {}, {})
+        words = self._unique_name(changes, runner.outline)
+        for name, stack in changed_stacks(runner, record, changes).items():
+            before = self._record.stack(name)
+            layers = {number: stack.attention(number) for number in before.layers}
+            differences = {
+                number: DifferenceAttention(before.attention(number), after)
+                for number, after in layers.items()
+            }
+            tokens = stack.query_tokens, stack.key_tokens
+            weights.after[name] = AttentionStack(
+                f"{name} · after: {words}", layers, *tokens, normalized=stack.normalized
+            )
+            weights.difference[name] = AttentionStack(
+                f"{name} · difference after: {words}",
+                differences,
+                *tokens,
+                signed=True,
+                measure="difference",
+            )
+        return weights
+
+    def _unique_name(self, changes: Changes, outline: AttentionRecord) -> str:
+        """Return a short unique name for changes."""
+        if changes not in self._names:
+            described = [description_of(change, outline.stack(change.stack)) for change in changes]
+            words = "; ".join(sentence[0].lower() + sentence[1:] for sentence in described)
+            if len(changes) > _MAX_NAMED_CHANGES or len(words) > _MAX_NAME_LENGTH:
+                many = f"{len(changes)} changes"
+                words = many if len(changes) > 1 else words[:_MAX_NAME_LENGTH]
+            numbered = (f"{words} ({number})" for number in count(2))
+            taken = self._names.values()
+            self._names[changes] = next(
+                name for name in chain([words], numbered) if name not in taken
+            )
+        return self._names[changes]
+
+    def _norm_share(self, pair: EdgeRequest) -> float:
+        """Compute the norm of a key's contribution to a query, as a share of the sum over all keys.
+
+        The norm is |A_ij v_j W_O| for the query i and the key j in one head (Kobayashi et al.
+        2020). The model does not run again. Raise LookupError with a message for the reader of the
+        view if the share is unknown.
+        """
+        head = pair.stack, pair.layer, pair.head
+        if head not in self._norms:
+            values = self._values.get((pair.stack, pair.layer))
+            if values is None or not values.linear:
+                raise LookupError("this attention has no known output projection")
+            self._norms[head] = values.norms(pair.head)
+        norms, stack = self._norms[head].double().numpy(), self._record.stack(pair.stack)
+        if len(norms) != len(stack.key_tokens):
+            raise LookupError("the model also reads padding")
+        row = slice(pair.query, pair.query + 1)
+        norms = stack.weights(layer=pair.layer, head=pair.head, rows=row)[0] * norms
+        if not norms.sum() > 0:
+            raise LookupError("the query adds nothing to the stream")
+        return float(norms[pair.key] / norms.sum())
 
     def _describe_cuts(self, pair: EdgeRequest) -> tuple[list[Cut], str]:
         """Return the cached effects of removing a pair, in words, and their largest noise."""
         cuts: list[Cut] = []
         noise = 0.0
-        from attnviz.interventions.changes import Knockout
-
-        for changes, cached in self._outcomes.items():
-            change, effect = changes[0], cached.effect
+        for changes, outcome in self._outcomes.items():
+            change, effect = changes[0], outcome.effect
             if (
                 len(changes) > 1
                 or not isinstance(change, Knockout)
@@ -273,116 +461,103 @@ class ChangedRuns:
             noise = max(noise, effect.noise)
         return cuts, format_small(noise) if cuts else ""
 
-    def page_state(self) -> dict[str, Any]:
-        """Return the cached results as entries of a page's state."""
-        made: dict[str, Any] = {}
-        if self._outcomes:
-            # Without outcomes, transformers need not be installed.
-            from attnviz.interventions.changes import change_to_json
-
-            made["outcomes"] = [
-                {
-                    "changes": list(map(change_to_json, changes)),
-                    "described": list(cached.described),
-                    "sentence": cached.sentence,
-                }
-                for changes, cached in self._outcomes.items()
-            ]
-        if self._edges:
-            edges = []
-            for asked, header in self._edges.items():
-                cuts, noise = self._describe_cuts(asked)
-                edges.append({**asdict(asked), **header, "cuts": cuts, "noise": noise})
-            made["known_edges"] = edges
-        return made
-
-    def _read(self, changes: Sequence[Mapping[str, Any]]) -> Changes:
-        return tuple(read_change(change, self._record.stack) for change in changes)
-
-    def _shown_stacks(self, changes: Changes, outcome: Outcome) -> ShownStacks:
-        """Return the stacks of a changed run and their differences, with unique names."""
-        if outcome.record is None:
-            raise TypeError("a run without a record has no stacks")
-        words = self._unique_name(changes, outcome.described)
-        shown = ShownStacks({}, {})
-        for name, before in self._record.stacks.items():
-            if name not in outcome.record.stacks:
-                continue
-            changed = outcome.record.stack(name)
-            layers = {
-                number: changed.attention(number)
-                for number in before.layers
-                if number in changed.layers
-            }
-            own = None if changed.key_tokens is changed.query_tokens else changed.key_tokens
-            shown.after[name] = AttentionStack(
-                f"{name} · after: {words}",
-                layers,
-                changed.query_tokens,
-                own,
-                normalized=changed.normalized,
-            )
-            shown.difference[name] = AttentionStack(
-                f"{name} · difference after: {words}",
-                {
-                    number: DifferenceAttention(before.attention(number), after)
-                    for number, after in layers.items()
-                },
-                changed.query_tokens,
-                own,
-                signed=True,
-                measure="difference",
-            )
-        return shown
-
-    def _unique_name(self, changes: Changes, described: Sequence[str]) -> str:
-        """Return a short unique name for changes. `described` has one sentence for each change."""
-        if changes in self._names:
-            return self._names[changes]
-        words = "; ".join(
-            f"{description[0].lower()}{description[1:].rstrip('.')}" for description in described
-        )
-        if len(described) > _MAX_NAMED_CHANGES or len(words) > _MAX_NAME_LENGTH:
-            words = f"{len(described)} changes" if len(described) > 1 else words[:_MAX_NAME_LENGTH]
-        if words in self._names.values():
-            number = 2
-            while f"{words} ({number})" in self._names.values():
-                number += 1
-            words = f"{words} ({number})"
-        self._names[changes] = words
-        return words
-
-
-def check_count(count: int) -> None:
-    """Raise ValueError if `count` changes are too many for one run."""
-    if count > _MAX_CHANGES:
-        raise ValueError(f"changes has {count} entries. Pass at most {_MAX_CHANGES}.")
-
-
-def read_change(value: Any, stack_named: Callable[[str | None], AttentionStack]) -> Change:
-    """Return a change that the reader or Python has chosen, with numbers in place of token texts.
-
-    `value` is a change or its JSON form. `stack_named` returns the stack with a name, or the
-    default stack for None. Raise TypeError, ValueError, IndexError or KeyError if the change cannot
-    be applied.
-    """
-    from attnviz.interventions.changes import Change, change_for_view, change_from_json
-
-    if isinstance(value, Mapping):
-        value = change_from_json(value)
-    if not isinstance(value, Change):
-        raise TypeError(f"{short_repr(value)} must be a change such as Ablate(layers=1, heads=0)")
-    return change_for_view(value, stack_named(value.stack))
-
-
-def _drop_oldest(cache: dict[Any, Any], max_entries: int) -> None:
-    """Remove the oldest entries of a dict until it has at most `max_entries`."""
-    while len(cache) > max_entries:
-        cache.pop(next(iter(cache)))
-
 
 def _answer_tokens(candidates: Iterable[Candidate]) -> list[AnswerToken]:
-    return [
-        AnswerToken(text=candidate.text, id=candidate.id, probability=candidate.probability)
-        for candidate in candidates
-    ]
+    return [AnswerToken(text=candidate.text, id=candidate.id) for candidate in candidates]
+
+
+def _masked_token(runner: Runner) -> int | None:
+    """Return the position of the mask token, from whose logits the answer is read.
+
+    Return None if the text does not have exactly one mask token. The answer is then read from the
+    logits of the last token.
+    """
+    example = runner.example
+    ids = example.batch.arguments.get("input_ids")
+    mask = getattr(example.encoder.tokenizer(required=False), "mask_token_id", None)
+    if mask is None or not isinstance(ids, torch.Tensor) or ids.dim() != 2:
+        return None
+    mask_positions = (ids[0] == mask).nonzero().flatten().tolist()
+    num_tokens = len(runner.outline.stack().query_tokens)
+    is_masked = len(mask_positions) == 1 and ids.shape[1] == num_tokens
+    return mask_positions[0] if is_masked else None
+
+
+def _subject(runner: Runner, position: int | None) -> str:
+    """Return the words for what the model predicts, such as "the next token"."""
+    if runner.reading.row is None:
+        return "the class"
+    if position is not None:
+        return "the masked token"
+    return "the next token" if runner.model.can_generate() else "the most likely last token"
+
+
+def _measure(effect: Effect) -> str:
+    """Return `effect.measure` with a capital letter, and without its end " after “...”"."""
+    measure = effect.measure.partition(" after ")[0]
+    return f"{measure[0].upper()}{measure[1:]}"
+
+
+def _begin(changes: Changes, record: AttentionRecord) -> str:
+    """Return the start of a sentence that describes the changes, such as "Without head 1.0"."""
+    if len(changes) > 1:
+        return f"With these {len(changes)} changes"
+    [change] = changes
+    if isinstance(change, Knockout):
+        return f"Cut {'before' if change.renormalize else 'after'} the softmax"
+    if isinstance(change, HideTokens) and isinstance(change.tokens, int):
+        text = record.stack(change.stack).key_tokens.text[change.tokens].strip("·")
+        return f"With {quote(text)} hidden"
+    if isinstance(change, Ablate) and isinstance(change.heads, int):
+        return f"Without head {change.layers}.{change.heads}"
+    return "With this change"
+
+
+def _as_shown(shown: AttentionRecord, every: AttentionRecord) -> CaptureOptions:
+    """Return the capture options with which `shown` was made: its layers and its dtype.
+
+    `every` is a record with all layers of the model.
+    """
+    stacks = list(shown.stacks.values())
+    whole = all(stack.layers == every.stack(stack.name).layers for stack in stacks)
+    layers = sorted({layer for stack in stacks for layer in stack.layers})
+    vectors = stacks[0].attention(stacks[0].layers[0]).vectors
+    return CaptureOptions(
+        torch.device("cpu"),
+        None if vectors is None else vectors.queries.dtype,
+        None if whole else tuple(layers),
+    )
+
+
+def _check_same_tokens(shown: AttentionRecord, read: AttentionRecord) -> None:
+    for name, stack in shown.stacks.items():
+        own = read.stack(name)
+        for one, other in (
+            (stack.query_tokens, own.query_tokens),
+            (stack.key_tokens, own.key_tokens),
+        ):
+            if list(one.text) != list(other.text):
+                raise ValueError(
+                    f"inputs: the {len(one)} tokens of stack {name!r} in the record differ from "
+                    f"the {len(other)} that the model reads. Pass the text of the record. The "
+                    "record must be made without words=True and generate=."
+                )
+
+
+def _recompute_all_heads(runner: Runner) -> ForwardChange:
+    """Return changes that compute the outputs of all heads again from the unchanged weights.
+
+    Up to `_NOISE_ROWS` queries at equal distances are computed again.
+    """
+    change = {}
+    for (name, number), module_run in runner.module_runs.items():
+        if name in runner.outline.stacks:
+            stack = runner.outline.stack(name)
+            num_queries = len(stack.query_tokens)
+            rows = np.linspace(0, num_queries - 1, min(num_queries, _NOISE_ROWS))
+            heads = range(stack.num_heads(number))
+            change[module_run] = LayerChange(
+                (num_queries, len(stack.key_tokens)),
+                rows=dict.fromkeys(heads, np.unique(rows.astype(np.int64))),
+            )
+    return change

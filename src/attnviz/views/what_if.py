@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +12,6 @@ from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
 from attnviz.server.server import RecordServer
 from attnviz.utils.arguments import function_name, short_repr
-from attnviz.views.changed_runs import ChangedRuns, Measured, check_count, read_change
 from attnviz.views.lifetime import weakly
 from attnviz.views.position import same_tokens
 from attnviz.views.record_view import RecordView
@@ -21,6 +20,11 @@ from attnviz.views.trait_types import Choice
 if TYPE_CHECKING:
     from attnviz.interventions.changes import Change
     from attnviz.interventions.intervene import ChangedRecord
+    from attnviz.views.changed_runs import ChangedRuns, Measured
+
+
+# Maximum number of changes in one run.
+_MAX_CHANGES = 32
 
 
 class WhatIf(RecordView):
@@ -70,7 +74,7 @@ class WhatIf(RecordView):
     # Whether `__init__` has finished. After that, new changes switch `run` to "after".
     _initialized = False
     # Value of `answer`, as a `Measured`.
-    _measured: Measured = ()
+    _measured: Measured = None
 
     def __init__(
         self,
@@ -125,15 +129,17 @@ class WhatIf(RecordView):
         >>> view.changes = [Ablate(layers=1, heads=0)]    # doctest: +SKIP
         >>> print(view.changed_record.effect)             # doctest: +SKIP
         """
-        changes = tuple(self.changes)
-        return self._runs.run(changes, self._measured).record if changes else None
+        return self._runs.changed_record(tuple(self.changes)) if self.changes else None
 
     @property
     def _runs(self) -> ChangedRuns:
+        if self._source is None:
+            raise ValueError(no_model_message("changes", self.name))
         if self._changed_runs is None:
-            self._changed_runs = ChangedRuns(
-                self.served_record, self._source, self._measured, model_hint(self.name)
-            )
+            from attnviz.views.changed_runs import ChangedRuns
+
+            self._changed_runs = ChangedRuns(self.served_record, self._source)
+            self._changed_runs.measured = self._measured
         return self._changed_runs
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
@@ -169,27 +175,25 @@ class WhatIf(RecordView):
         return fitting
 
     def _server(self) -> RecordServer:
-        return RecordServer(
-            self.served_record, page=weakly(self._page_of), interventions=self._runs
-        )
+        runs = None if self._source is None else self._runs
+        return RecordServer(self.served_record, page=weakly(self._page_of), interventions=runs)
 
     def _page_content(self, state: Mapping[str, Any]) -> tuple[AttentionRecord, dict[str, Any]]:
         """Add the cached results to the page, and the stacks of the changed run if it is shown."""
         record, made = super()._page_content(state)
-        changes = tuple(read_change(change, record.stack) for change in state.get("changes", ()))
-        if not changes or state.get("run", "before") == "before" or not self.runs_model:
-            return record, {**made, **self._runs.page_state()}
-        shown = self._runs.run(changes).shown
-        stacks = dict(record.stacks)
-        for stack in (*shown.after.values(), *shown.difference.values()):
-            stacks[stack.name] = stack
-        both = derive_record(record, stacks)
-        names = {
-            name: {"after": after.name, "difference": shown.difference[name].name}
-            for name, after in shown.after.items()
-        }
-        run = {"changes": _changes_as_json(changes), "stacks": names}
-        return both, {**made, **self._runs.page_state(), "changed_run": run}
+        if self._source is None:
+            return record, made
+        changes = tuple(_read_change(change, record.stack) for change in state.get("changes", ()))
+        if changes and state.get("run", "before") != "before":
+            weights = self._runs.weights(changes)
+            stacks = (*weights.after.values(), *weights.difference.values())
+            record = derive_record(record, {**record.stacks, **{one.name: one for one in stacks}})
+            names = {
+                name: {"after": after.name, "difference": weights.difference[name].name}
+                for name, after in weights.after.items()
+            }
+            made["changed_run"] = {"changes": _changes_as_json(changes), "stacks": names}
+        return record, {**made, **self._runs.page_state()}
 
     @traitlets.validate("run")
     def _validate_shown_run(self, proposal: Mapping[str, Any]) -> str:
@@ -212,7 +216,7 @@ class WhatIf(RecordView):
         # Do not check the default answer, even if this model has no default and needs a function.
         if measured and measured != self._measured:
             try:
-                self._runs.check(measured)
+                self._runs.runner_for(measured)
             except (TypeError, ValueError) as error:
                 raise traitlets.TraitError(str(error)) from None
         return list(value) if pair else value
@@ -233,36 +237,48 @@ class WhatIf(RecordView):
     @traitlets.validate("changes")
     def _validate_changes(self, proposal: Mapping[str, Any]) -> list[Change]:
         changes = proposal["value"]
-        try:
-            check_count(len(changes))
-        except ValueError as error:
-            raise traitlets.TraitError(str(error)) from None
+        if len(changes) > _MAX_CHANGES:
+            raise traitlets.TraitError(
+                f"changes has {len(changes)} entries. Pass at most {_MAX_CHANGES}."
+            )
         return [self._checked_change(index, change) for index, change in enumerate(changes)]
 
     def _checked_change(self, index: int, value: Any) -> Change:
         try:
-            return read_change(value, lambda name: self._stack_named(name or self.stack))
+            return _read_change(value, lambda name: self._stack_named(name or self.stack))
         except (TypeError, ValueError, IndexError, KeyError) as error:
             words = str(error.args[0]) if error.args else type(error).__name__
             raise traitlets.TraitError(f"changes[{index}]: {words}") from None
 
 
-def model_hint(view: str) -> str:
-    """Return a sentence that says how to create a view with the name `view` that has a model."""
-    show = "show_dashboard" if view == "dashboard" else f"show_{view}_view"
-    return f"Make the view with {show}(model, text), without generate= and words=True."
-
-
 def no_model_message(argument: str, view: str) -> str:
     """Return the error message for an argument that needs a view with a model."""
-    return f"{argument}: this view has no model that could run again. {model_hint(view)}"
+    show = "show_dashboard" if view == "dashboard" else f"show_{view}_view"
+    return (
+        f"{argument}: this view has no model that could run again. Make the view with "
+        f"{show}(model, text), without generate= and words=True."
+    )
+
+
+def _read_change(value: Any, stack_named: Callable[[str | None], AttentionStack]) -> Change:
+    """Return a change that the reader or Python has chosen, with numbers in place of token texts.
+
+    `value` is a change or its JSON form. `stack_named` returns the stack with a name, or the
+    default stack for None. Raise TypeError, ValueError, IndexError or KeyError if the change cannot
+    be applied.
+    """
+    from attnviz.interventions.changes import Change, change_for_view, change_from_json
+
+    if isinstance(value, Mapping):
+        value = change_from_json(value)
+    if not isinstance(value, Change):
+        raise TypeError(f"{short_repr(value)} must be a change such as Ablate(layers=1, heads=0)")
+    return change_for_view(value, stack_named(value.stack))
 
 
 def _measured(answer: Any) -> Measured:
     """Convert the trait `answer` to a `Measured`."""
-    if answer is None:
-        return ()
-    if callable(answer):
+    if answer is None or callable(answer):
         return cast("Measured", answer)
     return tuple(answer) if isinstance(answer, list | tuple) else (answer,)
 

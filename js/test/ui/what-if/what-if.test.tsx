@@ -46,11 +46,8 @@ const READY: EdgeHeader = { model: "ready", share: null, share_problem: "", cuts
 
 /** Return the header of a reply to `intervene`, with the given sentence. */
 function outcomeOf(sentence: string): OutcomeHeader {
-  const tokens = ["street", "animal"].map((text, id) => ({ text, id, probability: 0.5 }));
-  return {
-    ...{ sentence, described: [], effect: "", measure: MEASURE, before: 1, after: -1 },
-    ...{ noise: 0, divergence: 0, candidates_before: tokens, candidates_after: tokens },
-  };
+  const tokens = ["street", "animal"].map((text, id) => ({ text, id }));
+  return { sentence, measure: MEASURE, candidates_before: tokens, candidates_after: tokens };
 }
 
 /** Return the text that describes the pinned edge (a pair of a query and a key). */
