@@ -42,7 +42,7 @@ BERT = "bert.encoder.layer.{}.attention.output.dense"
 def by_hand(
     model: Any, function: Any, projection: str = "", head: int = 0, **options: Any
 ) -> float:
-    """Compute the function of the model's output. If `projection` is given, ablate `head` in it."""
+    """Compute the function of the model's output, with `head` of module `projection` ablated."""
 
     def ablate(module: Any, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         del module

@@ -44,7 +44,7 @@ RUN_ELSEWHERE = {
 }
 # Pages whose blocks run for more than two seconds.
 SLOW = {"docs/atlas.md", "docs/figures.md"}
-# Allowed languages of blocks. A block with a misspelt language would not run without notice.
+# Allowed languages of blocks. Blocks with a misspelt language would silently not run.
 LANGUAGES = {*"python js console html latex json markdown text toml yaml".split(), ""}
 
 

@@ -250,7 +250,7 @@ def test_an_error_names_the_argument_or_the_text(
 def test_the_shortest_text_of_a_batch_is_also_read_alone(
     decoder: tuple[Any, Any], forwards: list[int]
 ) -> None:
-    # The shortest text has the most padding, so it shows best whether padding changes weights.
+    # The last forward reads "the dog" without padding, to check whether padding changes weights.
     read(decoder, ["the dog", "the cat sat", "the cat sat on"], max_points=1000)
     assert forwards[-3:] == [3, 3, 2]
 

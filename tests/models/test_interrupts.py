@@ -129,7 +129,7 @@ class StoppedError(Exception):
 def test_an_exception_from_another_thread_leaves_everything_as_it_was(
     extractions: dict[str, Subject], tmp_path: Path
 ) -> None:
-    """Raise an exception inside a thread, as time limits do where signals do not arrive."""
+    """Raise an exception in the thread of an extraction, as some time limits do."""
     subject = extractions["spooled"]
     results: list[object] = []
 

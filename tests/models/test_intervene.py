@@ -261,7 +261,7 @@ def test_invalid_changes_are_refused(
 
 
 def test_effects_of_heads_run_no_earlier_layer_again() -> None:
-    """The copies of a text in which a head of a layer is ablated start at this layer."""
+    """A forward that ablates heads of a layer starts at this layer."""
     model = make_model("bloom")
     runs: Counter[int] = Counter()
     for number, block in enumerate(model.transformer.h):

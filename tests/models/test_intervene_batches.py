@@ -122,7 +122,7 @@ def test_each_image_of_a_batch_is_changed(register: Callable[..., str]) -> None:
 
 
 def test_several_changes_keep_their_order() -> None:
-    """If `even` is the last change, it gives the key of `gone` weight, but not the key of `cut`."""
+    """A uniform row after a cut gives the cut key weight, unless the cut is renormalized."""
     model = make_model("gpt2")
     ids = torch.tensor([[5, 17, 42, 8, 23]])
     cut = av.Knockout(4, 1, layers=0, heads=0)

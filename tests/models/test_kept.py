@@ -74,7 +74,7 @@ def test_a_selected_layer_has_the_models_own_weights_and_takes_its_memory(
         for tensor in (vectors.queries, vectors.keys)
     )
     assert record_bytes(record) == expected
-    # The only module of ALBERT runs once per layer, so all layers are copied first.
+    # All layers of ALBERT are calls of one module, so the vectors of all layers are copied.
     assert num_copied == (3 * expected if kind == "albert" else expected)
     assert record_bytes(extract(model, arguments, layers=[1], dtype="bfloat16")) == expected // 2
 

@@ -119,8 +119,8 @@ def test_weights_of_padded_windows_are_the_models_own() -> None:
 def test_swin_patches_have_the_positions_in_their_names(kind: str, height: int, width: int) -> None:
     """A changed patch changes one query in layer 0, and the queries of its window in layer 1.
 
-    Windows of layer 1 are shifted. In stage 2, the queries of all of them that overlap the first
-    window change.
+    Windows of layer 1 are shifted, so several of them overlap that window. The queries of all
+    patches in these windows change in stage 2.
     """
     model, image = swin(kind), picture(height, width)
     rows, columns = height // 2, width // 2

@@ -167,7 +167,7 @@ def test_by_default_the_predictions_before_and_after_the_change_are_compared(
     before, after = logits_after_the_text(decoder, None), logits_after_the_text(decoder, head)
     winner = before.argmax()
     first, second = after.topk(2).indices
-    # `other` is the best token after the change that is not `winner`.
+    # `other` is the most likely token after the change, apart from `winner`.
     other = second if first == winner else first
     answer = ask(view, av.Ablate(*head))
     one, two = (decoder[1].decode([int(token_id)]) for token_id in (winner, other))
@@ -355,7 +355,7 @@ def test_the_weights_of_the_changed_run_are_those_of_intervene(
     forwards.clear()
     ask(view)
     ask(view, *requested)
-    # The weights come from the forward of the answer, so there is no fourth forward.
+    # The weights come from the third forward, in which `ask` measured the effect of the change.
     [stack] = changed_stacks(view)
     record = view.changed_record
     assert len(forwards) == 3
