@@ -29,7 +29,7 @@ export function useFakeClock(): void {
     // Unmount before the clock is real again. Otherwise Preact could start a real timer, which runs
     // when the page no longer exists.
     for (const unmount of unmounts) unmount();
-    // Run the frame that Preact has requested. Preact does not request another frame before, not
+    // Run the frame that Preact has requested. Until it has run, Preact requests no other frame,
     // even in the next test.
     vi.runOnlyPendingTimers();
     vi.useRealTimers();

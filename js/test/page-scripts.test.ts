@@ -10,8 +10,8 @@ function script(name: string): string {
 describe("the scripts of an exported page", () => {
   it("show errors with code that browsers of any age support", async () => {
     const code = script("note");
-    // For the target ES5, esbuild rewrites newer syntax, or warns. If the code is ES5, nothing
-    // differs.
+    // For the target ES5, esbuild rewrites newer syntax or warns. If the code has no newer syntax,
+    // the output equals that for `esnext`.
     const old = await transform(code, { target: "es5" });
     // Prevent that esbuild shortens `name: name` to `name`, which ES5 does not have.
     const supported = { "object-extensions": false };

@@ -142,8 +142,8 @@ describe("the request channel", () => {
   it.each([
     [{ comm_live: false }, "detached", "detached"],
     [{ comm_live: true, comm: {} }, "waiting", "unanswered"],
-    // Here the layout has a comm that is not live: the kernel was restarted, or the host will
-    // connect the widget later. In the first case, it has no comm.
+    // A layout without a comm, as in the first case, has no kernel. A comm that is not live may
+    // become live: the kernel was restarted, or the host connects the widget later.
     [{ comm_live: false, comm: {} }, "waiting", "unanswered"],
     [null, "waiting", "unanswered"],
   ])("with the layout %j is %s after a second and %s after ten", async (layout, soon, late) => {

@@ -7,7 +7,7 @@ import { PALETTES } from "../../src/ui/colors/palette";
 
 const REQUEST: FigureRequest = { caption: true, legend: true };
 
-/** Return the captions, the colour scale and the picture of a figure. Its marks are `front`. */
+/** Return the captions, the colour scale and the picture of a figure with the marks `front`. */
 function partsOf(width: number, front: Mark[]): FigureParts {
   return {
     palette: PALETTES.light,

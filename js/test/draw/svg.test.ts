@@ -9,7 +9,7 @@ import {
 } from "../../src/draw/marks";
 import { escapeXml, toSvg } from "../../src/draw/svg";
 
-/** Write marks as SVG, and return the root element, which a strict XML parser reads. */
+/** Write marks as SVG, parse it with a strict XML parser, and return the root element. */
 function svgOf(front: Mark[], back: Mark[] = [], title = ""): Element {
   const size = { width: 200, height: 100 };
   const scene = { ...size, background: "#ffffff", back, backOpacity: 0.14, front };

@@ -85,6 +85,6 @@ it("uses exact weights for a pin, and states this", async () => {
   expect(input && coverage(input, { scale: "linear", end: 1, live: true })).toContain(
     "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
   );
-  // The tile was requested before the pins, and is not requested again.
+  // The tile was requested before the tokens were pinned, and is not requested again.
   expect(kernel.of("tile")).toHaveLength(1);
 });
