@@ -87,9 +87,9 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
-    # Two maps side by side, with a frame of 1 pixel and a gap of 4 pixels.
+    # Two maps of 64 x 64 pixels side by side, with lines of 1 pixel around and between them.
     lines = answer.stdout.splitlines()
-    assert f"3 {3 * 4 + 2 * 66} {2 * 4 + 66}" in lines
+    assert f"3 {3 + 2 * 64} {2 + 64}" in lines
     # Comet silently drops what is logged after the end of a run, so attnviz raises.
     nothing, ended, module = lines[-3:]
     assert nothing.startswith("to: no run of MLflow")

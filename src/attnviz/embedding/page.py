@@ -401,7 +401,9 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
     layers = sorted({layer for layer, _ in planes})
     heads = sorted({head for _, head in planes})
 
-    def drawn(plane: NDArray[np.uint8], side: int) -> Cells:
+    def drawn(plane: NDArray[np.uint8] | None, side: int) -> Cells:
+        if plane is None:
+            return np.zeros((side, side), np.uint8)
         across, up = plane.astype(np.intp) * side // 256
         cell_indices = (side - 1 - up) * side + across
         first = points.num_queries
@@ -416,14 +418,9 @@ def _planes_figure(corpus: Corpus, name: str, planes: _Planes) -> str:
         shown = np.where((levels > 0) & (counts_by_kind[1] > counts_by_kind[0]), levels + 3, levels)
         return shown.reshape(side, side).astype(np.uint8)
 
-    def cells(side: int) -> list[list[Cells | None]]:
-        return [
-            [
-                None if (plane := planes.get((layer, head))) is None else drawn(plane, side)
-                for head in heads
-            ]
-            for layer in layers
-        ]
+    def cells(side: int) -> Cells:
+        rows = [[drawn(planes.get((layer, head)), side) for head in heads] for layer in layers]
+        return np.array(rows)
 
     layer_names = format_named("layer", layers)
     alt_text = (

@@ -27,7 +27,7 @@ from attnviz.pages.limits import (
     too_large_message,
 )
 from attnviz.pages.packing import ELEMENT, packed
-from attnviz.pages.picture import draw_heads
+from attnviz.pages.picture import add_title, displayed_stack, draw_all_heads
 from attnviz.pages.vectors import encode_vectors
 from attnviz.pages.weights import check_record, embed_maps, embed_weights
 from attnviz.record.record import AttentionRecord
@@ -168,7 +168,8 @@ def make_page(
         bare_bytes = len(document(record.model, view, state, {}).encode())
         if bare_bytes > max_bytes:
             raise ValueError(code_too_large_message(max_bytes, bare_bytes))
-    still = draw_heads(record, view, state)
+    figure = draw_all_heads(record, displayed_stack(record, state))
+    still = add_title(record.model, view, figure)
     bare_bytes += len(still.encode())
     # Encode the vectors first. If they are too large for the page, the error is raised before the
     # scores are computed, which can take minutes.

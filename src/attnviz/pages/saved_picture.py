@@ -13,7 +13,6 @@ import html
 import re
 import unicodedata
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +48,7 @@ _MAX_WIDTH = 860
 _CELL, _SMALL_CELL, _FEW_TOKENS = 16, 12, 24
 # Length of the longer side of a map without labels, in pixels.
 _POOLED_SIDE = 320
-_MARGIN, _GAP, _LINE = 12, 20, 16
+_MARGIN, _GAP, _LINE, _LABEL_GAP = 12, 20, 16, 5
 _FONT_SIZE = 11
 # Width of a character in a monospaced font, as a fraction of the font size.
 _CHARACTER = 0.61
@@ -59,29 +58,6 @@ _ANGLE = 55
 _INK, _MUTED, _FRAME = "#1c1f26", "#5b6270", "#c9ced8"
 
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-class _Layout(NamedTuple):
-    """Sizes of the parts of a picture, in pixels, and the labels of its maps.
-
-    Attributes
-    ----------
-    height, width : int
-        Size of a map.
-    cell : int
-        Size of a cell in a labelled map, or 0 if maps have no labels.
-    left : int
-        Distance of the first map from the left edge.
-    rows, columns : list of str
-        Labels of the queries and of the keys. Empty if maps have no labels.
-    """
-
-    height: int
-    width: int
-    cell: int
-    left: int
-    rows: list[str]
-    columns: list[str]
 
 
 def make_saved_still(model: str, view: str, figure: str) -> str:
@@ -116,130 +92,104 @@ def draw_heads_still(
     queries, keys = stack.query_tokens, stack.key_tokens
     longest = max(len(queries), len(keys))
     labelled = longest <= _MAX_LABELLED
-    layout = _layout(queries, keys)
-    room = (_MAX_WIDTH - layout.left - _MARGIN + _GAP) // (layout.width + _GAP)
+    labelled_cell = _SMALL_CELL if longest > _FEW_TOKENS else _CELL
+    cell = labelled_cell if labelled else _POOLED_SIDE / longest
+    height, width = (max(round(len(side) * cell), _CELL) for side in (queries, keys))
+    rows, columns = (_labels(side) if labelled else [] for side in (queries, keys))
+    left = _MARGIN + max(map(_text_width, rows), default=-_LABEL_GAP) + _LABEL_GAP
+    room = (_MAX_WIDTH - left - _MARGIN + _GAP) // (width + _GAP)
     # `heads` is empty in a view in which the user has not selected heads yet.
     available = list(heads) or list(range(stack.num_heads(layer)))
     drawn = available[: max(1, min(_MAX_HEADS, room))]
-    cells, num_rows = _cells(stack, layer, drawn)
-    largest = float(np.abs(cells).max(initial=0))
-    svg = _svg(stack, drawn, cells, layout, token)
-    heads_in_words = format_named("head", drawn)
-    num_omitted = len(available) - len(drawn)
-    chosen = " chosen" if heads else ""
-    of_total = f" (of {len(available)}{chosen})" if num_omitted else ""
-    description = (
-        f"{stack.measure.capitalize()}s of layer {layer}, {heads_in_words}{of_total}, stack "
-        f"{stack.name}. Queries go down and keys across. {describe_scale(stack, largest)}"
-    )
-    if labelled and token is not None:
-        description += f" The pinned query is {quote(queries.text[token])}, token {token}."
-    if not labelled:
-        row_count = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
-        cell_content = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"
-        description += (
-            f" A map has a row for {row_count} {len(queries):,} queries, and a cell shows "
-            f"{cell_content} the {len(keys):,} keys."
-        )
-    picture = base64.b64encode(svg.encode()).decode()
-    return (
-        f'<img alt="{html.escape(description)}" style="max-width: 100%" '
-        f'src="data:image/svg+xml;base64,{picture}">\n<p>{html.escape(description)}</p>'
-    )
-
-
-def _layout(queries: Tokens, keys: Tokens) -> _Layout:
-    longest = max(len(queries), len(keys))
-    if longest > _MAX_LABELLED:
-        height, width = (
-            max(round(_POOLED_SIDE * len(side) / longest), _CELL) for side in (queries, keys)
-        )
-        return _Layout(height, width, 0, _MARGIN, [], [])
-    cell = _CELL if longest <= _FEW_TOKENS else _SMALL_CELL
-    rows = _labels(queries)
-    left = _MARGIN + _label_width(rows)
-    return _Layout(len(queries) * cell, len(keys) * cell, cell, left, rows, _labels(keys))
-
-
-def _cells(
-    stack: AttentionStack, layer: int, heads: Sequence[int]
-) -> tuple[NDArray[np.float32], int]:
-    """Return the cells of the maps, (heads, rows, columns), and the number of queries used."""
-    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-    pooled = max(num_queries, num_keys) > _MAX_LABELLED
-    affordable = max(1, MAX_WEIGHTS // (len(heads) * max(num_keys, 1)))
-    rows = sample_queries(num_queries, min(_MAX_CELLS, affordable))
-    maps = []
-    for _, weights in weights_of_some(stack, layer, heads, rows):
-        numbers = np.nan_to_num(weights)
-        maps.append(
-            pool_maps(numbers, (len(rows), _MAX_CELLS), signed=stack.signed) if pooled else numbers
-        )
-    return np.concatenate(maps), len(rows)
-
-
-def _svg(
-    stack: AttentionStack,
-    heads: Sequence[int],
-    cells: NDArray[np.float32],
-    layout: _Layout,
-    token: int | None,
-) -> str:
-    height, width, cell, left, rows, columns = layout
-    largest = float(np.abs(cells).max(initial=0))
+    maps = _maps(stack, layer, drawn)
+    largest = float(np.abs(maps).max(initial=0))
     palette = make_palette(signed=stack.signed)
-    levels = to_color_levels(cells, largest, signed=stack.signed)
-    label_width = _label_width(columns)
-    head_line = _LINE if len(heads) > 1 else 0
-    top = _MARGIN + head_line + round(label_width * np.sin(np.radians(_ANGLE)))
+    levels = to_color_levels(maps, largest, signed=stack.signed)
+
+    column_width = max(map(_text_width, columns), default=-_LABEL_GAP) + _LABEL_GAP
+    head_line = _LINE if len(drawn) > 1 else 0
+    top = _MARGIN + head_line + round(column_width * np.sin(np.radians(_ANGLE)))
     # Leave space at the right for the rotated label of the last column, which extends beyond the
     # map.
-    right = _MARGIN + round(label_width * np.cos(np.radians(_ANGLE)))
+    right = _MARGIN + round(column_width * np.cos(np.radians(_ANGLE)))
     parts = []
-    for index, head in enumerate(heads):
+    for index, head in enumerate(drawn):
         x = left + index * (width + _GAP)
-        if len(heads) > 1:
+        if len(drawn) > 1:
             parts.append(_text(x, _MARGIN + _FONT_SIZE, f"head {head}", bold=True))
         for column, label in enumerate(columns):
             position = f"{x + (column + 0.6) * cell:g} {top - 4}"
             rotation = f' transform="translate({position}) rotate(-{_ANGLE})"'
             parts.append(_text(0, 0, label, extra=rotation))
         parts.append(_image(levels[index], palette, (x, top, width, height)))
-    parts += [
-        _text(
-            left - 5,
-            top + row * cell + cell / 2 + _FONT_SIZE * 0.35,
-            label,
-            bold=row == token,
-            extra=' text-anchor="end"',
-        )
-        for row, label in enumerate(rows)
-    ]
-    legend = top + height + 14
-    count = len(palette)
-    half = (count - 1) // 2
-    # Color indices of the legend. For signed numbers, it goes from the most negative to the most
-    # positive number.
-    order = [*range(count - 1, half, -1), 0, *range(1, half + 1)] if stack.signed else range(count)
-    low = f"−{format_small(largest)}" if stack.signed else "0"
-    x = left + _text_width(low) + 6
-    parts += [
-        _text(left, legend + 9, low, color=_MUTED),
-        _image(np.array([list(order)], np.uint8), palette, (x, legend, 120, 10)),
-        _text(x + 126, legend + 9, f"{format_small(largest)} {stack.measure}", color=_MUTED),
-    ]
-    total_width = max(
-        left + len(heads) * (width + _GAP) - _GAP + right,
-        x + 126 + _text_width(f"{format_small(largest)} {stack.measure}") + _MARGIN,
-    )
-    total_height = legend + 10 + _MARGIN
-    return (
+    for row, label in enumerate(rows):
+        baseline = top + (row + 0.5) * cell + _FONT_SIZE * 0.35
+        is_pinned, end = row == token, ' text-anchor="end"'
+        parts.append(_text(left - _LABEL_GAP, baseline, label, bold=is_pinned, extra=end))
+
+    legend_top = top + height + 14
+    legend, legend_right = _legend(stack, largest, left, legend_top)
+    total_width = max(left + len(drawn) * (width + _GAP) - _GAP + right, legend_right + _MARGIN)
+    total_height = legend_top + 10 + _MARGIN
+    svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{total_width}" height="{total_height}" '
         f'viewBox="0 0 {total_width} {total_height}" font-size="{_FONT_SIZE}" '
         'font-family="ui-monospace, Menlo, Consolas, DejaVu Sans Mono, monospace">'
         f'<rect width="{total_width}" height="{total_height}" rx="6" fill="#ffffff"/>'
-        f"{''.join(parts)}</svg>"
+        f"{''.join(parts)}{legend}</svg>"
     )
+
+    chosen = " chosen" if heads else ""
+    of_total = f" (of {len(available)}{chosen})" if len(available) > len(drawn) else ""
+    description = (
+        f"{stack.measure.capitalize()}s of layer {layer}, {format_named('head', drawn)}{of_total}, "
+        f"stack {stack.name}. Queries go down and keys across. {describe_scale(stack, largest)}"
+    )
+    if labelled and token is not None:
+        description += f" The pinned query is {quote(queries.text[token])}, token {token}."
+    if not labelled:
+        num_rows = maps.shape[1]
+        row_count = f"{num_rows} of the" if num_rows < len(queries) else "each of the"
+        cell_content = "the largest of its part of" if len(keys) > _MAX_CELLS else "one of"
+        description += (
+            f" A map has a row for {row_count} {len(queries):,} queries, and a cell shows "
+            f"{cell_content} the {len(keys):,} keys."
+        )
+    return (
+        f'<img alt="{html.escape(description)}" style="max-width: 100%" '
+        f'src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">\n'
+        f"<p>{html.escape(description)}</p>"
+    )
+
+
+def _legend(stack: AttentionStack, largest: float, left: float, top: float) -> tuple[str, float]:
+    """Return the color scale as SVG, and the position of its right end."""
+    palette = make_palette(signed=stack.signed)
+    order = np.arange(len(palette), dtype=np.uint8)
+    if stack.signed:
+        # Go from the most negative to the most positive number.
+        half = len(palette) // 2
+        order = np.concatenate([order[:half:-1], order[: half + 1]])
+    low = f"−{format_small(largest)}" if stack.signed else "0"
+    high = f"{format_small(largest)} {stack.measure}"
+    scale = left + _text_width(low) + 6
+    parts = (
+        _text(left, top + 9, low, color=_MUTED),
+        _image(order[None], palette, (scale, top, 120, 10)),
+        _text(scale + 126, top + 9, high, color=_MUTED),
+    )
+    return "".join(parts), scale + 126 + _text_width(high)
+
+
+def _maps(stack: AttentionStack, layer: int, heads: Sequence[int]) -> NDArray[np.float32]:
+    """Return the maps of heads, (heads, rows, columns). A row is one query."""
+    affordable = max(1, MAX_WEIGHTS // (len(heads) * max(len(stack.key_tokens), 1)))
+    queries = sample_queries(len(stack.query_tokens), min(_MAX_CELLS, affordable))
+    maps = [
+        pool_maps(weights, _MAX_CELLS, signed=stack.signed)
+        for _, weights in weights_of_some(stack, layer, heads, queries)
+    ]
+    return np.nan_to_num(np.concatenate(maps))
 
 
 def _image(
@@ -277,10 +227,6 @@ def _labels(tokens: Tokens) -> list[str]:
         text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"
         for text in texts
     ]
-
-
-def _label_width(labels: Sequence[str]) -> int:
-    return max(map(_text_width, labels), default=-5) + 5
 
 
 def _text_width(text: str) -> int:

@@ -358,7 +358,7 @@ class RecordView(PositionedView):
         Examples
         --------
         >>> view.heads_picture().shape                   # doctest: +SKIP
-        (430, 402, 3)
+        (184, 245, 3)
         """
         return draw_heads_picture(self._pictured_stack())
 

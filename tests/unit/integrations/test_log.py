@@ -40,7 +40,7 @@ def test_a_picture_of_a_comparison_shows_the_difference_of_the_chosen_member() -
     orange, white, blue = (217, 111, 14), (255, 255, 255), (27, 106, 179)
     for member in (1, 2):
         view.member = member
-        inside = Entry("x", view).picture[5:69, 5:69]
+        inside = Entry("x", view).picture[1:65, 1:65]
         # In the second row, the first key lost weight (orange) and the second gained weight (blue).
         corners = [tuple(inside[corner]) for corner in ((0, 0), (0, -1), (-1, 0), (-1, -1))]
         assert corners == [white, white, orange, blue]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import attnviz as av
-from attnviz.pages.picture import MAX_PICTURE_BYTES, draw_heads, draw_heads_picture
+from attnviz.pages.picture import MAX_PICTURE_BYTES, draw_all_heads, draw_heads_picture
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import Rows
 from attnviz.record.softmax import count_rows
@@ -34,29 +34,28 @@ def record() -> av.AttentionRecord:
 
 
 def test_a_picture_has_a_map_for_each_head_in_the_colours_of_the_matrix_view() -> None:
-    picture = draw_heads_picture(record().stack(), cell=8)
-    # Two maps of 8 x 8 pixels have frames of 1 pixel. 4 pixels are around and between the frames.
-    assert picture.shape == (4 + 10 + 4, 4 + 10 + 4 + 10 + 4, 3)
-    first, second = picture[5:13, 5:13], picture[5:13, 19:27]
+    picture = draw_heads_picture(record().stack(), side=8)
+    # Two maps of 8 x 8 pixels, with lines of one pixel around and between the maps.
+    assert picture.shape == (10, 19, 3)
+    first, second = picture[1:9, 1:9], picture[1:9, 10:18]
     assert [tuple(first[0, 0]), tuple(first[0, 7])] == [DARKEST, WHITE]
     assert [tuple(second[7, 0]), tuple(second[7, 7])] == [DARKEST, WHITE]
-    # Weight 0.75 has the seventh of nine colours, up to the rounding of the weight to a byte.
+    # Weight 0.75 has the seventh of nine colours, up to the rounding to 254 colours.
     assert np.abs(first[7, 7].astype(int) - (64, 64, 111)).max() <= 2
 
 
-def test_the_picture_shows_every_query_of_an_answer_to_a_long_text() -> None:
-    # 48 keys are 8 pixels wide, and 24 queries are 4 pixels high. The fourth query attends to the
-    # last key, and all other queries attend to the first.
+def test_a_picture_of_a_long_text_has_the_largest_weight_of_several_keys() -> None:
+    # A map of 24 queries and 48 keys has rows for 8 queries. The last of them attends to the last
+    # key, and all other queries attend to the first.
     weights = np.zeros((1, 1, 24, 48))
     weights[0, 0, :, 0] = 1
-    weights[0, 0, 3] = np.eye(48)[47]
+    weights[0, 0, -1] = np.eye(48)[47]
     record = av.AttentionRecord.from_weights(
         cross_attentions=weights, encoder_tokens=words(48), decoder_tokens=words(24)
     )
-    inside = draw_heads_picture(record.stack(), cell=8)[5:-5, 5:-5]
-    assert inside.shape == (4, 8, 3)
+    inside = draw_heads_picture(record.stack(), side=8)[1:-1, 1:-1]
     is_dark = (inside == DARKEST).all(axis=2)
-    assert np.argwhere(is_dark).tolist() == [[0, 0], [0, 7], [1, 0], [2, 0], [3, 0]]
+    assert np.argwhere(is_dark).tolist() == [*([row, 0] for row in range(7)), [7, 7]]
 
 
 def get_still(page: str) -> str:
@@ -109,15 +108,15 @@ def test_a_long_text_computes_16_queries_of_each_head(monkeypatch: pytest.Monkey
         return compute(attention, heads, rows)
 
     monkeypatch.setattr(QueryKeyAttention, "block", counted)
-    still = draw_heads(long, "head", {})
+    still = draw_all_heads(long, long.stack())
     assert num_rows == [16] * 6
     assert len(still) <= MAX_PICTURE_BYTES
     assert (
         "A map of 3,000 queries and 3,000 keys shows the largest weights of 16 of its queries, in "
         "16 by 16 cells." in still
     )
-    # A second page of the record computes no weights.
-    draw_heads(long, "model", {})
+    # A second picture of the record computes no weights.
+    draw_all_heads(long, long.stack())
     assert num_rows == [16] * 6
 
 
