@@ -19,14 +19,12 @@ from attnviz.record.masks import (
     Bias,
     DenseBias,
     DistanceBias,
-    InsertedBias,
-    InsertedMask,
     Mask,
     PackedMask,
     WindowBias,
     WindowMask,
 )
-from attnviz.record.words import MergedWeights
+from attnviz.record.units import UnitAttention
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -45,11 +43,6 @@ def mask_of(mask: Mask | None, heads: int, queries: int, keys: int) -> Flags:
             flags &= np.unpackbits(bits.numpy(), axis=2, count=keys, bitorder="little") == 1
         case WindowMask(query_windows, key_windows):
             flags &= query_windows.numpy()[:, None] == key_windows.numpy()
-        case InsertedMask(base, query_units, key_units):
-            flags[:] = False
-            flags[:, query_units.numpy()[:, None], key_units.numpy()] = mask_of(
-                base, heads, len(query_units), len(key_units)
-            )
         case _:
             assert mask is None
     return flags
@@ -69,10 +62,6 @@ def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
             values = np.broadcast_to(bias.values.numpy(), (1, heads, *bias.values.shape[2:]))[0]
             added += values[:, bias.query_positions.numpy()[:, None], bias.key_positions.numpy()]
             added[:, query_window[:, None] != key_window] = 0
-        case InsertedBias(base, query_units, key_units):
-            added[:, query_units.numpy()[:, None], key_units.numpy()] = bias_of(
-                base, heads, len(query_units), len(key_units)
-            )
         case _:
             assert bias is None
     return added
@@ -81,16 +70,16 @@ def bias_of(bias: Bias | None, heads: int, queries: int, keys: int) -> Floats:
 def allowed_pairs(attention: LayerAttention) -> Flags:
     """Return booleans (heads, queries, keys): True if the query may attend to the key.
 
-    A query word may attend to a key word if any of its tokens may attend to any token of the key
-    word. A difference allows a pair if `a` or `b` allows it, except in rows in which `a` or `b`
+    A query unit may attend to a key unit if any of its tokens may attend to any token of the key
+    unit. A difference allows a pair if `a` or `b` allows it, except in rows in which `a` or `b`
     allows no key. Stored weights allow all pairs.
     """
     match attention:
         case QueryKeyAttention():
             shape = attention.num_heads, attention.num_queries, attention.num_keys
             return mask_of(attention.mask, *shape)
-        case MergedWeights(base, query_starts, key_starts):
-            flags: Flags = merge_by_words(allowed_pairs(base), query_starts, key_starts) > 0
+        case UnitAttention(base, query_starts, key_starts):
+            flags: Flags = in_units(allowed_pairs(base), query_starts, key_starts) > 0
             return flags
         case DifferenceAttention(a, b):
             sides = allowed_pairs(a), allowed_pairs(b)
@@ -126,8 +115,8 @@ def weights_of(attention: LayerAttention) -> Floats:
     match attention:
         case StoredWeights(values):
             return values.double().numpy()
-        case MergedWeights(base, query_starts, key_starts):
-            return merge_by_words(weights_of(base), query_starts, key_starts)
+        case UnitAttention(base, query_starts, key_starts):
+            return in_units(weights_of(base), query_starts, key_starts)
         case DifferenceAttention(a, b):
             rows = allowed_pairs(attention).any(axis=2, keepdims=True)
             return (weights_of(b) - weights_of(a)) * rows
@@ -137,20 +126,23 @@ def weights_of(attention: LayerAttention) -> Floats:
     return np.exp(logits_of(attention) - np.where(np.isneginf(normalizers), 0, normalizers))
 
 
-def merge_by_words(
+def in_units(
     numbers: NDArray[np.generic],
     query_starts: Sequence[int] | NDArray[np.int64],
     key_starts: Sequence[int] | NDArray[np.int64],
 ) -> Floats:
-    """Sum `numbers` over the keys of each word, then average over the queries of each word."""
+    """Sum `numbers` over the keys of each unit, then average over the queries of each unit.
 
-    def tokens_of_words(starts: Sequence[int] | NDArray[np.int64], count: int) -> Floats:
-        word = np.searchsorted(starts, np.arange(count), side="right") - 1
-        return np.equal(np.arange(len(starts))[:, None], word).astype(np.float64)
+    The result is 0 for a unit without tokens.
+    """
 
-    rows = tokens_of_words(query_starts, numbers.shape[-2])
-    columns = tokens_of_words(key_starts, numbers.shape[-1])
-    product: Floats = (rows / rows.sum(axis=1, keepdims=True)) @ numbers @ columns.T
+    def tokens_of_units(starts: Sequence[int] | NDArray[np.int64], count: int) -> Floats:
+        unit = np.searchsorted(starts, np.arange(count), side="right") - 1
+        return np.equal(np.arange(len(starts))[:, None], unit).astype(np.float64)
+
+    rows = tokens_of_units(query_starts, numbers.shape[-2])
+    columns = tokens_of_units(key_starts, numbers.shape[-1])
+    product: Floats = (rows / np.maximum(1, rows.sum(axis=1, keepdims=True))) @ numbers @ columns.T
     return product
 
 

@@ -14,8 +14,6 @@ from attnviz.record.masks import (
     Bias,
     DenseBias,
     DistanceBias,
-    InsertedBias,
-    InsertedMask,
     Mask,
     PackedMask,
     WindowBias,
@@ -23,7 +21,7 @@ from attnviz.record.masks import (
 )
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.record.words import MergedWeights
+from attnviz.record.units import UnitAttention
 from rounding import UNIT, weights_error
 from unit.formulas import weights_of
 from unit.records import shares, vectors, words
@@ -41,17 +39,9 @@ def random_numbers(*shape: int, seed: int = 0) -> NDArray[np.float32]:
 
 
 @st.composite
-def some_positions(draw: st.DrawFn, count: int) -> torch.Tensor:
-    """Return one or more ascending positions below `count`."""
-    positions = draw(st.sets(st.integers(0, count - 1), min_size=1))
-    return torch.tensor(sorted(positions))
-
-
-@st.composite
-def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Mask | None:
-    """Draw None or a band, packed or window mask. With `inserted`, also an inserted mask."""
-    kinds = ["none", "band", "packed", "windows"]
-    kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
+def masks(draw: st.DrawFn, queries: int, keys: int) -> Mask | None:
+    """Draw None or a band, packed or window mask."""
+    kind = draw(st.sampled_from(["none", "band", "packed", "windows"]))
     if kind == "band":
         limits = st.none() | st.integers(-3, 9)
         return BandMask(draw(limits), draw(limits), draw(st.integers(-3, keys)))
@@ -62,18 +52,13 @@ def masks(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) ->
     if kind == "windows":
         size = draw(st.integers(1, 9))
         return WindowMask(torch.arange(queries) // size, torch.arange(keys) // size)
-    if kind == "inserted":
-        units = draw(some_positions(queries)), draw(some_positions(keys))
-        base = draw(masks(len(units[0]), len(units[1]), inserted=False))
-        return InsertedMask(base, *units, queries, keys)
     return None
 
 
 @st.composite
-def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -> Bias | None:
-    """Draw None or a distance, dense or window bias. With `inserted`, also an inserted bias."""
-    kinds = ["none", "distance", "dense", "windows"]
-    kind = draw(st.sampled_from([*kinds, "inserted"] if inserted else kinds))
+def biases(draw: st.DrawFn, queries: int, keys: int) -> Bias | None:
+    """Draw None or a distance, dense or window bias."""
+    kind = draw(st.sampled_from(["none", "distance", "dense", "windows"]))
     heads, seed = draw(st.sampled_from([1, HEADS])), draw(seeds)
     if kind == "distance":
         return DistanceBias(vectors(heads, queries + keys - 1, seed=seed), queries)
@@ -84,10 +69,6 @@ def biases(draw: st.DrawFn, queries: int, keys: int, *, inserted: bool = True) -
         tokens = torch.arange(queries), torch.arange(keys)
         values = vectors(1, heads, size, size, seed=seed)
         return WindowBias(values, *(t // size for t in tokens), *(t % size for t in tokens))
-    if kind == "inserted":
-        units = draw(some_positions(queries)), draw(some_positions(keys))
-        base = draw(biases(len(units[0]), len(units[1]), inserted=False))
-        return None if base is None else InsertedBias(base, *units, queries, keys)
     return None
 
 
@@ -107,20 +88,25 @@ def softmaxes(draw: st.DrawFn, queries: int, keys: int) -> QueryKeyAttention:
 
 
 @st.composite
-def words_of(draw: st.DrawFn, base: LayerAttention) -> MergedWeights:
-    """Merge the tokens of `base` into random words."""
-    starts = (
-        np.array(sorted({0} | draw(st.sets(st.integers(0, count - 1)))))
-        for count in (base.num_queries, base.num_keys)
-    )
-    return MergedWeights(base, *starts)
+def units_of(draw: st.DrawFn, base: LayerAttention, *, merged: bool = True) -> UnitAttention:
+    """Divide the tokens of `base` into random units. Some have no token, and some have several.
+
+    If `merged` is False, no unit has several tokens.
+    """
+    starts = []
+    for count in (base.num_queries, base.num_keys):
+        inner = st.lists(st.integers(0, count), max_size=9)
+        # Without `merged`, a unit begins at each token, and units without tokens are added.
+        every = list(range(count)) if not merged else [0]
+        starts.append(np.array(sorted(every + draw(inner)), np.int64))
+    return UnitAttention(base, *starts)
 
 
 @st.composite
 def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
     """Draw a stack of one layer. The kind of the layer is one of `kinds`, if kinds are given."""
     queries, keys = draw(counts), draw(counts)
-    every_kind = ["softmax", "weights", "signed numbers", "words", "difference"]
+    every_kind = ["softmax", "weights", "signed numbers", "units", "difference"]
     kind = draw(st.sampled_from(kinds or every_kind))
     attention: LayerAttention
     if kind == "softmax":
@@ -130,9 +116,11 @@ def stacks(draw: st.DrawFn, *kinds: str) -> AttentionStack:
     elif kind == "signed numbers":
         numbers = random_numbers(HEADS, queries, keys, seed=draw(seeds))
         attention = StoredWeights(torch.from_numpy(numbers))
-    elif kind == "words":
+    elif kind == "units":
         weights = StoredWeights(torch.from_numpy(shares(HEADS, queries, keys, seed=draw(seeds))))
-        attention = draw(words_of(draw(softmaxes(queries, keys) | st.just(weights))))
+        attention = draw(
+            units_of(draw(softmaxes(queries, keys) | st.just(weights)), merged=draw(st.booleans()))
+        )
     else:
         attention = DifferenceAttention(
             draw(softmaxes(queries, keys)), draw(softmaxes(queries, keys))
@@ -164,7 +152,7 @@ def error_of(attention: LayerAttention) -> float:
     """Return a bound of the error of the layer's weights or differences in float32."""
     if isinstance(attention, DifferenceAttention):
         return weights_error(attention.a, attention.b)
-    if isinstance(attention, MergedWeights):
+    if isinstance(attention, UnitAttention):
         return error_of(attention.base)
     largest = float(np.abs(weights_of(attention)).max())
     return weights_error(attention) + 4 * UNIT * largest

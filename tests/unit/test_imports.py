@@ -44,7 +44,7 @@ USE_TRANSFORMERS = {"extraction", "demos", "integrations"}
 OUTSIDE = {
     # utils changes progress bars in notebooks and sets the number of threads of torch.
     "utils": {"IPython", "huggingface_hub", "torch", "tqdm"},
-    "record": {"numpy", "pandas", "safetensors", "torch"},
+    "record": {"msgspec", "numpy", "pandas", "safetensors", "torch"},
     "analysis": {"lazy_loader", "numpy", "scipy", "torch"},
     "corpus": {"lazy_loader", "numpy", "pandas", "pyarrow", "torch", "tqdm"},
     "server": {"numpy", "torch", "cachetools", "msgspec"},

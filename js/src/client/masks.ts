@@ -71,28 +71,3 @@ export function denseBias(
     return (key) => values[start + key] as number;
   };
 }
-
-/**
- * Extend a mask or bias to a text with inserted tokens. Pairs with an inserted token have the value
- * `missing`.
- *
- * @param queries for each query token of the longer text, its index in `base`, or -1 if it is
- *   inserted.
- * @param keys for each key token of the longer text, its index in `base`, or -1 if it is inserted.
- */
-export function withInsertedTokens<T>(
-  queries: Int32Array,
-  keys: Int32Array,
-  base: RowFunction<T>,
-  missing: T,
-): RowFunction<T> {
-  return (head, token) => {
-    const query = queries[token] ?? -1;
-    if (query < 0) return () => missing;
-    const row = base(head, query);
-    return (key) => {
-      const index = keys[key] ?? -1;
-      return index < 0 ? missing : row(index);
-    };
-  };
-}

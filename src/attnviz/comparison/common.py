@@ -14,11 +14,11 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.comparison.aligned import aligned_layers
 from attnviz.comparison.alignment import Alignment, align_tokens, common_tokens, on_common_units
 from attnviz.record.record import AttentionRecord, derive_record
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quote
+from attnviz.record.units import in_units
 from attnviz.utils.arguments import format_named, format_numbers
 
 
@@ -100,9 +100,12 @@ def align_records(
         ):
             aligned_stacks[name] = AttentionStack(
                 name,
-                aligned_layers(
-                    stack.only(layers), _lengths(queries, number), _lengths(keys, number)
-                ),
+                {
+                    layer: in_units(
+                        stack.attention(layer), _starts(queries, number), _starts(keys, number)
+                    )
+                    for layer in layers
+                },
                 query_tokens,
                 key_tokens,
                 normalized=stack.normalized,
@@ -217,13 +220,14 @@ def _kind(tokens: Tokens) -> str:
     return "patches" if tokens.grids else "tokens"
 
 
-def _lengths(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:
-    """Return the number of tokens that one text has in each unit, (units,).
+def _starts(alignments: Sequence[Alignment], number: int) -> NDArray[np.int64]:
+    """Return the number of tokens that one text has before each unit, (units,).
 
     `number` selects the text: 0 is the list `a` of all alignments, and i is the list `b` of
     ``alignments[i - 1]``.
     """
-    return alignments[0].a_lengths if number == 0 else alignments[number - 1].b_lengths
+    lengths = alignments[0].a_lengths if number == 0 else alignments[number - 1].b_lengths
+    return np.cumsum(lengths) - lengths
 
 
 def _alignment_notes(sides: Sides, names: tuple[str, str]) -> list[str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from attnviz.comparison.alignment import Alignment
 from attnviz.comparison.changes import largest_changes
 from attnviz.comparison.common import Common, Sides, common_heads
-from attnviz.comparison.distance import MEASURES, Measure, head_distance, rounding_distance
+from attnviz.comparison.distance import MEASURES, Measure, head_distance, rounding_distances
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, can_compute_maps, sample_queries
@@ -270,8 +270,8 @@ class Comparison:
                     (attention_a.vectors.queries.dtype, attention_b.vectors.queries.dtype),
                     key=lambda candidate: torch.finfo(candidate).eps,
                 )
-                for head in common_heads(stack, self.b.stack(name), layer):
-                    values[head] = rounding_distance(attention_a.vectors, head, layer, dtype)
+                heads = common_heads(stack, self.b.stack(name), layer)
+                values[list(heads)] = rounding_distances(attention_a.vectors, heads, layer, dtype)
             distances.append(values)
             report("rounding errors", number + 1, len(stack.layers), "layer")
         return distances
@@ -560,7 +560,7 @@ def _distances(
         values = np.full(a.attention(layer).num_heads, np.nan)
         for head in heads[layer]:
             values[head] = head_distance(
-                a.attention(layer), b.attention(layer), (head, head), rows, measure
+                a.attention(layer), b.attention(layer), head, rows, measure
             )
             done += 1
             report("differences", done, total, "head")

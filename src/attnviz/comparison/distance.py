@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -79,21 +79,18 @@ MEASURES: dict[Measure, Callable[[Weights, Weights], Numbers]] = {
 def head_distance(
     a: LayerAttention,
     b: LayerAttention,
-    heads: tuple[int, int],
+    head: int,
     queries: NDArray[np.int64],
     measure: Measure = "total variation",
 ) -> float:
-    """Return the mean distance of two heads over `queries`, which must ascend.
+    """Return the mean distance of a head of `a` and `b` over `queries`, which must ascend.
 
     Queries without a positive weight in one of the heads are left out. The result is NaN if no
     query remains. Rows are computed in groups to limit the memory.
     """
     total, count = 0.0, 0
     for rows in rows_at_once(queries, a.num_keys):
-        one, two = (
-            attention.block([head], as_rows(rows))[0].cpu().numpy()
-            for attention, head in ((a, heads[0]), (b, heads[1]))
-        )
+        one, two = (side.block([head], as_rows(rows))[0].cpu().numpy() for side in (a, b))
         comparable = np.logical_and(one.max(axis=1) > 0, two.max(axis=1) > 0)
         if not comparable.all():
             one, two = one[comparable], two[comparable]
@@ -113,26 +110,32 @@ def rows_at_once(queries: NDArray[np.int64], num_keys: int) -> Iterator[NDArray[
         yield queries[start : start + step]
 
 
-def rounding_distance(
-    attention: QueryKeyAttention, head: int, layer: int, dtype: torch.dtype
-) -> float:
-    """Estimate the total variation distance of a head that rounding errors of `dtype` cause.
+def rounding_distances(
+    attention: QueryKeyAttention, heads: Sequence[int], layer: int, dtype: torch.dtype
+) -> list[float]:
+    """Estimate the total variation distance of each head that rounding errors of `dtype` cause.
 
-    The head is compared with a copy whose queries and keys have random errors, relative to the size
+    A head is compared with a copy whose queries and keys have random errors, relative to the size
     of each vector. The errors are as large as the sum of 3 + `layer` independent rounding errors.
     Three errors occur in the first layer: in the parameters, in the inputs, and in the products of
     both. Each further layer adds one. The result is the mean over a sample of queries, times 2.5.
     """
     relative = torch.finfo(dtype).eps / 2 * _ROUNDINGS[dtype] * (3 + layer) ** 0.5
-    generator = torch.Generator().manual_seed(layer * 1009 + head)
-    exact = attention.only_head(head)
-    rounded = replace(
-        exact,
-        queries=_disturbed(exact.queries, relative, generator),
-        keys=_disturbed(exact.keys, relative, generator),
-    )
-    exact = replace(exact, queries=exact.queries.float(), keys=exact.keys.float())
-    return _SAFETY * head_distance(exact, rounded, (0, 0), sample_queries(attention.num_queries))
+    queries = sample_queries(attention.num_queries)
+    exact = replace(attention, queries=attention.queries.float(), keys=attention.keys.float())
+    distances = []
+    for head in heads:
+        generator = torch.Generator().manual_seed(layer * 1009 + head)
+        own = exact.queries[head : head + 1], exact.keys[attention.key_head(head)][None]
+        disturbed = [_disturbed(vectors, relative, generator) for vectors in own]
+        # The other heads of the copy are not read. They get the vectors of this head.
+        rounded = replace(
+            exact,
+            queries=disturbed[0].expand(attention.num_heads, -1, -1),
+            keys=disturbed[1],
+        )
+        distances.append(_SAFETY * head_distance(exact, rounded, head, queries))
+    return distances
 
 
 def _disturbed(vectors: torch.Tensor, relative: float, generator: torch.Generator) -> torch.Tensor:

@@ -26,11 +26,11 @@ from attnviz.record.edited import (
     remove_pairs,
     uniform_attention,
 )
-from attnviz.record.inserted import Insertion
 from attnviz.record.masks import BandMask, CutMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quote
+from attnviz.record.units import in_units
 from attnviz.utils.arguments import (
     as_list,
     format_named,
@@ -396,10 +396,11 @@ class HideTokens(Change):
         keys = _flags("tokens", self.tokens, stack.key_tokens)
         queries = np.ones(len(stack.query_tokens), np.bool_)
         same = stack.key_tokens is stack.query_tokens
+        own_keys = np.arange(len(queries)) if same else None
         first = int(keys.argmax()) + 1 if stack.causal else 0
 
         def attend(attention: LayerAttention) -> LayerAttention:
-            return remove_pairs(attention, heads, queries, keys, keep_own=same)
+            return remove_pairs(attention, heads, queries, keys, own_keys)
 
         return self._reweighted(stack, layer, np.arange(first, len(queries)), attend)
 
@@ -487,10 +488,13 @@ class SetWeights(Change):
         size = attention.num_queries, attention.num_keys
         if self._prompt_size is None or self._prompt_size == size:
             return replacements
-        queries, keys = map(np.arange, self._prompt_size)
-        insertion = Insertion(queries, keys, *size)
+        # Tokens after the prompt are units without a token of the passed weights.
+        starts = [
+            np.minimum(np.arange(count), prompt)
+            for count, prompt in zip(size, self._prompt_size, strict=True)
+        ]
         return {
-            head: (insertion.into(source), source_head)
+            head: (in_units(source, starts[0], starts[1]), source_head)
             for head, (source, source_head) in replacements.items()
         }
 

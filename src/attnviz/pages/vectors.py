@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from attnviz.pages import limits
 from attnviz.pages.packing import packed
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
-from attnviz.record.masks import Bias, Mask
+from attnviz.record.masks import BandMask, Bias, DenseBias, Mask, PackedMask, WindowBias
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import SAMPLED_QUERIES, sample_queries
 from attnviz.record.stack import AttentionStack
@@ -166,11 +166,13 @@ def _dtype(attention: QueryKeyAttention, unrounded: int) -> torch.dtype:
 def _size(attention: QueryKeyAttention, unrounded: int) -> int:
     item_size = _dtype(attention, unrounded).itemsize
     size = item_size * (attention.queries.numel() + attention.keys.numel())
-    pairs = attention.num_queries, attention.num_keys
-    if attention.mask is not None:
-        size += attention.mask.bytes_without_windows(*pairs)
-    if attention.bias is not None:
-        size += attention.bias.bytes_without_windows(attention.num_heads, *pairs)
+    num_pairs = attention.num_queries * attention.num_keys
+    if attention.mask is not None and not isinstance(attention.mask, BandMask):
+        size += attention.mask.num_heads * num_pairs // 8
+    if isinstance(attention.bias, WindowBias):
+        size += 4 * attention.num_heads * num_pairs
+    elif attention.bias is not None:
+        size += sum(4 * tensor.numel() for tensor in attention.bias.to_parts()[1].values())
     return size
 
 
@@ -194,9 +196,15 @@ def _record_for_page(
         pairs = attention.num_queries, attention.num_keys
         mask, bias = attention.mask, attention.bias
         if mask is not None and id(mask) not in masks:
-            masks[id(mask)] = mask.without_windows(*pairs)
+            masks[id(mask)] = mask
+            if not isinstance(mask, BandMask | PackedMask):
+                masks[id(mask)] = PackedMask.pack(mask.all_allowed(*pairs))
         if bias is not None and id(bias) not in biases:
-            biases[id(bias)] = bias.without_windows(attention.num_heads, *pairs)
+            biases[id(bias)] = bias
+            if isinstance(bias, WindowBias):
+                all_pairs = slice(0, pairs[0]), slice(0, pairs[1])
+                values = [bias.added(head, *all_pairs) for head in range(attention.num_heads)]
+                biases[id(bias)] = DenseBias(torch.stack(values))
         of_stacks.setdefault(stack.name, {})[number] = dataclasses.replace(
             attention, mask=masks.get(id(mask)), bias=biases.get(id(bias))
         )

@@ -321,18 +321,6 @@ class QueryKeyAttention(LayerAttention):
         """Return the key head that a query head reads."""
         return head // (self.num_heads // self.keys.shape[0])
 
-    def only_head(self, head: int) -> QueryKeyAttention:
-        """Return a layer with a single query head, and with the key head that this head reads."""
-        shared = self.key_head(head)
-        return replace(
-            self,
-            queries=self.queries[head : head + 1],
-            keys=self.keys[shared : shared + 1],
-            mask=None if self.mask is None else self.mask.only_head(head),
-            bias=None if self.bias is None else self.bias.only_head(head),
-            sinks=None if self.sinks is None else self.sinks[head : head + 1],
-        )
-
     def permute(self, order: torch.Tensor) -> QueryKeyAttention:
         """Return this attention for the same tokens in another order.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention, ReweightedAttention
 from attnviz.record.masks import CutMask, Rows
+from attnviz.record.units import UnitAttention
 
 
 def remove_pairs(
@@ -18,8 +19,7 @@ def remove_pairs(
     heads: tuple[int, ...],
     queries: NDArray[np.bool_],
     keys: NDArray[np.bool_],
-    *,
-    keep_own: bool = False,
+    own_keys: NDArray[np.int64] | None = None,
 ) -> LayerAttention:
     """Return the attention after a softmax that omits selected query-key pairs.
 
@@ -29,32 +29,36 @@ def remove_pairs(
         Numbers of the heads in which the pairs are omitted.
     queries, keys : ndarray of bool
         (queries,) and (keys,). A pair is omitted if the flags of its query and its key are True.
-    keep_own : bool, default False
-        Whether a token may still attend to itself.
+    own_keys : ndarray of int64, optional
+        (queries,): key of the same token as each query, which is not omitted. -1 if there is none.
 
     Returns
     -------
     LayerAttention
-        A `QueryKeyAttention` if `attention` is one, otherwise `RenormalizedWeights`.
+        `attention` with another mask if it has queries and keys, otherwise `RenormalizedWeights`.
     """
+    if isinstance(attention, UnitAttention) and not attention.merged:
+        query_units, key_units = attention.units_of_tokens()
+        if own_keys is not None:
+            token_of_unit = np.full(attention.num_keys + 1, -1)
+            token_of_unit[key_units] = np.arange(len(key_units))
+            own_keys = token_of_unit[own_keys[query_units]]
+        pairs = queries[query_units], keys[key_units]
+        return replace(attention, base=remove_pairs(attention.base, heads, *pairs, own_keys))
     vectors = attention.vectors
-    if vectors is None:
-        pairs = CutMask(
-            torch.tensor([True]),
-            torch.from_numpy(queries),
-            torch.from_numpy(keys),
-            keep_own=keep_own,
-        )
-        return RenormalizedWeights(attention, heads, pairs)
     flags = torch.tensor([head in heads for head in range(attention.num_heads)])
     cut = CutMask(
-        torch.tensor([True]) if bool(flags.all()) else flags,
+        torch.tensor([True]) if vectors is None or bool(flags.all()) else flags,
         torch.from_numpy(queries),
         torch.from_numpy(keys),
-        vectors.mask,
-        keep_own,
+        None if vectors is None else vectors.mask,
+        None if own_keys is None else torch.from_numpy(own_keys),
     )
-    return replace(vectors, mask=cut)
+    return (
+        RenormalizedWeights(attention, heads, cut)
+        if vectors is None
+        else replace(vectors, mask=cut)
+    )
 
 
 @dataclass(frozen=True)

@@ -765,7 +765,14 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
         )
     try:
         record = record_from_arrays(header, arrays)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error

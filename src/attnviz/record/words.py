@@ -3,32 +3,19 @@
 The tokenizer assigns tokens to words (`Tokens.words`). If the assignment is unknown, words are
 determined from the display texts: most vocabularies mark the space before a word, and WordPiece
 marks tokens inside of words with ``##``.
-
-With the tokens i of a word I as queries and the tokens j of a word J as keys,
-
-    merged[I, J] = mean over i in I of (sum over j in J of weights[i, j])
-
-(Clark et al. 2019, arXiv 1906.04341, section 4.1): attention to a word is the sum over its tokens,
-and attention from a word is the mean over its tokens. If rows sum to 1 before, they also do
-afterwards.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
-from attnviz.record.attention import DerivedAttention, LayerAttention
-from attnviz.record.masks import Rows
-from attnviz.record.pooling import pool
-from attnviz.record.softmax import row_groups, tile_rows
+from attnviz.record.attention import LayerAttention
 from attnviz.record.tokens import Tokens, number_words
+from attnviz.record.units import in_units
 
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
@@ -181,136 +168,6 @@ def _joined(parts: Sequence[str], *, pieces: bool) -> str:
     return _DIVIDED.sub(lambda match: next(filter(None, match.groups())), text).strip(" ")
 
 
-@dataclass(frozen=True)
-class MergedWeights(DerivedAttention):
-    """Attention of a layer between words, computed on demand.
-
-    `base` is the attention between tokens. `query_starts` and `key_starts` are int64, (words,): the
-    position of the first token of each word, ascending from 0.
-
-    >>> from attnviz.record.attention import StoredWeights
-    >>> base = StoredWeights(torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.5, 0.25]]]))
-    >>> merged = MergedWeights(base, np.array([0, 2]), np.array([0, 2]))
-    >>> merged.block([0], slice(1, 2))
-    tensor([[[0.7500, 0.2500]]])
-    """
-
-    query_starts: NDArray[np.int64]
-    key_starts: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        """Raise TypeError if `base` is merged, or ValueError if the starts do not fit `base`."""
-        if self.base.merged:
-            raise TypeError("base is already merged into words. Pass the attention between tokens.")
-        for name, starts, size in (
-            ("query_starts", self.query_starts, self.base.num_queries),
-            ("key_starts", self.key_starts, self.base.num_keys),
-        ):
-            array = np.asarray(starts)
-            if (
-                array.ndim != 1
-                or array.dtype.kind not in "iu"
-                or not len(array)
-                or array[0] != 0
-                or array[-1] >= size
-                or (array[1:] <= array[:-1]).any()
-            ):
-                raise ValueError(
-                    f"{name} must ascend from 0 to at most {size - 1}, the first token of each "
-                    f"word; got {array.dtype} of shape {array.shape}"
-                )
-
-    @property
-    def merged(self) -> bool:
-        return True
-
-    @property
-    def num_queries(self) -> int:
-        return len(self.query_starts)
-
-    @property
-    def num_keys(self) -> int:
-        return len(self.key_starts)
-
-    @property
-    def causal(self) -> bool:
-        """Whether the mask is known to forbid attention to all later words.
-
-        This is known if no token may attend to a later token, and the words of the queries are the
-        last words of the keys. All tokens of a later word then follow all tokens of the query.
-        """
-        if not self.base.causal or self.num_queries > self.num_keys:
-            return False
-        offset = 0 if self.base.vectors is None else self.base.vectors.offset
-        last = self.key_starts[self.num_keys - self.num_queries :]
-        return bool(np.array_equal(last - offset, self.query_starts))
-
-    def block(
-        self,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None = None,
-        normalizers: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        del normalizers
-        sums = self._pool(self.base.block, np.add, heads, rows, columns)
-        _, lengths = _tokens_of(rows, self.query_starts, self.base.num_queries)
-        return torch.from_numpy(sums / lengths[:, None]).float()
-
-    def allowed(
-        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
-    ) -> torch.Tensor:
-        """Return whether each word may attend to each word.
-
-        Word I may attend to word J if any token of I may attend to any token of J.
-        """
-        flags = self._pool(self.base.allowed, np.logical_or, heads, rows, columns)
-        return torch.from_numpy(flags)
-
-    def _pool(
-        self,
-        block_of: Callable[[Sequence[int], Rows, slice], torch.Tensor],
-        how: np.ufunc,
-        heads: Sequence[int],
-        rows: Rows,
-        columns: slice | None,
-    ) -> NDArray[Any]:
-        """Pool the weights or flags of tokens, (heads, words of queries, words of keys).
-
-        `block_of` returns a block of `base` from the heads, rows and columns.
-        """
-        words = columns or slice(0, self.num_keys)
-        keys, key_lengths = _tokens_of(words, self.key_starts, self.base.num_keys)
-        queries, lengths = _tokens_of(rows, self.query_starts, self.base.num_queries)
-        dtype = np.float64 if how is np.add else np.bool_
-        pooled: NDArray[Any] = np.zeros((len(heads), len(lengths), len(key_lengths)), dtype)
-        if not pooled.size:
-            return pooled
-        starts = np.cumsum(lengths) - lengths, np.cumsum(key_lengths) - key_lengths
-        all_keys = slice(0, int(key_lengths.sum()))
-        for part, group in row_groups(queries, tile_rows(len(heads) * all_keys.stop)):
-            block = block_of(heads, group, keys).cpu().numpy()
-            pool(pooled, block, (np.arange(part.start, part.stop), all_keys), starts, how)
-        return pooled
-
-
-def _tokens_of(
-    words: Rows, starts: NDArray[np.int64], num_tokens: int
-) -> tuple[Any, NDArray[np.int64]]:
-    """Return the positions of the tokens of some words, and the number of tokens of each word.
-
-    `starts` are the positions of the first tokens of all words. The tokens of a slice of words are
-    a slice.
-    """
-    edges = np.append(starts, num_tokens)
-    lengths = np.diff(edges)
-    if isinstance(words, slice):
-        return slice(int(edges[words.start]), int(edges[words.stop])), lengths[words]
-    numbers = words.numpy()
-    tokens = [np.arange(edges[word], edges[word + 1]) for word in numbers]
-    return torch.from_numpy(np.concatenate([numbers[:0], *tokens])), lengths[numbers]
-
-
 def merge_layers(
     name: str, layers: Mapping[int, LayerAttention], query_tokens: Tokens, key_tokens: Tokens
 ) -> tuple[dict[int, LayerAttention], Tokens, Tokens | None] | None:
@@ -330,11 +187,9 @@ def merge_layers(
             f"stack {name!r}: its rows and columns already combine several tokens. Merge the words "
             "of the original records before you compare them."
         )
-    # All layers share these arrays. A file then contains them once.
-    rows = np.array(queries, np.int64)
-    columns = rows if one_text else np.array(keys, np.int64)
+    starts = np.array(queries, np.int64), np.array(keys, np.int64)
     return (
-        {number: MergedWeights(attention, rows, columns) for number, attention in layers.items()},
+        {number: in_units(attention, *starts) for number, attention in layers.items()},
         merge_tokens(query_tokens, queries),
         None if one_text else merge_tokens(key_tokens, keys),
     )

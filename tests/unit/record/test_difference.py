@@ -14,7 +14,7 @@ from attnviz.record.difference import DifferenceAttention
 from attnviz.record.masks import BandMask, Mask, PackedMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.record.words import MergedWeights
+from attnviz.record.units import UnitAttention
 from unit.formulas import weights_of
 from unit.records import shares, vectors
 
@@ -56,7 +56,7 @@ def test_words_of_a_difference_are_differences_of_words() -> None:
 
 def test_words_cannot_be_merged_twice() -> None:
     starts = np.array([0, 2]), np.array([0, 2])
-    side_of_words = MergedWeights(StoredWeights(torch.from_numpy(shares(1, 3, 3))), *starts)
+    side_of_words = UnitAttention(StoredWeights(torch.from_numpy(shares(1, 3, 3))), *starts)
     layers = {0: DifferenceAttention(side_of_words, side_of_words)}
     stack = AttentionStack("self", layers, Tokens.of(["un", "##do"]), signed=True)
     with pytest.raises(ValueError, match=r"stack 'self': its rows and columns already combine"):
@@ -68,7 +68,7 @@ def test_the_bound_of_differences_of_differences_is_2() -> None:
     a, b = QueryKeyAttention(sharp, sharp, 1.0), QueryKeyAttention(sharp, sharp.flip(1), 1.0)
     each_token = np.arange(2), np.arange(2)
     one, other = (
-        MergedWeights(DifferenceAttention(*sides), *each_token) for sides in [(a, b), (b, a)]
+        UnitAttention(DifferenceAttention(*sides), *each_token) for sides in [(a, b), (b, a)]
     )
     difference = DifferenceAttention(one, other)
     assert_allclose(difference.block([0], slice(0, 2)).abs(), 2, rtol=1e-6)

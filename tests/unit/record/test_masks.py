@@ -15,9 +15,9 @@ from numpy.testing import assert_array_equal
 import attnviz.record.masks
 from attnviz.record.masks import (
     BandMask,
+    CutMask,
     DenseBias,
     DistanceBias,
-    InsertedMask,
     PackedMask,
     WindowBias,
     compact_bias,
@@ -47,8 +47,6 @@ def test_blocks_of_any_mask_equal_the_formula(data: st.DataObject, queries: int,
     rows, columns = data.draw(blocks(queries, keys))
     for head in range(mask.num_heads):
         assert torch.equal(mask.allowed(head, rows, columns), flags[head, rows, columns])
-        of_head = mask.only_head(head)
-        assert torch.equal(of_head.allowed(0, rows, columns), flags[head, rows, columns])
     visible = mask.fully_visible_keys(rows, columns)
     assert columns.start <= visible.start <= visible.stop <= columns.stop
     assert flags[:, rows, visible].all()
@@ -59,8 +57,6 @@ def test_blocks_of_any_mask_equal_the_formula(data: st.DataObject, queries: int,
         assert not flags.triu(1).any()
     numbers, tensors = mask.to_parts()
     assert mask.equals(from_parts(numbers, tensors.__getitem__))
-    plain = mask.without_windows(queries, keys)
-    assert_array_equal(mask_of(plain, HEADS, queries, keys), flags)
 
 
 @given(st.data(), sizes)
@@ -87,10 +83,6 @@ def test_blocks_of_any_bias_equal_the_formula(data: st.DataObject, queries: int,
         block = bias.added(head, rows, columns)
         assert block.dtype == torch.float32
         assert_array_equal(block.expand(expected.shape), expected)
-        of_head = bias.only_head(head).added(0, rows, columns)
-        assert_array_equal(of_head.expand(expected.shape), expected)
-    plain = bias.without_windows(HEADS, queries, keys)
-    assert_array_equal(bias_of(plain, HEADS, queries, keys), added)
 
 
 @given(st.data(), st.integers(1, 3), sizes, sizes)
@@ -139,41 +131,25 @@ def test_one_entry_that_breaks_a_band_is_not_lost(monkeypatch: pytest.MonkeyPatc
         assert_array_equal(mask_of(compact_mask(flags), 1, 12, 12), flags)
 
 
-def test_only_keys_near_the_diagonal_of_a_causal_text_with_an_inserted_token_need_flags() -> None:
-    units = torch.cat([torch.arange(100), torch.arange(101, 1000)])
-    mask = InsertedMask(BandMask(None, 0), units, units, 1000, 1000)
-    assert mask.causal
-    assert mask.offset == 0
-    assert mask.fully_visible_keys(slice(500, 600), slice(0, 1000)) == slice(101, 501)
-    assert mask.key_range(slice(500, 600), 1000) == slice(0, 600)
-    assert mask.key_range(slice(100, 101), 1000) == slice(0, 0)
-
-
-def test_invalid_insertions_do_not_fit() -> None:
-    queries, keys = torch.tensor([0, 1, 4]), torch.tensor([1, 2, 3])
-    for invalid in (
-        InsertedMask(PackedMask.pack(torch.ones(1, 2, 2).bool()), queries, keys, 5, 5),
-        InsertedMask(None, queries.flip(0), keys, 5, 5),
-        InsertedMask(None, queries.int(), keys, 5, 5),
-        InsertedMask(None, queries, keys + 2, 5, 5),
-        InsertedMask(None, queries[:0], keys, 5, 5),
-        InsertedMask(None, queries, keys, 4, 5),
-    ):
-        assert not invalid.fits(HEADS, 5, 5)
-
-
-def test_insertions_of_other_parts_are_refused() -> None:
-    units = torch.tensor([0, 1, 4])
-    numbers, tensors = InsertedMask(BandMask(None, 0), units, units, 5, 5).to_parts()
-    nested: dict[str, Any] = {**numbers, "base": None}
-    for _ in range(1000):
-        nested = {**numbers, "base": nested}
-    with pytest.raises(ValueError, match="nested too deeply"):
-        from_parts(nested, lambda name: tensors[name.rpartition("base.")[2]])
+def test_the_base_of_a_cut_is_a_mask() -> None:
+    flags = torch.ones(3, dtype=torch.bool)
+    numbers, tensors = CutMask(flags[:1], flags, flags, BandMask(None, 0)).to_parts()
     bias, values = DenseBias(torch.zeros(1, 1, 3)).to_parts()
     arrays_by_name = tensors | {f"base.{name}": value for name, value in values.items()}
     with pytest.raises(TypeError, match="the base of a mask must be a mask"):
         from_parts({**numbers, "base": bias}, arrays_by_name.__getitem__)
+
+
+def test_a_cut_of_an_earlier_version_keeps_the_own_key() -> None:
+    """The token of each query was the key at the same position."""
+    tensors = {"heads": torch.tensor([True]), "queries": torch.ones(3, dtype=torch.bool)}
+    tensors["keys"] = torch.tensor([False, True, False])
+    for keep_own in (True, False):
+        numbers = {"kind": "cut", "keep_own": keep_own, "base": None}
+        mask = from_parts(numbers, tensors.__getitem__)
+        assert isinstance(mask, CutMask)
+        expected = [[True, False, True], [True, keep_own, True], [True, False, True]]
+        assert mask.allowed(0, slice(0, 3), slice(0, 3)).tolist() == expected
 
 
 @given(st.integers(1, 3), sizes, sizes, st.data())

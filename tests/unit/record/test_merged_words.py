@@ -14,7 +14,8 @@ from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.record.words import MERGED_NOTE, MergedWeights
+from attnviz.record.units import UnitAttention
+from attnviz.record.words import MERGED_NOTE
 from attnviz.server import tiles as tiles_module
 from attnviz.server.server import RecordServer
 from unit.records import shares, vectors
@@ -57,12 +58,12 @@ def test_only_the_rows_that_are_needed_are_computed(monkeypatch: pytest.MonkeyPa
     blocks: list[tuple[slice, slice]] = []
     read_block = StoredWeights.block
 
-    def noted(self: StoredWeights, heads: Any, rows: slice, columns: slice) -> Any:
+    def noted(self: StoredWeights, heads: Any, rows: slice, columns: slice, *_: Any) -> Any:
         blocks.append((rows, columns))
         return read_block(self, heads, rows, columns)
 
     monkeypatch.setattr(StoredWeights, "block", noted)
-    merged = MergedWeights(StoredWeights(torch.from_numpy(shares(1, 7, 7))), STARTS, STARTS)
+    merged = UnitAttention(StoredWeights(torch.from_numpy(shares(1, 7, 7))), STARTS, STARTS)
     # The second word has the tokens 1 to 3, and the third word has token 4.
     merged.block([0], slice(1, 2), slice(1, 3))
     assert blocks == [(slice(1, 4), slice(1, 5))]
@@ -79,18 +80,18 @@ def test_causal_tokens_make_causal_words() -> None:
 def test_words_with_different_borders_are_not_causal() -> None:
     # Query word 1 (tokens 1 to 5) may attend to key word 2 (tokens 4 to 6), because query token 5
     # may attend to key token 4.
-    merged = MergedWeights(causal_stack().attention(3), np.array([0, 1, 6]), np.array([0, 2, 4]))
+    merged = UnitAttention(causal_stack().attention(3), np.array([0, 1, 6]), np.array([0, 2, 4]))
     assert merged.block([0], slice(1, 2), slice(2, 3)).item() > 0
     assert not merged.causal
 
 
-@pytest.mark.parametrize("starts", [[], [1], [0, 3, 2], [0, 7], [[0, 1]], [0.0, 1.0], [-1, 0]])
+@pytest.mark.parametrize("starts", [[], [1], [0, 3, 2], [0, 8], [[0, 1]], [0.0, 1.0], [-1, 0]])
 def test_invalid_starts_are_refused(starts: Any) -> None:
     base = StoredWeights(torch.from_numpy(shares(1, 7, 7)))
-    with pytest.raises(ValueError, match=r"key_starts must ascend from 0 to at most 6"):
-        MergedWeights(base, STARTS, np.array(starts))
+    with pytest.raises(ValueError, match=r"key_starts must ascend from 0 to at most 7"):
+        UnitAttention(base, STARTS, np.array(starts))
     with pytest.raises(ValueError, match="query_starts must ascend"):
-        MergedWeights(base, np.array(starts), STARTS)
+        UnitAttention(base, np.array(starts), STARTS)
 
 
 def test_a_word_has_the_whole_character_of_its_tokens() -> None:

@@ -15,7 +15,7 @@ import attnviz as av
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.record.words import MergedWeights
+from attnviz.record.units import UnitAttention
 from unit.corpus.looking_back import statistics_of_looking_back
 from unit.records import captured_record, encoder_decoder_record, given_record, shares
 
@@ -93,7 +93,7 @@ def test_an_invalid_value_is_refused_and_changes_nothing(
 
 def merged_record() -> AttentionRecord:
     starts = np.array([0, 1, 3])
-    merged = MergedWeights(captured_record().stack().attention(2), starts, starts)
+    merged = UnitAttention(captured_record().stack().attention(2), starts, starts)
     return AttentionRecord({"self": AttentionStack("self", {2: merged}, Tokens.of(list("abc")))})
 
 

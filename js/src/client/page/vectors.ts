@@ -5,30 +5,11 @@
 
 import { attentionRow, type RowInputs } from "../attention";
 import { LruCache, once } from "../lru-cache";
-import {
-  bandMask,
-  denseBias,
-  distanceBias,
-  packedMask,
-  type RowFunction,
-  withInsertedTokens,
-} from "../masks";
+import { bandMask, denseBias, distanceBias, packedMask, type RowFunction } from "../masks";
 import type { VectorsHeader, VectorsRequest } from "../protocol";
 import type { Reply } from "../transport";
 import type { WeightRows } from "./rows";
 import { inflatedText } from "./texts";
-
-/**
- * A mask or bias for a text with inserted tokens. `base` is the mask or bias for the shorter text
- * without these tokens. The arrays `query_units` and `key_units` have the position of each query
- * and key of the shorter text in the longer text.
- */
-interface Inserted<Kind, Base> {
-  kind: Kind;
-  num_query_units: number;
-  num_key_units: number;
-  base: Base;
-}
 
 /**
  * A mask, stored as the limits of a band of keys around the query, or as one bit per pair of query
@@ -36,14 +17,13 @@ interface Inserted<Kind, Base> {
  */
 type SavedMask =
   | { kind: "band"; before: number | null; after: number | null; offset: number }
-  | { kind: "packed" }
-  | Inserted<"inserted", SavedMask | null>;
+  | { kind: "packed" };
 
 /**
  * A bias that is added to logits, stored by distance from query to key, or for every pair of query
  * and key, in the array `values`.
  */
-type SavedBias = { kind: "distance" } | { kind: "dense" } | Inserted<"inserted bias", SavedBias>;
+type SavedBias = { kind: "distance" } | { kind: "dense" };
 
 /** Inputs of the logits of a layer, besides its arrays `queries`, `keys` and `sinks`. */
 interface SavedLayer {
@@ -329,10 +309,6 @@ export class PageVectors {
   /** @param prefix beginning of the names of the bias's arrays. */
   async #bias(bias: SavedBias | null, prefix: string, size: Sizes): Promise<RowFunction<number>> {
     if (!bias) return () => () => 0;
-    if (bias.kind === "inserted bias") {
-      const base = this.#bias(bias.base, `${prefix}base.`, this.#baseSizes(prefix));
-      return this.#inserted(bias, prefix, await base, 0);
-    }
     const name = `${prefix}values`;
     const [values, [heads = 1, rows = 1]] = [await this.#floats(name), this.#shapeOf(name)];
     if (bias.kind === "distance") return distanceBias(values, { heads, ...size });
@@ -346,52 +322,10 @@ export class PageVectors {
     size: Sizes,
   ): Promise<RowFunction<boolean>> {
     if (!mask) return () => () => true;
-    if (mask.kind === "inserted") {
-      const base = this.#allowed(mask.base, `${prefix}base.`, this.#baseSizes(prefix));
-      return this.#inserted(mask, prefix, await base, false);
-    }
     if (mask.kind === "band") return bandMask(mask.before, mask.after, mask.offset);
     const name = `${prefix}bits`;
     const [heads = 1] = this.#shapeOf(name);
     return packedMask(await this.#bytes(name), { heads, ...size });
-  }
-
-  /** Return the numbers of queries and keys of the text without inserted tokens. */
-  #baseSizes(prefix: string): Sizes {
-    const [queries = 0] = this.#shapeOf(`${prefix}query_units`);
-    const [keys = 0] = this.#shapeOf(`${prefix}key_units`);
-    return { queries, keys };
-  }
-
-  /**
-   * Extend a mask or bias for the shorter text to the text with inserted tokens.
-   *
-   * @param missing value of pairs with an inserted token.
-   */
-  async #inserted<T>(
-    part: Inserted<string, unknown>,
-    prefix: string,
-    base: RowFunction<T>,
-    missing: T,
-  ): Promise<RowFunction<T>> {
-    const [queries, keys] = await Promise.all([
-      this.#baseIndices(`${prefix}query_units`, part.num_query_units),
-      this.#baseIndices(`${prefix}key_units`, part.num_key_units),
-    ]);
-    return withInsertedTokens(queries, keys, base, missing);
-  }
-
-  /**
-   * Return the index in an array of positions of each number from 0 to `count` - 1, or -1 for
-   * numbers that are missing.
-   */
-  async #baseIndices(name: string, count: number): Promise<Int32Array> {
-    const indices = new Int32Array(count).fill(-1);
-    const units = new BigInt64Array((await this.#bytes(name)).slice().buffer);
-    units.forEach((unit, index) => {
-      indices[Number(unit)] = index;
-    });
-    return indices;
   }
 
   #shapeOf(name: string): number[] {

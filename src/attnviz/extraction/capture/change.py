@@ -19,8 +19,8 @@ from attnviz.extraction.capture.check import uses_sink_as_gate
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Positions
 from attnviz.record.attention import LayerAttention, StoredWeights
-from attnviz.record.inserted import Insertion
 from attnviz.record.softmax import as_rows, row_tiles
+from attnviz.record.units import in_units
 
 
 def _itself(attention: LayerAttention) -> LayerAttention:
@@ -110,15 +110,15 @@ class Block:
     def in_text(self, attention: Captured) -> LayerAttention:
         """Extend the attention of a call to all queries and keys of the text so far.
 
-        Queries and keys that are not part of the call are masked.
+        Queries and keys that are not part of the call have no weight.
         """
         attention = _filled_keys(attention, self.num_keys)
         rows, columns = attention.num_queries, attention.num_keys
-        if (rows, columns) == (self.num_queries, self.num_keys):
-            return attention
-        queries = np.arange(self.first_query, self.first_query + rows)
-        keys = np.arange(self.first_key, self.first_key + columns)
-        return Insertion(queries, keys, self.num_queries, self.num_keys).into(attention)
+        return in_units(
+            attention,
+            np.clip(np.arange(self.num_queries) - self.first_query, 0, rows),
+            np.clip(np.arange(self.num_keys) - self.first_key, 0, columns),
+        )
 
 
 def _filled_keys(attention: Captured, num_keys: int) -> Captured:

@@ -10,27 +10,22 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.attention import (
-    DerivedAttention,
-    LayerAttention,
-    QueryKeyAttention,
-    StoredWeights,
-)
+from attnviz.record.attention import LayerAttention, QueryKeyAttention, StoredWeights
 from attnviz.record.difference import DifferenceAttention
-from attnviz.record.images import PatchGrid, check_image
 from attnviz.record.masks import Bias, Mask, from_parts
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.record.tokens import Candidate, Prediction, Tokens, make_visible
-from attnviz.record.words import MergedWeights
+from attnviz.record.tokens import Candidate, Tokens, make_visible
+from attnviz.record.units import UnitAttention, in_units
 
 #: Version of the file format.
 FORMAT = 3
@@ -52,8 +47,7 @@ _Header = dict[str, Any]
 
 def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
     """Return the header (JSON values) and the arrays of a record."""
-    arrays: _Arrays = {}
-    shared = _SharedParts(arrays)
+    writer = _Writer()
     header = {
         "format": FORMAT,
         "model": record.model,
@@ -64,50 +58,40 @@ def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
                 "normalized": stack.normalized,
                 "signed": stack.signed,
                 "measure": stack.measure,
-                "query_tokens": _tokens_to_header(stack.query_tokens),
+                "query_tokens": msgspec.to_builtins(stack.query_tokens),
                 "key_tokens": None
                 if stack.key_tokens is stack.query_tokens
-                else _tokens_to_header(stack.key_tokens),
+                else msgspec.to_builtins(stack.key_tokens),
                 "layers": [
                     {"number": number}
-                    | _layer_to_header(
-                        stack.attention(number), f"{stack.name}/{number}", arrays, shared
-                    )
+                    | writer.layer(stack.attention(number), f"{stack.name}/{number}")
                     for number in stack.layers
                 ],
             }
             for stack in record.stacks.values()
         ],
         "images": len(record.images),
+        "shared": writer.shared,
     }
     for index, image in enumerate(record.images):
         # Copy the image if it is read-only. torch.from_numpy warns about read-only arrays.
-        arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
-    header |= {"shared": shared.header}
-    return header, arrays
+        writer.arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
+    return header, writer.arrays
 
 
 def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
     """Create a record from the result of `record_to_arrays`.
 
-    Raise ArithmeticError, AttributeError, LookupError, TypeError or ValueError if the header is
-    invalid or does not fit the arrays.
+    Raise ArithmeticError, AttributeError, LookupError, RecursionError, TypeError or ValueError if
+    the header is invalid or does not fit the arrays.
     """
-    shared = {
-        name: from_parts(numbers, partial(_array_of, arrays, name))
-        for name, numbers in header["shared"].items()
-    }
     stacks: dict[str, AttentionStack] = {}
-    read = _ReadLayers(arrays, shared)
+    reader = _Reader(header["shared"], arrays)
     for fields in header["stacks"]:
-        layers: dict[int, LayerAttention] = {}
-        for layer in fields["layers"]:
-            number = int(layer["number"])
-            if number in layers:
-                raise ValueError(f"layer {number} of stack {fields['name']!r} occurs twice")
-            layers[number] = read.layer(f"{fields['name']}/{layer['number']}", layer)
-        if fields["name"] in stacks:
-            raise ValueError(f"stack {fields['name']!r} occurs twice")
+        layers = {
+            int(layer["number"]): reader.layer(f"{fields['name']}/{layer['number']}", layer)
+            for layer in fields["layers"]
+        }
         stacks[fields["name"]] = AttentionStack(
             fields["name"],
             layers,
@@ -120,273 +104,237 @@ def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
     texts = [header["model"], *header["notes"]]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"model and notes must be strings; got {texts!r}")
-    images = [
-        check_image(arrays[f"images/{index}"].numpy(), f"images/{index}")
-        for index in range(int(header["images"]))
-    ]
+    images = [arrays[f"images/{index}"].numpy() for index in range(int(header["images"]))]
     return AttentionRecord(stacks, model=texts[0], notes=texts[1:], images=images)
 
 
-class _SharedParts:
-    """Writer of objects that several layers may share. Each object is written once.
+class _Writer:
+    """Writer of layers. An object that several layers share is written once.
 
     Attributes
     ----------
-    header : dict
+    arrays : dict
+        Arrays of the written layers, by name.
+    shared : dict
         JSON values of the written masks and biases, by name.
-    layers : dict
-        Names of the written layers, by the id of the layer object.
-    computed : int
-        Number of weights that were computed to be written so far.
     """
 
-    def __init__(self, arrays: _Arrays) -> None:
-        self.header: dict[str, _Header] = {}
-        self.layers: dict[int, str] = {}
-        self.computed = 0
-        self._arrays = arrays
+    def __init__(self) -> None:
+        self.arrays: _Arrays = {}
+        self.shared: dict[str, _Header] = {}
+        # Names of the written layers, masks and biases, by the id of the object.
         self._names: dict[int, str] = {}
+        self._starts: dict[bytes, str] = {}
+        self._num_computed = 0
 
-    def name(self, part: Mask | Bias | None) -> str | None:
-        """Return the name of a mask or bias, or None for None.
+    def layer(self, attention: LayerAttention, prefix: str) -> _Header:
+        """Return the header of a layer or of a side of a difference. Add its arrays to `arrays`.
 
-        The first call with an object writes it.
+        If the same object is already written, the header only refers to it. `prefix` is the name of
+        the layer.
         """
+        if id(attention) in self._names:
+            return {"kind": "the same", "as": self._names[id(attention)]}
+        self._names[id(attention)] = prefix
+        return self._form(attention, prefix)
+
+    def _form(self, attention: LayerAttention, prefix: str) -> _Header:
+        if not _has_form(attention):
+            self.arrays[f"{prefix}/weights"] = self._compute(attention, prefix)
+            return {"kind": "weights"}
+        match attention:
+            case DifferenceAttention():
+                return {
+                    "kind": "difference",
+                    "a": self.layer(attention.a, f"{prefix}/a"),
+                    "b": self.layer(attention.b, f"{prefix}/b"),
+                }
+            case UnitAttention():
+                return {
+                    "kind": "merged words",
+                    "query_starts": self._starts_name(attention.query_starts),
+                    "key_starts": self._starts_name(attention.key_starts),
+                    "base": self._form(attention.base, prefix),
+                }
+            case QueryKeyAttention():
+                self.arrays[f"{prefix}/queries"] = attention.queries
+                self.arrays[f"{prefix}/keys"] = attention.keys
+                if attention.sinks is not None:
+                    self.arrays[f"{prefix}/sinks"] = attention.sinks
+                return {
+                    "kind": "queries and keys",
+                    "scale": attention.scale,
+                    "softcap": attention.softcap,
+                    "mask": self._part_name(attention.mask),
+                    "bias": self._part_name(attention.bias),
+                }
+        [self.arrays[f"{prefix}/weights"]] = attention.tensors
+        return {"kind": "weights"}
+
+    def _compute(self, attention: LayerAttention, prefix: str) -> torch.Tensor:
+        """Compute all weights of a layer.
+
+        Raise ValueError if the record then has more than `_MAX_COMPUTED` computed weights.
+        """
+        self._num_computed += attention.num_heads * attention.num_queries * attention.num_keys
+        if self._num_computed > _MAX_COMPUTED:
+            raise ValueError(
+                f"{prefix} can only be saved as computed weights, and these have more than "
+                f"{4 * _MAX_COMPUTED / 1e9:.1f} GB. Save the original records, or select layers "
+                "with record.only([...])."
+            )
+        return attention.block(range(attention.num_heads), slice(0, attention.num_queries)).cpu()
+
+    def _part_name(self, part: Mask | Bias | None) -> str | None:
         if part is None:
             return None
         if id(part) not in self._names:
-            name = self._names[id(part)] = f"shared/{len(self._names)}"
-            numbers, tensors = part.to_parts()
-            self.header[name] = numbers
-            self._arrays |= {
-                f"{name}/{tensor_name}": tensor for tensor_name, tensor in tensors.items()
-            }
+            name = self._names[id(part)] = f"shared/{len(self.shared)}"
+            self.shared[name], tensors = part.to_parts()
+            self.arrays |= {f"{name}/{own_name}": tensor for own_name, tensor in tensors.items()}
         return self._names[id(part)]
 
-    def starts(self, starts: NDArray[np.int64]) -> str:
-        """Return the name of an array with the first token of each word.
-
-        The first call with an array writes it.
-        """
-        if id(starts) not in self._names:
-            name = self._names[id(starts)] = f"shared/{len(self._names)}"
-            self._arrays[name] = torch.from_numpy(starts.astype(np.int64))
-        return self._names[id(starts)]
-
-
-def _array_of(arrays: _Arrays, name: str, tensor_name: str) -> torch.Tensor:
-    return arrays[f"{name}/{tensor_name}"]
-
-
-def _layer_to_header(
-    attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
-) -> _Header:
-    """Return the header of a layer, or of a side of a difference. Add its arrays to `arrays`.
-
-    If the same object is already written, the header only refers to it. `prefix` is the name of the
-    layer.
-    """
-    if id(attention) in shared.layers:
-        return {"kind": "the same", "as": shared.layers[id(attention)]}
-    shared.layers[id(attention)] = prefix
-    derived = isinstance(attention, DerivedAttention | DifferenceAttention)
-    if derived and not _has_form(attention):
-        return _computed_to_header(attention, prefix, arrays, shared)
-    return _form_to_header(attention, prefix, arrays, shared)
+    def _starts_name(self, starts: NDArray[np.int64]) -> str:
+        content = starts.tobytes()
+        if content not in self._starts:
+            self._starts[content] = f"shared/starts/{len(self._starts)}"
+            self.arrays[self._starts[content]] = torch.from_numpy(starts)
+        return self._starts[content]
 
 
 def _has_form(attention: LayerAttention) -> bool:
     """Whether a layer can be written without computing its weights."""
     match attention:
         case DifferenceAttention():
-            sides = attention.a, attention.b
-            return all(_has_form(side) and not _of_difference(side) for side in sides)
-        case MergedWeights():
+            return _has_form(attention.a) and _has_form(attention.b)
+        case UnitAttention():
             return _has_form(attention.base)
     return isinstance(attention, StoredWeights | QueryKeyAttention)
 
 
-def _of_difference(attention: LayerAttention) -> bool:
-    base = attention.base if isinstance(attention, MergedWeights) else attention
-    return isinstance(base, DifferenceAttention)
+@dataclass(frozen=True)
+class _Inserted:
+    """Mask or bias of a text with inserted tokens, in a file of an earlier version.
 
-
-def _computed_to_header(
-    attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
-) -> _Header:
-    """Compute the weights of a layer, add them to `arrays` and return the header of the layer.
-
-    Raise ValueError if the record then has more than `_MAX_COMPUTED` computed weights.
+    `base` is the mask or bias of the text without inserted tokens. `query_units` and `key_units`
+    are the positions of the tokens of this text among all tokens.
     """
-    heads, rows, columns = attention.num_heads, attention.num_queries, attention.num_keys
-    shared.computed += heads * rows * columns
-    if shared.computed > _MAX_COMPUTED:
-        raise ValueError(
-            f"{prefix} can only be saved as computed weights, because the tokens of two tokenizers "
-            f"were aligned, and these have more than {4 * _MAX_COMPUTED / 1e9:.1f} GB. Save the "
-            "original records and compare them again, or select layers with record.only([...])."
-        )
-    all_pairs = slice(0, rows), slice(0, columns)
-    numbers = attention.block(range(heads), *all_pairs).cpu().numpy()
-    arrays[f"{prefix}/weights"] = torch.from_numpy(numbers)
-    return {"kind": "weights"}
+
+    base: Mask | Bias | None
+    query_units: torch.Tensor
+    key_units: torch.Tensor
 
 
-def _form_to_header(
-    attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
-) -> _Header:
-    match attention:
-        case DifferenceAttention():
-            return {
-                "kind": "difference",
-                "a": _layer_to_header(attention.a, f"{prefix}/a", arrays, shared),
-                "b": _layer_to_header(attention.b, f"{prefix}/b", arrays, shared),
-            }
-        case MergedWeights():
-            return {
-                "kind": "merged words",
-                "query_starts": shared.starts(attention.query_starts),
-                "key_starts": shared.starts(attention.key_starts),
-                "base": _form_to_header(attention.base, prefix, arrays, shared),
-            }
-        case StoredWeights():
-            arrays[f"{prefix}/weights"] = attention.values
-            return {"kind": "weights"}
-        case QueryKeyAttention():
-            arrays[f"{prefix}/queries"] = attention.queries
-            arrays[f"{prefix}/keys"] = attention.keys
-            if attention.sinks is not None:
-                arrays[f"{prefix}/sinks"] = attention.sinks
-            return {
-                "kind": "queries and keys",
-                "scale": attention.scale,
-                "softcap": attention.softcap,
-                "mask": shared.name(attention.mask),
-                "bias": shared.name(attention.bias),
-            }
-    raise TypeError(f"{prefix} is a {type(attention).__name__}, which has no saved form")
+class _Reader:
+    """Reader of layers. It returns the same object for headers that refer to the same layer.
 
+    Parameters
+    ----------
+    shared : mapping
+        JSON values of masks and biases, by name.
+    arrays : dict
+        All arrays of the record.
+    """
 
-class _ReadLayers:
-    """Reader of layers. It returns the same object for headers that refer to the same layer."""
-
-    def __init__(self, arrays: _Arrays, shared: dict[str, Mask | Bias]) -> None:
+    def __init__(self, shared: Mapping[str, _Header], arrays: _Arrays) -> None:
         self._arrays = arrays
-        self._shared = shared
+        self._shared = {name: self._part(name, numbers) for name, numbers in shared.items()}
         self._known: dict[str, LayerAttention] = {}
+
+    def _part(self, name: str, numbers: _Header) -> Mask | Bias | _Inserted:
+        def array(own_name: str) -> torch.Tensor:
+            return self._arrays[f"{name}/{own_name}"]
+
+        if numbers["kind"] not in ("inserted", "inserted bias"):
+            return from_parts(numbers, array)
+        base = numbers["base"]
+        base = None if base is None else from_parts(base, lambda tensor: array(f"base.{tensor}"))
+        return _Inserted(base, array("query_units"), array("key_units"))
 
     def layer(self, prefix: str, fields: _Header) -> LayerAttention:
         """Create the layer, or the side of a difference, that has the header `fields`."""
         if fields["kind"] == "the same":
             return self._known[fields["as"]]
-        attention = self._form(prefix, fields)
-        self._known[prefix] = attention
-        return attention
+        self._known[prefix] = self._form(prefix, fields)
+        return self._known[prefix]
 
     def _form(self, prefix: str, fields: _Header) -> LayerAttention:
-        if fields["kind"] == "difference":
-            sides = fields["a"], fields["b"]
-            # Reject a side that is itself a difference. `record_to_arrays` does not write it.
-            for side in sides:
-                if "difference" in (side["kind"], side.get("base", {}).get("kind")):
-                    raise ValueError(f"{prefix} is a difference of differences")
-            side_a, side_b = (
-                self.layer(f"{prefix}/{name}", side) for name, side in zip("ab", sides, strict=True)
-            )
-            return DifferenceAttention(side_a, side_b)
-        if fields["kind"] == "merged words":
-            if fields["base"]["kind"] == "merged words":
-                raise ValueError(f"{prefix} has words that are merged from words")
-            return MergedWeights(
-                self._form(prefix, fields["base"]),
-                self._arrays[fields["query_starts"]].numpy(),
-                self._arrays[fields["key_starts"]].numpy(),
-            )
-        return _tokens_layer_from_header(prefix, fields, self._arrays, self._shared)
-
-
-def _tokens_layer_from_header(
-    prefix: str, fields: _Header, arrays: _Arrays, shared: dict[str, Mask | Bias]
-) -> QueryKeyAttention | StoredWeights:
-    if fields["kind"] == "weights":
-        return StoredWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
-    if fields["kind"] != "queries and keys":
+        match fields["kind"]:
+            case "difference":
+                side_a, side_b = (self.layer(f"{prefix}/{name}", fields[name]) for name in "ab")
+                return DifferenceAttention(side_a, side_b)
+            case "merged words":
+                return in_units(
+                    self._form(prefix, fields["base"]),
+                    self._arrays[fields["query_starts"]].numpy(),
+                    self._arrays[fields["key_starts"]].numpy(),
+                )
+            case "weights":
+                return StoredWeights(self._three_axes(f"{prefix}/weights"))
+            case "queries and keys":
+                return self._queries_and_keys(prefix, fields)
         raise ValueError(f"{prefix} is a layer of an unknown kind, {fields['kind']!r}")
-    scale = float(fields["scale"])
-    softcap = None if fields["softcap"] is None else float(fields["softcap"])
-    if not math.isfinite(scale) or not (softcap is None or 0 < softcap < math.inf):
-        raise ValueError(f"{prefix} has an invalid scale {scale} or soft cap {softcap}")
-    mask = None if fields["mask"] is None else shared[fields["mask"]]
-    bias = None if fields["bias"] is None else shared[fields["bias"]]
-    if not isinstance(mask, Mask | None) or not isinstance(bias, Bias | None):
-        raise TypeError(f"{prefix} has a bias as its mask, or a mask as its bias")
-    attention = QueryKeyAttention(
-        _three_axes(arrays[f"{prefix}/queries"], f"{prefix}/queries"),
-        _three_axes(arrays[f"{prefix}/keys"], f"{prefix}/keys"),
-        scale=scale,
-        softcap=softcap,
-        mask=mask,
-        bias=bias,
-        sinks=arrays.get(f"{prefix}/sinks"),
-    )
-    sizes = attention.num_heads, attention.num_queries, attention.num_keys
-    if not all(part is None or part.fits(*sizes) for part in (mask, bias)):
-        raise ValueError(f"{prefix}: its mask or bias does not fit {sizes[1]} x {sizes[2]}")
-    return attention
+
+    def _queries_and_keys(self, prefix: str, fields: _Header) -> LayerAttention:
+        scale = float(fields["scale"])
+        softcap = None if fields["softcap"] is None else float(fields["softcap"])
+        if not math.isfinite(scale) or not (softcap is None or 0 < softcap < math.inf):
+            raise ValueError(f"{prefix} has an invalid scale {scale} or soft cap {softcap}")
+        queries, keys = self._three_axes(f"{prefix}/queries"), self._three_axes(f"{prefix}/keys")
+        mask = None if fields["mask"] is None else self._shared[fields["mask"]]
+        bias = None if fields["bias"] is None else self._shared[fields["bias"]]
+        starts = None
+        if isinstance(mask, _Inserted):
+            units = mask.query_units, mask.key_units
+            # Number of tokens before each unit.
+            starts = [
+                np.searchsorted(tokens.numpy(), np.arange(vectors.shape[1]))
+                for tokens, vectors in zip(units, (queries, keys), strict=True)
+            ]
+            queries, keys, mask = queries[:, units[0]], keys[:, units[1]], mask.base
+        if isinstance(bias, _Inserted):
+            bias = bias.base
+        if not isinstance(mask, Mask | None) or not isinstance(bias, Bias | None):
+            raise TypeError(f"{prefix} has a bias as its mask, or a mask as its bias")
+        sinks = self._arrays.get(f"{prefix}/sinks")
+        attention = QueryKeyAttention(queries, keys, scale, mask, bias, softcap, sinks)
+        sizes = attention.num_heads, attention.num_queries, attention.num_keys
+        if not all(part is None or part.fits(*sizes) for part in (mask, bias)):
+            raise ValueError(f"{prefix}: its mask or bias does not fit {sizes[1]} x {sizes[2]}")
+        return attention if starts is None else in_units(attention, starts[0], starts[1])
+
+    def _three_axes(self, name: str) -> torch.Tensor:
+        array = self._arrays[name]
+        if array.dim() != 3 or not array.is_floating_point():
+            raise ValueError(
+                f"{name} must be floating point with three axes; got {array.dtype} of shape "
+                f"{tuple(array.shape)}"
+            )
+        return array
 
 
-def _three_axes(array: torch.Tensor, name: str) -> torch.Tensor:
-    if array.dim() != 3 or not array.is_floating_point():
-        raise ValueError(
-            f"{name} must be floating point with three axes; got {array.dtype} of shape "
-            f"{tuple(array.shape)}"
-        )
-    return array
-
-
-def _tokens_to_header(tokens: Tokens) -> _Header:
-    return {
-        "text": tokens.text,
-        "special": tokens.special,
-        "sequence": tokens.sequence,
-        "ids": tokens.ids,
-        "words": tokens.words,
-        "grids": [asdict(grid) for grid in tokens.grids],
-        "predictions": [asdict(prediction) for prediction in tokens.predictions],
-    }
-
-
-def _tokens_from_header(fields: _Header) -> Tokens:
+def _tokens_from_header(fields: Any) -> Tokens:
+    try:
+        tokens = msgspec.convert(fields, Tokens)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"its tokens are not valid ({error})") from error
     # Apply make_visible() again, because a changed file could contain misleading characters.
-    tokens = Tokens.of(
-        fields["text"],
-        special=fields["special"],
-        sequence=fields["sequence"],
-        ids=fields["ids"],
-    )
-    words = fields["words"]
     return replace(
         tokens,
-        text=tuple(map(_visible_with_parts, fields["text"])),
-        words=None if words is None else tuple(None if n is None else int(n) for n in words),
-        grids=tuple(PatchGrid(**grid) for grid in fields["grids"]),
-        predictions=tuple(map(_prediction_from_header, fields["predictions"])),
+        text=tuple(map(_visible_with_parts, tokens.text)),
+        predictions=tuple(
+            replace(
+                prediction,
+                token=_visible_candidate(prediction.token),
+                candidates=tuple(map(_visible_candidate, prediction.candidates)),
+            )
+            for prediction in tokens.predictions
+        ),
     )
 
 
-def _prediction_from_header(fields: _Header) -> Prediction:
-    row = fields["row"]
-    return Prediction(
-        query=int(fields["query"]),
-        token=_candidate_from_header(fields["token"]),
-        candidates=tuple(map(_candidate_from_header, fields["candidates"])),
-        row=None if row is None else int(row),
-    )
-
-
-def _candidate_from_header(fields: _Header) -> Candidate:
-    text = _visible_with_parts(fields["text"])
-    return Candidate(text, int(fields["id"]), float(fields["probability"]))
+def _visible_candidate(candidate: Candidate) -> Candidate:
+    return replace(candidate, text=_visible_with_parts(candidate.text))
 
 
 def _visible_with_parts(text: str) -> str:

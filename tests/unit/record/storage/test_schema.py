@@ -18,6 +18,7 @@ import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.record.attention import (
     DerivedAttention,
@@ -27,7 +28,7 @@ from attnviz.record.attention import (
 from attnviz.record.difference import DifferenceAttention
 from attnviz.record.from_arrays.tokens import ProjectedKeys
 from attnviz.record.images import PatchGrid
-from attnviz.record.masks import PackedMask
+from attnviz.record.masks import BandMask, DistanceBias, PackedMask
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.stack import AttentionStack
 from attnviz.record.storage import schema
@@ -35,6 +36,8 @@ from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.storage.spool import Spool
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 from models.counting import LiveTensors
+from rounding import weights_error
+from unit.formulas import weights_of
 from unit.layers import LAYER, stacks
 from unit.records import (
     assert_same,
@@ -170,7 +173,6 @@ HEADER_FAULTS: Faults = {
     "no stacks": lambda h: h.pop("stacks"),
     "empty stacks": lambda h: h.update(stacks=[]),
     "a stack that is no object": lambda h: h["stacks"].append("self"),
-    "stack twice": lambda h: h["stacks"].append(h["stacks"][0]),
     "no layers": lambda h: h["stacks"][0].update(layers=[]),
     "shared parts of another type": lambda h: h.update(shared=[1]),
     "a band beyond any text": lambda h: h["shared"]["shared/0"].update(offset=10**30),
@@ -185,7 +187,7 @@ HEADER_FAULTS: Faults = {
 TOKEN_FAULTS: Faults = {
     "too few texts": lambda tokens: tokens["text"].pop(),
     "text that is one string": lambda tokens: tokens.update(text="abcdef"),
-    "no words": lambda tokens: tokens.pop("words"),
+    "no texts": lambda tokens: tokens.pop("text"),
     "too few special": lambda tokens: tokens["special"].pop(),
     "sequence that is no number": lambda tokens: tokens.update(sequence=["a"] * 6),
 }
@@ -226,7 +228,6 @@ DIFFERENCE_FAULTS: Faults = {
 }
 MERGED_FAULTS: Faults = {
     "no base": lambda h: layer_of(h).pop("base"),
-    "a base that is merged": lambda h: layer_of(h).update(base=dict(layer_of(h))),
     "starts that do not exist": lambda h: layer_of(h).update(key_starts="shared/9"),
     "starts that are weights": lambda h: layer_of(h).update(query_starts="self/0/weights"),
     "starts of another type": lambda h: layer_of(h).update(query_starts=[0]),
@@ -256,6 +257,39 @@ def test_a_header_that_does_not_fit_is_refused(
         load(path)
 
 
+def test_a_file_of_an_earlier_version_keeps_inserted_tokens(tmp_path: Path) -> None:
+    """Such a file has queries and keys of all tokens, and masks that name the original tokens."""
+    positions, bias = torch.tensor([0, 2, 3]), DistanceBias(vectors(2, 5, seed=3), 3)
+    base = QueryKeyAttention(
+        vectors(2, 3, 4), vectors(1, 3, 4, seed=1), 0.5, BandMask(None, 0), bias
+    )
+    inserted = replace(
+        base,
+        queries=torch.zeros(2, 5, 4).index_copy(1, positions, base.queries),
+        keys=torch.zeros(1, 5, 4).index_copy(1, positions, base.keys),
+        mask=BandMask(None, 0),
+        bias=DistanceBias(torch.ones(1, 9), 5),
+    )
+    stack = AttentionStack("self", {0: inserted}, Tokens.of(words(5)))
+    path = AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
+    header, arrays = read_arrays(path)
+    for number, (kind, part) in enumerate([("inserted", base.mask), ("inserted bias", bias)]):
+        assert part is not None
+        numbers, tensors = part.to_parts()
+        sizes = {"num_query_units": 5, "num_key_units": 5}
+        header["shared"][f"shared/{number}"] = {"kind": kind, "base": numbers, **sizes}
+        tensors = {f"base.{name}": tensor for name, tensor in tensors.items()}
+        tensors |= {"query_units": positions, "key_units": positions}
+        arrays |= {f"shared/{number}/{name}": tensor for name, tensor in tensors.items()}
+    loaded = load(write_arrays(path, header, arrays)).stack()
+    expected = np.zeros((2, 5, 5))
+    expected[:, positions[:, None], positions] = weights_of(base)
+    assert_allclose(loaded.weights(layer=0), expected, atol=weights_error(base))
+    # The loaded record is saved in the current form.
+    path = AttentionRecord({"self": loaded}).save(tmp_path / "y.safetensors")
+    assert_array_equal(load(path).stack().weights(layer=0), loaded.weights(layer=0))
+
+
 def test_a_layer_that_two_stacks_share_is_one_object_after_loading(tmp_path: Path) -> None:
     record = side_and_difference()
     reloaded = load(record.save(tmp_path / "x.safetensors"), verify=True)
@@ -282,7 +316,7 @@ def test_a_difference_of_sides_without_a_form_is_saved_as_its_numbers(
     expected = shares(1, 6, 6, seed=1)[0] - shares(1, 6, 6, seed=0)[0][::-1]
     assert np.array_equal(reloaded.weights(layer=1, head=0), expected)
     monkeypatch.setattr(schema, "_MAX_COMPUTED", 35)
-    with pytest.raises(ValueError, match=r"self/1 can only be saved as computed weights, .* again"):
+    with pytest.raises(ValueError, match=r"self/1 can only be saved as computed weights, .* Save"):
         AttentionRecord({"self": stack}).save(tmp_path / "y.safetensors")
     assert not (tmp_path / "y.safetensors").exists()
 

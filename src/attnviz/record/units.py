@@ -1,0 +1,254 @@
+"""Attention between units of neighbouring tokens, such as words, instead of tokens.
+
+With the tokens i of a unit I as queries and the tokens j of a unit J as keys,
+
+    weight[I, J] = mean over i in I of (sum over j in J of weights[i, j])
+
+(Clark et al. 2019, arXiv 1906.04341, section 4.1): attention to a unit is the sum over its tokens,
+and attention from a unit is the mean over its tokens. If rows sum to 1 before, they also do
+afterwards.
+
+A unit may have no token. To compare two texts, the tokens that only one text has become units of
+both texts. Such a unit has no weight in the other text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.record.attention import DerivedAttention, LayerAttention
+from attnviz.record.masks import Rows
+from attnviz.record.pooling import pool
+from attnviz.record.softmax import count_rows, row_groups, tile_rows
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class UnitAttention(DerivedAttention):
+    """Attention of a layer between units, computed on demand.
+
+    `base` is the attention between tokens. `query_starts` and `key_starts` are int64, (units,), and
+    ascend from 0. Entry u is the number of tokens before unit u. A unit without tokens has the same
+    number as the next unit.
+
+    >>> from attnviz.record.attention import StoredWeights
+    >>> base = StoredWeights(torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.5, 0.25]]]))
+    >>> units = UnitAttention(base, np.array([0, 2]), np.array([0, 2, 2]))
+    >>> units.block([0], slice(1, 2))
+    tensor([[[0.7500, 0.0000, 0.2500]]])
+    """
+
+    query_starts: Positions
+    key_starts: Positions
+
+    def __post_init__(self) -> None:
+        """Raise TypeError if `base` has units, or ValueError if the starts do not fit `base`."""
+        if self.base.merged or isinstance(self.base, UnitAttention):
+            raise TypeError("base already has units. Pass the attention between tokens.")
+        for name, starts, size in (
+            ("query_starts", self.query_starts, self.base.num_queries),
+            ("key_starts", self.key_starts, self.base.num_keys),
+        ):
+            array = np.asarray(starts)
+            is_list = array.ndim == 1 and array.dtype == np.int64 and len(array) > 0
+            if not is_list or array[0] != 0 or array[-1] > size or (np.diff(array) < 0).any():
+                raise ValueError(
+                    f"{name} must ascend from 0 to at most {size}, the number of tokens before "
+                    f"each unit; got {array.dtype} of shape {array.shape}"
+                )
+
+    @property
+    def num_queries(self) -> int:
+        return len(self.query_starts)
+
+    @property
+    def num_keys(self) -> int:
+        return len(self.key_starts)
+
+    @cached_property
+    def _query_lengths(self) -> Positions:
+        return np.diff(self.query_starts, append=self.base.num_queries)
+
+    @cached_property
+    def _key_lengths(self) -> Positions:
+        return np.diff(self.key_starts, append=self.base.num_keys)
+
+    @property
+    def merged(self) -> bool:
+        """Whether a unit has several tokens."""
+        return bool(self._query_lengths.max() > 1 or self._key_lengths.max() > 1)
+
+    @property
+    def causal(self) -> bool:
+        """Whether the mask is known to forbid attention to all later units.
+
+        This is known if no token may attend to a later token, and the units of the queries are the
+        last units of the keys. All tokens of a later unit then follow all tokens of the query.
+        """
+        if not self.base.causal or self.num_queries > self.num_keys:
+            return False
+        offset = 0 if self.base.vectors is None else self.base.vectors.offset
+        last = self.key_starts[self.num_keys - self.num_queries :]
+        return bool(np.array_equal(last - offset, self.query_starts))
+
+    @property
+    def shares_mask(self) -> bool:
+        return self.base.shares_mask
+
+    @property
+    def num_softmaxes(self) -> int:
+        """Number of softmax matrices, or 0 if the weights of a row are means over several rows."""
+        return 0 if self._query_lengths.max() > 1 else self.base.num_softmaxes
+
+    def normalizers(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        """Return the normalizers of the units' tokens, or minus infinity for units without."""
+        if not self.num_softmaxes:
+            return super().normalizers(heads, rows)
+        tokens, lengths = self._queries(rows)
+        known = self.base.normalizers(heads, tokens)
+        normalizers = known.new_full((*known.shape[:2], len(lengths)), -torch.inf)
+        normalizers[..., np.flatnonzero(lengths)] = known
+        return normalizers
+
+    def block(
+        self,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None = None,
+        normalizers: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        _, lengths = self._queries(rows)
+        known = None
+        if normalizers is not None and self.num_softmaxes:
+            known = normalizers[..., np.flatnonzero(lengths)]
+
+        def tokens_block(queries: Rows, part: slice, keys: slice) -> torch.Tensor:
+            return self.base.block(
+                heads, queries, keys, None if known is None else known[..., part]
+            )
+
+        sums = self._pool(tokens_block, np.add, heads, rows, columns)
+        return torch.from_numpy(sums / np.maximum(1, lengths)[:, None]).float()
+
+    def allowed(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
+        """Return whether each unit may attend to each unit.
+
+        Unit I may attend to unit J if any token of I may attend to any token of J.
+        """
+
+        def tokens_allowed(queries: Rows, part: slice, keys: slice) -> torch.Tensor:
+            del part
+            return self.base.allowed(heads, queries, keys)
+
+        return torch.from_numpy(self._pool(tokens_allowed, np.logical_or, heads, rows, columns))
+
+    def has_allowed_key(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        tokens, lengths = self._queries(rows)
+        flags = self.base.has_allowed_key(heads, tokens).numpy()
+        units = np.zeros((len(flags), len(lengths)), np.bool_)
+        if flags.size:
+            pooled = np.logical_or.reduceat(flags, _first_tokens(lengths), axis=1)
+            units[:, lengths > 0] = pooled
+        return torch.from_numpy(units)
+
+    def key_range(self, rows: Rows) -> slice:
+        tokens, _ = self._queries(rows)
+        keys = self.base.key_range(tokens) if count_rows(tokens) else slice(0, 0)
+        if keys.start >= keys.stop:
+            return slice(0, 0)
+        ends = [keys.start, keys.stop - 1]
+        first, last = (np.searchsorted(self.key_starts, ends, side="right") - 1).tolist()
+        return slice(first, last + 1)
+
+    def units_of_tokens(self) -> tuple[Positions, Positions]:
+        """Return the unit of each query token and of each key token of `base`."""
+        query_units = np.repeat(np.arange(self.num_queries), self._query_lengths)
+        return query_units, np.repeat(np.arange(self.num_keys), self._key_lengths)
+
+    def _queries(self, rows: Rows) -> tuple[Rows, Positions]:
+        """Return the query tokens of the units `rows`, and the number of tokens of each unit."""
+        return _tokens_of(rows, self.query_starts, self._query_lengths)
+
+    def _pool(
+        self,
+        block_of: Callable[[Rows, slice, slice], torch.Tensor],
+        how: np.ufunc,
+        heads: Sequence[int],
+        rows: Rows,
+        columns: slice | None,
+    ) -> NDArray[Any]:
+        """Pool the weights or flags of tokens, (heads, units of queries, units of keys).
+
+        `block_of` returns a block of `base` from the query tokens, the indices of these among all
+        query tokens of `rows`, and the key tokens.
+        """
+        queries, lengths = self._queries(rows)
+        keys, key_lengths = _tokens_of(
+            columns or slice(0, self.num_keys), self.key_starts, self._key_lengths
+        )
+        query_units, key_units = np.flatnonzero(lengths), np.flatnonzero(key_lengths)
+        dtype = np.float64 if how is np.add else np.bool_
+        pooled: NDArray[Any] = np.zeros((len(heads), len(query_units), len(key_units)), dtype)
+        starts = _first_tokens(lengths), _first_tokens(key_lengths)
+        all_keys = slice(0, int(key_lengths.sum()))
+        for part, group in row_groups(queries, tile_rows(len(heads) * all_keys.stop)):
+            block = block_of(group, part, keys).cpu().numpy()
+            if self.merged:
+                pool(pooled, block, (np.arange(part.start, part.stop), all_keys), starts, how)
+            else:
+                pooled[:, part] = block
+        if pooled.shape[1:] == (len(lengths), len(key_lengths)):
+            return pooled
+        units: NDArray[Any] = np.zeros((len(heads), len(lengths), len(key_lengths)), dtype)
+        units[:, query_units[:, None], key_units] = pooled
+        return units
+
+
+def _tokens_of(units: Rows, starts: Positions, lengths: Positions) -> tuple[Any, Positions]:
+    """Return the positions of the tokens of some units, and the number of tokens of each unit.
+
+    `starts` and `lengths` are those of all units. The tokens of a slice of units are a slice.
+    """
+    if isinstance(units, slice):
+        chosen = lengths[units]
+        start = int(starts[units.start]) if len(chosen) else 0
+        return slice(start, start + int(chosen.sum())), chosen
+    numbers = units.numpy()
+    tokens = [np.arange(starts[unit], starts[unit] + lengths[unit]) for unit in numbers]
+    return torch.from_numpy(np.concatenate([starts[:0], *tokens])), lengths[numbers]
+
+
+def _first_tokens(lengths: Positions) -> Positions:
+    """Return the index of the first token of each unit that has tokens."""
+    first: Positions = (np.cumsum(lengths) - lengths)[lengths > 0]
+    return first
+
+
+def in_units(
+    attention: LayerAttention, query_starts: Positions, key_starts: Positions
+) -> LayerAttention:
+    """Return the attention between units, or `attention` itself if each row and column is a unit.
+
+    `query_starts` and `key_starts` are as in `UnitAttention`. They count the rows and columns of
+    `attention`. If these are units with several tokens, the result is the mean over all tokens of a
+    new unit, not the mean over the units that it consists of.
+    """
+    sides = (query_starts, attention.num_queries), (key_starts, attention.num_keys)
+    if all(np.array_equal(starts, np.arange(count)) for starts, count in sides):
+        return attention
+    if isinstance(attention, UnitAttention):
+        base = attention.base
+        query_starts = np.append(attention.query_starts, base.num_queries)[query_starts]
+        key_starts = np.append(attention.key_starts, base.num_keys)[key_starts]
+        return UnitAttention(base, query_starts, key_starts)
+    return UnitAttention(attention, query_starts, key_starts)
