@@ -13,7 +13,7 @@ describe("the scripts of an exported page", () => {
     // For the target ES5, esbuild rewrites newer syntax or warns. If the code has no newer syntax,
     // the output equals that for `esnext`.
     const old = await transform(code, { target: "es5" });
-    // Prevent that esbuild shortens `name: name` to `name`, which ES5 does not have.
+    // ES5 does not have `name` as a short form of `name: name`, so esbuild must not write it.
     const supported = { "object-extensions": false };
     const same = await transform(code, { target: "esnext", supported });
     expect(old.code).toBe(same.code);

@@ -29,7 +29,7 @@ TEXTS = [
 
 @pytest.fixture(autouse=True)
 def nowhere_to_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Prevent that a browser opens, and write pages to a temporary folder."""
+    """Write pages to a temporary folder, and open no browser."""
     monkeypatch.setattr("webbrowser.open", lambda _: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 

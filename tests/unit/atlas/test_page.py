@@ -61,7 +61,7 @@ def test_a_page_that_has_no_room_for_all_edges_has_fewer() -> None:
     [fewer] = data_of(page)["description"]["stacks"]
     assert 0 < fewer["sampled"] < 100
     assert fewer["sampled_in_all"] == 100
-    # The page lists the query of each edge in its text, and at most `sampled` edges per head.
+    # The page contains the query token of each edge, and at most `sampled` edges per head.
     [embedded] = data_of(page)["atlas"]["stacks"]
     edges = json.loads(unpacked(embedded["edges"][1]))["sampled"]
     texts = json.loads(unpacked(embedded["texts"]))

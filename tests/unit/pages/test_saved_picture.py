@@ -154,7 +154,7 @@ def test_a_notebook_stores_what_the_option_says() -> None:
             assert text in data["text/html"]
         if saved:
             assert len(saved[0]["text/html"].encode()) < MAX_BYTES
-        # Each cell runs the model once. The model prints how often it has run.
+        # Each cell runs the model once, and prints how often it has run in all cells so far.
         (printed,) = [output["text"] for output in cell["outputs"] if "text" in output]
         assert printed == f"{number}\n"
 
