@@ -33,6 +33,10 @@ export interface Palette {
   /** Colours of the two ends of a scale for signed numbers. Zero has the background colour. */
   positive: string;
   negative: string;
+  /** Colour of error messages. */
+  danger: string;
+  /** Colour of the outline of the element with the keyboard focus. */
+  focus: string;
 }
 
 export const PALETTES: Record<ThemeName, Palette> = {
@@ -57,6 +61,8 @@ export const PALETTES: Record<ThemeName, Palette> = {
     searchMatch: "#ffe9a8",
     positive: "#1b6ab3",
     negative: "#d96f0e",
+    danger: "#a4262c",
+    focus: "#1442cc",
   },
   dark: {
     heads: ["#ffb70f", "#5a95ff", "#45e586", "#fa63a7", "#f9ff21", "#aeffd7", "#a4b1ff", "#9e9b34"],
@@ -79,8 +85,30 @@ export const PALETTES: Record<ThemeName, Palette> = {
     searchMatch: "#5c4a12",
     positive: "#59a9ff",
     negative: "#ff9838",
+    danger: "#ff8a80",
+    focus: "#8fb0ff",
   },
 };
+
+/** Style sheet that defines the colours of both themes as variables for the other style sheets. */
+export const PALETTE_CSS = (Object.keys(PALETTES) as ThemeName[])
+  .map((theme) => {
+    const { ink, background, muted, rule, neutral, raised, searchMatch, danger, focus } =
+      PALETTES[theme];
+    return `.attnviz[data-theme="${theme}"] {
+  --av-own-ink: ${ink};
+  --av-own-background: ${background};
+  --av-muted: ${muted};
+  --av-rule: ${rule};
+  --av-neutral: ${neutral};
+  --av-raised: ${raised};
+  --av-search-match: ${searchMatch};
+  --av-danger: ${danger};
+  --av-focus: ${focus};
+}
+`;
+  })
+  .join("");
 
 /** Return the palette of a theme. A figure may replace the background and the head colours. */
 export function paletteOf(

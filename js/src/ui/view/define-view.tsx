@@ -14,7 +14,7 @@ import { Source } from "../../client/source";
 import type { Transport } from "../../client/transport";
 import { type Figure, pictureWidth } from "../../draw/figure";
 import { type FigureRequest, figureRequest } from "../../draw/figure-request";
-import { type Palette, paletteOf, type ThemeName } from "../colors/palette";
+import { PALETTE_CSS, type Palette, paletteOf, type ThemeName } from "../colors/palette";
 import type { SharedScale } from "../colors/shared-scale";
 import { hostTheme, mediumTheme, watchHostTheme } from "../colors/theme";
 import controlsCss from "../controls/controls.css";
@@ -250,7 +250,9 @@ function open<S extends RecordState>(
   const View = definition.component;
   render(
     <>
-      <style>{frameCss + controlsCss + imageCss + generatedTokenCss + definition.css}</style>
+      <style>
+        {PALETTE_CSS + frameCss + controlsCss + imageCss + generatedTokenCss + definition.css}
+      </style>
       <View context={context} />
     </>,
     root,

@@ -121,7 +121,6 @@ export function AtlasView({ context }: { context: ViewContext<AtlasState> }) {
       {/* biome-ignore lint/a11y/noStaticElementInteractions: handles Escape for all controls inside. */}
       <div
         class={`av-atlas${beside.value ? " av-atlas-beside" : ""}${halves ? " av-atlas-halves" : ""}`}
-        style={{ "--av-found": context.palette.value.searchMatch }}
         onKeyDown={(event) => {
           if (event.key !== "Escape" || state.text.peek() === null) return;
           assign(state, { text: null, edge: null });
