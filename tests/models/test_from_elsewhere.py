@@ -136,8 +136,8 @@ class Lens:
             logits = torch.einsum("bqhd,bkhd->bhqk", queries, keys) / 8**0.5
             pattern = logits.masked_fill(ahead, -torch.inf).softmax(dim=-1)
             vectors = {"rot_q": queries, "rot_k": keys} if rotary else {"q": queries, "k": keys}
-            # A rotary model stores "q" and "k" before the rotation. Random vectors stand for them,
-            # which do not give the weights.
+            # A rotary model stores "q" and "k" before the rotation, which do not give the weights.
+            # Wrong vectors stand for them here.
             stored = {"q": keys, "k": queries.flip(1), "pattern": pattern, **vectors}
             for name, tensor in stored.items():
                 self.cache[f"blocks.{layer}.attn.hook_{name}"] = tensor

@@ -54,7 +54,7 @@ REPEATED[3, 1], REPEATED[4, 2], REPEATED[5, 3] = 0.9, 0.6, 0.3
             patterns.induction([[1.0, 0.0, 0.0], [0.2, 0.8, 0.0], [0.1, 0.3, 0.6]], ["a"] * 3),
             (0.8 + 0.9) / 2,
         ),
-        # For each query q from `length` on, key q - `length` + 1 counts.
+        # For each query q >= `length` (the second argument), key q - `length` + 1 counts.
         (patterns.repeated_induction(CAUSAL, 2), (0.7 + 0.6) / 2),
         (patterns.repeated_induction(REPEATED, 3), 0.6),
         (patterns.repeated_induction([[1.0, 0.0], [0.75, 0.25]], 1), 0.25),

@@ -47,8 +47,8 @@ def test_maps_show_the_largest_number_of_each_cell(
     for head, cells, (cell, largest) in zip(heads, decode(maps.encoded), maps.largest, strict=True):
         expected = equal_cells(numbers[head, rows, columns], size)
         assert_allclose(np.abs(cells), np.abs(expected), atol=error, rtol=2e-3)
-        # A cell shows the largest or the smallest number. If both are nearly equal in size,
-        # rounding may decide, so the sign is not compared.
+        # A cell shows the number with the largest absolute value. If a positive and a negative
+        # number are tied, the sign depends on rounding and is not compared.
         is_clear = np.abs(expected + equal_cells(-numbers[head, rows, columns], size)) < 1e-9
         assert_allclose(cells[is_clear], expected[is_clear], atol=error)
         # `largest` is the exact largest number, and `cell` the index of the cell that contains it.
