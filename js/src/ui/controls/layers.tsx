@@ -13,21 +13,6 @@ export interface LayersProps {
 const BUTTON = 38;
 const MAX_BUTTONS = 24;
 
-const LAYER_KEYS: Record<string, number> = { PageUp: -1, "[": -1, PageDown: 1, "]": 1 };
-
-/**
- * Return the layer that a key selects, or null for other keys. If there is no previous or next
- * layer, return the current layer.
- */
-export function layerForKey(
-  key: string,
-  { stack, layer }: { stack: { layers: readonly number[] }; layer: number },
-): number | null {
-  const by = LAYER_KEYS[key];
-  if (by === undefined) return null;
-  return stack.layers[stack.layers.indexOf(layer) + by] ?? layer;
-}
-
 export function Layers({ layers, layer, width, onChange }: LayersProps) {
   const fit = layers.length <= MAX_BUTTONS && layers.length * BUTTON <= width * 2;
   const layerIndex = layers.indexOf(layer);

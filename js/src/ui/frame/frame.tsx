@@ -11,6 +11,7 @@ import { headsOf } from "../../client/source";
 import type { Connection } from "../../client/transport";
 import { Choice } from "../controls/fields";
 import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
+import type { Shortcut } from "../controls/keys";
 import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry, Panel } from "../controls/menu";
 import { headEffect, headError, tokenScoreNames } from "../effects/effects";
@@ -51,7 +52,7 @@ export interface ViewFrameProps<S extends RecordState> {
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
   /** Keyboard shortcuts and their descriptions. */
-  keys: readonly (readonly [string, string])[];
+  keys: readonly Shortcut[];
   /** Controls of the view, in rows. */
   options?: ComponentChildren;
   /**
@@ -122,7 +123,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       onStop={record.stop}
       history={context.history}
       exports={props.exports}
-      keys={withUndo(props.keys)}
+      keys={[...props.keys, ["Ctrl-Z", "undo, with Shift: redo"]]}
       form={form}
       controls={
         selection &&
@@ -166,11 +167,6 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       {body}
     </Frame>
   );
-}
-
-/** Insert the shortcuts for undo and redo before the last shortcut of a view. */
-function withUndo(keys: FrameProps["keys"]): FrameProps["keys"] {
-  return [...keys.slice(0, -1), ["Ctrl-Z", "undo, with Shift: redo"], ...keys.slice(-1)];
 }
 
 /** Render text for screen readers only. They read it when it changes, unless it is `quiet`. */
@@ -455,7 +451,7 @@ interface FrameProps {
   history: History;
   exports: MenuEntry[];
   /** Keyboard shortcuts and their descriptions. */
-  keys: readonly (readonly [string, string])[];
+  keys: readonly Shortcut[];
   form: ControlsForm;
   controls: ComponentChildren;
   /** Controls in a box that a button opens, for the compact form. */
@@ -682,7 +678,7 @@ function Actions(
 function Keys({ keys }: { keys: FrameProps["keys"] }) {
   return (
     <dl class="av-keys">
-      {keys.map(([key, meaning]) => (
+      {[...keys, ["?", "show or hide these keys"] as const].map(([key, meaning]) => (
         <div key={key}>
           <dt>{key}</dt>
           <dd>{meaning}</dd>

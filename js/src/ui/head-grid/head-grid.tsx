@@ -11,6 +11,7 @@ import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment, type RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { prepareCanvas } from "../../draw/canvas";
+import { type KeyActions, runKey } from "../controls/keys";
 import { type Hint, HintBox } from "../plot/plot";
 import {
   CHUNK,
@@ -74,8 +75,8 @@ export interface HeadGridProps {
   open: (head: HeadIndex) => void;
   /** Called with the new head when the keyboard has moved the cursor. */
   onMove?: (head: HeadIndex) => void;
-  /** Handle a key that the grid itself does not handle. Return whether the key had an effect. */
-  onKey?: (key: string, head: HeadIndex | null) => boolean;
+  /** Actions of more keys. */
+  actions?: KeyActions;
   /** Layer to scroll to if no head is current. */
   layer?: number | undefined;
   /** Value whose change scrolls to the current head again. */
@@ -126,11 +127,7 @@ export function VirtualHeadGrid(props: HeadGridProps) {
         : null;
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.metaKey || event.ctrlKey || event.altKey || !handleKey(event.key, props)) return;
-    hint.value = null;
-    // The notebook would handle the same key and select another of its cells.
-    event.preventDefault();
-    event.stopPropagation();
+    if (runKey(event, gridActions(props))) hint.value = null;
   };
   const [firstRow, lastRow] = sight.rows;
   const rows = Array.from({ length: Math.max(0, lastRow - firstRow) }, (_, i) => firstRow + i);
@@ -213,40 +210,32 @@ export function headOfCell(event: Event, id: string): HeadIndex | null {
   return layer === undefined || head === undefined ? null : { layer, head };
 }
 
-/**
- * Return the number of rows (positive: down) and columns (positive: to the right) that a key moves
- * by, or null for other keys.
- */
-function stepOf(key: string, layout: GridLayout | null): [number, number] | null {
+/** Return the actions of the keys: they move the cursor and open its head. */
+function gridActions({ store, open, onMove, actions }: HeadGridProps): KeyActions {
+  const layout = store.layout.peek();
   const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;
-  const steps: Record<string, [number, number]> = {
-    ArrowUp: [-1, 0],
-    ArrowDown: [1, 0],
-    ArrowLeft: [0, -1],
-    ArrowRight: [0, 1],
-    Home: [0, -Number.MAX_SAFE_INTEGER],
-    End: [0, Number.MAX_SAFE_INTEGER],
-    PageUp: [-page, 0],
-    PageDown: [page, 0],
-  };
-  return steps[key] ?? null;
-}
-
-/** Handle a key. Return whether the key had an effect. */
-function handleKey(key: string, { store, open, onMove, onKey }: HeadGridProps): boolean {
-  const step = stepOf(key, store.layout.peek());
-  if (step) {
-    const head = store.move(...step);
+  const move = (rows: number, columns: number) => () => {
+    const head = store.move(rows, columns);
     if (head) onMove?.(head);
-    return true;
-  }
-  const at = store.position();
-  const head = (at && store.grid.peek()?.rows[at.row]?.[at.column]) ?? null;
-  if ((key === "Enter" || key === " ") && head) {
-    open(head);
-    return true;
-  }
-  return onKey?.(key, head) ?? false;
+  };
+  const openCurrent = (): boolean => {
+    const at = store.position();
+    const head = at && store.grid.peek()?.rows[at.row]?.[at.column];
+    if (head) open(head);
+    return Boolean(head);
+  };
+  return {
+    ArrowUp: move(-1, 0),
+    ArrowDown: move(1, 0),
+    ArrowLeft: move(0, -1),
+    ArrowRight: move(0, 1),
+    Home: move(0, -Number.MAX_SAFE_INTEGER),
+    End: move(0, Number.MAX_SAFE_INTEGER),
+    PageUp: move(-page, 0),
+    PageDown: move(page, 0),
+    ...{ Enter: openCurrent, " ": openCurrent, "+": openCurrent },
+    ...actions,
+  };
 }
 
 /**

@@ -2,8 +2,7 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { toggleHead } from "../controls/heads";
-import { layerForKey } from "../controls/layers";
+import { actionsOf, findShortcut, recordShortcuts, runKey, type Shortcut } from "../controls/keys";
 import { effectText, tokenEffect } from "../effects/effects";
 import { roundedTo, writtenError } from "../exports/csv";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
@@ -100,6 +99,100 @@ export function hintOf(heatMap: HeatMap, at: CellAt): Omit<Hint, "x" | "y"> {
   const rows = [{ color: "", text: weight, meant: true }];
   if (pooling !== "") rows.push({ color: "", text: pooling, meant: false });
   return { title, rows };
+}
+
+/** Pin a query and a key, or remove the pins if exactly these are pinned. */
+function pinTokens(
+  state: ViewContext<HeatMapState>["state"],
+  query: number | null,
+  key: number | null,
+  viewport: Viewport,
+): void {
+  const same = (axis: Viewport["rows"], one: number | null, other: number | null): boolean =>
+    one === null || (other !== null && cellOf(axis, one) === cellOf(axis, other));
+  const isPinned =
+    same(viewport.rows, query, state.token.peek()) && same(viewport.columns, key, state.key.peek());
+  assign(state, {
+    ...(query === null ? {} : { token: isPinned ? null : query }),
+    ...(key === null ? {} : { key: isPinned ? null : key }),
+  });
+}
+
+/** Move the keyboard cursor by a number of cells. If it leaves the window, the window moves. */
+function moveCursor(store: HeatMapStore, down: number, across: number): void {
+  const viewport = store.viewport.peek();
+  if (!viewport) return;
+  const keyboard = store.cursor.peek();
+  const step = (axis: Viewport["rows"], from: number | null | undefined, by: number): number => {
+    const tokensPerCell = 2 ** axis.level;
+    if (from === null || from === undefined) return axis.window[0];
+    const cell = Math.floor(from / tokensPerCell) * tokensPerCell + by * tokensPerCell;
+    return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
+  };
+  // The first key only shows the cursor, at the pins or in the upper left corner.
+  const query = keyboard
+    ? step(viewport.rows, keyboard.query, down)
+    : (viewport.token ?? viewport.rows.window[0]);
+  const key = keyboard
+    ? step(viewport.columns, keyboard.key, across)
+    : (viewport.key ?? viewport.columns.window[0]);
+  store.hovered.value = null;
+  store.cursor.value = { query, key };
+  const follow = (axis: Viewport["rows"], token: number): number => {
+    if (token < axis.window[0]) return token - axis.window[0];
+    return token >= axis.window[1] ? token - axis.window[1] + 2 ** axis.level : 0;
+  };
+  const [byRows, byColumns] = [follow(viewport.rows, query), follow(viewport.columns, key)];
+  if (byRows !== 0 || byColumns !== 0) store.pan(byRows, byColumns);
+}
+
+/** Return the keys and gestures of the heat map. */
+export function heatMapShortcuts(
+  context: ViewContext<HeatMapState>,
+  store: HeatMapStore,
+): readonly Shortcut[] {
+  const { state } = context;
+  const move = (down: number, across: number) => (event: KeyboardEvent) => {
+    const cells = event.shiftKey ? 10 : 1;
+    moveCursor(store, down * cells, across * cells);
+  };
+  const zoom = (nearer: boolean) => () => {
+    const [viewport, cursor] = [store.viewport.peek(), store.cursor.peek()];
+    const anchor =
+      viewport && cursor?.query != null && cursor.key != null
+        ? {
+            right: pixelOf(viewport.columns, cursor.key + 0.5),
+            down: pixelOf(viewport.rows, cursor.query + 0.5),
+          }
+        : undefined;
+    store.zoom(nearer, anchor);
+  };
+  const pin = (): void => {
+    const [viewport, cursor] = [store.viewport.peek(), store.cursor.peek()];
+    if (viewport && cursor) pinTokens(state, cursor.query, cursor.key, viewport);
+  };
+  const unpin = (): void => {
+    store.cursor.value = null;
+    assign(state, { token: null, key: null });
+  };
+  const arrows = {
+    ...{ ArrowUp: move(-1, 0), ArrowDown: move(1, 0) },
+    ...{ ArrowLeft: move(0, -1), ArrowRight: move(0, 1) },
+  };
+  const [zoomIn, zoomOut] = [zoom(true), zoom(false)];
+  return [
+    ["↑ ↓ ← →", "move the cursor, with Shift by ten cells", arrows],
+    ["Enter", "pin or unpin the cell’s query and key", { Enter: pin, " ": pin }],
+    ["Esc", "clear pins", { Escape: unpin }],
+    ["+ −", "zoom in, zoom out", { "+": zoomIn, "=": zoomIn, "-": zoomOut, _: zoomOut }],
+    ["Home", "show the whole matrix", { Home: () => store.fit() }],
+    ["Ctrl-wheel", "zoom in or out at the pointer"],
+    ["double-click", "zoom in, with Shift zoom out"],
+    ["drag", "move the window"],
+    ["two fingers", "zoom in or out between them"],
+    ...recordShortcuts(context),
+    findShortcut(context),
+  ];
 }
 
 export function HeatMapPlot({ context, store }: PlotProps) {
@@ -258,124 +351,14 @@ export function HeatMapPlot({ context, store }: PlotProps) {
       index === null ? null : tokensOf(axis, index)[0];
     const query = first(viewport.rows, cell.row);
     const key = first(viewport.columns, cell.column);
-    pinTokens(query, key, viewport);
+    pinTokens(state, query, key, viewport);
   };
-  const pinTokens = (query: number | null, key: number | null, viewport: Viewport): void => {
-    const same = (axis: Viewport["rows"], one: number | null, other: number | null): boolean =>
-      one === null || (other !== null && cellOf(axis, one) === cellOf(axis, other));
-    const isPinned =
-      same(viewport.rows, query, state.token.peek()) &&
-      same(viewport.columns, key, state.key.peek());
-    assign(state, {
-      ...(query === null ? {} : { token: isPinned ? null : query }),
-      ...(key === null ? {} : { key: isPinned ? null : key }),
-    });
-  };
-
   const onClick = (event: MouseEvent): void => {
     const moved = drag.current?.moved ?? false;
     drag.current = null;
     if (moved || event.detail > 1) return;
     const cell = at(event);
     if (cell) pin(cell);
-  };
-
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.metaKey || event.ctrlKey || event.altKey) return;
-    if (!handleKey(event.key, event.shiftKey)) return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
-
-  const moveCursor = (down: number, across: number): void => {
-    const viewport = store.viewport.peek();
-    if (!viewport) return;
-    const keyboard = store.cursor.peek();
-    const step = (axis: Viewport["rows"], from: number | null | undefined, by: number): number => {
-      const tokensPerCell = 2 ** axis.level;
-      if (from === null || from === undefined) return axis.window[0];
-      const cell = Math.floor(from / tokensPerCell) * tokensPerCell + by * tokensPerCell;
-      return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
-    };
-    // The first key only shows the cursor, at the pins or in the upper left corner.
-    const query = keyboard
-      ? step(viewport.rows, keyboard.query, down)
-      : (viewport.token ?? viewport.rows.window[0]);
-    const key = keyboard
-      ? step(viewport.columns, keyboard.key, across)
-      : (viewport.key ?? viewport.columns.window[0]);
-    store.hovered.value = null;
-    store.cursor.value = { query, key };
-    const follow = (axis: Viewport["rows"], token: number): number => {
-      if (token < axis.window[0]) return token - axis.window[0];
-      return token >= axis.window[1] ? token - axis.window[1] + 2 ** axis.level : 0;
-    };
-    const [byRows, byColumns] = [follow(viewport.rows, query), follow(viewport.columns, key)];
-    if (byRows !== 0 || byColumns !== 0) store.pan(byRows, byColumns);
-  };
-
-  const handleKey = (key: string, shift: boolean): boolean => {
-    const viewport = store.viewport.peek();
-    if (!viewport) return false;
-    const cursor = store.cursor.peek();
-    const stepSize = shift ? 10 : 1;
-    const anchor =
-      cursor?.query != null && cursor.key != null
-        ? {
-            right: pixelOf(viewport.columns, cursor.key + 0.5),
-            down: pixelOf(viewport.rows, cursor.query + 0.5),
-          }
-        : undefined;
-    const layer = layerForKey(key, viewport);
-    if (layer !== null) {
-      assign(state, { layer });
-      return true;
-    }
-    switch (key) {
-      case "ArrowDown":
-        moveCursor(stepSize, 0);
-        return true;
-      case "ArrowUp":
-        moveCursor(-stepSize, 0);
-        return true;
-      case "ArrowLeft":
-        moveCursor(0, -stepSize);
-        return true;
-      case "ArrowRight":
-        moveCursor(0, stepSize);
-        return true;
-      case "+":
-      case "=":
-        store.zoom(true, anchor);
-        return true;
-      case "-":
-      case "_":
-        store.zoom(false, anchor);
-        return true;
-      case "Home":
-        store.fit();
-        return true;
-      case "Enter":
-      case " ":
-        if (cursor) pinTokens(cursor.query, cursor.key, viewport);
-        return true;
-      case "Escape":
-        store.cursor.value = null;
-        assign(state, { token: null, key: null });
-        return true;
-      case "n":
-        assign(state, { heads: [] });
-        return true;
-      case "f":
-        context.root.querySelector<HTMLInputElement>(".av-find input")?.focus();
-        return true;
-      default: {
-        const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (!viewport.allHeads.includes(head)) return false;
-        assign(state, { heads: toggleHead(state.heads.peek(), head) });
-        return true;
-      }
-    }
   };
 
   const hint = useComputed<Hint | null>(() => {
@@ -410,7 +393,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
         onTouchCancel: onTouchEnd,
         onClick,
         onDblClick: (event: MouseEvent) => zoomAt(event, !event.shiftKey),
-        onKeyDown,
+        onKeyDown: (event: KeyboardEvent) =>
+          runKey(event, actionsOf(heatMapShortcuts(context, store))),
         onBlur: () => {
           store.cursor.value = null;
         },

@@ -5,6 +5,7 @@ import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import { hitTest, sceneOf } from "../../draw/marks";
 import { Choice } from "../controls/fields";
+import { type KeyActions, runKey, type Shortcut } from "../controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../plot/plot";
 import { formatWeight, quoted } from "../text/captions";
 import type { ViewContext } from "../view/define-view";
@@ -19,18 +20,10 @@ interface PanelProps<S extends RecordState> {
   panel: ImagePanel;
 }
 
-/** If the view shows an image, insert the image's shortcuts before the last of the view. */
-export function withImageKeys<S extends RecordState>(
-  keys: readonly (readonly [string, string])[],
-  { image }: ViewContext<S>,
-): readonly (readonly [string, string])[] {
-  return image?.shown.value
-    ? [
-        ...keys.slice(0, -1),
-        ["on the image", "arrows move over patches, Enter or a click chooses one"],
-        ...keys.slice(-1),
-      ]
-    : keys;
+/** Return the row of the help about the image, if the view shows one. */
+export function imageShortcuts<S extends RecordState>({ image }: ViewContext<S>): Shortcut[] {
+  const meaning = "arrows move over patches, Enter or a click chooses one";
+  return image?.shown.value ? [["on the image", meaning]] : [];
 }
 
 /** Render the plot of a view, with the image and its weights beside or below it. */
@@ -93,41 +86,43 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     else if (hitTest(panel.drawn.peek()?.marks ?? [], point.x, point.y)?.scale)
       panel.wholeScale.value = !panel.wholeScale.peek();
   };
-  const onKeyDown = (event: KeyboardEvent): void => {
-    const grid = panel.content.peek()?.grid;
-    if (!grid || event.metaKey || event.ctrlKey || event.altKey) return;
+  const move = (down: number, across: number) => () => {
+    const content = panel.content.peek();
+    if (!content) return false;
+    const { grid, own } = content;
     const now = panel.hovered.peek();
-    const step: Record<string, [number, number]> = {
-      ArrowUp: [-1, 0],
-      ArrowDown: [1, 0],
-      ArrowLeft: [0, -1],
-      ArrowRight: [0, 1],
-    };
-    const by = step[event.key];
-    if (by) {
-      // The first key only shows the cursor.
-      const from = now?.patch ?? panel.content.peek()?.own ?? 0;
-      const move = (index: number, change: number, count: number): number =>
-        Math.max(0, Math.min(count - 1, index + (now ? change : 0)));
-      const row = move(Math.floor(from / grid.columns), by[0], grid.rows);
-      const column = move(from % grid.columns, by[1], grid.columns);
-      const to = { patch: row * grid.columns + column, tile: now?.tile ?? 0 };
-      panel.point(to);
-      const tile = panel.drawn.peek()?.tiles[to.tile];
-      where.value = tile
-        ? {
-            x: tile.x + ((column + 1) * tile.width) / grid.columns,
-            y: tile.y + ((row + 1) * tile.height) / grid.rows,
-          }
-        : null;
-    } else if (event.key === "Enter" || event.key === " ") {
-      if (now) panel.choose(now.patch);
-    } else if (event.key === "Escape") {
+    // The first key only shows the cursor.
+    const from = now?.patch ?? own ?? 0;
+    const step = (index: number, change: number, count: number): number =>
+      Math.max(0, Math.min(count - 1, index + (now ? change : 0)));
+    const row = step(Math.floor(from / grid.columns), down, grid.rows);
+    const column = step(from % grid.columns, across, grid.columns);
+    const to = { patch: row * grid.columns + column, tile: now?.tile ?? 0 };
+    panel.point(to);
+    const tile = panel.drawn.peek()?.tiles[to.tile];
+    where.value = tile
+      ? {
+          x: tile.x + ((column + 1) * tile.width) / grid.columns,
+          y: tile.y + ((row + 1) * tile.height) / grid.rows,
+        }
+      : null;
+    return true;
+  };
+  const choose = (): void => {
+    const now = panel.hovered.peek();
+    if (now) panel.choose(now.patch);
+  };
+  const actions: KeyActions = {
+    ArrowUp: move(-1, 0),
+    ArrowDown: move(1, 0),
+    ArrowLeft: move(0, -1),
+    ArrowRight: move(0, 1),
+    Enter: choose,
+    " ": choose,
+    Escape: () => {
       leave();
       assign(context.common, { token: null, key: null });
-    } else return;
-    event.preventDefault();
-    event.stopPropagation();
+    },
   };
   const grids = context.record.selection.value?.keys.grids ?? [];
   const names = grids.map(({ image, rows, columns }, i): [string, string] => {
@@ -159,7 +154,13 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
         plot={plot}
         hint={at}
         width={context.image?.panelWidth.value ?? 0}
-        events={{ onPointerMove, onPointerLeave: leave, onClick, onKeyDown, onBlur: leave }}
+        events={{
+          onPointerMove,
+          onPointerLeave: leave,
+          onClick,
+          onBlur: leave,
+          onKeyDown: (event: KeyboardEvent) => runKey(event, actions),
+        }}
       />
     </div>
   );

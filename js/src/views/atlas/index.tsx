@@ -32,7 +32,6 @@ const KEYS = [
   ["Shift-← →", "there: filter the edges by offset"],
   ["Enter", "there: filter by this offset, on or off"],
   ["Esc", "clear the filter, then close the text"],
-  ["?", "show or hide these keys"],
 ] as const;
 
 /** Minimum width in pixels of a view that has the chosen head beside the grid, not below it. */

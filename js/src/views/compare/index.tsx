@@ -33,7 +33,6 @@ const KEYS = [
   ["Home End", "first, last head of the layer"],
   ["Tab", "to the next picture or control"],
   ["?", "in a picture: its own keys"],
-  ["?", "show or hide these keys"],
 ] as const;
 
 const FORMS: Record<CompareState["form"], ComponentType<{ context: ViewContext<CompareState> }>> = {

@@ -48,7 +48,6 @@ const ALL_KEYS = [
   ["Page ↑ ↓", "a screen of layers up, down"],
   ["Enter", "open the head"],
   ["Ctrl-wheel", "on a head: open it"],
-  ["?", "show or hide these keys"],
 ] as const;
 
 const ONE_KEYS = [
@@ -68,7 +67,6 @@ const ONE_KEYS = [
   ["f", "find tokens"],
   ["Esc", "clear the lasso, then the point, then show all heads"],
   ["o", "all heads"],
-  ["?", "show or hide these keys"],
 ] as const;
 
 const MEAN_KEYS = [
@@ -77,7 +75,6 @@ const MEAN_KEYS = [
   [", .", "previous, next head"],
   ["Esc", "leave the bin, then show the points"],
   ["o", "all heads"],
-  ["?", "show or hide these keys"],
 ] as const;
 
 /** Return the terms and keyboard shortcuts that the help lists for the current content. */

@@ -3,7 +3,7 @@
  * list of the strongest keys.
  */
 
-import { useSignal } from "@preact/signals";
+import { batch, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { totalWeight } from "../../client/requests/strongest";
@@ -25,9 +25,8 @@ import { TokenSearch } from "../../ui/text/token-search";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
 import { seriesTextColor } from "./line-plot";
-import type { LeaveOut } from "./lines";
-import { type HeadState, type Plan, resizeWindow, windowAround, windowsShowing } from "./state";
-import { goBack, type HeadStore } from "./store";
+import { type HeadState, type Plan, resizeWindow, windowsShowing } from "./state";
+import type { HeadStore } from "./store";
 import { MAX_LISTS } from "./strongest";
 
 interface ControlProps {
@@ -53,11 +52,6 @@ function topKOptions(current: number | null): [string, string][] {
   return options;
 }
 
-/** Add an item to the list, or remove it if the list contains it. */
-export function toggleLeaveOut(list: readonly LeaveOut[], item: LeaveOut): LeaveOut[] {
-  return list.includes(item) ? list.filter((entry) => entry !== item) : [...list, item];
-}
-
 /** Return the threshold of a slider position from 0 to 1. It is a multiple of 0.001 * maximum. */
 export function thresholdAt(position: number, maximum: number): number {
   return Number(((Math.round(position ** 2 * 1000) / 1000) * maximum).toPrecision(4));
@@ -68,7 +62,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const several = plan.heads.length > 1;
   const quantity = quantityOf(plan.stack);
-  const rare = <RareControls context={context} plan={plan} />;
+  const rare = <RareControls context={context} store={store} plan={plan} />;
   return (
     <div class="av-row av-options">
       <Choice
@@ -84,7 +78,6 @@ export function LineControls({ context, store, plan }: ControlProps) {
         matches={store.matches.value}
         from={(side) => (side === "query" ? plan.queryWindow : plan.keyWindow)[0]}
         show={(side, index) => {
-          store.leave();
           assign(state, windowsShowing(plan, index, side));
           store.cursor.value = { side, index };
         }}
@@ -116,7 +109,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
 }
 
 /** Controls of the threshold, the left-out keys, the layout and the token scores. */
-function RareControls({ context, plan }: Omit<ControlProps, "store">) {
+function RareControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const quantity = quantityOf(plan.stack);
   const maximum = plan.stack.maximum || 1;
@@ -155,13 +148,13 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
             <Switch
               label="special"
               on={leaveOut.includes("special")}
-              onChange={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, "special") })}
+              onChange={() => store.leaveOut("special")}
             />
           )}
           <Switch
             label="first"
             on={leaveOut.includes("first")}
-            onChange={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, "first") })}
+            onChange={() => store.leaveOut("first")}
           />
           {tokens.map((index) => (
             <button
@@ -169,7 +162,7 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
               class="av-chip"
               key={index}
               title={`Key ${index} is left out. Click to include it.`}
-              onClick={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, index) })}
+              onClick={() => store.leaveOut(index)}
             >
               {quoted(plan.keys.text[index] ?? `#${index}`)} ×
             </button>
@@ -178,9 +171,7 @@ function RareControls({ context, plan }: Omit<ControlProps, "store">) {
             <button
               type="button"
               class="av-chip"
-              onClick={() =>
-                assign(state, { leave_out: toggleLeaveOut(leaveOut, plan.key as number) })
-              }
+              onClick={() => store.leaveOut(plan.key as number)}
             >
               + {quoted(plan.keys.text[plan.key] ?? "")}
             </button>
@@ -253,7 +244,7 @@ function WindowControl(props: {
 }
 
 /** Controls of the windows of queries and keys, for a text that does not fit into a window. */
-export function WindowControls({ context, store, plan }: ControlProps) {
+export function WindowControls({ context, plan }: Omit<ControlProps, "store">) {
   const { state } = context;
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
@@ -289,16 +280,6 @@ export function WindowControls({ context, store, plan }: ControlProps) {
             onChange={(window) => assign(state, { key_window: window })}
           />
         </>
-      )}
-      {store.before.value && (
-        <button
-          type="button"
-          class="av-chip av-back"
-          title="Go back to before the last jump (b)"
-          onClick={() => goBack(context, store)}
-        >
-          ↩ back
-        </button>
       )}
       {sameTokens && (
         <Switch
@@ -342,10 +323,10 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
   const { text } = plan.keys;
   const numListed = reply.matrices.length > 1 ? KEYS_PER_LIST : reply.k;
   const show = (key: number): void => {
-    store.leave();
-    const { keyWindow, queryWindow } = plan;
-    const key_window = windowAround(keyWindow, text.length, key);
-    assign(context.state, { query_window: queryWindow, key_window, key });
+    batch(() => {
+      store.jumpTo("key", key);
+      assign(context.state, { key });
+    });
   };
   return (
     <section

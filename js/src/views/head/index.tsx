@@ -11,54 +11,21 @@ import { ColorLegend, fitSwitch } from "../../ui/colors/legend";
 import { EffectLegend } from "../../ui/effects/bar";
 import { useExports } from "../../ui/exports/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
-import { WithImage, withImageKeys } from "../../ui/image/panel";
+import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
-import { assign, follow, valuesOf } from "../../ui/view/state";
+import { follow, valuesOf } from "../../ui/view/state";
 import { PinnedEdge } from "../../ui/what-if/pinned-edge";
 import { WhatIf } from "../../ui/what-if/what-if";
 import whatIfCss from "../../ui/what-if/what-if.css";
 import { captionOf, subtitleOf } from "./captions";
-import { LineControls, StrongestList, toggleLeaveOut, WindowControls } from "./controls";
+import { LineControls, StrongestList, WindowControls } from "./controls";
 import { figure, linesCsv, scaleLabels } from "./figure";
-import type { Orientation } from "./layout";
 import { colorsSigns, type LinePlot, legendOf } from "./line-plot";
-import { HeadPlot } from "./plot";
+import { HeadPlot, headShortcuts } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, windowsShowing } from "./state";
 import { createHeadImage, createHeadStore, type HeadStore, pinsOf } from "./store";
-
-const UP_DOWN = "↑ ↓";
-const LEFT_RIGHT = "← →";
-const KEYS = [
-  ["Enter", "pin or unpin the token"],
-  ["Esc", "clear pins"],
-  ["[ ]", "previous, next layer"],
-  ["0 … 9", "choose a head, or remove it"],
-  ["n", "choose no head: show the mean"],
-  ["x", "leave out the key, or include it again"],
-  ["f", "find a token, or #number"],
-  ["< >", "previous, next tokens of a long text"],
-  ["b", "go back to before the last jump"],
-  ["double-click", "on a head: show it alone, or all again"],
-  ["Alt-click", "on a key: leave it out"],
-  ["?", "show or hide these keys"],
-] as const;
-
-/** Return the keyboard shortcuts. The meaning of the arrow keys depends on the orientation. */
-function keysFor(
-  orientation: Orientation,
-  signed: boolean,
-): readonly (readonly [string, string])[] {
-  const columns = orientation === "vertical";
-  return [
-    [columns ? UP_DOWN : LEFT_RIGHT, "previous, next token"],
-    [columns ? LEFT_RIGHT : UP_DOWN, "queries, keys"],
-    ["Home End", "first, last token in sight"],
-    // If numbers are signed, keys cannot be left out.
-    ...KEYS.filter(([, what]) => !signed || !what.includes("leave")),
-  ];
-}
 
 /**
  * Return the plot, the plan and the captions of an export.
@@ -129,12 +96,6 @@ export function HeadView(props: {
   const plan = store.plan.value;
   const loaded = store.loaded.value;
 
-  const leaveOut = (key: number): void => {
-    // If numbers are signed, keys cannot be left out.
-    if (plan?.stack.signed) return;
-    assign(state, { leave_out: toggleLeaveOut(state.leave_out.peek(), key) });
-  };
-
   return (
     <ViewFrame
       context={context}
@@ -142,7 +103,7 @@ export function HeadView(props: {
       subtitle={plan ? subtitleOf(plan, loaded?.weights.error ?? null, follow(state)) : ""}
       summary={summary}
       exports={entries}
-      keys={withImageKeys(keysFor(state.orientation.value, plan?.stack.signed === true), inner)}
+      keys={[...headShortcuts(inner, store), ...imageShortcuts(inner)]}
       // Windows and left-out keys are token indices, which mean other tokens in another stack.
       onStack={() => ({
         query_window: null,
@@ -157,7 +118,7 @@ export function HeadView(props: {
         plan && (
           <>
             <LineControls context={context} store={store} plan={plan} />
-            <WindowControls context={context} store={store} plan={plan} />
+            <WindowControls context={context} plan={plan} />
           </>
         )
       }
@@ -169,7 +130,7 @@ export function HeadView(props: {
       }
     >
       <WithImage context={inner} panel={panel}>
-        <HeadPlot context={inner} store={store} onLeaveOut={leaveOut} />
+        <HeadPlot context={inner} store={store} />
       </WithImage>
       <StrongestList context={context} store={store} />
       {props.below}

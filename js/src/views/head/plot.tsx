@@ -3,13 +3,19 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { hitTest } from "../../draw/marks";
-import { toggleHead } from "../../ui/controls/heads";
-import { layerForKey } from "../../ui/controls/layers";
+import {
+  actionsOf,
+  findShortcut,
+  recordShortcuts,
+  runKey,
+  type Shortcut,
+} from "../../ui/controls/keys";
 import { effectText } from "../../ui/effects/effects";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { quoted, written } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
 import { assign, same } from "../../ui/view/state";
+import type { Side } from "./layout";
 import {
   drawnValue,
   focusOf,
@@ -18,13 +24,12 @@ import {
   type TokenAt,
   valueColor,
 } from "./line-plot";
-import { type HeadState, windowsShowing } from "./state";
-import { goBack, type HeadStore, jumpTo, togglePin } from "./store";
+import { type HeadState, tokensOf, windowOf, windowsShowing } from "./state";
+import type { HeadStore } from "./store";
 
 interface PlotProps {
   context: ViewContext<HeadState>;
   store: HeadStore;
-  onLeaveOut: (key: number) => void;
 }
 
 /** Token or line under the pointer, and the position of the pointer in the plot. */
@@ -106,10 +111,84 @@ function weightHintOf(
   return { title: `${quoted(texts[token.index] ?? "")}, ${token.side} ${token.index}`, rows: [] };
 }
 
-export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
+/** Move the keyboard cursor by a number of tokens. The window moves with it. */
+function moveCursor(context: ViewContext<HeadState>, store: HeadStore, by: number): void {
+  const plan = store.loaded.peek()?.plan;
+  if (!plan) return;
+  const { side, index: current } = store.cursor.peek() ?? { side: "query", index: null };
+  const window = windowOf(plan, side);
+  const from = current ?? (by > 0 ? window[0] - 1 : window[1]);
+  // A step of one token may leave the window, which then moves. Home and End stay in the window.
+  const [first, stop] = Math.abs(by) > 1 ? window : [0, tokensOf(plan, side).text.length];
+  const index = Math.max(first, Math.min(stop - 1, from + by));
+  store.cursor.value = { side, index };
+  assign(context.state, windowsShowing(plan, index, side));
+}
+
+/** Return the keys and gestures of the plot. */
+export function headShortcuts(context: ViewContext<HeadState>, store: HeadStore): Shortcut[] {
+  const { state } = context;
+  const move = (by: number) => () => moveCursor(context, store, by);
+  const toSide = (side: Side) => () => {
+    const plan = store.loaded.peek()?.plan;
+    if (!plan) return;
+    const [first, stop] = windowOf(plan, side);
+    const index = store.cursor.peek()?.index ?? first;
+    store.cursor.value = { side, index: Math.max(first, Math.min(stop - 1, index)) };
+  };
+  const turnPage = (by: number) => () => {
+    const plan = store.plan.peek();
+    if (!plan) return;
+    const side = store.cursor.peek()?.side ?? "query";
+    const [first, stop] = windowOf(plan, side);
+    const middle = Math.floor((first + stop) / 2) + by * (stop - first);
+    const last = tokensOf(plan, side).text.length - 1;
+    store.jumpTo(side, Math.max(0, Math.min(last, middle)));
+    store.cursor.value = null;
+  };
+  const pin = (): void => {
+    const cursor = store.cursor.peek();
+    if (cursor) store.togglePin(cursor);
+  };
+  const unpin = (): void => {
+    store.cursor.value = null;
+    assign(state, { token: null, key: null });
+  };
+  const leaveOut = (): boolean => {
+    const cursor = store.cursor.peek();
+    if (cursor?.side === "key") store.leaveOut(cursor.index);
+    return cursor?.side === "key";
+  };
+  const [previous, next, toQueries, toKeys] = [move(-1), move(1), toSide("query"), toSide("key")];
+  const vertical = state.orientation.value === "vertical";
+  const rows = { ArrowUp: vertical ? previous : toQueries, ArrowDown: vertical ? next : toKeys };
+  const columns = {
+    ArrowLeft: vertical ? toQueries : previous,
+    ArrowRight: vertical ? toKeys : next,
+  };
+  const signed = store.plan.value?.stack.signed === true;
+  return [
+    vertical ? ["↑ ↓", "previous, next token", rows] : ["← →", "previous, next token", columns],
+    vertical ? ["← →", "queries, keys", columns] : ["↑ ↓", "queries, keys", rows],
+    ["Home End", "first, last token in sight", { Home: move(-1e9), End: move(1e9) }],
+    ["Enter", "pin or unpin the token", { Enter: pin, " ": pin }],
+    ["Esc", "clear pins", { Escape: unpin }],
+    ...recordShortcuts(context),
+    // If numbers are signed, keys cannot be left out.
+    ...(signed
+      ? []
+      : ([["x", "leave out the key, or include it again", { x: leaveOut }]] as const)),
+    findShortcut(context),
+    ["< >", "previous, next tokens of a long text", { "<": turnPage(-1), ">": turnPage(1) }],
+    ["double-click", "on a head: show it alone, or all again"],
+    ...(signed ? [] : ([["Alt-click", "on a key: leave it out"]] as const)),
+  ];
+}
+
+export function HeadPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
-  const { state, root } = context;
+  const { state } = context;
   const drawnId = useComputed(() => {
     const loaded = store.loaded.value;
     return store.current.value && loaded
@@ -151,120 +230,9 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
 
   const onClick = (event: MouseEvent): void => {
     const { token, line } = underPointer(event);
-    if (token && event.altKey && token.side === "key") onLeaveOut(token.index);
-    else if (token) togglePin(state, token);
+    if (token && event.altKey && token.side === "key") store.leaveOut(token.index);
+    else if (token) store.togglePin(token);
     else if (line) assign(state, { token: line.query, key: line.key });
-  };
-
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.metaKey || event.ctrlKey || event.altKey) return;
-    if (!handleKey(event.key)) return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
-
-  const moveCursor = (by: number): void => {
-    const plan = store.loaded.peek()?.plan;
-    if (!plan) return;
-    const current = store.cursor.peek();
-    const side = current?.side ?? "query";
-    const window = side === "query" ? plan.queryWindow : plan.keyWindow;
-    const from = current?.index ?? (by > 0 ? window[0] - 1 : window[1]);
-    const { length } = (side === "query" ? plan.queries : plan.keys).text;
-    // A step of one token may leave the window, which then moves. Home and End stay in the window.
-    const [first, stop] = Math.abs(by) > 1 ? window : [0, length];
-    const index = Math.max(first, Math.min(stop - 1, from + by));
-    store.cursor.value = { side, index };
-    assign(state, windowsShowing(plan, index, side));
-  };
-
-  const moveToSide = (side: "query" | "key"): void => {
-    const plan = store.loaded.peek()?.plan;
-    if (!plan) return;
-    const window = side === "query" ? plan.queryWindow : plan.keyWindow;
-    const index = store.cursor.peek()?.index ?? window[0];
-    store.cursor.value = { side, index: Math.max(window[0], Math.min(window[1] - 1, index)) };
-  };
-
-  const handleKey = (key: string): boolean => {
-    const plan = store.plan.peek();
-    if (!plan) return false;
-    const isHorizontal = state.orientation.peek() === "horizontal";
-    // In a horizontal layout, left and right move along the tokens, and up and down change the
-    // side.
-    const arrowKeys: Record<string, string> = isHorizontal
-      ? {
-          ArrowRight: "ArrowDown",
-          ArrowLeft: "ArrowUp",
-          ArrowDown: "ArrowRight",
-          ArrowUp: "ArrowLeft",
-        }
-      : {};
-    const cursor = store.cursor.peek();
-    store.hovered.value = null;
-    const layer = layerForKey(key, plan);
-    if (layer !== null) {
-      assign(state, { layer });
-      return true;
-    }
-    switch (arrowKeys[key] ?? key) {
-      case "ArrowDown":
-        moveCursor(1);
-        return true;
-      case "ArrowUp":
-        moveCursor(-1);
-        return true;
-      case "Home":
-        moveCursor(-1e9);
-        return true;
-      case "End":
-        moveCursor(1e9);
-        return true;
-      case "ArrowLeft":
-        moveToSide("query");
-        return true;
-      case "ArrowRight":
-        moveToSide("key");
-        return true;
-      case "Enter":
-      case " ":
-        if (cursor) togglePin(state, cursor);
-        return true;
-      case "Escape":
-        store.cursor.value = null;
-        assign(state, { token: null, key: null });
-        return true;
-      case "x":
-        if (cursor?.side === "key") onLeaveOut(cursor.index);
-        return cursor?.side === "key";
-      case "n":
-        assign(state, { heads: [] });
-        return true;
-      case "b":
-        goBack(context, store);
-        return store.before.peek() !== null;
-      case "<":
-      case ">": {
-        const side = cursor?.side ?? "query";
-        const keys = side === "key";
-        const window = keys ? plan.keyWindow : plan.queryWindow;
-        const { length } = (keys ? plan.keys : plan.queries).text;
-        const size = window[1] - window[0];
-        const middle = Math.floor((window[0] + window[1]) / 2) + (key === "<" ? -size : size);
-        jumpTo(context, plan, side, Math.max(0, Math.min(length - 1, middle)));
-        store.cursor.value = null;
-        return true;
-      }
-      case "f":
-        root.querySelector<HTMLInputElement>(".av-find input")?.focus();
-        return true;
-      default: {
-        const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (!plan.allHeads.includes(head)) return false;
-        assign(state, { heads: toggleHead(state.heads.peek(), head) });
-        return true;
-      }
-    }
   };
 
   return (
@@ -281,7 +249,10 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
         onPointerMove,
         onPointerLeave: leave,
         onClick,
-        onKeyDown,
+        onKeyDown: (event: KeyboardEvent) => {
+          store.hovered.value = null;
+          runKey(event, actionsOf(headShortcuts(context, store)));
+        },
         onBlur: () => {
           store.cursor.value = null;
         },

@@ -110,6 +110,14 @@ export function planOf(selection: Selection, state: PlanState): Plan {
   return { ...selection, queryWindow, keyWindow, rows, columns, numReached };
 }
 
+export function windowOf(plan: Pick<Plan, "queryWindow" | "keyWindow">, side: Side): Range {
+  return side === "query" ? plan.queryWindow : plan.keyWindow;
+}
+
+export function tokensOf<Tokens>(of: { queries: Tokens; keys: Tokens }, side: Side): Tokens {
+  return side === "query" ? of.queries : of.keys;
+}
+
 /** Return whether the window shows only a part of the keys. */
 export function isWindowed({ keyWindow, keys }: Pick<Plan, "keyWindow" | "keys">): boolean {
   return keyWindow[1] - keyWindow[0] < keys.text.length;

@@ -24,7 +24,7 @@ import {
   seriesTextColor,
   type TokenAt,
 } from "./line-plot";
-import { computeLines, type Lines, shownMatrices } from "./lines";
+import { computeLines, type LeaveOut, type Lines, shownMatrices } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 import {
   type HeadState,
@@ -52,8 +52,6 @@ export function createHeadStore(context: ViewContext<HeadState>) {
   const hoveredHeads = signal<readonly number[]>([]);
   const cursor = signal<TokenAt | null>(null);
   const search = signal("");
-  /** Windows and pinned key before the last jump, or null. `goBack` restores them. */
-  const before = signal<Partial<HeadState> | null>(null);
   const scaling = context.scale?.scaling ?? signal<Scaling>("auto");
 
   const plan = computed<Plan | null>(() => {
@@ -287,55 +285,38 @@ export function createHeadStore(context: ViewContext<HeadState>) {
     cursor,
     search,
     matches,
-    before,
-    /** Store the windows and the pinned key for `goBack`. It is called before a jump. */
-    leave: () => {
-      const { queryWindow: query_window, keyWindow: key_window } = plan.peek() as Plan;
-      before.value = { query_window, key_window, key: state.key.peek() };
+    /** Pin a token, or unpin it if it is pinned already. */
+    togglePin: ({ side, index }: TokenAt): void => {
+      const field = side === "query" ? "token" : "key";
+      assign(state, { [field]: state[field].peek() === index ? null : index });
+    },
+    /** Leave out keys or include them again. If numbers are signed, keys cannot be left out. */
+    leaveOut: (item: LeaveOut): void => {
+      if (plan.peek()?.stack.signed) return;
+      const list = state.leave_out.peek();
+      const without = list.filter((other) => other !== item);
+      assign(state, { leave_out: list.includes(item) ? without : [...list, item] });
+    },
+    /**
+     * Move the windows so that they show a token. For a key, only the window of the keys moves. For
+     * a query, both windows move if they are equal.
+     */
+    jumpTo: (side: Side, index: number): void => {
+      const current = plan.peek();
+      if (!current) return;
+      const { queryWindow: query_window, keyWindow, keys } = current;
+      const moved =
+        side === "key"
+          ? { key_window: windowAround(keyWindow, keys.text.length, index) }
+          : windowsShowing(current, index, side);
+      // Set the traits of both windows, because a window that does not move must stay where it is.
+      if (Object.keys(moved).length > 0) assign(state, { query_window, ...moved });
     },
     scaling,
   };
 }
 
 export type HeadStore = ReturnType<typeof createHeadStore>;
-
-/** Pin a token, or unpin it if it is pinned already. */
-export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): void {
-  const field = at.side === "query" ? "token" : "key";
-  assign(state, {
-    [field]: state[field].peek() === at.index ? null : at.index,
-  } as Partial<HeadState>);
-}
-
-/**
- * Move the windows so that they show a token. For a key, only the window of the keys moves. For a
- * query, both windows move if they are equal.
- */
-export function jumpTo(
-  context: ViewContext<HeadState>,
-  plan: Plan,
-  side: Side,
-  index: number,
-): void {
-  const key = side === "key";
-  const moved = key
-    ? { key_window: windowAround(plan.keyWindow, plan.keys.text.length, index) }
-    : windowsShowing(plan, index, side);
-  // Set the traits of both windows, because a window that does not move must stay where it is.
-  if (moved.key_window || moved.query_window)
-    assign(context.state, { query_window: plan.queryWindow, ...moved });
-}
-
-/**
- * Restore the windows and the pinned key from before the last jump. A second call goes forward
- * again.
- */
-export function goBack(context: ViewContext<HeadState>, store: HeadStore): void {
-  const before = store.before.peek();
-  if (!before) return;
-  store.leave();
-  assign(context.state, before);
-}
 
 /** Create the image panel, with one heat map over the image for each series. */
 export function createHeadImage(context: ViewContext<HeadState>, store: HeadStore): ImagePanel {

@@ -11,11 +11,11 @@ import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
 import type { HeatMap } from "../../ui/heat-map/marks";
-import { HeatMapPlot } from "../../ui/heat-map/plot";
+import { HeatMapPlot, heatMapShortcuts } from "../../ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import type { Grid } from "../../ui/heat-map/tiles";
-import { WithImage, withImageKeys } from "../../ui/image/panel";
+import { imageShortcuts, WithImage } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { defineView, type ViewContext } from "../../ui/view/define-view";
 import { RECORD_HASH } from "../../ui/view/record";
@@ -25,23 +25,6 @@ import whatIfCss from "../../ui/what-if/what-if.css";
 import { MatrixControls } from "./controls";
 import { cellsCsv, figure } from "./figure";
 import css from "./matrix.css";
-
-const KEYS = [
-  ["↑ ↓ ← →", "move the cursor, with Shift by ten cells"],
-  ["Enter", "pin or unpin the cell’s query and key"],
-  ["Esc", "clear pins"],
-  ["+ −", "zoom in, zoom out"],
-  ["Home", "show the whole matrix"],
-  ["Ctrl-wheel", "zoom in or out at the pointer"],
-  ["double-click", "zoom in, with Shift zoom out"],
-  ["drag", "move the window"],
-  ["two fingers", "zoom in or out between them"],
-  ["[ ]", "previous, next layer"],
-  ["0 … 9", "choose a head, or remove it"],
-  ["n", "choose no head: show the mean of all"],
-  ["f", "find a token"],
-  ["?", "show or hide these keys"],
-] as const;
 
 /**
  * Return the largest error of the cells. Return null if the cells are an estimate, or if the full
@@ -109,7 +92,7 @@ export function MatrixView({ context, sentence: sentenceOf = sentence }: MatrixP
       subtitle={viewport ? subtitleOf(viewport, exactness(store.captionInput.value?.grid)) : ""}
       summary={spoken}
       exports={entries}
-      keys={withImageKeys(KEYS, inner)}
+      keys={[...heatMapShortcuts(context, store), ...imageShortcuts(inner)]}
       // Windows are ranges of token indices, which mean other tokens in another stack.
       onStack={() => ({ query_window: null, key_window: null })}
       onReveal={(query) => store.windowsAt("query", query)}

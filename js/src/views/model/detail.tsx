@@ -6,6 +6,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { type ColorScale, LOG_FLOOR } from "../../ui/colors/color-scales";
 import { ColorLegend } from "../../ui/colors/legend";
 import { Choice } from "../../ui/controls/fields";
+import { type KeyActions, runKey } from "../../ui/controls/keys";
 import { coverage, sentence } from "../../ui/heat-map/captions";
 import { quantityInWords, scaleLabels, scaleSwitch, weightStops } from "../../ui/heat-map/legend";
 import { signsOf } from "../../ui/heat-map/marks";
@@ -111,20 +112,23 @@ export function Detail(props: DetailProps) {
   const opened = store.opened.value;
   if (!opened) return null;
 
-  const onKeyDown = (event: KeyboardEvent): void => {
+  const openHead = (head: number) => () => {
     const selection = store.selection.peek();
-    const plain = !event.metaKey && !event.ctrlKey && !event.altKey;
-    const typing = (event.target as Element).matches("input, select");
-    if (!selection || !plain || typing) return;
-    const pinned = selection.token !== null || selection.key !== null;
-    if (event.key === "Escape" && !pinned) props.onClose();
-    else if (/^\d$/.test(event.key)) {
-      if (selection.allHeads.includes(Number(event.key)))
-        store.moveTo({ layer: selection.layer, head: Number(event.key) });
-    } else if (event.key !== "n") return;
-    // Do not pass these keys on to the plot, where they would choose several heads or none.
-    event.preventDefault();
-    event.stopPropagation();
+    if (selection?.allHeads.includes(head)) store.moveTo({ layer: selection.layer, head });
+  };
+  // The plot does not get these keys, which would choose several heads or none.
+  const actions: KeyActions = {
+    Escape: () => {
+      const { token, key } = context.state;
+      if (token.peek() !== null || key.peek() !== null) return false;
+      props.onClose();
+      return true;
+    },
+    n: () => {},
+    ...Object.fromEntries(Array.from({ length: 10 }, (_, head) => [head, openHead(head)])),
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (!(event.target as Element).matches("input, select")) runKey(event, actions);
   };
   const name = cellName(opened, null);
   return (

@@ -90,10 +90,12 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
         // If a head is open, the arrow keys open the head that they move to.
         if (store.showsDetail.peek()) store.moveTo(head);
       }}
-      onKey={(key) => {
-        if (key !== "Escape" || !store.opened.peek()) return false;
-        store.close();
-        return true;
+      actions={{
+        Escape: () => {
+          if (!store.opened.peek()) return false;
+          store.close();
+          return true;
+        },
       }}
       layer={selection?.layer}
       scrollAgain={JSON.stringify(layout)}

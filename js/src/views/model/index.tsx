@@ -65,7 +65,6 @@ const KEYS = [
   ["Page ↑ ↓", "scroll up, down by a screen of layers"],
   ["Enter", "open the head in detail"],
   ["Esc", "close the detail"],
-  ["?", "show or hide these keys"],
 ] as const;
 
 const SIZES: readonly (readonly [CellSize, string])[] = [

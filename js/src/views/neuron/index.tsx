@@ -15,21 +15,9 @@ import { additionOf, type CaptionInput, sentenceOf, subtitleOf } from "./caption
 import { NeuronControls } from "./controls";
 import { figure, neuronCsv, scaleEnds, scalesOf } from "./figure";
 import css from "./neuron.css";
-import { NeuronPlot } from "./plot";
+import { NeuronPlot, neuronShortcuts } from "./plot";
 import { NEURON_DEFAULTS, type NeuronState } from "./state";
 import { createNeuronStore, type NeuronStore } from "./store";
-
-const KEYS = [
-  ["↑ ↓", "previous, next key"],
-  ["← →", "previous, next query"],
-  ["Home End", "first, last key"],
-  ["click", "on a row: pin or unpin its key"],
-  ["s", "sort dimensions by share or by number"],
-  ["Esc", "show the last query and its strongest key"],
-  ["[ ]", "previous, next layer"],
-  ["0 … 9", "choose a head"],
-  ["?", "show or hide these keys"],
-] as const;
 
 function drawnInput(store: NeuronStore): CaptionInput {
   const input = store.captionInput.peek();
@@ -69,7 +57,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
       subtitle={input ? subtitleOf(input) : ""}
       summary={store.summary}
       exports={entries}
-      keys={KEYS}
+      keys={neuronShortcuts(context, store)}
       choose="head"
       options={<NeuronControls context={context} store={store} />}
       footer={<NeuronFooter store={store} />}

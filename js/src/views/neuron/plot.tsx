@@ -2,7 +2,7 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { layerForKey } from "../../ui/controls/layers";
+import { actionsOf, recordShortcuts, runKey, type Shortcut } from "../../ui/controls/keys";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot/plot";
 import { formatWeight, quoted } from "../../ui/text/captions";
 import type { ViewContext } from "../../ui/view/define-view";
@@ -69,6 +69,42 @@ interface PlotProps {
   store: NeuronStore;
 }
 
+/** Return the keys and gestures of the plot. */
+export function neuronShortcuts(
+  context: ViewContext<NeuronState>,
+  store: NeuronStore,
+): readonly Shortcut[] {
+  const { state, record } = context;
+  const moveKey = (by: number) => () => {
+    const [selection, table] = [store.selection.peek(), store.table.peek()];
+    if (!selection || !table) return;
+    const row = table.highlighted === null ? undefined : table.rows[table.highlighted];
+    const from = row?.key ?? table.vectors.keys[0];
+    const last = selection.keys.text.length - 1;
+    assign(state, { key: Math.max(0, Math.min(last, from + by)) });
+  };
+  const moveQuery = (by: number) => () => {
+    const current = record.selection.peek();
+    if (!current) return;
+    const last = current.queries.text.length - 1;
+    assign(state, { token: Math.max(0, Math.min(last, tokenOf(current, state.pair.peek()) + by)) });
+  };
+  const sort = () => assign(state, { sort_dimensions: !state.sort_dimensions.peek() });
+  return [
+    ["↑ ↓", "previous, next key", { ArrowUp: moveKey(-1), ArrowDown: moveKey(1) }],
+    ["← →", "previous, next query", { ArrowLeft: moveQuery(-1), ArrowRight: moveQuery(1) }],
+    ["Home End", "first, last key", { Home: moveKey(-1e9), End: moveKey(1e9) }],
+    ["click", "on a row: pin or unpin its key"],
+    ["s", "sort dimensions by share or by number", { s: sort }],
+    [
+      "Esc",
+      "show the last query and its strongest key",
+      { Escape: () => assign(state, { token: null, key: null }) },
+    ],
+    ...recordShortcuts(context, "head"),
+  ];
+}
+
 export function NeuronPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
@@ -107,80 +143,11 @@ export function NeuronPlot({ context, store }: PlotProps) {
     hint.value = null;
   };
 
-  const pinKey = (key: number): void =>
-    assign(state, { key: state.key.peek() === key ? null : key });
-
   const onClick = (event: MouseEvent): void => {
     const { part } = underPointer(event);
     const line = part && lineOf(part);
     const row = typeof line === "number" ? store.table.peek()?.rows[line] : undefined;
-    if (row) pinKey(row.key);
-  };
-
-  const moveKey = (by: number): void => {
-    const [selection, table] = [store.selection.peek(), store.table.peek()];
-    if (!selection || !table) return;
-    const row = table.highlighted === null ? undefined : table.rows[table.highlighted];
-    const from = row?.key ?? table.vectors.keys[0];
-    const last = selection.keys.text.length - 1;
-    assign(state, { key: Math.max(0, Math.min(last, from + by)) });
-  };
-
-  const moveQuery = (by: number): void => {
-    const current = context.record.selection.peek();
-    if (!current) return;
-    const last = current.queries.text.length - 1;
-    assign(state, { token: Math.max(0, Math.min(last, tokenOf(current, state.pair.value) + by)) });
-  };
-
-  const handleKey = (key: string): boolean => {
-    const current = context.record.selection.peek();
-    if (!current) return false;
-    leave();
-    const layer = layerForKey(key, current);
-    if (layer !== null) {
-      assign(state, { layer });
-      return true;
-    }
-    switch (key) {
-      case "ArrowDown":
-        moveKey(1);
-        return true;
-      case "ArrowUp":
-        moveKey(-1);
-        return true;
-      case "Home":
-        moveKey(-1e9);
-        return true;
-      case "End":
-        moveKey(1e9);
-        return true;
-      case "ArrowLeft":
-        moveQuery(-1);
-        return true;
-      case "ArrowRight":
-        moveQuery(1);
-        return true;
-      case "Escape":
-        assign(state, { token: null, key: null });
-        return true;
-      case "s":
-        assign(state, { sort_dimensions: !state.sort_dimensions.peek() });
-        return true;
-      default: {
-        const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (!current.allHeads.includes(head)) return false;
-        assign(state, { heads: [head] });
-        return true;
-      }
-    }
-  };
-
-  const onKeyDown = (event: KeyboardEvent): void => {
-    if (event.metaKey || event.ctrlKey || event.altKey) return;
-    if (!handleKey(event.key)) return;
-    event.preventDefault();
-    event.stopPropagation();
+    if (row) assign(state, { key: state.key.peek() === row.key ? null : row.key });
   };
 
   return (
@@ -193,7 +160,15 @@ export function NeuronPlot({ context, store }: PlotProps) {
       plot={plot}
       hint={hint.value}
       width={context.width.value}
-      events={{ onPointerMove, onPointerLeave: leave, onClick, onKeyDown }}
+      events={{
+        onPointerMove,
+        onPointerLeave: leave,
+        onClick,
+        onKeyDown: (event: KeyboardEvent) => {
+          leave();
+          runKey(event, actionsOf(neuronShortcuts(context, store)));
+        },
+      }}
     />
   );
 }

@@ -142,11 +142,6 @@ function Tiles(props: OverviewProps) {
         },
       }}
       open={overview.open}
-      onKey={(key, head) => {
-        if (key !== "+" || !head) return false;
-        overview.open(head);
-        return true;
-      }}
     >
       <Edges box={box} layout={layout} />
     </VirtualHeadGrid>
