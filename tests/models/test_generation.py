@@ -210,12 +210,6 @@ def test_a_model_without_a_language_head_predicts_nothing(llama: Any, byte_token
         ("llama", {"generate": 0}, ValueError, "generate must be at least 1 token; got 0"),
         ("gpt2", {"generate": 57}, ValueError, "57 .* too many.*64 positions, 8 .*at most 56"),
         ("llama", {"generate": {"do_sample": True}}, ValueError, "number of tokens is missing"),
-        (
-            "bart",
-            {"generate": {"num_return_sequences": 3}},
-            ValueError,
-            "num_return_sequences is 3",
-        ),
         ("llama", {"generate": 4, "target": " sat"}, ValueError, "^generate: .*already sets it"),
         ("bert", {"generate": 4}, ValueError, "cannot generate text.*Remove generate"),
     ],

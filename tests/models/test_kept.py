@@ -254,8 +254,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": [-4]}, ValueError, "layer -4 does not exist; stack 'self' has layers 0 to 2"),
     ({"layers": [0, 0]}, ValueError, "contains 0 twice"),
     ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys. Pass 'float16'"),
-    ({"device": "nowhere"}, ValueError, "device='nowhere' .* does not know this kind of device"),
-    ({"device": "meta"}, ValueError, "device='meta' .* stores no numbers"),
+    ({"device": "nowhere"}, ValueError, "device='nowhere' cannot keep queries and keys"),
 ]
 
 

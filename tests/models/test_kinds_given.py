@@ -82,7 +82,7 @@ def test_a_cache_argument_is_refused(kind: str) -> None:
     with torch.no_grad():
         cache = model(IDS[:1, :4], use_cache=True).past_key_values
     arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
-    with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* pass th"):
+    with pytest.raises(ValueError, match=r"inputs: past_key_values is a result .* pass th"):
         extract(model, arguments)
     assert cache.get_seq_length() == 4
     # None is no cache and is accepted.
@@ -93,7 +93,7 @@ def test_encoder_outputs_as_input_are_refused() -> None:
     model = make_model("t5")
     with torch.no_grad():
         outputs = model.get_encoder()(IDS[:1])
-    with pytest.raises(ValueError, match=r"encoder_outputs replace .* Remove them"):
+    with pytest.raises(ValueError, match=r"encoder_outputs is a result .* Remove it"):
         extract(model, {"decoder_input_ids": IDS[:1, :3], "encoder_outputs": outputs})
 
 

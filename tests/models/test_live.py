@@ -70,13 +70,12 @@ def test_intermediate_records_equal_those_of_shorter_generations(name: str) -> N
 @pytest.mark.parametrize(
     ("seconds_per_token", "seconds_per_extraction", "num_tokens", "extracted_at"),
     [
-        # The next extraction starts if generation took (seconds of all extractions so far + 2 times
-        # the expected seconds of the next) / `_MAX_SHARE`. The first extraction is expected to take
-        # as long as a token: (0 + 2 * 1) / 0.4 = 5. The second: (3 + 2 * 3) / 0.4 = 22.5.
-        (1.0, 3.0, 56, [5, 23, 30, 38, 45, 53]),
-        # At least `_MIN_PAUSE` = 1 second is between two extractions, in which 8 tokens are
-        # generated.
-        (0.125, 0.0625, 26, [8, 16, 24]),
+        # The pause before an extraction is the time of the previous extraction / `_MAX_SHARE`, here
+        # 3 / 0.4 = 7.5 seconds. The first extraction is expected to take as long as the first
+        # token, so the pause after this token is 1 / 0.4 = 2.5 seconds.
+        (1.0, 3.0, 56, [4, 12, 20, 28, 36, 44, 52]),
+        # A pause is at least `_MIN_PAUSE` = 1 second, in which 8 tokens are generated.
+        (0.125, 0.0625, 26, [9, 17, 25]),
     ],
 )
 def test_extraction_takes_a_limited_share_of_the_time_and_pauses(

@@ -49,19 +49,10 @@ class VirtualTokens:
     @property
     def note(self) -> str:
         """Note on these vectors for the reader of a record."""
-        if self.kind == _OWN_PROMPT:
-            return (
-                f"The model puts {self.count} learned vectors before the text, [virtual0] and "
-                "so on. Its output does not contain them."
-            )
-        if self.only_keys:
-            return (
-                f"The adapter ({self.kind}) adds {self.count} learned keys and values before "
-                "the text in every layer, [virtual0] and so on. They are not queries."
-            )
+        vectors = "keys and values, which are not queries," if self.only_keys else "vectors"
         return (
-            f"The adapter ({self.kind}) puts {self.count} learned vectors before the text, "
-            "[virtual0] and so on."
+            f"{self.kind} puts {self.count} learned {vectors} before the text: [virtual0], "
+            "[virtual1] and so on."
         )
 
     def sequences(self, sequences: Mapping[str, TokenSequence]) -> dict[str, TokenSequence]:

@@ -38,20 +38,13 @@ class Capabilities:
         kinds = {"texts": self.takes_text, "images": self.takes_images, "sounds": self.takes_sounds}
         return " and ".join(kind for kind, takes in kinds.items() if takes) or "unknown inputs"
 
-    def refuse(self, kind: str, valid: str | None = None) -> TypeError:
+    def refuse(
+        self, kind: str, valid: str = "one of these, or the output of its tokenizer or processor"
+    ) -> TypeError:
         """Return the error for inputs that the model does not take.
 
-        `kind` describes the passed inputs, and `valid` the inputs to pass instead. By default,
-        the error names all kinds of input that the model takes.
+        `kind` describes the passed inputs, and `valid` the inputs to pass instead.
         """
-        if valid is None:
-            kinds = {
-                "a text": self.takes_text,
-                "an image (PIL, or an array)": self.takes_images,
-                "a sound (an array)": self.takes_sounds,
-            }
-            fitting = [kind for kind, takes in kinds.items() if takes]
-            valid = " or ".join([*fitting, "the output of its tokenizer or processor"])
         return TypeError(f"inputs: {self.name} takes {self}; got {kind}. Pass {valid}.")
 
 

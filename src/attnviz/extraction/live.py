@@ -22,8 +22,7 @@ from attnviz.record.record import AttentionRecord
 
 # Minimum number of seconds between two extractions.
 _MIN_PAUSE = 1.0
-# Maximum ratio of the time of all extractions, including the final one, to the time of the
-# generation.
+# Maximum ratio of the time of an extraction to the time of the generation after it.
 _MAX_SHARE = 0.4
 
 
@@ -83,25 +82,21 @@ def extract_live(
         return record
 
     latest: tuple[torch.Tensor, AttentionRecord] | None = None
-    started = last_shown = time.monotonic()
-    extracting = last_duration = 0.0
+    started = time.monotonic()
+    next_time: float | None = None
 
     def on_token(generated: Generated) -> bool:
-        nonlocal latest, last_shown, extracting, last_duration
+        nonlocal latest, next_time
         now = time.monotonic()
-        generating = now - started - extracting
-        # Before the first extraction, assume that an extraction takes as long as the first token,
-        # because both include a forward of the prompt.
-        last_duration = last_duration or generating
-        if (
-            now - last_shown >= _MIN_PAUSE
-            and extracting + 2 * last_duration <= _MAX_SHARE * generating
-        ):
+        if next_time is None:
+            # Assume that the first extraction takes as long as the first token, because both
+            # include a forward of the prompt.
+            next_time = now + max(_MIN_PAUSE, (now - started) / _MAX_SHARE)
+        if now >= next_time:
             latest = generated.ids, record_of(generated)
             show(latest[1], settings.max_new_tokens)
-            last_shown = time.monotonic()
-            last_duration = last_shown - now
-            extracting += last_duration
+            ended = time.monotonic()
+            next_time = ended + max(_MIN_PAUSE, (ended - now) / _MAX_SHARE)
         return is_stopped()
 
     generated = generate_text(loaded.model, batch, settings, progress=False, on_token=on_token)

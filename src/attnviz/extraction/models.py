@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -63,9 +64,9 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     """Load a model with its tokenizer and processor.
 
     `model` is a model, a hub id, a folder, a pipeline, or an object that contains a model. A string
-    as tokenizer or processor is a hub id or a folder. Raise TypeError for other types, OSError if a
-    folder or hub id cannot be read, and ValueError if transformers cannot load its content. Raise
-    NotImplementedError if the model has an unsupported adapter or is split across processes.
+    as tokenizer or processor is a hub id or a folder. Raise TypeError for other types, and OSError
+    or ValueError if transformers cannot load a hub id or folder. Raise NotImplementedError if the
+    model has an unsupported adapter or is split across processes.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
@@ -78,7 +79,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             raise TypeError(
                 f"model={short_repr(model)} is a text. Pass a model first and the text second."
             )
-        model = _load_model(_source("model", model))
+        model = _load_model(model)
     model = _unwrapped(model)
     if not isinstance(base_of(model), PreTrainedModel):
         wrapper, model = model, _model_inside(model)
@@ -86,13 +87,9 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             tokenizer = _tokenizer_inside(wrapper)
     check_parallel(model)
     if isinstance(processor, str | PathLike):
-        processor = _load_pretrained(
-            transformers.AutoProcessor.from_pretrained, "processor", _source("processor", processor)
-        )
+        processor = _load_pretrained(transformers.AutoProcessor.from_pretrained, processor)
     if isinstance(tokenizer, str | PathLike):
-        tokenizer = _load_pretrained(
-            transformers.AutoTokenizer.from_pretrained, "tokenizer", _source("tokenizer", tokenizer)
-        )
+        tokenizer = _load_pretrained(transformers.AutoTokenizer.from_pretrained, tokenizer)
     if tokenizer is None:
         tokenizer = getattr(processor, "tokenizer", None)
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
@@ -192,48 +189,21 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
     return wrapper.train(model.training)
 
 
-def _source(argument: str, value: str | PathLike[str]) -> str:
-    path = Path(value).expanduser()
-    if path.is_dir():
-        return str(path)
-    text = str(value)
-    # A hub id is "name" or "owner/name". Any other string is a path, and the folder does not exist.
-    if not isinstance(value, str) or text.count("/") > 1 or text[:1] in (".", "/", "~"):
-        raise FileNotFoundError(f"{argument}: the folder {text!r} does not exist")
-    return text
+def _load_pretrained(reader: Callable[..., Any], source: str | PathLike[str]) -> Any:
+    """Load from a hub id or a folder, without running code from the hub or asking the user."""
+    path = os.path.expanduser(source)  # noqa: PTH111 - pathlib would change a hub id on Windows
+    return reader(path, trust_remote_code=False)
 
 
-def _load_pretrained(reader: Callable[..., Any], argument: str, source: str) -> Any:
-    try:
-        # Never run code from the hub, and do not let transformers ask the user on stdin.
-        return reader(source, trust_remote_code=False)
-    except OSError as error:
-        kind = "folder" if Path(source).is_dir() else "hub id"
-        raise OSError(
-            f"{argument}: nothing can be loaded from the {kind} {source!r} "
-            f"({_first_line(error)}). Pass a folder with the saved {argument}, a hub id that "
-            f"can be reached, or the loaded {argument}."
-        ) from error
-    except (ValueError, KeyError, ImportError) as error:
-        raise ValueError(
-            f"{argument}: transformers {transformers.__version__} cannot load {source!r} "
-            f"({_first_line(error)}). Load it yourself and pass the {argument}."
-        ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def _load_model(source: str) -> PreTrainedModel:
-    config = _load_pretrained(transformers.AutoConfig.from_pretrained, "model", source)
+def _load_model(source: str | PathLike[str]) -> PreTrainedModel:
+    config = _load_pretrained(transformers.AutoConfig.from_pretrained, source)
     architectures = getattr(config, "architectures", None) or []
     kind = next(
         (getattr(transformers, name) for name in architectures if hasattr(transformers, name)),
         transformers.AutoModel,
     )
     with without_loading_bar():
-        model: PreTrainedModel = _load_pretrained(kind.from_pretrained, "model", source)
+        model: PreTrainedModel = _load_pretrained(kind.from_pretrained, source)
     return model
 
 

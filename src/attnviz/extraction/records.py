@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.calls import Captured
@@ -105,32 +104,22 @@ def records_of_forward(
 
 
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
-    """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
+    """Raise NotImplementedError if a layer has all tokens of a text as keys, but fewer queries.
 
-    Such a layer lacks rows, because only a part of its attention was computed. Models that
-    pool tokens, and layers that attend to images or sounds, are not checked.
+    Such a layer lacks rows, because only a part of its attention was computed. Models that pool
+    tokens are not checked.
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return
-    # Float arguments other than masks and embeddings are images, sounds or their features.
-    has_media = any(
-        isinstance(value, torch.Tensor)
-        and value.is_floating_point()
-        and not name.endswith(("mask", "embeds"))
-        for name, value in batch.arguments.items()
-    )
     for run in forward.collector.runs:
         side = _TEXTS.get(run.stack)
         if not run.calls or side not in batch.tokens:
             continue
         num_queries, num_keys = run.shape
-        length = len(batch.tokens[side][0])
-        # If the inputs have images or sounds, and the number of keys is not the length of the text,
-        # the layer attends to the images or sounds. Such a layer may have fewer queries.
-        if num_queries < length and (num_keys == length or not has_media):
+        if num_queries < num_keys == len(batch.tokens[side][0]):
             raise NotImplementedError(
                 f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends "
-                f"with {num_queries} of the {length} tokens of the text, so rows of its "
+                f"with {num_queries} of the {num_keys} tokens of the text, so rows of its "
                 "attention are missing, and it cannot be shown. Show your own weights with "
                 "AttentionRecord.from_weights."
             )

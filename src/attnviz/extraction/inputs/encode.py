@@ -88,8 +88,6 @@ class Encoder:
         """
         generating = settings is not None
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
-        if isinstance(target, str):
-            _check_characters("target", target)
         added, num_new_tokens = None, 0
         if not self._encoder_decoder:
             if target is not None:
@@ -177,7 +175,6 @@ class Encoder:
         for part, label in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
                 raise ValueError(f"inputs: {label} is empty. Pass at least one word.")
-            _check_characters(f"inputs: {label}", part)
         capabilities = capabilities_of(self._model)
         if not capabilities.takes_text and (capabilities.takes_images or capabilities.takes_sounds):
             raise capabilities.refuse("a text")
@@ -193,9 +190,6 @@ class Encoder:
         if has_media(messages):
             processed = encode_chat(self._loaded, messages, expects_answer=expects_answer)
             return self._batch_of_processed(processed)
-        for message in messages:
-            if isinstance(message, Mapping) and isinstance(message.get("content"), str):
-                _check_characters("inputs: a message", message["content"])
         tokenizer = self.tokenizer(required=True)
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
@@ -263,7 +257,7 @@ class Encoder:
             }
             main = arguments["input_ids"]
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
-        check_media(self._model, arguments)
+        check_media(arguments)
         # Some models get the patches of all images in one tensor, with the sizes of the images in
         # another argument. The tensor has no axis of examples.
         in_a_row = grid_of(arguments) is not None
@@ -425,17 +419,12 @@ def _is_unused_cache(name: str, value: Any) -> bool:
     """
     if name not in (*CACHES, "encoder_outputs"):
         return False
-    if value is None:
-        return True
-    if name == "encoder_outputs":
+    if value is not None:
         raise ValueError(
-            "inputs: encoder_outputs replace the encoder, so its attention would not be "
-            "captured. Remove them and pass input_ids, or the other inputs of the encoder."
+            f"inputs: {name} is a result of an earlier forward, whose attention the record would "
+            "not contain. Remove it and pass the whole text, or the inputs of the encoder."
         )
-    raise ValueError(
-        f"inputs: {name} is a cache of earlier tokens, which the record would not contain. "
-        "Remove it and pass the whole text: the rows of its tokens are the same."
-    )
+    return True
 
 
 _KINDS = (
@@ -458,10 +447,8 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
         if _kind(inputs) not in ("pair", "media and text"):
             names = ", ".join(type(part).__name__ for part in inputs[:3])
             raise TypeError(
-                "inputs: a tuple is a pair of texts (first, second), or (image, text); got "
-                f"{len(inputs)} entries ({names}). For several texts pass a list, for several "
-                "images with a text chat messages, and for attentions "
-                "AttentionRecord.from_weights(attentions, tokens)"
+                f"inputs: a tuple of {len(inputs)} entries ({names}) cannot be read. Pass "
+                f"{_KINDS}, or pass attentions to AttentionRecord.from_weights(attentions, tokens)."
             )
         return [inputs], False
     if not isinstance(inputs, list):
@@ -502,18 +489,6 @@ def _kind(entry: object) -> str | None:
         "ids": filled and all(isinstance(part, int) for part in parts),
     }
     return next((name for name, holds in is_kind.items() if holds), None)
-
-
-def _check_characters(name: str, text: str) -> None:
-    """Raise ValueError if a text contains half of a surrogate pair, which no tokenizer encodes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{name} has half of a surrogate pair ({text[error.start]!r}) at position "
-            f"{error.start}, which no tokenizer reads. Remove it, for example with "
-            'text.encode(errors="replace").decode().'
-        ) from None
 
 
 def examples_with_targets(

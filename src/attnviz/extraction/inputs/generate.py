@@ -30,21 +30,6 @@ _HOW_TO_GIVE_IT = (
     "as in generate={'max_new_tokens': 40, 'do_sample': True}."
 )
 
-# Arguments of the model's generate method that users may not pass: they would change the inputs or
-# the result.
-_RESERVED = {
-    "inputs",
-    "input_ids",
-    "attention_mask",
-    "inputs_embeds",
-    "decoder_input_ids",
-    "output_attentions",
-    "output_hidden_states",
-    "output_logits",
-    "output_scores",
-    "return_dict_in_generate",
-}
-
 # Settings for greedy generation, used if `generate` is only a number. The settings override the
 # model's configuration. The temperature is not among them, because Whisper samples if it gets one.
 _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
@@ -100,33 +85,20 @@ class Generated:
 def read_generation_settings(generate: Any, model: PreTrainedModel) -> GenerationSettings:
     """Convert the argument `generate` into settings.
 
-    Raise TypeError if `generate` has an invalid type. Raise ValueError if a setting is invalid or
-    the number of tokens is missing, or if the model cannot generate.
+    Raise TypeError if `generate` has an invalid type. Raise ValueError if the number of tokens is
+    missing or less than 1, or if the model cannot generate.
     """
     options = _options(generate)
     _check_model(model)
-    refused = sorted(_RESERVED & options.keys())
-    if refused:
-        raise ValueError(
-            f"generate: {', '.join(refused)} cannot be passed here. Pass the model's inputs as "
-            "inputs. The record contains the attention."
-        )
     configs = (options.get("generation_config"), getattr(model, "generation_config", None))
 
     def setting(name: str) -> Any:
         values = (options.get(name), *(getattr(config, name, None) for config in configs))
         return next((value for value in values if value is not None), None)
 
-    count, limit = setting("num_return_sequences"), setting("max_new_tokens")
-    if count not in (None, 1):
-        raise ValueError(
-            f"generate: a record contains one answer, and num_return_sequences is {count}. "
-            "Call extract once per answer."
-        )
+    limit = setting("max_new_tokens")
     if limit is None and setting("max_length") is None:
         raise ValueError(f"generate: the number of tokens is missing. {_HOW_TO_GIVE_IT}")
-    if limit is not None and (not _is_number(limit) or limit < 1):
-        raise ValueError(f"generate: max_new_tokens must be at least 1; got {limit!r}")
     method = "greedily"
     if setting("do_sample"):
         method = (

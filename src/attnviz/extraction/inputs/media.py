@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -225,103 +224,69 @@ def _checked_image(model: PreTrainedModel, image: Any) -> Any:
 
     The result is an image of PIL, or a uint8 array (height, width, colours) from 0 to 255. It has
     three colours, or its original number of colours if the model takes images with one colour.
-    Raise TypeError or ValueError if the image is empty or invalid.
+    Raise ValueError if the image is empty or invalid.
     """
     one_colour = 1 in config_values(model.config, "num_channels")
     if is_image(image):
-        if 0 in image.size:
-            raise ValueError(f"inputs: the image is empty, {image.size[0]} x {image.size[1]}")
         # Image processors do not accept an alpha channel.
         return image if one_colour or image.mode == "RGB" else image.convert("RGB")
     array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
-    if array.ndim not in (2, 3) or (array.ndim == 3 and not {1, 3, 4} & {*array.shape[::2]}):
-        raise ValueError(
-            "inputs: an image must be (height, width), (height, width, colours) or (colours, "
-            f"height, width) with 1, 3 or 4 colours; got {array.shape}"
-        )
-    if not array.size:
-        raise ValueError(f"inputs: the image is empty, {array.shape}")
-    array = _as_uint8(array)
+    original = array
     if array.ndim == 2:
         array = array[..., None]
-    elif array.shape[-1] not in (1, 3, 4):
+    elif array.ndim == 3 and array.shape[-1] not in (1, 3, 4):
         array = np.moveaxis(array, 0, -1)
-    if one_colour:
-        return array
-    return np.repeat(array, 3, axis=-1) if array.shape[-1] == 1 else array[..., :3]
-
-
-def _as_uint8(array: NDArray[Any]) -> NDArray[np.uint8]:
-    if array.dtype == np.uint8:
-        return array
-    if array.dtype.kind not in "iuf":
-        raise TypeError(
-            "inputs: an image must contain numbers (uint8, or float from 0 to 1); got "
-            f"{array.dtype}"
+    is_image_shape = array.ndim == 3 and array.shape[-1] in (1, 3, 4) and array.size > 0
+    if not is_image_shape or array.dtype.kind not in "iuf":
+        raise ValueError(
+            "inputs: an image must have numbers and the shape (height, width), (height, width, "
+            "colours) or (colours, height, width), with 1, 3 or 4 colours; got "
+            f"{original.dtype} of shape {original.shape}"
         )
-    if not np.isfinite(array).all():
-        raise ValueError("inputs: the image contains NaN or infinity")
     highest = 1 if array.dtype.kind == "f" else 255
-    if array.min() < 0 or array.max() > highest:
+    # The condition is also false if the image contains NaN.
+    if not (array.min() >= 0 and array.max() <= highest):
         raise ValueError(
             f"inputs: an image of {array.dtype} must have values from 0 to {highest}; got "
             f"{array.min():.4g} to {array.max():.4g}. Pass the model's pixel values as "
             "{'pixel_values': ...}."
         )
-    return np.rint(array * (255 / highest)).astype(np.uint8)
+    array = np.rint(array * (255 / highest)).astype(np.uint8)
+    if one_colour:
+        return array
+    return np.repeat(array, 3, axis=-1) if array.shape[-1] == 1 else array[..., :3]
 
 
 def _checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
     """Check a sound, and convert it into samples of one channel: float32, (samples,).
 
     `sound` is an array of floats, (samples,), or ``{"array": ..., "sampling_rate": ...}``. `rate`
-    is the model's sampling rate in samples per second, or None. Raise TypeError or ValueError if
-    the sound is empty or invalid, or has another sampling rate.
+    is the model's sampling rate in samples per second, or None. Raise ValueError if the sound is
+    empty or invalid, or has another sampling rate.
     """
     if isinstance(sound, Mapping):
         given_rate = sound.get("sampling_rate")
-        if given_rate is not None and rate is not None and int(given_rate) != int(rate):
+        if given_rate is not None and rate is not None and int(given_rate) != rate:
             raise ValueError(
                 f"inputs: the sound has {given_rate} samples per second, and the model needs "
                 f"{rate}. Resample it (librosa.resample, torchaudio.functional.resample)."
             )
         sound = sound["array"]
     samples = sound.detach().cpu().numpy() if isinstance(sound, torch.Tensor) else np.asarray(sound)
-    if samples.ndim != 1:
+    are_floats = samples.dtype.kind == "f" and bool(np.isfinite(samples).all())
+    if samples.ndim != 1 or not samples.size or not are_floats:
         raise ValueError(
-            f"inputs: a sound must be (samples,) of one channel; got {samples.shape}. Pass one "
-            "channel, or the mean of all."
+            "inputs: a sound must have one channel, (samples,), of finite floats from -1 to 1; got "
+            f"{samples.dtype} of shape {samples.shape}"
         )
-    if samples.dtype.kind in "iu":
-        raise TypeError(
-            f"inputs: a sound must be floats from -1 to 1; got {samples.dtype}. Divide it by "
-            f"{2 ** (8 * samples.dtype.itemsize - 1)}."
-        )
-    if not samples.size:
-        raise ValueError("inputs: the sound is empty")
-    if not np.isfinite(samples).all():
-        raise ValueError("inputs: the sound contains NaN or infinity")
     return samples.astype(np.float32, copy=False)
 
 
-def check_media(model: PreTrainedModel, arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError if images or sounds in a model's arguments are empty or not finite.
-
-    Raise it also if a sound is shorter than one frame of the model.
-    """
+def check_media(arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError if images or sounds in a model's arguments are empty or not finite."""
     for name, value in arguments.items():
         if name.startswith((*IMAGES, *SOUNDS)) and isinstance(value, torch.Tensor):
             if not value.numel():
                 raise ValueError(f"inputs: {name} is empty, {tuple(value.shape)}")
             if value.is_floating_point() and not bool(value.isfinite().all()):
                 raise ValueError(f"inputs: {name} contains NaN or infinity")
-    values = arguments.get("input_values")
-    frames = getattr(model, "_get_feat_extract_output_lengths", None)
-    if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
-        # The method reads attributes that the configurations of some encoders lack.
-        with suppress(AttributeError):
-            if int(frames(torch.tensor(values.shape[1]))) < 1:
-                raise ValueError(
-                    f"inputs: a sound of {values.shape[1]} samples is shorter than one frame of "
-                    f"{type(model).__name__}. Pass a longer sound."
-                )
