@@ -21,7 +21,7 @@ from attnviz.record.masks import (
 )
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.record.units import UnitAttention
+from attnviz.record.units import UnitAttention, in_units
 from rounding import UNIT, weights_error
 from unit.formulas import weights_of
 from unit.records import shares, vectors, words
@@ -88,8 +88,8 @@ def softmaxes(draw: st.DrawFn, queries: int, keys: int) -> QueryKeyAttention:
 
 
 @st.composite
-def units_of(draw: st.DrawFn, base: LayerAttention, *, merged: bool = True) -> UnitAttention:
-    """Divide the tokens of `base` into random units. Some have no token, and some have several.
+def units_of(draw: st.DrawFn, base: LayerAttention, *, merged: bool = True) -> LayerAttention:
+    """Divide the tokens of `base` into random units, some without tokens, some with several.
 
     If `merged` is False, no unit has several tokens.
     """
@@ -99,7 +99,7 @@ def units_of(draw: st.DrawFn, base: LayerAttention, *, merged: bool = True) -> U
         # Without `merged`, a unit begins at each token, and units without tokens are added.
         every = list(range(count)) if not merged else [0]
         starts.append(np.array(sorted(every + draw(inner)), np.int64))
-    return UnitAttention(base, *starts)
+    return in_units(base, *starts)
 
 
 @st.composite
