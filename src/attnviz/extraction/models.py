@@ -192,7 +192,10 @@ def _wrapped_timm_model(model: nn.Module) -> PreTrainedModel:
 def _load_pretrained(reader: Callable[..., Any], source: str | PathLike[str]) -> Any:
     """Load from a hub id or a folder, without running code from the hub or asking the user."""
     path = os.path.expanduser(source)  # noqa: PTH111 - pathlib would change a hub id on Windows
-    return reader(path, trust_remote_code=False)
+    try:
+        return reader(path, trust_remote_code=False)
+    except OSError as error:
+        raise OSError(f"{path!r} cannot be loaded: {error}") from error
 
 
 def _load_model(source: str | PathLike[str]) -> PreTrainedModel:

@@ -10,7 +10,7 @@ from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.forward import Forward, run_forward
 from attnviz.extraction.capture.missing_layers import notes_on_layers, notes_on_modules
 from attnviz.extraction.capture.stacks import StackLayers, rounding_notes, select_layers
-from attnviz.extraction.families import families_in
+from attnviz.extraction.families import IMAGES, SOUNDS, families_in
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.encode import Encoder
 from attnviz.extraction.models import Loaded, name_of
@@ -104,22 +104,26 @@ def records_of_forward(
 
 
 def _check_rows(model: PreTrainedModel, batch: Batch, forward: Forward) -> None:
-    """Raise NotImplementedError if a layer has all tokens of a text as keys, but fewer queries.
+    """Raise NotImplementedError if a layer over a text has fewer queries than the text has tokens.
 
     Such a layer lacks rows, because only a part of its attention was computed. Models that pool
-    tokens are not checked.
+    tokens, and layers that attend to images or sounds, are not checked.
     """
     if any(family.pools_queries for family in families_in(model.config)):
         return
+    has_media = any(name.startswith((*IMAGES, *SOUNDS)) for name in batch.arguments)
     for run in forward.collector.runs:
         side = _TEXTS.get(run.stack)
         if not run.calls or side not in batch.tokens:
             continue
         num_queries, num_keys = run.shape
-        if num_queries < num_keys == len(batch.tokens[side][0]):
+        length = len(batch.tokens[side][0])
+        # If the inputs have images or sounds, and the number of keys is not the length of the text,
+        # the layer attends to the images or sounds. Such a layer may have fewer queries.
+        if num_queries < length and (num_keys == length or not has_media):
             raise NotImplementedError(
                 f"model: {run.name} ({type(model.get_submodule(run.name)).__name__}) attends "
-                f"with {num_queries} of the {num_keys} tokens of the text, so rows of its "
+                f"with {num_queries} of the {length} tokens of the text, so rows of its "
                 "attention are missing, and it cannot be shown. Show your own weights with "
                 "AttentionRecord.from_weights."
             )

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -180,16 +180,7 @@ class SelfCheck:
         if output is None or call.value is None:
             return
         kind = f"{name} ({type(call.module).__name__}, implementation {call.implementation!r})"
-        unit, sinks = _rounding_unit(call), sinks_of(call)
-        for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
-            if not attention.num_queries or not attention.num_keys:
-                continue
-            rows = self._choose_rows(attention, len(attentions), is_foreign=foreign is not None)
-            # All rows of a batch may be one example.
-            own_output = output[index if len(output) > 1 else 0]
-            actual = _rows_of(own_output.transpose(0, 1), rows, positions.queries)
-            values = without_padding(call.value, index, positions.keys)
-            sample = _Sample(attention, rows, actual, values, sinks, unit, kind)
+        for sample in self._samples_of(call, attentions, unpadded, output.transpose(1, 2), kind):
             self._samples.append(sample)
             self._num_entries += sample.num_entries
         if self._num_entries >= _MAX_ENTRIES_AT_ONCE:
@@ -203,10 +194,7 @@ class SelfCheck:
         argument. Raise ValueError if the output is NaN.
         """
         samples, self._samples, self._num_entries = self._samples, [], 0
-        groups: dict[tuple[object, ...], list[_Sample]] = {}
-        for sample in samples:
-            groups.setdefault(sample.kind, []).append(sample)
-        for group in groups.values():
+        for group in _groups(samples):
             ratios, errors = _compare(group)
             with torch.no_grad():
                 of_heads = ratios.square().mean(dim=-1, keepdim=True).sqrt()
@@ -238,22 +226,39 @@ class SelfCheck:
             return False
         if attentions[0].num_heads != call.num_heads:
             return False
-        unit, groups = _rounding_unit(call), dict[tuple[object, ...], list[_Sample]]()
+        samples = self._samples_of(call, attentions, unpadded, weights, "")
+        return all(
+            float(_compare(group)[0].amax()) <= _MAX_WEIGHT_ERROR for group in _groups(samples)
+        )
+
+    def _samples_of(
+        self,
+        call: AttentionCall,
+        attentions: Sequence[QueryKeyAttention],
+        unpadded: Sequence[Positions],
+        own: torch.Tensor,
+        name: str,
+    ) -> Iterator[_Sample]:
+        """Yield the sample of each example that has queries and keys.
+
+        `own` are the model's own weights or outputs: (examples, heads, queries, ...).
+        """
+        unit, sinks, is_foreign = _rounding_unit(call), sinks_of(call), bool(foreign_name(call))
         for index, (attention, positions) in enumerate(zip(attentions, unpadded, strict=True)):
             if not attention.num_queries or not attention.num_keys:
                 continue
-            rows = self._choose_rows(attention, len(attentions))
-            actual = _rows_of(weights[index if len(weights) > 1 else 0], rows, positions.queries)
-            if positions.keys is not None:
+            rows = self._choose_rows(attention, len(attentions), is_foreign=is_foreign)
+            # All rows of a batch may be one example.
+            actual = _rows_of(own[index if len(own) > 1 else 0], rows, positions.queries)
+            values = None
+            if call.value is not None:
+                values = without_padding(call.value, index, positions.keys)
+            elif positions.keys is not None:
                 actual = actual[..., positions.keys.to(actual.device)]
-            sample = _Sample(attention, rows, actual, None, None, unit, "")
-            groups.setdefault(sample.kind, []).append(sample)
-        return all(
-            float(_compare(group)[0].amax()) <= _MAX_WEIGHT_ERROR for group in groups.values()
-        )
+            yield _Sample(attention, rows, actual, values, sinks, unit, name)
 
     def _choose_rows(
-        self, attention: QueryKeyAttention, num_examples: int, *, is_foreign: bool = False
+        self, attention: QueryKeyAttention, num_examples: int, *, is_foreign: bool
     ) -> torch.Tensor:
         """Return the rows to compare, as in `_Sample`. Equal arguments give the same tensor."""
         heads, length = attention.num_heads, attention.num_queries
@@ -268,6 +273,14 @@ class SelfCheck:
             all_rows = torch.arange(length)[None]
             self._rows[key] = all_rows if count == length else numbers // (heads * count)
         return self._rows[key]
+
+
+def _groups(samples: Iterable[_Sample]) -> Iterable[list[_Sample]]:
+    """Group samples that can be compared together."""
+    groups: dict[tuple[object, ...], list[_Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.kind, []).append(sample)
+    return groups.values()
 
 
 def _rows_of(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_mask
@@ -142,25 +143,22 @@ class MaskReader:
                 rows = num_queries if unpadded.queries is None else len(unpadded.queries)
                 mask = compact_mask(allowed.expand(-1, rows, -1))
         bias = None if added is None else compact_bias(added)
-        return self._shared_mask(mask), self._shared_bias(bias)
+        return _shared(self._masks, mask), _shared(self._biases, bias)
 
-    def _shared_mask(self, mask: Mask | None) -> Mask | None:
-        if mask is None:
-            return None
-        for cached in self._masks:
-            if cached.equals(mask):
-                return cached
-        self._masks.append(mask)
-        return mask
 
-    def _shared_bias(self, bias: Bias | None) -> Bias | None:
-        if bias is None:
-            return None
-        for cached in self._biases:
-            if cached.equals(bias):
-                return cached
-        self._biases.append(bias)
-        return bias
+# Kind of the objects in a list: masks or biases.
+_Kind = TypeVar("_Kind", Mask, Bias)
+
+
+def _shared(earlier: list[_Kind], new: _Kind | None) -> _Kind | None:
+    """Return the object in `earlier` that equals `new`. If there is none, add `new`."""
+    if new is None:
+        return None
+    for entry in earlier:
+        if entry.equals(new):
+            return entry
+    earlier.append(new)
+    return new
 
 
 def _is_flash(call: AttentionCall) -> bool:

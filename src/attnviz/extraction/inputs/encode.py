@@ -242,10 +242,7 @@ class Encoder:
             (arguments[name] for name in self._main_names() if name in arguments),
             next(iter(arguments.values()), None),
         )
-        # If the model's forward has only `*args, **kwargs`, its inputs have no known names.
-        names_inputs = not self.accepted.isdisjoint(self._main_names())
-        is_unknown = names_inputs and self.accepted.isdisjoint(arguments)
-        if main is None or main.dim() == 0 or is_unknown:
+        if main is None or main.dim() == 0:
             raise ValueError(
                 f"inputs: none of {', '.join(mapping)} is a model input. Pass the output of a "
                 "tokenizer or processor."

@@ -92,22 +92,18 @@ class Truncation:
         """Return the maximum number of tokens that a text may have, or None without a limit."""
         if not self:
             return None
-        table = self._num_positions(decoder=decoder)
-        room = None if table is None else table - num_new_tokens
-        if self._limit is not True and not decoder:
-            return self._limit if room is None else min(self._limit, room)
-        tokenizer_limit = getattr(tokenizer, "model_max_length", None)
-        limits = (
-            [tokenizer_limit - num_new_tokens]
-            if tokenizer_limit is not None and tokenizer_limit < _NO_LIMIT
-            else []
-        )
-        if room is not None:
-            limits.append(room)
-        elif not limits:
-            # Models with rotary position embeddings have no table of positions. Use the maximum
-            # length in their configuration.
-            config: Any = self._model.config.get_text_config()
-            trained = getattr(config, "max_position_embeddings", None)
-            limits += [trained - num_new_tokens] if isinstance(trained, int) else []
-        return min(limits, default=None)
+        limits = [self._num_positions(decoder=decoder)]
+        follows_model = self._limit is True or decoder
+        if follows_model:
+            limits.append(getattr(tokenizer, "model_max_length", None))
+            if all(limit is None or limit >= _NO_LIMIT for limit in limits):
+                # Models with rotary position embeddings have no table of positions. Use the maximum
+                # length in their configuration.
+                config: Any = self._model.config.get_text_config()
+                limits.append(getattr(config, "max_position_embeddings", None))
+        rooms = [
+            limit - num_new_tokens
+            for limit in limits
+            if isinstance(limit, int) and limit < _NO_LIMIT
+        ]
+        return min(rooms if follows_model else [*rooms, self._limit], default=None)

@@ -273,25 +273,17 @@ class RecordTokens:
         are_known = self._num_pictures == frames
         return [number if are_known else None for number in frame_numbers]
 
-    def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
-        """Return tokens for the queries of a stack with attention in windows.
+    def _windows(self, name: str, windows: Sequence[int]) -> Tokens | None:
+        """Return tokens for the queries of a stack if each window has the patches of one picture.
 
-        `windows` has the number of queries in each window. If each window has the patches of one
-        picture, tokens are named by row and column. If not, they are named ``w1:0`` (window and
-        index in the window), and so on.
+        `windows` has the number of queries in each window.
         """
         layers = self._stacks[name]
-        if len(windows) == self._num_pictures and self._shows_patches(layers):
-            parts = [self._patches(layers, count, [number]) for number, count in enumerate(windows)]
-            pictures = [part for part in parts if part is not None]
-            if len(pictures) == len(parts):
-                return joined_images(pictures)
-        text = [
-            f"w{number + 1}:{position}"
-            for number, count in enumerate(windows)
-            for position in range(count)
-        ]
-        return Tokens.of(text, words=range(len(text)))
+        if len(windows) != self._num_pictures or not self._shows_patches(layers):
+            return None
+        parts = [self._patches(layers, count, [number]) for number, count in enumerate(windows)]
+        pictures = [part for part in parts if part is not None]
+        return joined_images(pictures) if len(pictures) == len(parts) else None
 
 
 def _after_virtual(virtual: VirtualTokens, tokens: Tokens) -> Tokens:
