@@ -268,7 +268,7 @@ def _write(command: str, function: Callable[..., View], options: dict[str, Any])
     names -= {*view_class.state_names()}
     saving = {name: options.pop(name) for name in names & options.keys()}
     output = options.pop("output")
-    _check_file(output, saving, options.get("theme", "auto"))
+    _check_file(output, saving)
     if command == "demo":
         options = _demo(options.pop("model")) | options
     else:
@@ -282,7 +282,7 @@ def _write(command: str, function: Callable[..., View], options: dict[str, Any])
     return path
 
 
-def _check_file(output: Path | None, saving: Mapping[str, Any], theme: str) -> None:
+def _check_file(output: Path | None, saving: Mapping[str, Any]) -> None:
     """Raise an error if the options of the output file are invalid.
 
     This check runs before the model, so that an error does not come after a long computation.
@@ -295,7 +295,7 @@ def _check_file(output: Path | None, saving: Mapping[str, Any], theme: str) -> N
         raise FileNotFoundError(f"-o {output}: the folder {str(output.parent)!r} does not exist")
     check_options(saving.get("precision", "auto"), saving.get("max_mb"))
     figure = {name: saving[name] for name in FigureArguments.__annotations__ if name in saving}
-    parse_figure_options(figure, theme)
+    parse_figure_options(figure)
     if kind != "html":
         from attnviz.pages.image import check_browser
 

@@ -71,7 +71,7 @@ MEASURE_TEXTS = """(svg) => {
 def svg_of(page: Page, view: View, folder: Path, **figure: Any) -> str:
     """Return the figure of `to_svg` without starting another browser."""
     options = parse_figure_options(figure)
-    page.add_init_script(f"globalThis.attnvizFigure = {json.dumps(options.request())}")
+    page.add_init_script(f"globalThis.attnvizFigure = {json.dumps(options.request)}")
     page.goto(view.save(folder / "view.html").as_uri())
     expect(page.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", re.compile("."))
     return str(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from xml.etree import ElementTree as ET
 
-from attnviz.pages.figure import FigureOptions
+from attnviz.pages.figure import PNG_SCALE, FigureOptions
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -36,7 +36,6 @@ PictureKind = Literal["svg", "png", "pdf"]
 # most pages need less than a second.
 _TIMEOUT_MS = 60_000
 _WIDTH = 1100
-_PNG_SCALE = 2
 
 # Width of a notebook's cell in pixels, in which the height of a view is measured.
 _CELL_WIDTH = 860
@@ -94,7 +93,7 @@ INSTALL_BROWSER = (
 )
 
 
-def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> bytes:
+def draw(page: str, kind: PictureKind, options: FigureOptions) -> bytes:
     """Draw the view of an exported page as a figure.
 
     An SVG or PDF contains text as text. A PNG has by default two pixels per CSS pixel.
@@ -111,8 +110,7 @@ def draw(page: str, kind: PictureKind, options: FigureOptions | None = None) -> 
     ImportError, RuntimeError
         If Playwright or a browser is missing, or if the browser cannot draw the page.
     """
-    figure = options or FigureOptions()
-    return _in_browser(page, lambda tab: _draw_in_tab(tab, kind, figure), figure.request())
+    return _in_browser(page, lambda tab: _draw_in_tab(tab, kind, options.scale), options.request)
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ def draw_for_notebook(page: str) -> Picture:
     """Draw the view of an exported page as a PNG, and measure the height of the page."""
 
     def draw_and_measure(tab: Page) -> Picture:
-        png = _draw_in_tab(tab, "png", FigureOptions())
+        png = _draw_in_tab(tab, "png", PNG_SCALE)
         title = str(tab.evaluate(_TITLE))
         # Use a height of at least 600 pixels. In a lower window, the controls are compact.
         tab.set_viewport_size({"width": _CELL_WIDTH, "height": 800})
@@ -150,10 +148,10 @@ def draw_for_notebook(page: str) -> Picture:
     return _in_browser(page, draw_and_measure)
 
 
-def _draw_in_tab(tab: Page, kind: PictureKind, options: FigureOptions) -> bytes:
+def _draw_in_tab(tab: Page, kind: PictureKind, scale: float) -> bytes:
     if kind == "png":
-        png = base64.b64decode(_check_result(tab.evaluate(_PNG, options.scale)))
-        return _set_density(png, options.scale * 96)
+        png = base64.b64decode(_check_result(tab.evaluate(_PNG, scale)))
+        return _set_density(png, scale * 96)
     svg = _check_result(tab.evaluate(_SVG, None))
     return svg.encode() if kind == "svg" else _pdf(tab, svg)
 

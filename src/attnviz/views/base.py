@@ -377,7 +377,7 @@ class View(anywidget.AnyWidget):
         file = as_path("path", path, "file")
         if not file.suffix:
             file = file.with_suffix(".html")
-        parse_figure_options(figure, self.theme)
+        parse_figure_options(figure)
         if figure:
             raise ValueError(
                 f"{next(iter(figure))}= is for pictures, but path={str(path)!r} is a page. Pass a "
@@ -394,7 +394,7 @@ class View(anywidget.AnyWidget):
         """Return a picture of the current state as the content of a file."""
         from attnviz.pages.image import check_browser, draw
 
-        options = parse_figure_options(figure, self.theme)
+        options = parse_figure_options(figure)
         # Raise an error for a missing browser first, before the page is computed.
         check_browser()
         state = self.state if options.theme is None else self.state | {"theme": options.theme}

@@ -26,17 +26,18 @@ from unit.records import given_record
 )
 def test_widths_have_units_and_bare_numbers_are_css_pixels(value: Any, inches: float) -> None:
     # CSS has 96 pixels to the inch.
-    assert parse_figure_options({"width": value}).width == pytest.approx(96 * inches)
+    assert parse_figure_options({"width": value}).request["width"] == pytest.approx(96 * inches)
 
 
 def test_sizes_of_text_are_points() -> None:
     # An inch has 72 points and 96 pixels.
     for size in (9, "9pt", "12px"):
-        assert parse_figure_options({"font_size": size}).font_size == pytest.approx(12)
+        options = parse_figure_options({"font_size": size})
+        assert options.request["fontSize"] == pytest.approx(12)
 
 
 def test_the_defaults_are_those_of_the_screen() -> None:
-    assert parse_figure_options({}).request() == {"caption": True, "legend": True}
+    assert parse_figure_options({}).request == {"caption": True, "legend": True}
     assert parse_figure_options({"width": None, "title": None}) == parse_figure_options({})
 
 
@@ -57,18 +58,16 @@ def test_dots_per_inch_set_the_scale() -> None:
         ({"font_size": "large"}, ValueError, "font_size='large'"),
         ({"font": "a, b"}, ValueError, "one name"),
         ({"font": 'x"; } </style><script>'}, ValueError, "one name"),
-        ({"font": ("Arial", 3)}, TypeError, "3 must be a string, the name"),
+        ({"font": ("Arial", 3)}, TypeError, "a pair of fonts"),
         ({"scale": 0}, ValueError, "between 0.1 and 32"),
         ({"scale": "2"}, TypeError, "scale='2' must be a number"),
         ({"dpi": 1e9}, ValueError, "between 18 and 2400"),
         ({"title": 3}, TypeError, 'Pass "" to leave it out'),
         ({"caption": 1}, TypeError, "True or False"),
         ({"theme": "blue"}, ValueError, '"light", "dark"'),
-        ({"background": "red"}, ValueError, "#ffffff"),
-        ({"background": "#000000"}, ValueError, 'theme="dark"'),
+        ({"background": "red"}, ValueError, "#1b6ab3"),
         ({"colors": ["red"]}, ValueError, "#1b6ab3"),
-        ({"colors": ["#ffff00"]}, ValueError, "contrast of 1.1"),
-        ({"colors": ["#000000"] * 9}, ValueError, "at most 8"),
+        ({"colors": ["#000000"] * 9}, TypeError, "at most 8"),
         ({"widht": "84mm"}, TypeError, "'widht'. Its arguments are width"),
     ],
 )
@@ -79,11 +78,6 @@ def test_errors_name_the_argument_and_a_valid_value(
         parse_figure_options(options)
     assert words in str(raised.value)
     assert next(iter(options)) in str(raised.value)
-
-
-def test_some_options_need_the_dark_theme() -> None:
-    assert parse_figure_options({"background": "#000000"}, "dark").background == "#000000"
-    assert parse_figure_options({"colors": ["#ffff00"], "theme": "dark"}).colors == ("#ffff00",)
 
 
 def test_a_page_refuses_options_of_pictures(tmp_path: Path) -> None:
