@@ -522,7 +522,7 @@ def test_views_of_a_model_and_a_text_can_run_the_model_again(
         ),
         (
             [{"kind": "Ablate", "to": 1}],
-            r"changes\[0\]: Ablate has no 'to'; it takes stack, layers",
+            r"changes\[0\]: Ablate.* unexpected keyword argument 'to'",
         ),
         ([{"kind": "HideTokens", "tokens": {"a": 1}}], r"changes\[0\]: tokens"),
         ([{"kind": "Knockout", "queries": float("nan")}], r"changes\[0\]: queries=nan"),

@@ -549,12 +549,11 @@ def _record(
         rest = [number for number in stack.layers if number not in layers]
         if rest:
             left.append(f"{format_named('layer', rest)} of stack {quote(name)}")
-        same = stack.key_tokens is stack.query_tokens
         stacks[name] = AttentionStack(
             name,
             layers,
             stack.query_tokens,
-            None if same else stack.key_tokens,
+            stack.key_tokens,
             normalized=False,
             signed=method in _SIGNED or method == "relevance",
             measure=_MEASURES[method],

@@ -24,7 +24,6 @@ from attnviz.record.edited import (
     ReplacedWeights,
     UniformWeights,
     remove_pairs,
-    uniform_attention,
 )
 from attnviz.record.masks import BandMask, CutMask
 from attnviz.record.record import AttentionRecord
@@ -32,12 +31,9 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens, quote
 from attnviz.record.units import in_units
 from attnviz.utils.arguments import (
-    as_list,
+    existing_numbers,
     format_named,
-    format_numbers,
-    resolve_negative,
     short_repr,
-    whole_numbers,
 )
 
 Numbers = int | Iterable[int] | None
@@ -83,7 +79,8 @@ class Change(ABC):
 
     def _layers_of(self, stack: AttentionStack) -> tuple[int, ...]:
         """Return the numbers of the changed layers, ascending."""
-        return _numbers("layers", self.layers, stack.layers, f"stack {stack.name!r} has layers")
+        owner = f"stack {stack.name!r} has layers"
+        return _numbers("layers", self.layers, stack.layers, owner)
 
     def _heads_of(self, stack: AttentionStack, layer: int) -> tuple[int, ...]:
         """Return the numbers of the changed heads of a layer, ascending."""
@@ -113,68 +110,32 @@ class Change(ABC):
         return f"{format_named('layer', layers)}{of}, {format_named('head', heads)}"
 
 
-def _numbers(
-    name: str, numbers: Numbers, valid: Sequence[int], description: str
-) -> tuple[int, ...]:
+def _numbers(name: str, numbers: Numbers, valid: Sequence[int], owner: str) -> tuple[int, ...]:
     if numbers is None:
         return tuple(valid)
-    requested = whole_numbers(name, as_list(numbers))
-    if not requested:
-        raise ValueError(f"{name}={short_repr(numbers)} is empty. Do not pass it to select all.")
-    resolved = {resolve_negative(number, valid) for number in requested}
-    unknown = sorted(resolved - set(valid))
-    if unknown:
-        raise IndexError(
-            f"{name}={short_repr(numbers)}: {description} {format_numbers(list(valid))}, but not "
-            f"{unknown[0]}"
-        )
-    return tuple(sorted(resolved))
+    return tuple(sorted(set(existing_numbers(name, numbers, valid, owner))))
 
 
-def _flags(name: str, selector: TokenSelector, tokens: Tokens) -> Flags:
+def _flags(
+    name: str, selector: TokenSelector, tokens: Tokens, max_tokens: int | None = None
+) -> Flags:
     """Return an array with True for each selected token. None selects all tokens.
 
     If `selector` has a flag for each token of a longer text, the flags of the other tokens are left
-    out. `name` is the argument that an error message mentions.
+    out. `name` is the argument that an error message mentions. If the text may grow, `max_tokens`
+    is its maximum number of tokens. Then `selector` may also select future tokens by position.
     """
-    if isinstance(selector, np.ndarray):
+    if isinstance(selector, np.ndarray) and selector.dtype == np.bool_:
         return selector[: len(tokens)]
-    flags = np.zeros(len(tokens), np.bool_)
+    flags = np.zeros(max_tokens or len(tokens), np.bool_)
     if selector is None:
         return ~flags
-    for token in _selected(name, selector):
-        flags[tokens.position(token, name)] = True
-    return flags
-
-
-def _selected(name: str, selector: TokenSelector) -> list[Any]:
-    try:
-        selected = [selector] if isinstance(selector, str | int) else list(as_list(selector))
-    except TypeError:
-        raise TypeError(
-            f"{name}={short_repr(selector)} must be tokens, by position or text"
-        ) from None
+    several = isinstance(selector, Iterable) and not isinstance(selector, str)
+    selected: list[Any] = list(selector) if several else [selector]  # type: ignore[arg-type]
     if not selected:
-        raise ValueError(
-            f"{name}={short_repr(selector)} is empty. Do not pass it to select all tokens."
-        )
-    return selected
-
-
-def _flags_of_longest(
-    name: str, selector: TokenSelector, tokens: Tokens, max_tokens: int
-) -> Flags | None:
-    """Return flags of the selected tokens for a text that may grow to `max_tokens` tokens.
-
-    `tokens` are the tokens before the text grows. Token texts and negative numbers in `selector`
-    refer to them. Return None if `selector` is None.
-    """
-    if selector is None:
-        return None
-    flags = np.zeros(max_tokens, np.bool_)
-    for token in _selected(name, selector):
-        is_number = isinstance(token, int) and not isinstance(token, bool)
-        is_future = is_number and len(tokens) <= token < max_tokens
+        raise ValueError(f"{name}={selector!r} is empty. Do not pass it to select all tokens.")
+    for token in selected:
+        is_future = type(token) is int and len(tokens) <= token < len(flags)
         flags[token if is_future else tokens.position(token, name)] = True
     return flags
 
@@ -341,8 +302,11 @@ class Knockout(Change):
         return self._reweighted(stack, layer, np.flatnonzero(queries), attend)
 
     def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        queries = _flags_of_longest("queries", self.queries, stack.query_tokens, most[0])
-        keys = _flags_of_longest("keys", self.keys, stack.key_tokens, most[1])
+        queries, keys = self.queries, self.keys
+        if queries is not None:
+            queries = _flags("queries", queries, stack.query_tokens, most[0])
+        if keys is not None:
+            keys = _flags("keys", keys, stack.key_tokens, most[1])
         return replace(self, queries=queries, keys=keys)
 
     def _describe(self, stack: AttentionStack) -> str:
@@ -405,8 +369,7 @@ class HideTokens(Change):
         return self._reweighted(stack, layer, np.arange(first, len(queries)), attend)
 
     def _for_generation(self, stack: AttentionStack, most: tuple[int, int]) -> Change:
-        tokens = _flags_of_longest("tokens", self.tokens, stack.key_tokens, most[1])
-        return replace(self, tokens=tokens)
+        return replace(self, tokens=_flags("tokens", self.tokens, stack.key_tokens, most[1]))
 
     def _describe(self, stack: AttentionStack) -> str:
         hidden = _named(_flags("tokens", self.tokens, stack.key_tokens), stack.key_tokens)
@@ -513,70 +476,52 @@ class SetWeights(Change):
                     "of a text with the same number of tokens."
                 )
             return {head: (source, other.head_number(layer, head)) for head in heads}
-        if isinstance(self.weights, str):
-            vectors = attention.vectors
-            if self.weights == "uniform":
-                if vectors is not None:
-                    uniform = uniform_attention(vectors)
-                    return {head: (uniform, head) for head in heads}
-                own = attention
-                while isinstance(own, DerivedAttention) and own.vectors is None:
-                    own = own.base
-                if own.vectors is None:
-                    raise ValueError("weights='uniform' needs a layer with a known mask")
-                return {head: (UniformWeights(attention), head) for head in heads}
-            if stack.key_tokens is not stack.query_tokens:
-                raise ValueError(
-                    f"weights='previous token' needs self-attention, but stack {stack.name!r} has "
-                    "different tokens as queries and keys"
-                )
-            count = attention.num_queries
-            zeros = torch.zeros(1, count, 1)
-            before = QueryKeyAttention(zeros, zeros, scale=1.0, mask=BandMask(1, -1))
-            return dict.fromkeys(heads, (before, 0))
-        stored = _checked_weights(self.weights, heads, size)
-        return {head: (stored, index % stored.num_heads) for index, head in enumerate(heads)}
+        if not isinstance(self.weights, str):
+            stored = _checked_weights(self.weights, heads, size)
+            return {head: (stored, index % stored.num_heads) for index, head in enumerate(heads)}
+        if self.weights == "uniform":
+            if not _has_known_mask(attention):
+                raise ValueError("weights='uniform' needs a layer with a known mask")
+            return {head: (UniformWeights(attention), head) for head in heads}
+        if stack.key_tokens is not stack.query_tokens:
+            raise ValueError(
+                f"weights='previous token' needs self-attention, but stack {stack.name!r} has "
+                "different tokens as queries and keys"
+            )
+        zeros = torch.zeros(1, attention.num_queries, 1)
+        before = QueryKeyAttention(zeros, zeros, scale=1.0, mask=BandMask(1, -1))
+        return dict.fromkeys(heads, (before, 0))
 
     def _describe(self, stack: AttentionStack) -> str:
+        what = "to the passed weights"
         if isinstance(self.weights, AttentionRecord):
             what = "to those of another text"
-        elif self.weights == "uniform" if isinstance(self.weights, str) else False:
-            what = "to the same value for every key"
         elif isinstance(self.weights, str):
-            what = "to 1 for the previous token"
-        else:
-            what = "to the passed weights"
+            is_uniform = self.weights == "uniform"
+            what = (
+                f"to {'the same value for every key' if is_uniform else '1 for the previous token'}"
+            )
         return f"Weights are set {what} in {self._where(stack)}"
 
 
+def _has_known_mask(attention: LayerAttention) -> bool:
+    while attention.vectors is None and isinstance(attention, DerivedAttention):
+        attention = attention.base
+    return attention.vectors is not None
+
+
 def _checked_weights(weights: Any, heads: Sequence[int], size: tuple[int, int]) -> StoredWeights:
-    try:
-        values = torch.as_tensor(np.asarray(weights, dtype=np.float32))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"weights={short_repr(weights)} must be an array of numbers, (queries, keys)"
-        ) from error
+    values = torch.as_tensor(np.asarray(weights, dtype=np.float32))
     values = values[None] if values.dim() == 2 else values
     if tuple(values.shape) not in {(1, *size), (len(heads), *size)}:
         raise ValueError(
             f"weights has shape {tuple(np.shape(weights))}. It must be {size}, queries and keys, "
             f"or {(len(heads), *size)} for the {len(heads)} selected heads."
         )
-    sums = values.sum(dim=-1)
-    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
-        raise ValueError("weights must be finite and not negative")
-    if bool(((sums - 1).abs() > _ROUNDING).any()):
-        row = int(((sums - 1).abs() > _ROUNDING).nonzero()[0][1])
-        raise ValueError(
-            f"weights: row {row} sums to {float(sums[0, row]):.4g}. Every row must sum to 1."
-        )
+    is_one = (values.sum(dim=-1) - 1).abs() <= _ROUNDING
+    if not bool((values >= 0).all()) or not bool(is_one.all()):
+        raise ValueError("weights must not be negative, and every row must sum to 1")
     return StoredWeights(values)
-
-
-def check_change(change: Change, stack: AttentionStack) -> None:
-    """Raise TypeError, ValueError or IndexError if a change cannot be applied to a stack."""
-    for layer in change._layers_of(stack):
-        change._of_layer(stack, layer)
 
 
 def description_of(change: Change, stack: AttentionStack) -> str:
@@ -641,11 +586,7 @@ def change_from_json(value: Mapping[str, Any]) -> Change:
     kind = kinds.get(value.get("kind", ""))
     if kind is None:
         raise ValueError(f"kind={short_repr(value.get('kind'))} must be one of {', '.join(kinds)}")
-    names = ("stack", "layers", "heads", *_JSON_FIELDS[kind])
-    unknown = sorted(set(value) - {"kind", *names})
-    if unknown:
-        raise ValueError(f"{kind.__name__} has no {unknown[0]!r}; it takes {', '.join(names)}")
-    return kind(**{name: value[name] for name in names if name in value})
+    return kind(**{name: field for name, field in value.items() if name != "kind"})
 
 
 def change_for_view(change: Change, stack: AttentionStack) -> Change:
@@ -660,16 +601,13 @@ def change_for_view(change: Change, stack: AttentionStack) -> Change:
             f"{short_repr(change)}: a view makes Knockout, HideTokens, and Ablate with factor=0. "
             "Use attnviz.intervene for other changes."
         )
-    check_change(change, stack)
     layers = change._layers_of(stack)
+    for layer in layers:
+        change._of_layer(stack, layer)
     numbers: dict[str, Any] = {"layers": layers, "heads": change._heads_of(stack, layers[0])}
-    for name, tokens in (
-        ("queries", stack.query_tokens),
-        ("keys", stack.key_tokens),
-        ("tokens", stack.key_tokens),
-    ):
-        if hasattr(change, name):
-            numbers[name] = np.flatnonzero(_flags(name, getattr(change, name), tokens)).tolist()
+    tokens = {"queries": stack.query_tokens, "keys": stack.key_tokens, "tokens": stack.key_tokens}
+    for name in tokens.keys() & {*_JSON_FIELDS[type(change)]}:
+        numbers[name] = np.flatnonzero(_flags(name, getattr(change, name), tokens[name])).tolist()
     single: dict[str, Any] = {"stack": stack.name}
     for name, selected in numbers.items():
         value = getattr(change, name)

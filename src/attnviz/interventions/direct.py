@@ -8,7 +8,7 @@ NotImplementedError for models that do not have them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -47,12 +47,15 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
         raise NotImplementedError(
             'method="direct": the model has no known output projection after its attention'
         )
-    norm = _last_norm(runner)
-    kept = {id(norm), *(id(module) for module in projections.values())}
-    leaves = list(_leaves(model))
+    leaves = [
+        module
+        for module in model.modules()
+        if not any(module.children()) and next(module.parameters(), None) is not None
+    ]
+    norm, after_norm = _last_norm(runner, leaves)
     # Gradients pass the modules after the last norm, because these compute the logits. The outputs
     # of all other modules except the projections are detached.
-    behind = _modules_after(norm, leaves, runner)
+    kept = {id(module) for module in (*after_norm, *projections.values())}
     calls: dict[ModuleRun, AttentionCall] = {}
     added: dict[ModuleRun, torch.Tensor] = {}
     by_module = {id(module): module_run for module_run, module in projections.items()}
@@ -77,7 +80,7 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
         if id(module) in by_module:
             added[by_module[id(module)]] = output
             return None
-        return None if id(module) in kept | behind else _detached(output)
+        return None if id(module) in kept else _detached(output)
 
     with Cleanup() as undo, undo:
         hook((leaf.register_forward_hook(in_this_thread(after)) for leaf in leaves), undo)
@@ -96,7 +99,8 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
             value, tensors, allow_unused=True
         )
     slopes, through = gradients[: len(module_runs)], gradients[len(module_runs) :]
-    _check_the_same(through, model)
+    if not _are_equal(through):
+        raise NotImplementedError(_not_direct(model))
     return {
         module_run: (
             calls[module_run],
@@ -106,44 +110,8 @@ def direct_gradients(runner: Runner, requested: Collection[ModuleRun]) -> Direct
     }
 
 
-def _leaves(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the modules that have parameters and no submodules."""
-    for module in model.modules():
-        if not any(module.children()) and next(module.parameters(), None) is not None:
-            yield module
-
-
-def _is_norm(module: nn.Module) -> bool:
-    weight = getattr(module, "weight", None)
-    return "norm" in type(module).__name__.lower() and getattr(weight, "dim", lambda: 0)() == 1
-
-
-def _last_norm(runner: Runner) -> nn.Module:
-    model = runner.model
-    ran: list[nn.Module] = []
-
-    def note(module: nn.Module, *_: Any) -> None:
-        ran.append(module)
-
-    with Cleanup() as undo, undo:
-        hook(
-            (
-                leaf.register_forward_hook(in_this_thread(note))
-                for leaf in _leaves(model)
-                if _is_norm(leaf)
-            ),
-            undo,
-        )
-        runner.run([Copy()])
-    if not ran:
-        raise NotImplementedError(
-            f'method="direct": {type(model).__name__} has no norm whose scale could be constant'
-        )
-    return ran[-1]
-
-
-def _modules_after(norm: nn.Module, leaves: list[nn.Module], runner: Runner) -> set[int]:
-    """Return the ids of the `leaves` that run after the last call of `norm`."""
+def _last_norm(runner: Runner, leaves: list[nn.Module]) -> tuple[nn.Module, list[nn.Module]]:
+    """Return the last norm that runs, and the `leaves` that run after it."""
     order: list[nn.Module] = []
 
     def note(module: nn.Module, *_: Any) -> None:
@@ -152,8 +120,18 @@ def _modules_after(norm: nn.Module, leaves: list[nn.Module], runner: Runner) -> 
     with Cleanup() as undo, undo:
         hook((leaf.register_forward_hook(in_this_thread(note)) for leaf in leaves), undo)
         runner.run([Copy()])
-    last = max(index for index, module in enumerate(order) if module is norm)
-    return {id(module) for module in order[last + 1 :]}
+    norms = [index for index, module in enumerate(order) if _is_norm(module)]
+    if not norms:
+        raise NotImplementedError(
+            f'method="direct": {type(runner.model).__name__} has no norm whose scale could be '
+            "constant"
+        )
+    return order[norms[-1]], order[norms[-1] + 1 :]
+
+
+def _is_norm(module: nn.Module) -> bool:
+    weight = getattr(module, "weight", None)
+    return "norm" in type(module).__name__.lower() and getattr(weight, "dim", lambda: 0)() == 1
 
 
 def _with_constant_scale(
@@ -198,18 +176,19 @@ def _not_direct(model: nn.Module) -> str:
     )
 
 
-def _check_the_same(through: tuple[torch.Tensor | None, ...], model: nn.Module) -> None:
-    """Raise NotImplementedError unless all projections add their outputs to the same stream.
+def _are_equal(gradients: tuple[torch.Tensor | None, ...]) -> bool:
+    """Return whether the gradients at the outputs of all projections are equal, and not 0.
 
-    This is the case if the gradient of the answer is the same at the outputs of all projections,
-    and not 0. `through` has these gradients.
+    Then all projections add their outputs to the same stream.
     """
-    reason = _not_direct(model)
-    if any(gradient is None or not bool(gradient.any()) for gradient in through):
-        raise NotImplementedError(reason)
-    first = next(gradient for gradient in through if gradient is not None)
-    for gradient in through:
-        if gradient is None or gradient.shape != first.shape:
-            raise NotImplementedError(reason)
-        if not torch.allclose(gradient, first, rtol=0, atol=_SAME * float(first.abs().max())):
-            raise NotImplementedError(reason)
+    first = gradients[0]
+    return (
+        first is not None
+        and bool(first.any())
+        and all(
+            gradient is not None
+            and gradient.shape == first.shape
+            and torch.allclose(gradient, first, rtol=0, atol=_SAME * float(first.abs().max()))
+            for gradient in gradients
+        )
+    )

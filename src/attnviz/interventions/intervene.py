@@ -400,40 +400,31 @@ def _lengthened(stack: AttentionStack, queries: int, keys: int) -> AttentionStac
     if (queries, keys) == (len(stack.query_tokens), len(stack.key_tokens)):
         return stack
     rows = Tokens.of([""] * queries)
+    layers = {
+        number: outline_of_layer(
+            stack.num_heads(number),
+            queries,
+            keys,
+            vectors=stack.attention(number).vectors is not None,
+        )
+        for number in stack.layers
+    }
     same = stack.key_tokens is stack.query_tokens
-    return AttentionStack(
-        stack.name,
-        {
-            number: outline_of_layer(
-                stack.num_heads(number),
-                queries,
-                keys,
-                vectors=stack.attention(number).vectors is not None,
-            )
-            for number in stack.layers
-        },
-        rows,
-        None if same else Tokens.of([""] * keys),
-    )
+    return AttentionStack(stack.name, layers, rows, rows if same else Tokens.of([""] * keys))
 
 
 def read_changes(changes: Any) -> tuple[Change, ...]:
-    change_list = (changes,) if isinstance(changes, Change) else tuple(_listed(changes))
+    is_iterable = isinstance(changes, Iterable) and not isinstance(changes, str)
+    change_list = tuple(changes) if is_iterable else (changes,)
+    if not change_list:
+        raise ValueError("changes is empty. Pass a change such as Knockout(queries=5, keys=2).")
     for change in change_list:
         if not isinstance(change, Change):
             raise TypeError(
                 "changes must be one or several of Ablate, Knockout, HideTokens and SetWeights; "
                 f"got {type(change).__name__}"
             )
-    if not change_list:
-        raise ValueError("changes is empty. Pass a change such as Knockout(queries=5, keys=2).")
     return change_list
-
-
-def _listed(changes: Any) -> Iterable[Any]:
-    if isinstance(changes, str) or not isinstance(changes, Iterable):
-        return [changes]
-    return changes
 
 
 def changed_stacks(

@@ -79,7 +79,6 @@ def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
         if name not in record.stacks:
             continue
         tokens = record.stack(name)
-        same = tokens.key_tokens is tokens.query_tokens
         kept = {
             number: outline_of_layer(
                 run.num_heads,
@@ -89,9 +88,7 @@ def outline_of(record: AttentionRecord, forward: Forward) -> AttentionRecord:
             )
             for number, run in zip(layers.examples[0], layers.runs, strict=True)
         }
-        made[name] = AttentionStack(
-            name, kept, tokens.query_tokens, None if same else tokens.key_tokens
-        )
+        made[name] = AttentionStack(name, kept, tokens.query_tokens, tokens.key_tokens)
     return AttentionRecord(made, model=record.model, images=record.images)
 
 

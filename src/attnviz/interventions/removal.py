@@ -6,8 +6,7 @@ A token is removed in one of four ways, see the argument `removal` of `attnviz.t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -32,21 +31,6 @@ def read_removal(value: Any, options: Any) -> Removal:
     check_options(options, refused=NOT_KEPT)
     removal: Removal = value
     return removal
-
-
-@dataclass(frozen=True)
-class _Text:
-    """One example, with the values that a kind of removal needs."""
-
-    arguments: Arguments
-    tokens: Tokens
-    # Row of the logits from which the answer is read, as in `Reading.row`, and position in `tokens`
-    # to which this row belongs. The position is None if the row belongs to no token of `tokens`.
-    row: int | None
-    read_at: int | None
-    # Function that returns whether the model has the same answer for other arguments, up to
-    # rounding.
-    same: Callable[[Arguments], bool]
 
 
 class TokenRemover:
@@ -88,191 +72,153 @@ class TokenRemover:
         count = len(self.tokens)
         read_at = None if row is None or "decoder" in stacks else count + row
 
-        def same(arguments: Arguments) -> bool:
-            return runner.is_unchanged(Copy(inputs=lambda: arguments))
-
-        text = _Text(runner.arguments, self.tokens, row, read_at, same)
-        self._change = _CHANGES[removal](runner.model, text)
-        self.choice = [token for token in self._change.tokens() if token != read_at]
+        removable = range(count)
+        if removal == "mean color":
+            self._remove, removable = _coloring(runner, self.tokens)
+        else:
+            self._remove = _REMOVALS[removal](runner)
+        self.choice = [token for token in removable if token != read_at]
         self.num_kept = int(removal == "delete" and len(self.choice) == count)
+        self._deletes, self._read_at = removal == "delete", read_at
 
     def answers(self, sets: Sequence[Sequence[int]], doing: str) -> list[float]:
         """Return the answer without the tokens of each set. `doing` is as in `Progress`."""
-        copies = [self._change.copy(tokens) for tokens in sets]
-        return self.runner.answers(copies, self._change.copy(()), doing=doing, unit="forward")
+        copies = [self._copy(tokens) for tokens in sets]
+        return self.runner.answers(copies, self._copy(()), doing=doing, unit="forward")
 
-
-class _Change:
-    """Base class of the kinds of removal.
-
-    An instance returns the arguments with which the model runs after tokens are removed.
-    """
-
-    def __init__(self, model: Any, text: _Text) -> None:
-        self._model, self._text = model, text
-
-    def __call__(self, tokens: Sequence[int]) -> Arguments:
-        """Return the arguments of the model after `tokens` are removed. `tokens` may be empty."""
-        raise NotImplementedError
-
-    def copy(self, tokens: Sequence[int]) -> Copy:
+    def _copy(self, tokens: Sequence[int]) -> Copy:
         """Return a copy of the example without `tokens`."""
-        return Copy(inputs=partial(self, tokens))
-
-    def tokens(self) -> Iterator[int]:
-        """Yield the positions of the tokens that this kind of removal can remove."""
-        yield from range(len(self._text.tokens))
-
-    def _ids(self) -> torch.Tensor:
-        ids = self._text.arguments.get("input_ids")
-        if ids is None:
-            raise ValueError(
-                f"removal: {type(self._model).__name__} has no token ids as input. Pass "
-                'removal="mean color" for an image.'
-            )
-        token_ids: torch.Tensor = ids
-        return token_ids
-
-    def _accepts(self, name: str) -> bool:
-        return name in inspect.signature(self._model.forward).parameters
-
-
-class _Mask(_Change):
-    def __init__(self, model: Any, text: _Text) -> None:
-        super().__init__(model, text)
-        ids = self._ids()
-        mask = text.arguments.get("attention_mask")
-        if not self._accepts("attention_mask"):
-            raise ValueError(
-                f'removal="mask": {type(model).__name__} has no attention mask. Pass "mean '
-                'embedding" or "delete".'
-            )
-        if mask is not None and mask.dim() != 2:
-            raise ValueError(
-                'removal="mask": the attention mask of inputs has four axes. Pass "mean embedding".'
-            )
-        self._mask = torch.ones_like(ids) if mask is None else mask
-        self._arguments = {**text.arguments, "attention_mask": self._mask}
-        has_positions = "position_ids" in self._arguments or _has_decoder(self._arguments)
-        if self._accepts("position_ids") and not has_positions:
-            # Some models compute positions from the mask, so a removal would shift the positions of
-            # later tokens. Explicit positions prevent this. They are used only if they do not
-            # change the answer: some models do not count from 0 (RoBERTa).
-            positions = torch.arange(ids.shape[1], device=ids.device)[None]
-            counted = {**self._arguments, "position_ids": positions}
-            if text.same(counted):
-                self._arguments = counted
-
-    def __call__(self, tokens: Sequence[int]) -> Arguments:
-        if not tokens:
-            return self._arguments
-        mask = self._mask.clone()
-        mask[0, list(tokens)] = 0
-        return {**self._arguments, "attention_mask": mask}
-
-
-def _has_decoder(arguments: Arguments) -> bool:
-    return any(name.startswith("decoder_") for name in arguments)
-
-
-class _MeanEmbedding(_Change):
-    def __init__(self, model: Any, text: _Text) -> None:
-        super().__init__(model, text)
-        ids, table = self._ids(), model.get_input_embeddings()
-        if not self._accepts("inputs_embeds"):
-            raise ValueError(
-                f'removal="mean embedding": {type(model).__name__} does not accept embeddings. '
-                'Pass "mask" or "delete".'
-            )
-        with torch.no_grad():
-            self._embedded = table(ids)
-        self._mean = self._embedded[0].mean(dim=0)
-        rest = {name: value for name, value in text.arguments.items() if name != "input_ids"}
-        self._arguments = {**rest, "inputs_embeds": self._embedded}
-
-    def __call__(self, tokens: Sequence[int]) -> Arguments:
-        if not tokens:
-            return self._arguments
-        embedded = self._embedded.clone()
-        embedded[0, list(tokens)] = self._mean
-        return {**self._arguments, "inputs_embeds": embedded}
-
-
-class _Delete(_Change):
-    def __init__(self, model: Any, text: _Text) -> None:
-        super().__init__(model, text)
-        ids = self._ids()
-        self._names = [
-            name
-            for name, value in text.arguments.items()
-            if isinstance(value, torch.Tensor)
-            and not name.startswith("decoder_")
-            and value.dim() > 1
-            and value.shape[1] == ids.shape[1]
-        ]
-        if any(name.startswith(("pixel_values", "input_features")) for name in text.arguments):
-            raise ValueError('removal="delete" needs an input of text only. Pass "mask".')
-        if ids.shape[1] < 2:
-            raise ValueError('removal="delete": the text has only one token')
-
-    def __call__(self, tokens: Sequence[int]) -> Arguments:
-        if not tokens:
-            return self._text.arguments
-        arguments = dict(self._text.arguments)
-        for name in self._names:
-            value = arguments[name]
-            kept = [token for token in range(value.shape[1]) if token not in tokens]
-            arguments[name] = value[:, kept]
-        return arguments
-
-    def copy(self, tokens: Sequence[int]) -> Copy:
-        """Return a copy of the example without `tokens`.
-
-        If later tokens are deleted, the row with the answer is nearer to the end.
-        """
-        row, read_at = self._text.row, self._text.read_at
+        inputs = partial(self._remove, tokens)
+        if not self._deletes:
+            return Copy(inputs=inputs)
+        row, read_at = self.runner.reading.row, self._read_at
         if row is not None and read_at is not None:
+            # If later tokens are deleted, the row with the answer is nearer to the end.
             row += sum(token > read_at for token in tokens)
-        return Copy(inputs=partial(self, tokens), num_deleted=len(tokens), row=row)
+        return Copy(inputs=inputs, num_deleted=len(tokens), row=row)
 
 
-class _MeanColor(_Change):
-    def __init__(self, model: Any, text: _Text) -> None:
-        super().__init__(model, text)
-        pixels = text.arguments.get("pixel_values")
-        grids = text.tokens.grids
-        if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
-            raise ValueError(
-                'removal="mean color" needs one image whose patches are tokens. Pass "mask" for a '
-                "text."
-            )
-        self._pixels, self._grid = pixels, grids[0]
-        height, width = pixels.shape[2:]
-        if height % self._grid.rows or width % self._grid.columns:
-            raise ValueError(
-                f"the patches, {self._grid.rows} x {self._grid.columns}, do not divide the image "
-                f"of {height} x {width} pixels"
-            )
-        self._size = height // self._grid.rows, width // self._grid.columns
-
-    def tokens(self) -> Iterator[int]:
-        yield from range(self._grid.start, self._grid.stop)
-
-    def __call__(self, tokens: Sequence[int]) -> Arguments:
-        if not tokens:
-            return self._text.arguments
-        high, wide = self._size
-        pixels = self._pixels.clone()
-        mean = self._pixels[0].mean(dim=(1, 2))[:, None, None]
-        for token in tokens:
-            row, column = self._grid.cell(token)
-            pixels[0, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide] = mean
-        return {**self._text.arguments, "pixel_values": pixels}
+#: Function that returns the arguments of the model after tokens are removed.
+_Remove = Callable[[Sequence[int]], Arguments]
 
 
-_CHANGES: dict[Removal, Callable[[Any, _Text], _Change]] = {
-    "mask": _Mask,
-    "mean embedding": _MeanEmbedding,
-    "delete": _Delete,
-    "mean color": _MeanColor,
+def _token_ids(runner: Runner) -> torch.Tensor:
+    ids = runner.arguments.get("input_ids")
+    if ids is None:
+        raise ValueError(
+            f"removal: {type(runner.model).__name__} has no token ids as input. Pass "
+            'removal="mean color" for an image.'
+        )
+    token_ids: torch.Tensor = ids
+    return token_ids
+
+
+def _accepts(runner: Runner, name: str) -> bool:
+    return name in inspect.signature(runner.model.forward).parameters
+
+
+def _masking(runner: Runner) -> _Remove:
+    ids, arguments = _token_ids(runner), runner.arguments
+    own = arguments.get("attention_mask")
+    if not _accepts(runner, "attention_mask"):
+        raise ValueError(
+            f'removal="mask": {type(runner.model).__name__} has no attention mask. Pass "mean '
+            'embedding" or "delete".'
+        )
+    if own is not None and own.dim() != 2:
+        raise ValueError(
+            'removal="mask": the attention mask of inputs has four axes. Pass "mean embedding".'
+        )
+    mask = torch.ones_like(ids) if own is None else own
+    arguments = {**arguments, "attention_mask": mask}
+    has_decoder = any(name.startswith("decoder_") for name in arguments)
+    if _accepts(runner, "position_ids") and "position_ids" not in arguments and not has_decoder:
+        # Some models compute positions from the mask, so a removal would shift the positions of
+        # later tokens. Explicit positions prevent this. They are used only if they do not change
+        # the answer: some models do not count from 0 (RoBERTa).
+        positions = torch.arange(ids.shape[1], device=ids.device)[None]
+        counted = {**arguments, "position_ids": positions}
+        if runner.is_unchanged(Copy(inputs=lambda: counted)):
+            arguments = counted
+
+    def remove(tokens: Sequence[int]) -> Arguments:
+        remaining = mask.clone()
+        remaining[0, list(tokens)] = 0
+        return {**arguments, "attention_mask": remaining}
+
+    return remove
+
+
+def _averaging(runner: Runner) -> _Remove:
+    """Return the function for ``"mean embedding"``."""
+    if not _accepts(runner, "inputs_embeds"):
+        raise ValueError(
+            f'removal="mean embedding": {type(runner.model).__name__} does not accept embeddings. '
+            'Pass "mask" or "delete".'
+        )
+    with torch.no_grad():
+        embedded = runner.model.get_input_embeddings()(_token_ids(runner))
+    rest = {name: value for name, value in runner.arguments.items() if name != "input_ids"}
+
+    def remove(tokens: Sequence[int]) -> Arguments:
+        changed = embedded.clone()
+        changed[0, list(tokens)] = embedded[0].mean(dim=0)
+        return {**rest, "inputs_embeds": changed}
+
+    return remove
+
+
+def _deleting(runner: Runner) -> _Remove:
+    arguments, length = runner.arguments, _token_ids(runner).shape[1]
+    if any(name.startswith(("pixel_values", "input_features")) for name in arguments):
+        raise ValueError('removal="delete" needs an input of text only. Pass "mask".')
+    if length < 2:
+        raise ValueError('removal="delete": the text has only one token')
+    names = [
+        name
+        for name, value in arguments.items()
+        if isinstance(value, torch.Tensor)
+        and not name.startswith("decoder_")
+        and value.dim() > 1
+        and value.shape[1] == length
+    ]
+
+    def remove(tokens: Sequence[int]) -> Arguments:
+        kept = [token for token in range(length) if token not in tokens]
+        return {**arguments, **{name: arguments[name][:, kept] for name in names}}
+
+    return remove
+
+
+def _coloring(runner: Runner, tokens: Tokens) -> tuple[_Remove, range]:
+    """Return the function for ``"mean color"``, and the positions of the patches."""
+    arguments, grids = runner.arguments, tokens.grids
+    pixels = arguments.get("pixel_values")
+    if pixels is None or pixels.dim() != 4 or len(pixels) != 1 or len(grids) != 1:
+        raise ValueError(
+            'removal="mean color" needs one image whose patches are tokens. Pass "mask" for a text.'
+        )
+    [grid] = grids
+    height, width = pixels.shape[2:]
+    if height % grid.rows or width % grid.columns:
+        raise ValueError(
+            f"the patches, {grid.rows} x {grid.columns}, do not divide the image of {height} x "
+            f"{width} pixels"
+        )
+    high, wide = height // grid.rows, width // grid.columns
+
+    def remove(tokens: Sequence[int]) -> Arguments:
+        changed = pixels.clone()
+        mean = pixels[0].mean(dim=(1, 2))[:, None, None]
+        for row, column in map(grid.cell, tokens):
+            changed[0, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide] = mean
+        return {**arguments, "pixel_values": changed}
+
+    return remove, range(grid.start, grid.stop)
+
+
+_REMOVALS: dict[str, Callable[[Runner], _Remove]] = {
+    "mask": _masking,
+    "mean embedding": _averaging,
+    "delete": _deleting,
 }

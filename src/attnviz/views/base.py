@@ -35,21 +35,6 @@ if TYPE_CHECKING:
 # Other names of traits, which BertViz or other functions of attnviz use. The error message for such
 # a name suggests the trait.
 _OTHER_NAMES = {"include_heads": "heads", "query": "token", "display_mode": "theme"}
-# Arguments of BertViz that views do not have, with the advice for the error message.
-_BERTVIZ_ARGUMENTS = {
-    "prettify_tokens": "pass tokens=Tokens.of(tokens), which are shown unchanged",
-    "html_action": "view.to_html() returns the page, and view.save('view.html') writes it",
-    "model_type": "it is not needed",
-    "sentence_a": "pass the text, or (sentence_a, sentence_b), after the model",
-    "sentence_b": "pass (sentence_a, sentence_b) after the model",
-    **dict.fromkeys(
-        (f"{stack}_{kind}" for stack in ("encoder", "decoder") for kind in ("attention", "tokens")),
-        "pass AttentionRecord.from_weights(encoder_attentions=..., encoder_tokens=..., "
-        "decoder_attentions=..., cross_attentions=..., decoder_tokens=...)",
-    ),
-}
-_BERTVIZ_ARGUMENTS["cross_attention"] = _BERTVIZ_ARGUMENTS["encoder_attention"]
-
 # Names of the traits that a browser needs to create a widget and its layout.
 _EMBEDDED_TRAITS = [
     name for name in ipywidgets.DOMWidget.class_traits(sync=True) if name != "_view_count"
@@ -332,11 +317,6 @@ class View(anywidget.AnyWidget):
         unknown = sorted(set(names) - set(own))
         if unknown:
             instead = did_you_mean(unknown[0], own, _OTHER_NAMES)
-            if unknown[0] in _BERTVIZ_ARGUMENTS:
-                raise TypeError(
-                    f"{cls.__name__} has no argument {unknown[0]!r}: "
-                    f"{_BERTVIZ_ARGUMENTS[unknown[0]]}"
-                )
             takes = ["include_layers", *own] if cls.offers_layers else own
             raise TypeError(
                 f"{cls.__name__} has no argument {unknown[0]!r}{instead}; it takes "

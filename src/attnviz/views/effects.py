@@ -38,33 +38,41 @@ def note_of(value: Any, of: _Of) -> str | None:
     --------
     >>> note_of([[0.5]], "head")
     """
-    measure, noise = getattr(value, "measure", None), getattr(value, "noise", None)
-    if (
-        isinstance(value, type)
-        or not isinstance(measure, str)
-        or not isinstance(noise, int | float)
-    ):
+    if not hasattr(value, "measure") or not hasattr(value, "noise"):
         return None
     what = "removing a head"
     if of == "token":
         what = f"removing a token ({getattr(value, 'removal', 'mask')})"
     texts = getattr(value, "num_texts", 1)
     mean = f", mean of {texts:,} texts" if texts > 1 else ""
-    return f"effect of {what} on: {measure}{mean}; noise {format_small(noise)}"
+    return f"effect of {what} on: {value.measure}{mean}; noise {format_small(value.noise)}"
 
 
-def notes_of(by_name: Mapping[Any, Any], of: _Of) -> dict[str, str]:
-    """Return the note of each value that is a `HeadEffects` or `TokenEffects`, by name.
+def notes_of(scores: Any, of: _Of) -> dict[str, str]:
+    """Return the note of each score that is a `HeadEffects` or `TokenEffects`, by name.
 
-    A value may also be a mapping of such values by stack.
+    A score may also be a mapping of such values by stack.
     """
     notes: dict[str, str] = {}
-    for name, value in by_name.items():
-        for scores in value.values() if isinstance(value, Mapping) else [value]:
-            note = note_of(scores, of)
+    for name, value in by_name(scores).items():
+        for effects in value.values() if isinstance(value, Mapping) else [value]:
+            note = note_of(effects, of)
             if note is not None:
                 notes.setdefault(str(name), note)
     return notes
+
+
+def about_scores(
+    change: Mapping[str, Any], before: Mapping[str, _Numbers], new: Mapping[str, _Numbers]
+) -> dict[str, _Numbers]:
+    """Return notes or errors by name of the score, after the scores of a view have changed.
+
+    `before` are the notes or errors of the view so far. Those of scores that were replaced are left
+    out. `new` are those of the new scores.
+    """
+    old = change["old"] or {}
+    replaced = {name for name in old if old[name] != change["new"].get(name)}
+    return {**new, **{name: one for name, one in before.items() if name not in replaced}}
 
 
 def check_stacks(what: str, names: Iterable[Any], stacks: Mapping[str, Any]) -> None:
@@ -124,41 +132,32 @@ def row_of(what: str, shape: str, values: Any) -> Row:
     """
     try:
         numbers = np.asarray(values)
-        if numbers.dtype.kind == "O" and numbers.ndim == 1:
-            # Scores that come from the state of a view have None for missing numbers.
-            numbers = np.array([np.nan if entry is None else entry for entry in values])
-        # Check the type of the numbers. Strings such as "1.5" are invalid, but numpy would convert
-        # them.
-        is_row = numbers.dtype.kind in "biuf" and numbers.ndim == 1
-    except (MemoryError, OverflowError, RuntimeError, TypeError, ValueError):
+        # Strings such as "1.5" are invalid, but numpy would convert them. Scores that come from the
+        # state of a view have None for missing numbers, which numpy converts to NaN.
+        is_row = numbers.dtype.kind in "biufO" and numbers.ndim == 1
+        floats = numbers.astype(np.float64).tolist() if is_row else []
+    except (OverflowError, RuntimeError, TypeError, ValueError):
         is_row = False
     if not is_row:
         raise traitlets.TraitError(f"{what} must be numbers, {shape}. Got {short_repr(values)}")
-    floats = map(float, numbers.tolist())
     return [number if math.isfinite(number) else None for number in floats]
 
 
 class Notes(traitlets.Dict):
     """Notes of scores, by name of the score."""
 
+    def __init__(self) -> None:
+        super().__init__(value_trait=traitlets.Unicode(), key_trait=traitlets.Unicode())
+
     def validate(self, obj: Any, value: Any) -> dict[str, str]:
-        del obj
-        if not isinstance(value, Mapping):
-            raise traitlets.TraitError(
-                f"{self.name}={short_repr(value)} must be a dict from names of scores to strings"
-            )
-        for name, note in value.items():
-            if not isinstance(name, str) or not isinstance(note, str):
-                raise traitlets.TraitError(
-                    f"{self.name}[{short_repr(name)}]={short_repr(note)}: names and notes must be "
-                    "strings"
-                )
+        notes: dict[str, str] = super().validate(obj, value) or {}
+        for name, note in notes.items():
             if len(note) > _MAX_NOTE_LENGTH:
                 raise traitlets.TraitError(
                     f"{self.name}[{name!r}] has {len(note):,} characters. Pass at most "
                     f"{_MAX_NOTE_LENGTH:,}."
                 )
-        return dict(value)
+        return notes
 
 
 class _TokenScores(traitlets.Dict):
@@ -167,7 +166,9 @@ class _TokenScores(traitlets.Dict):
     def validate(self, obj: Any, value: Any) -> dict[str, dict[str, Row]]:
         """Convert scores to lists. Scores without a stack name are for the shown stack."""
         checked = _check_token_scores(value, obj.record.stack(obj.stack or None), obj.record.stacks)
-        obj._notes_of_token_scores = _notes(value)
+        # traitlets validates the result again, which has no notes any longer.
+        if not obj.trait_has_value("token_scores") or checked != obj.token_scores:
+            obj._notes_of_token_scores = notes_of(value, "token")
         return checked
 
 
@@ -196,16 +197,6 @@ class TokenScores(PositionedView):
     # Notes of the effects in the latest value of `token_scores`.
     _notes_of_token_scores: Mapping[str, str] = {}
 
-    def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
-        if "token_scores" in values:
-            scores = _check_token_scores(values["token_scores"], stack, self.record.stacks)
-            notes = _notes(values["token_scores"])
-            own = values.get("token_score_notes", {})
-            values = values | {"token_scores": scores}
-            if notes and isinstance(own, Mapping):
-                values["token_score_notes"] = notes | dict(own)
-        return super()._first_state(values, stack)
-
     def _fit_to_record(self, before: AttentionRecord) -> None:
         super()._fit_to_record(before)
         if not same_tokens(before, self.record):
@@ -214,13 +205,10 @@ class TokenScores(PositionedView):
 
     @traitlets.observe("token_scores")
     def _follow_notes(self, change: Mapping[str, Any]) -> None:
-        """Remove the notes of scores that were replaced, and add the notes of new effects."""
-        old, new = change["old"] or {}, change["new"]
-        replaced = {name for name in old if old[name] != new.get(name)}
-        notes = self.token_score_notes
-        remaining = {name: note for name, note in notes.items() if name not in replaced}
-        self.token_score_notes = {**self._notes_of_token_scores, **remaining}
-        if self.token_score not in new:
+        self.token_score_notes = about_scores(
+            change, self.token_score_notes, self._notes_of_token_scores
+        )
+        if self.token_score not in change["new"]:
             self.token_score = None
 
     @traitlets.validate("token_score")
@@ -234,10 +222,6 @@ class TokenScores(PositionedView):
         return name
 
 
-def _notes(value: Any) -> dict[str, str]:
-    return notes_of(by_name(value), "token")
-
-
 def _check_token_scores(
     scores: Any, stack: AttentionStack, stacks: Mapping[str, AttentionStack]
 ) -> dict[str, dict[str, Row]]:
@@ -245,11 +229,10 @@ def _check_token_scores(
 
     def read(what: str, value: Any, of_stack: AttentionStack | None) -> Row:
         row = row_of(what, "(tokens,)", value if note_of(value, "token") is None else value.values)
-        num_keys = len(row) if of_stack is None else len(of_stack.key_tokens)
-        if of_stack is not None and len(row) != num_keys:
+        if of_stack is not None and len(row) != len(of_stack.key_tokens):
             raise traitlets.TraitError(
-                f"{what} has {len(row):,} numbers, but stack {of_stack.name!r} has {num_keys:,} "
-                "keys. Pass one number per key, (tokens,)."
+                f"{what} has {len(row):,} numbers, but stack {of_stack.name!r} has "
+                f"{len(of_stack.key_tokens):,} keys. Pass one number per key, (tokens,)."
             )
         return row
 

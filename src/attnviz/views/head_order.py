@@ -10,7 +10,16 @@ import traitlets
 
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.arguments import MAX_NUMBERS, short_repr
-from attnviz.views.effects import Notes, Row, by_name, note_of, notes_of, read_scores, row_of
+from attnviz.views.effects import (
+    Notes,
+    Row,
+    about_scores,
+    by_name,
+    note_of,
+    notes_of,
+    read_scores,
+    row_of,
+)
 from attnviz.views.head_roles import HeadRoles
 from attnviz.views.trait_types import Finite
 
@@ -25,7 +34,9 @@ class _HeadScores(traitlets.Dict):
     def validate(self, obj: Any, value: Any) -> _ScoresByName:
         """Convert scores to lists. Arrays without a stack name are for the shown stack."""
         given = _read(value, obj.record.stack(obj.stack or None), obj.record.stacks)
-        obj._given_scores = given
+        # traitlets validates the result again, which has no notes and errors any longer.
+        if not obj.trait_has_value("scores") or given.scores != obj.scores:
+            obj._given_scores = given
         return given.scores
 
 
@@ -99,44 +110,28 @@ class HeadOrder(HeadRoles):
     _given_scores = _GivenScores({}, {}, {})
 
     def _first_state(self, values: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
-        if "scores" in values:
-            given = _read(values["scores"], stack, self.record.stacks)
-            values = {"order": next(iter(given.scores), "number")} | values
-            values["scores"] = given.scores
-            for trait, of_effects in (("score_notes", given.notes), ("score_errors", given.errors)):
-                own = values.get(trait, {})
-                if of_effects and isinstance(own, Mapping):
-                    values[trait] = {**of_effects, **own}
-        return super()._first_state(values, stack)
+        names = list(by_name(values.get("scores", {})))
+        order = {"order": names[0]} if names else {}
+        return super()._first_state(order | values, stack)
 
     @traitlets.validate("order")
     def _validate_order(self, proposal: Mapping[str, Any]) -> str:
         from attnviz.analysis import MEASURES, measures_of
 
         order: str = proposal["value"]
-        valid = ["number", "pinned", *self.scores, *MEASURES]
-        if order == "role" and order not in self.scores:
-            if not self.roles:
-                raise traitlets.TraitError(
-                    'order="role" needs roles=, such as attnviz.head_statistics(model, texts)'
-                )
+        stacks = self.record.stacks.values()
+        measures = list(dict.fromkeys(name for stack in stacks for name in measures_of(stack)))
+        valid = ["number", "pinned", *self.scores, *measures, *(["role"] if self.roles else [])]
+        if order in valid:
             return order
-        if order not in valid:
-            raise traitlets.TraitError(
-                f"order={order[:100]!r} must be one of {', '.join(map(repr, valid))}"
-            )
-        possible = {name for stack in self.record.stacks.values() for name in measures_of(stack)}
-        if order in MEASURES and order not in possible | set(self.scores):
-            if not possible:
-                raise traitlets.TraitError(
-                    f"order={order!r}: patterns need attention weights, but the numbers of this "
-                    "record are signed. Pass scores= to order its heads."
-                )
-            raise traitlets.TraitError(
-                f"order={order!r}: no stack of this record can show this pattern (induction needs "
-                f"a repeated token). Pass one of {', '.join(map(repr, sorted(possible)))}."
-            )
-        return order
+        why = ""
+        if order == "role":
+            why = " Pass roles=, such as attnviz.head_statistics(model, texts)."
+        elif order in MEASURES:
+            why = " Patterns need attention weights, and induction needs a repeated token."
+        raise traitlets.TraitError(
+            f"order={short_repr(order)} must be one of {', '.join(map(repr, valid))}.{why}"
+        )
 
     @traitlets.observe("roles")
     def _forget_role_order(self, change: Mapping[str, Any]) -> None:
@@ -151,16 +146,11 @@ class HeadOrder(HeadRoles):
         An order by removed scores becomes the order by number. Notes and errors of replaced scores
         are removed, and those of new effects are added.
         """
-        old, new = change["old"] or {}, change["new"]
-        if self.order in set(old) - set(new):
+        if self.order in set(change["old"] or {}) - set(change["new"]):
             self.order = "number"
-        replaced = {name for name in old if old[name] != new.get(name)}
-        remaining = {name: note for name, note in self.score_notes.items() if name not in replaced}
-        self.score_notes = remaining | {
-            name: note for name, note in self._given_scores.notes.items() if name not in remaining
-        }
-        errors = {name: rows for name, rows in self.score_errors.items() if name not in replaced}
-        self.score_errors = {**self._given_scores.errors, **errors}
+        given = self._given_scores
+        self.score_notes = about_scores(change, self.score_notes, given.notes)
+        self.score_errors = about_scores(change, self.score_errors, given.errors)
 
 
 def _read(
@@ -194,7 +184,7 @@ def _read(
     effects = {name: value for name, value in named.items() if note_of(value, "head") is not None}
     averages = {name: one for name, one in effects.items() if one.standard_errors is not None}
     errors = read_scores("score_errors", averages, stack, stacks, read_errors)
-    return _GivenScores(checked, notes_of(named, "head"), errors)
+    return _GivenScores(checked, notes_of(scores, "head"), errors)
 
 
 def _rows(what: str, scores: Any, rows: Any, stack: AttentionStack | None) -> _Scores:

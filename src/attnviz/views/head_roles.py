@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from numbers import Integral
+from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
+import msgspec
 import traitlets
 
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import resolve_negative, short_repr
+from attnviz.utils.arguments import short_repr
 from attnviz.views.effects import check_stacks
 from attnviz.views.position import PositionedView
 
@@ -79,37 +78,24 @@ def checked_roles(
     """
     if roles is None:
         return {}
-    names = getattr(roles, "stack_names", None)
-    if names is not None and callable(getattr(roles, "stack", None)):
-        check_stacks("roles", names, stacks)
-        by_stack = {name: roles.stack(name).roles() for name in names if name in stacks}
-    elif _are_roles(roles):
-        by_stack = {stack.name: roles}
-    elif not isinstance(roles, Mapping):
-        raise traitlets.TraitError(f"roles={short_repr(roles)}: {_HINT}")
-    elif all(isinstance(key, str) for key in roles):
-        # Ignore stacks that the record lacks if it has at least one of the others.
+    by_stack = {stack.name: roles}
+    if hasattr(roles, "stack_names"):
+        check_stacks("roles", roles.stack_names, stacks)
+        by_stack = {name: roles.stack(name).roles() for name in roles.stack_names if name in stacks}
+    elif isinstance(roles, Mapping) and all(isinstance(key, str) for key in roles):
         check_stacks("roles", roles, stacks)
         by_stack = {name: of for name, of in roles.items() if name in stacks}
-    else:
-        by_stack = {stack.name: roles}
     return {name: _convert(of, stacks[name]) for name, of in by_stack.items()}
 
 
-def _are_roles(value: Any) -> bool:
-    return all(
-        hasattr(value, name) for name in ("layers", "heads_per_layer", "names", "of", "label")
-    )
-
-
 def _convert(roles: Any, stack: AttentionStack) -> NamedHeads:
-    if _are_roles(roles):
+    if hasattr(roles, "candidates"):
         return _rows(stack, _entries_of_roles(roles), list(roles.candidates))
     if isinstance(roles, Mapping) and set(roles) == {"names", "labels", "ranks"}:
         return _check_named_heads(roles, stack)
     if isinstance(roles, Mapping):
         return _rows(stack, _entries_of_names(roles, stack), list(dict.fromkeys(roles.values())))
-    raise traitlets.TraitError(f"roles of {stack.name!r}: {_HINT}; got {short_repr(roles)}")
+    raise traitlets.TraitError(f"roles={short_repr(roles)}: {_HINT}")
 
 
 # One head with a role: layer, head, name of the role, label, and score of the role.
@@ -127,11 +113,7 @@ def _entries_of_roles(roles: Any) -> Iterator[_Named]:
 
 def _entries_of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterator[_Named]:
     for key, name in names.items():
-        if (
-            not isinstance(key, tuple)
-            or len(key) != 2
-            or any(isinstance(number, bool) or not isinstance(number, Integral) for number in key)
-        ):
+        if not isinstance(key, tuple) or len(key) != 2:
             raise traitlets.TraitError(
                 f"roles: {short_repr(key)} must be (layer, head), such as (1, 0)"
             )
@@ -140,13 +122,11 @@ def _entries_of_names(names: Mapping[Any, Any], stack: AttentionStack) -> Iterat
                 f"roles[{short_repr(key)}]={short_repr(name)} must be a name of at most "
                 f"{_MAX_NAME_LENGTH} characters"
             )
-        layer = resolve_negative(operator.index(key[0]), stack.layers)
-        head = operator.index(key[1])
-        if layer not in stack.layers or not 0 <= head < stack.num_heads(layer):
-            raise traitlets.TraitError(
-                f"roles[{short_repr(key)}]: stack {stack.name!r} has no such head"
-            )
-        yield layer, head, name, name, 0.0
+        try:
+            layer = stack.layer_number(key[0])
+            yield layer, stack.head_number(layer, key[1]), name, name, 0.0
+        except (IndexError, TypeError) as error:
+            raise traitlets.TraitError(f"roles[{short_repr(key)}]: {error}") from None
 
 
 def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> NamedHeads:
@@ -155,9 +135,10 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
     `kinds` contains the names of all roles. If two roles are equally rare, the first of them in
     `kinds` comes first.
     """
-    names: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
-    labels: list[list[str | None]] = [[None] * count for count in stack.heads_per_layer]
-    ranks: list[list[float | None]] = [[None] * count for count in stack.heads_per_layer]
+    grids: list[list[list[Any]]] = [
+        [[None] * num_heads for num_heads in stack.heads_per_layer] for _ in range(3)
+    ]
+    names, labels, ranks = grids
     # Skip roles in layers that the view does not offer.
     offered = [entry for entry in named if entry[0] in stack.layers]
     counts = Counter(name for _, _, name, _, _ in offered)
@@ -175,22 +156,21 @@ def _rows(stack: AttentionStack, named: Iterator[_Named], kinds: list[str]) -> N
 
 
 def _check_named_heads(roles: Mapping[str, Any], stack: AttentionStack) -> NamedHeads:
-    """Check that roles in the form of `NamedHeads` fit the stack, and copy them.
+    """Check that roles in the form of `NamedHeads` fit the stack.
 
     A browser or another view may have sent them.
     """
-    num_heads = list(stack.heads_per_layer)
-    for kind, allowed in (("names", str), ("labels", str), ("ranks", (int, float))):
-        rows = roles[kind]
-        fits = (
-            isinstance(rows, Sequence)
-            and [len(row) if isinstance(row, Sequence) else -1 for row in rows] == num_heads
+    try:
+        checked = msgspec.convert(roles, NamedHeads)
+        fits = all(
+            [len(row) for row in rows] == list(stack.heads_per_layer)
+            for rows in (checked["names"], checked["labels"], checked["ranks"])
         )
-        if not fits or any(
-            entry is not None and not isinstance(entry, allowed) for row in rows for entry in row
-        ):
-            raise traitlets.TraitError(
-                f"roles of {stack.name!r}: {kind} must have {len(num_heads)} layers of "
-                f"{', '.join(map(str, num_heads[:8]))} heads"
-            )
-    return {name: [list(row) for row in roles[name]] for name in ("names", "labels", "ranks")}  # type: ignore[return-value]
+    except msgspec.ValidationError:
+        fits = False
+    if not fits:
+        raise traitlets.TraitError(
+            f"roles of {stack.name!r}: names, labels and ranks must have one list per layer, with "
+            "one entry per head"
+        )
+    return checked

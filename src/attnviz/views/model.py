@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import traitlets
 
 from attnviz.record.record import AttentionRecord
-from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import MAX_NUMBERS, as_list, resolve_negative, short_repr
+from attnviz.utils.arguments import existing_number, existing_numbers
 from attnviz.views.effects import TokenScores
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
@@ -36,7 +33,10 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
         """
         if value is None or (isinstance(value, str) and value == "all"):
             return None
-        return _check_include_heads(value, obj.record)
+        try:
+            return _check_include_heads(value, obj.record)
+        except (IndexError, TypeError, ValueError) as error:
+            raise traitlets.TraitError(str(error)) from None
 
 
 class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
@@ -116,86 +116,23 @@ class ModelView(TokenWindows, TokenScores, HeadOrder, GeneratedToken, WhatIf):
 def _check_include_heads(
     include_heads: Any, record: AttentionRecord
 ) -> list[int] | dict[str, list[int]]:
-    if isinstance(include_heads, Mapping):
-        # Layers may be strings, because keys in the JSON from the browser are strings.
-        all_layers = sorted({layer for stack in record.stacks.values() for layer in stack.layers})
-        by_layer = {
-            resolve_negative(_number(layer, include_heads), all_layers): _heads(
-                heads, include_heads
-            )
-            for layer, heads in include_heads.items()
-        }
-        if not by_layer:
-            raise traitlets.TraitError(_EMPTY.format(short_repr(include_heads)))
-        for layer, heads in by_layer.items():
-            stacks = [stack for stack in record.stacks.values() if layer in stack.layers]
-            if not stacks:
-                raise traitlets.TraitError(
-                    f"include_heads={short_repr(include_heads)}: there is no layer {layer}: "
-                    f"{_layers(record)}"
-                )
-            layers = [(stack, layer) for stack in stacks]
-            by_layer[layer] = _check_heads(heads, layers, f"layer {layer}", include_heads)
-        return {str(layer): by_layer[layer] for layer in sorted(by_layer)}
-    heads = _heads(include_heads, include_heads)
-    layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    return _check_heads(heads, layers, "no layer", include_heads)
+    """Return the heads without negative numbers. Raise IndexError or TypeError if one is invalid.
 
-
-_EMPTY = "include_heads={} contains no head. Omit it to offer all heads."
-
-
-def _heads(heads: Any, include_heads: Any) -> list[int]:
-    heads = as_list(heads)
-    if isinstance(heads, str) or not isinstance(heads, Iterable):
-        raise traitlets.TraitError(
-            "include_heads must be heads such as [0, 1], or heads by layer such as {3: [0, 1]}. "
-            f"Got {short_repr(include_heads)}"
-        )
-    checked = sorted({_number(head, include_heads) for head in islice(iter(heads), MAX_NUMBERS)})
-    if not checked:
-        raise traitlets.TraitError(_EMPTY.format(short_repr(include_heads)))
-    return checked
-
-
-def _number(value: Any, include_heads: Any) -> int:
-    try:
-        return int(value) if isinstance(value, str) else operator.index(value)
-    except (TypeError, ValueError):
-        raise traitlets.TraitError(
-            f"include_heads={short_repr(include_heads)}: {value!r} is not the number "
-            "of a layer or head"
-        ) from None
-
-
-def _check_heads(
-    heads: list[int], layers: list[tuple[AttentionStack, int]], where: str, include_heads: Any
-) -> list[int]:
-    """Check that heads exist in at least one of the layers, and return them.
-
-    If all layers have the same number of heads, negative numbers count from the end. `where` is the
-    subject of the error message.
+    Negative numbers count from the end of the layer with the most heads.
     """
-    counts = {stack.attention(layer).num_heads for stack, layer in layers}
-    if len(counts) == 1:
-        heads = sorted({resolve_negative(head, range(*counts)) for head in heads})
-    count = max(counts)
-    wrong = [head for head in heads if not 0 <= head < count]
-    if not wrong:
-        return heads
-    available = f"heads 0 to {count - 1}"
-    raise traitlets.TraitError(
-        f"include_heads={short_repr(include_heads)}: "
-        + (
-            f"{where} has head {wrong[0]}; there are {available}"
-            if where == "no layer"
-            else f"{where} has {available}, not head {wrong[0]}"
-        )
-    )
-
-
-def _layers(record: AttentionRecord) -> str:
-    stacks = record.stacks.values()
-    return "; ".join(
-        f"stack {stack.name!r} has layers {', '.join(map(str, stack.layers))}" for stack in stacks
-    )
+    stacks, name = record.stacks.values(), "include_heads"
+    if not isinstance(include_heads, Mapping):
+        most = max(max(stack.heads_per_layer) for stack in stacks)
+        heads = existing_numbers(name, include_heads, range(most), "this record has heads")
+        return sorted(set(heads))
+    layers = sorted({layer for stack in stacks for layer in stack.layers})
+    by_layer = {}
+    for key, heads in include_heads.items():
+        # Layers may be strings, because keys in the JSON from the browser are strings.
+        layer = existing_number(name, int(key), layers, "this record has layers")
+        most = max(stack.num_heads(layer) for stack in stacks if layer in stack.layers)
+        valid = existing_numbers(name, heads, range(most), f"layer {layer} has heads")
+        by_layer[layer] = sorted(set(valid))
+    if not by_layer:
+        raise IndexError("include_heads={} contains no layer. Omit it to offer all heads.")
+    return {str(layer): by_layer[layer] for layer in sorted(by_layer)}

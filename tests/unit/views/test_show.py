@@ -29,8 +29,6 @@ WEIGHTS = [shares(2, 3, 3, seed=layer) for layer in range(2)]
         ([WEIGHTS, "the cat"], {}, "Omit inputs"),
         ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*Omit target"),
         ([None], {"tokens": words(3)}, "If that is None, the model returned no weights"),
-        ([WEIGHTS], {"prettify_tokens": False}, r"'prettify_tokens': pass tokens=Tokens.of"),
-        ([], {"cross_attention": WEIGHTS}, "'cross_attention': pass AttentionRecord.from_weights"),
         ([{"attentions": WEIGHTS}], {"tokens": words(3)}, "a dict, .* Pass .* outputs.attentions"),
         ([given_record], {"tokens": words(5)}, "model is a record.*Omit tokens"),
         (["some/model"], {}, "inputs is missing. Pass the text that the model reads"),
