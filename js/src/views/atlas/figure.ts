@@ -5,8 +5,9 @@ import { type Box, composeFigure, type Figure, rampBox, textMark, wrap } from ".
 import { fontOf, type Mark, translate } from "../../draw/marks";
 import { csvText } from "../../ui/exports/csv";
 import type { Exports } from "../../ui/exports/exports";
-import { columnLabel, labelledEvery, rowLabel } from "../../ui/head-grid/grid";
+import { isSameHead } from "../../ui/head-grid/grid";
 import { roleBox } from "../../ui/head-grid/head-roles";
+import { gridMarks } from "../../ui/head-grid/marks";
 import type { ViewContext } from "../../ui/view/define-view";
 import {
   coverageOf,
@@ -45,38 +46,22 @@ function gridBox(context: Context, store: AtlasStore): Box {
   const [grid, layout, coloring] = [store.grid.peek(), store.layout.peek(), store.coloring.peek()];
   if (!grid || !layout || !coloring) throw new Error(NOTHING);
   const palette = context.palette.peek();
-  const { cell, across, down, left, top, width, height } = layout;
+  const { cell, across, down, width, height } = layout;
   const current = store.head.peek();
-  const marks: Mark[] = [];
-  grid.columns?.forEach((head, column) => {
-    if (column % labelledEvery(across) !== 0) return;
-    const x = left + column * across + cell / 2;
-    const label = columnLabel(head, layout);
-    marks.push(textMark(label, x, 12, palette.muted, 10.5, { align: "middle" }));
-  });
-  grid.rows.forEach((row, at) => {
-    const y = top + at * down;
-    const layer = row.find((headCell) => headCell !== null)?.layer;
-    if (grid.columns && at % labelledEvery(down) === 0) {
-      const name = rowLabel(layer, layout);
-      marks.push(textMark(name, left - 8, y + cell / 2, palette.ink, 11, { align: "end" }));
+  const more = { align: "middle" } as const;
+  const marks = gridMarks(grid, layout, palette, (head, x, y) => {
+    const drawn = cellMarks(coloring.of(head.layer, head.head), x, y, cell, palette);
+    if (isSameHead(head, current)) {
+      const frame = { x: x - 1, y: y - 1, width: cell + 2, height: cell + 2 };
+      drawn.push({ kind: "rect", ...frame, stroke: palette.ink, strokeWidth: 2 });
     }
-    row.forEach((headCell, column) => {
-      if (!headCell) return;
-      const x = left + column * across;
-      marks.push(...cellMarks(coloring.of(headCell.layer, headCell.head), x, y, cell, palette));
-      if (headCell.layer === current?.layer && headCell.head === current.head) {
-        const frame = { x: x - 1, y: y - 1, width: cell + 2, height: cell + 2 };
-        marks.push({ kind: "rect", ...frame, stroke: palette.ink, strokeWidth: 2 });
-      }
-      if (!grid.columns && down > across) {
-        const more = { align: "middle" } as const;
-        const name = `${headCell.layer}.${headCell.head}`;
-        marks.push(textMark(name, x + cell / 2, y + cell + 8, palette.muted, 9.5, more));
-        const value = sortedValue(headCell);
-        marks.push(textMark(value, x + cell / 2, y + cell + 20, palette.ink, 9.5, more));
-      }
-    });
+    if (!grid.columns && down > across) {
+      const middle = x + cell / 2;
+      const name = `${head.layer}.${head.head}`;
+      drawn.push(textMark(name, middle, y + cell + 8, palette.muted, 9.5, more));
+      drawn.push(textMark(sortedValue(head), middle, y + cell + 20, palette.ink, 9.5, more));
+    }
+    return drawn;
   });
   return { width, height, marks };
 }

@@ -9,7 +9,8 @@ import type { FigureRequest } from "../../draw/figure-request";
 import { type Mark, type Scene, translate } from "../../draw/marks";
 import { pinColor } from "../../ui/colors/palette";
 import { csvText, roundedTo, writtenError } from "../../ui/exports/csv";
-import { columnLabel, type GridLayout, type HeadGrid, rowLabel } from "../../ui/head-grid/grid";
+import type { GridLayout, HeadGrid } from "../../ui/head-grid/grid";
+import { gridMarks } from "../../ui/head-grid/marks";
 import { formatSmall } from "../../ui/text/captions";
 import { type CellStyle, cellMarks, distanceColor, TREND, trendMarks } from "./marks";
 import { type CompareSelection, distanceOf, missingQueries } from "./state";
@@ -26,46 +27,25 @@ export interface GridFigure {
   width: number;
 }
 
-function gridMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
+function headMarks({ grid, layout, selection, style }: GridFigure): Mark[] {
   const { palette } = style;
-  const marks: Mark[] = [];
-  const { cell, across, down, left, top } = layout;
-  grid.columns?.forEach((head, column) => {
-    const x = left + column * across + cell / 2;
-    marks.push(textMark(columnLabel(head, layout), x, 12, palette.muted, 11, { align: "middle" }));
+  const { cell } = layout;
+  return gridMarks(grid, layout, palette, ({ layer, head }, x, y) => {
+    const chosen = layer === selection.layer && head === selection.head;
+    const frame: Mark = {
+      kind: "rect",
+      ...{ x: x - 0.5, y: y - 0.5, width: cell + 1, height: cell + 1 },
+      stroke: chosen ? pinColor(palette) : palette.rule,
+      strokeWidth: chosen ? 2.5 : 1,
+    };
+    const more = { align: "middle" } as const;
+    const name = textMark(`${layer}.${head}`, x + cell / 2, y + cell + 8, palette.ink, 10, more);
+    return [
+      ...cellMarks(distanceOf(selection, layer, head), x, y, cell, style),
+      frame,
+      ...(grid.columns ? [] : [name]),
+    ];
   });
-  if (grid.columns && columnLabel(0, layout) === "0")
-    marks.push(textMark("head", left - 10, 12, palette.muted, 11, { align: "end" }));
-  grid.rows.forEach((row, at) => {
-    const y = top + at * down;
-    const layer = row.find((headCell) => headCell !== null)?.layer;
-    if (grid.columns) {
-      const name = rowLabel(layer, layout);
-      marks.push(textMark(name, left - 10, y + cell / 2, palette.ink, 11.5, { align: "end" }));
-    }
-    row.forEach((headCell, column) => {
-      if (!headCell) return;
-      const x = left + column * across;
-      marks.push(
-        ...cellMarks(distanceOf(selection, headCell.layer, headCell.head), x, y, cell, style),
-      );
-      const chosen = headCell.layer === selection.layer && headCell.head === selection.head;
-      const frame = { x: x - 0.5, y: y - 0.5, width: cell + 1, height: cell + 1 };
-      marks.push({
-        kind: "rect",
-        ...frame,
-        stroke: chosen ? pinColor(palette) : palette.rule,
-        strokeWidth: chosen ? 2.5 : 1,
-      });
-      if (!grid.columns) {
-        const name = `${headCell.layer}.${headCell.head}`;
-        marks.push(
-          textMark(name, x + cell / 2, y + cell + 8, palette.ink, 10, { align: "middle" }),
-        );
-      }
-    });
-  });
-  return marks;
 }
 
 /**
@@ -102,7 +82,7 @@ export function gridFigure(parts: GridFigure, request?: FigureRequest): Scene {
   const trend = trendBox(parts);
   const room = request?.width === undefined ? Number.POSITIVE_INFINITY : request.width;
   const beside = trend !== null && layout.width + 24 + trend.width <= room;
-  const marks = gridMarks(parts);
+  const marks = headMarks(parts);
   let { width, height } = layout;
   if (trend && beside) {
     marks.push(...translate(trend.marks, width + 24, layout.top));

@@ -29,13 +29,7 @@ import {
   scoreColumn,
 } from "../../ui/effects/effects";
 import { columnName, csvText, roundedTo, roundedUp, writtenError } from "../../ui/exports/csv";
-import {
-  columnLabel,
-  type HeadGrid,
-  type HeadIndex,
-  rowLabel,
-  type ScoredHead,
-} from "../../ui/head-grid/grid";
+import type { HeadGrid, HeadIndex, ScoredHead } from "../../ui/head-grid/grid";
 import {
   fittedName,
   type HeadRole,
@@ -43,6 +37,7 @@ import {
   roleBox,
   roleMarks,
 } from "../../ui/head-grid/head-roles";
+import { gridMarks } from "../../ui/head-grid/marks";
 import { aroundZero, plainNumber, quantityOf, signsInWords } from "../../ui/text/captions";
 import type { Selection } from "../../ui/view/record";
 import { captionLines } from "./captions";
@@ -107,60 +102,37 @@ export async function loadAll(
   return ({ layer, head }) => all.get(`${layer} ${head}`);
 }
 
-function labelMarks(parts: FigureParts): Mark[] {
+/** Return the role or, in a gallery, the name and the score below the map of a head. */
+function labelMarks(parts: FigureParts, cell: ScoredHead, x: number, y: number): Mark[] {
   const { grid, layout, palette } = parts;
-  const marks: Mark[] = [];
-  const letter = ({ name }: HeadRole, x: number, y: number): Mark[] => {
-    const sign = parts.roleSigns?.find((item) => item.name === name);
-    return sign ? roleMarks(sign, [x, y], ROLE_LETTER) : [];
-  };
-  if (grid.columns && layout.across < 50)
-    marks.push(textMark("head", layout.left - 10, 12, palette.muted, 11, { align: "end" }));
-  grid.columns?.forEach((head, column) => {
-    const x = layout.left + column * layout.across + layout.cell / 2;
-    marks.push(textMark(columnLabel(head, layout), x, 12, palette.muted, 11, { align: "middle" }));
-  });
-  grid.rows.forEach((row, at) => {
-    const y = layout.top + at * layout.down;
-    const layer = row.find((cell) => cell !== null)?.layer;
-    if (grid.columns) {
-      const middle = y + layout.cell / 2;
-      const more = { align: "end" } as const;
-      marks.push(
-        textMark(rowLabel(layer, layout), layout.left - 10, middle, palette.ink, 11.5, more),
-      );
-      row.forEach((cell, column) => {
-        const role = layout.roles > 0 && cell ? parts.roleOf?.(cell) : null;
-        if (!role) return;
-        const x = layout.left + column * layout.across;
-        const below = y + layout.cell + layout.bars + 9;
-        marks.push(
-          ...letter(role, x + (layout.cell < MIN_NAMED ? layout.cell : ROLE_LETTER) / 2, below),
-        );
-        if (layout.cell < MIN_NAMED) return;
-        const name = fittedName(role.name, layout.cell - ROLE_LETTER - 3);
-        marks.push(textMark(name, x + ROLE_LETTER + 3, below, palette.muted, 9.5));
-      });
-      return;
-    }
-    row.forEach((cell, column) => {
-      if (!cell) return;
-      const x = layout.left + column * layout.across + layout.cell / 2;
-      const [name, score] = captionLines(
-        cell,
-        layout.caption === "words",
-        parts.effects?.name === grid.score ? parts.effects : null,
-        parts.byRole ? (parts.roleOf?.(cell) ?? null) : undefined,
-      );
-      const more = { align: "middle" } as const;
-      marks.push(textMark(name, x, y + layout.cell + layout.bars + 9, palette.ink, 10.5, more));
-      const role = parts.roleOf?.(cell);
-      const half = measureText(name, fontOf({ size: 10.5, font: "text" })) / 2;
-      if (role) marks.push(...letter(role, x + half + 8, y + layout.cell + layout.bars + 9));
-      marks.push(textMark(score, x, y + layout.cell + layout.bars + 22, palette.muted, 10.5, more));
-    });
-  });
-  return marks;
+  const below = y + layout.cell + layout.bars + 9;
+  const role = parts.roleOf?.(cell) ?? null;
+  const sign = parts.roleSigns?.find(({ name }) => name === role?.name);
+  const letterAt = (middle: number): Mark[] =>
+    sign ? roleMarks(sign, [middle, below], ROLE_LETTER) : [];
+  if (grid.columns) {
+    if (layout.roles === 0 || !role) return [];
+    if (layout.cell < MIN_NAMED) return letterAt(x + layout.cell / 2);
+    const name = fittedName(role.name, layout.cell - ROLE_LETTER - 3);
+    return [
+      ...letterAt(x + ROLE_LETTER / 2),
+      textMark(name, x + ROLE_LETTER + 3, below, palette.muted, 9.5),
+    ];
+  }
+  const middle = x + layout.cell / 2;
+  const [name, score] = captionLines(
+    cell,
+    layout.caption === "words",
+    parts.effects?.name === grid.score ? parts.effects : null,
+    parts.byRole ? role : undefined,
+  );
+  const more = { align: "middle" } as const;
+  const half = measureText(name, fontOf({ size: 10.5, font: "text" })) / 2;
+  return [
+    textMark(name, middle, below, palette.ink, 10.5, more),
+    ...letterAt(middle + half + 8),
+    textMark(score, middle, below + 13, palette.muted, 10.5, more),
+  ];
 }
 
 /** Return the legend of a figure: the colours of the effects and the letters of the roles. */
@@ -185,56 +157,38 @@ function legendBox(
 export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const { grid, layout, selection, palette, thumbnails, captions } = parts;
   const back: Mark[] = [];
-  const front: Mark[] = labelMarks(parts);
   const lines: [HeadMap, Square][] = [];
   const quantity = quantityOf(selection.stack);
   const ink = quantity.signed ? palette : palette.neutral;
   let maximum = selection.stack.signed ? selection.stack.maximum : 1;
   const { effects } = parts;
-  grid.rows.forEach((row, at) => {
-    row.forEach((cell, column) => {
-      if (cell && effects) {
-        const box = {
-          x: layout.left + column * layout.across,
-          y: layout.top + at * layout.down + layout.cell + BAR_GAP,
-          width: layout.cell,
-          height: BAR_HEIGHT,
-        };
-        front.push(
-          ...effectMarks(
-            box,
-            headEffect(effects, selection.stack, cell),
-            effects.end,
-            palette,
-            headError(effects, selection.stack, cell),
-          ),
-        );
-      }
-      const map = cell && parts.map(cell);
-      if (!cell || !map) return;
-      const square = {
-        x: layout.left + column * layout.across,
-        y: layout.top + at * layout.down,
-        side: layout.cell,
-      };
-      if (thumbnails === "lines") lines.push([map, square]);
-      else {
-        maximum = map.maximum;
-        back.push({ ...heatMark(map, square, ink), ground: parts.ground });
-        if (parts.outlinedRow) front.push(rowMark(square, parts.outlinedRow, palette));
-      }
-      const chosen = selection.layer === cell.layer ? selection.chosen.indexOf(cell.head) : -1;
-      front.push({
-        kind: "rect",
-        x: square.x - 0.5,
-        y: square.y - 0.5,
-        width: square.side + 1,
-        height: square.side + 1,
-        ...(chosen < 0
-          ? { stroke: palette.rule }
-          : { stroke: headColor(palette, chosen, selection.chosen.length), strokeWidth: 2 }),
-      });
+  const side = layout.cell;
+  const front = gridMarks(grid, layout, palette, (cell, x, y) => {
+    const marks = labelMarks(parts, cell, x, y);
+    if (effects) {
+      const box = { x, y: y + side + BAR_GAP, width: side, height: BAR_HEIGHT };
+      const effect = headEffect(effects, selection.stack, cell);
+      const error = headError(effects, selection.stack, cell);
+      marks.push(...effectMarks(box, effect, effects.end, palette, error));
+    }
+    const map = parts.map(cell);
+    if (!map) return marks;
+    const square = { x, y, side };
+    if (thumbnails === "lines") lines.push([map, square]);
+    else {
+      maximum = map.maximum;
+      back.push({ ...heatMark(map, square, ink), ground: parts.ground });
+      if (parts.outlinedRow) marks.push(rowMark(square, parts.outlinedRow, palette));
+    }
+    const chosen = selection.layer === cell.layer ? selection.chosen.indexOf(cell.head) : -1;
+    marks.push({
+      kind: "rect",
+      ...{ x: x - 0.5, y: y - 0.5, width: side + 1, height: side + 1 },
+      ...(chosen < 0
+        ? { stroke: palette.rule }
+        : { stroke: headColor(palette, chosen, selection.chosen.length), strokeWidth: 2 }),
     });
+    return marks;
   });
   if (thumbnails === "lines") back.push(...lineMarks(lines, ink));
   const straight = thumbnails === "lines";
