@@ -7,18 +7,19 @@ text are visible. Such characters therefore cannot mislead a reader.
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from attnviz.record.images import PatchGrid
-from attnviz.utils.arguments import resolve_negative, whole_number
+from attnviz.utils.arguments import (
+    did_you_mean,
+    resolve_negative,
+    short_repr,
+    whole_number,
+)
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
-# Maximum number of positions that an error message lists if several tokens have the same text.
-_MAX_LISTED = 6
 # A joiner between two characters of an emoji or an Indic word is part of the glyph and is kept. At
 # either end of a text, or next to a space or another joiner, it would be invisible and is replaced.
 _JOINERS = {"\u200c", "\u200d"}
@@ -110,6 +111,26 @@ def number_words(
         numbers.append(None if current is None else count - 1)
         previous = current
     return tuple(numbers)
+
+
+def token_strings(text: Iterable[str]) -> list[str]:
+    """Return `text` as a list. Raise TypeError if it is not a sequence of strings.
+
+    >>> token_strings(("un", "do"))
+    ['un', 'do']
+    """
+    if isinstance(text, str) or not isinstance(text, Iterable):
+        raise TypeError(
+            "tokens must be a sequence of strings, one per token; got "
+            f"{short_repr(text)}. Split a text, for example with tokenizer.tokenize"
+        )
+    strings = list(text)
+    for position, token in enumerate(strings):
+        if not isinstance(token, str):
+            raise TypeError(
+                f"tokens must be strings; tokens[{position}] is a {type(token).__name__}"
+            )
+    return strings
 
 
 @dataclass(frozen=True)
@@ -303,25 +324,8 @@ class Tokens:
         >>> Tokens.of(["un", "do", " it"], words=[0, 0, 1]).words
         (0, 0, 1)
         """
-        if isinstance(text, str):
-            raise TypeError(
-                "tokens must be a sequence of strings, one per token; got one string "
-                f"({text[:40]!r}). Split it, for example with tokenizer.tokenize"
-            )
-        strings = list(text)
-        for position, token in enumerate(strings):
-            if not isinstance(token, str):
-                raise TypeError(
-                    f"tokens must be strings; tokens[{position}] is a {type(token).__name__}"
-                )
-        # Read at most one item more than allowed. This is enough to detect a wrong length, even if
-        # an argument is infinite.
-        max_items = len(strings) + 1
-        special = None if special is None else list(islice(special, max_items))
-        sequence = None if sequence is None else list(islice(sequence, max_items))
-        ids = None if ids is None else list(islice(ids, max_items))
-        words = None if words is None else list(islice(words, max_items))
-        flags = tuple(map(bool, special)) if special is not None else (False,) * len(strings)
+        strings = token_strings(text)
+        flags = (False,) * len(strings) if special is None else tuple(map(bool, special))
         if sequence is None:
             sequence = [None if flag else 0 for flag in flags]
         # Convert numpy integers to int, because JSON supports only the latter.
@@ -424,8 +428,8 @@ class Tokens:
         IndexError
             If the position is out of range.
         ValueError
-            If no token has the text, or several tokens have it. The message then suggests other
-            texts, or lists the positions of these tokens.
+            If no token has the text, or several tokens have it. The message then contains a similar
+            text, or the positions of these tokens.
 
         Examples
         --------
@@ -444,57 +448,16 @@ class Tokens:
         if len(positions) == 1:
             return positions[0]
         if not positions:
-            raise ValueError(f"{name}={token!r}: no token has this text. {self._instead(token)}")
-        listed = ", ".join(
-            f"{position} ({self._around(position)})" for position in positions[:_MAX_LISTED]
-        )
-        more = f" and {len(positions) - _MAX_LISTED} more" if len(positions) > _MAX_LISTED else ""
-        raise ValueError(
-            f"{name}={token!r}: {len(positions)} tokens have this text, at positions "
-            f"{listed}{more}. Pass one of these positions"
-        )
-
-    def _around(self, position: int) -> str:
-        """Return the text of a token between its neighbours, such as ``The [cat] sat``."""
-        space = _SHOWN_AS[" "]
-        around = [
-            f"[{self.text[index]}]" if index == position else self.text[index].strip(space)
-            for index in range(max(0, position - 2), min(position + 3, len(self)))
-        ]
-        return " ".join(filter(None, around))
-
-    def _instead(self, text: str) -> str:
-        """Return a hint on which tokens to pass instead of a text that no token has."""
-        bare = _bare(make_visible(text.strip()))
-        parts = self._parts(bare)
-        if parts:
-            listed = ", ".join(repr(self.text[position]) for position in parts)
-            return (
-                f"It consists of {len(parts)} tokens, {parts.start} to {parts.stop - 1} "
-                f"({listed}). Pass one of them, or merge tokens into words (words=True)"
+            meant = did_you_mean(_bare(make_visible(token)), map(_bare, self.text))
+            raise ValueError(
+                f"{name}={token!r}: no token has this text{meant or '.'} A word may "
+                "consist of several tokens. Pass the text of a token, or a number from 0 to "
+                f"{len(self) - 1}"
             )
-        by_text: dict[str, str] = {}
-        for token in self.text:
-            by_text.setdefault(_bare(token).lower(), _bare(token))
-        near = difflib.get_close_matches(bare.lower(), by_text, n=3)
-        numbers = f"a number from 0 to {len(self) - 1}"
-        if not near:
-            return f"Pass the text of a token, or {numbers}"
-        similar = ", ".join(repr(by_text[key]) for key in near)
-        return f"Similar texts are {similar}. Pass one of them, or {numbers}"
-
-    def _parts(self, text: str) -> range | None:
-        """Return the first range of tokens that together have the text, or None if none has."""
-        for start in range(len(self) if text else 0):
-            remaining = text
-            for stop in range(start, len(self)):
-                part = _bare(self.text[stop])
-                if not part or not remaining.startswith(part):
-                    break
-                remaining = remaining[len(part) :].lstrip("·")
-                if not remaining:
-                    return range(start, stop + 1)
-        return None
+        raise ValueError(
+            f"{name}={token!r}: {len(positions)} tokens have this text. Pass the position of one "
+            f"of them: {short_repr(list(positions))}"
+        )
 
     def __len__(self) -> int:
         return len(self.text)

@@ -155,18 +155,9 @@ def test_every_token_is_found_by_its_text(texts: list[str]) -> None:
         (4, IndexError, "token=4: there are tokens 0 to 3"),
         (-5, IndexError, "token=-5: there are tokens 0 to 3"),
         (1.5, TypeError, "token=1.5 must be a whole number, or the text of a token"),
-        ("", ValueError, r"token='': no token has this text\. Pass the text of a token, or a"),
-        ("CAT", ValueError, r"Similar texts are 'cat'\. Pass one of them, or a number from 0 to 3"),
-        (
-            "a cat",
-            ValueError,
-            r"It consists of 2 tokens, 0 to 1 \('a', '·cat'\)\. Pass one of them",
-        ),
-        (
-            "a",
-            ValueError,
-            r"2 tokens .* at positions 0 \(\[a\] cat and\), 3 \(cat and \[·a\]\)\. Pa",
-        ),
+        ("", ValueError, r"token='': no token has this text\. A word may"),
+        ("cats", ValueError, r"did you mean 'cat'\? .* a number from 0 to 3"),
+        ("a", ValueError, r"2 tokens have this text\. Pass the position of one of them: \[0, 3\]"),
     ],
 )
 def test_a_missing_token_is_named(token: Any, kind: type[Exception], message: str) -> None:
@@ -178,5 +169,4 @@ def test_a_text_with_many_positions_lists_only_some() -> None:
     with pytest.raises(ValueError, match="5000 tokens have") as raised:
         Tokens.of(["a"] * 5000).position("a", "key")
     assert str(raised.value).startswith("key='a'")
-    assert "and 4994 more. Pass" in str(raised.value)
     assert len(str(raised.value)) < 500

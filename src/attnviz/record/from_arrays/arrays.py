@@ -1,13 +1,12 @@
 """Conversion of arrays of any library, and of nested lists, to one tensor per layer.
 
-An input is, for example, a model's output, an array of all layers, or a mask. An input that is not
-an array, is empty or has unexpected axes raises an error. The message contains the name of the
-argument.
+An input that is not an array, is empty or has unexpected axes raises an error. The message contains
+the name of the argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,33 +23,16 @@ def as_tensor(value: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> t
     """
     try:
         tensor = value if isinstance(value, torch.Tensor) else _from_array(value, keep)
-        if reason := _unreadable(tensor):
-            raise TypeError(reason)  # noqa: TRY301 - wrapped below
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} is not an array of numbers ({error})") from error
+    dense = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
+    if not dense or tensor.is_complex() or tensor.is_meta:
+        raise TypeError(f"{name} is not an array of numbers: pass a dense tensor of real numbers")
     tensor = tensor.detach()
     if tensor.is_floating_point() and tensor.element_size() == 1:
         # torch does not compute with 8-bit floats. float32 represents all of their values.
         return tensor.float()
     return tensor if tensor.is_floating_point() or tensor.dtype in keep else tensor.float()
-
-
-def _unreadable(tensor: torch.Tensor) -> str:
-    """Return the reason why a tensor is not supported, or "" if it is supported.
-
-    The text is part of an error message and may contain what to pass instead.
-    """
-    if tensor.is_complex():
-        return "complex numbers"
-    if tensor.is_nested:
-        return "a nested tensor; pass a list of its parts, tensor.unbind()"
-    if tensor.layout != torch.strided:
-        return "a sparse tensor; pass tensor.to_dense()"
-    if tensor.is_quantized:
-        return "a quantized tensor; pass tensor.dequantize()"
-    if tensor.is_meta:
-        return "a tensor on the device 'meta', which has no values"
-    return ""
 
 
 def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
@@ -64,38 +46,39 @@ def _from_array(value: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def split_layers(
-    value: Any,
-    name: str,
-    axes: Sequence[str],
-    explain: Callable[[tuple[int, ...]], str] = lambda _: "",
-) -> list[Any]:
-    """Return a list with one array per layer.
+def layers_of(value: Any, name: str, axes: Sequence[str], if_missing: str = "") -> list[Any]:
+    """Return a list with one array per layer. None of them is checked, except that it exists.
 
     `value` is a list of arrays, or one array whose first axis is the layers. `axes` are the names
-    of the axes of one layer. If one array has other axes, `explain` returns a hint for the message
-    from its shape. The arrays of a list are not checked. Raise TypeError or ValueError if `value`
-    is not a sequence, is empty, or has wrong axes. `name` is the name of the argument in messages.
+    of the axes of one layer. Raise TypeError or ValueError if `value` is not a sequence or has no
+    layers, or if a layer is None. The message then ends with `if_missing`.
     """
-    layer_axes = f"({', '.join(axes)})"
-    either = f"{layer_axes} or (1, {', '.join(axes)})"
+    each = f"one array ({', '.join(axes)}) per layer"
     if isinstance(value, torch.Tensor) or hasattr(value, "__array__"):
-        array = as_tensor(value, name)
-        if array.dim() not in (len(axes) + 1, len(axes) + 2):
-            shape = tuple(array.shape)
-            raise ValueError(
-                f"{name} is one array of shape {shape}; pass (layers, {', '.join(axes)}) or "
-                f"(layers, 1, {', '.join(axes)}), or a list with one array {either} per layer"
-                f"{explain(shape)}"
-            )
-        value = list(array)
+        value = list(as_tensor(value, name))
     if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__len__"):
-        raise TypeError(
-            f"{name} must be a sequence with one array per layer; got {type(value).__name__}"
-        )
-    if len(value) == 0:
-        raise ValueError(f"{name} is empty; pass one array {either} per layer")
+        raise TypeError(f"{name} must be a sequence with {each}; got {type(value).__name__}")
+    if len(value) == 0 or any(layer is None for layer in value):
+        state = "contains None" if value else "is empty"
+        raise ValueError(f"{name} {state}, instead of {each}{if_missing}")
     return list(value)
+
+
+def without_batch_axis(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tensor:
+    """Return a tensor with the axes `axes`, from one that may have a batch axis of length 1.
+
+    Raise ValueError if the axes are wrong, the batch contains several examples, or the tensor is
+    empty. `name` is the name of the tensor in messages, such as ``"attentions[2]"``.
+    """
+    shape = tuple(tensor.shape)
+    if len(shape) == len(axes) + 1 and shape[0] == 1:
+        tensor = tensor[0]
+    if tensor.dim() != len(axes) or not tensor.numel():
+        raise ValueError(
+            f"{name} has shape {shape}; it must be ({', '.join(axes)}) or (1, {', '.join(axes)}), "
+            "the numbers of one layer and one example"
+        )
+    return tensor
 
 
 def check_layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:
@@ -104,54 +87,8 @@ def check_layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> 
     Raise TypeError or ValueError if `layers` does not contain `count` different integers of at
     least 0. `name` is the name of the argument that contains these layers, for messages.
     """
-    requested = range(count) if layers is None else layers
     hint = f"one for each of the {count} layers of {name}"
-    numbers = list(whole_numbers("layers", requested, hint=hint))
-    if len(numbers) != count or len(set(numbers)) != len(numbers) or min(numbers, default=0) < 0:
-        raise ValueError(
-            f"layers={numbers!r} must be {count} different numbers from 0, one per layer of {name}"
-        )
+    numbers = list(whole_numbers("layers", range(count) if layers is None else layers, hint=hint))
+    if len(numbers) != count or len(set(numbers)) != len(numbers) or min(numbers) < 0:
+        raise ValueError(f"layers={numbers!r} must be different numbers from 0, {hint}")
     return numbers
-
-
-def remove_batch_axis(
-    tensor: torch.Tensor,
-    name: str,
-    axes: Sequence[str],
-    explain: Callable[[tuple[int, ...]], str] = lambda _: "",
-) -> torch.Tensor:
-    """Remove the batch axis, if the tensor has one. The result has the axes `axes`.
-
-    `name` is the name of the tensor in messages, such as ``"attentions[2]"``. If the axes are
-    wrong, `explain` returns a hint for the message from the shape. Raise ValueError if the batch
-    contains several examples, the axes are wrong, or the tensor is empty.
-    """
-    shape = tuple(tensor.shape)
-    argument = name.partition("[")[0]
-    if len(shape) == len(axes) + 1 and shape[0] != 1:
-        raise ValueError(
-            f"{name} has shape {shape}, a batch of {shape[0]} examples, but a record is one "
-            f"example. Pass the {argument if argument != 'attentions' else 'weights'} of one, for "
-            f"example [layer[i : i + 1] for layer in {argument}]"
-        )
-    if len(shape) == len(axes) + 1:
-        tensor = tensor[0]
-    if tensor.dim() != len(axes):
-        expected = f"({', '.join(axes)})"
-        raise ValueError(
-            f"{name} has shape {shape}; it must be {expected} or (1, {', '.join(axes)})"
-            f"{explain(shape)}"
-        )
-    if 0 in tensor.shape:
-        what = "weights" if "attentions" in argument else "numbers"
-        raise ValueError(f"{name} has shape {shape}, which contains no {what}")
-    return tensor
-
-
-def describe_axes(shape: Sequence[int], axes: Sequence[str]) -> str:
-    """Return a text with the name and length of each axis.
-
-    >>> describe_axes((2, 5, 7), ("heads", "queries", "keys"))
-    'heads 2, queries 5, keys 7'
-    """
-    return ", ".join(f"{axis} {length}" for axis, length in zip(axes, shape, strict=True))

@@ -11,10 +11,8 @@ from typing import Any
 
 import torch
 
-from attnviz.record.from_arrays.arrays import as_tensor, describe_axes
+from attnviz.record.from_arrays.arrays import as_tensor
 from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
-
-_AXES = ("heads", "queries", "keys")
 
 
 def create_band(
@@ -29,15 +27,12 @@ def create_band(
     if not causal and window is None:
         return None
     if num_queries > num_keys:
-        argument = "causal=True" if causal else f"window={window}"
         raise ValueError(
-            f"{argument} needs queries that are the last of the keys, but there are {num_queries} "
-            f"queries and {num_keys} keys. Pass the allowed pairs as mask=."
+            "causal= and window= need queries that are the last of the keys, but there are "
+            f"{num_queries} queries and {num_keys} keys. Pass the allowed pairs as mask=."
         )
-    ahead = 0 if causal else None
-    if window is None:
-        return BandMask(None, ahead, num_keys - num_queries)
-    return BandMask(window - 1, 0 if causal else window - 1, num_keys - num_queries)
+    before = None if window is None else window - 1
+    return BandMask(before, 0 if causal else before, num_keys - num_queries)
 
 
 def read_mask(
@@ -54,8 +49,12 @@ def read_mask(
     """
     if value is None:
         return band, None
+    if "int" in str(getattr(value, "dtype", "")):
+        raise TypeError(
+            f"{name} is {value.dtype}, which is ambiguous. Pass bool, True if a query may attend "
+            "to a key, or floating point, which is added to the logits."
+        )
     tensor = as_tensor(value, name, keep=(torch.bool,))
-    _refuse_integers(value, name)
     tensor = _three_axes(tensor, name, shape, rows=(shape[1],))
     added = None
     if tensor.dtype == torch.bool:
@@ -94,16 +93,6 @@ def read_bias(
     return compact_bias(tensor if added is None else tensor + added)
 
 
-def _refuse_integers(value: Any, name: str) -> None:
-    dtype = getattr(value, "dtype", None)
-    dtype_name = "" if dtype is None else str(getattr(dtype, "name", dtype)).removeprefix("torch.")
-    if dtype_name.startswith(("int", "uint")):
-        raise TypeError(
-            f"{name} is {dtype_name}, which is ambiguous. Pass bool, True if a query may attend to "
-            "a key, or floating point, which is added to the logits."
-        )
-
-
 def _three_axes(
     tensor: torch.Tensor, name: str, shape: tuple[int, int, int], *, rows: tuple[int, ...]
 ) -> torch.Tensor:
@@ -118,17 +107,9 @@ def _three_axes(
         tensor = tensor[0]
     if tensor.dim() == 2:
         tensor = tensor[None]
-    heads, _, keys = shape
-    fits = (
-        tensor.dim() == 3
-        and tensor.shape[0] in (1, heads)
-        and tensor.shape[1] in rows
-        and tensor.shape[2] == keys
-    )
-    if not fits:
-        expected = describe_axes(shape, _AXES)
+    if tuple(tensor.shape) not in {(heads, r, shape[2]) for heads in (1, shape[0]) for r in rows}:
         raise ValueError(
             f"{name} has shape {actual}; it must be (queries, keys) or (heads, queries, keys), "
-            f"with {expected}"
+            f"with heads {shape[0]}, queries {shape[1]}, keys {shape[2]}"
         )
     return tensor

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Tokens, token_strings
 from attnviz.record.vocabulary import display_texts, guess_alphabet
 from attnviz.utils.arguments import whole_number
 
@@ -96,22 +95,16 @@ class ProjectedKeys:
         if self.kernel is None:
             dense = [f"projection {number}" for number in range(num_keys)]
             return self._named(dense, [None] * num_keys)
-        groups = self._groups(len(tokens), num_keys)
-        texts = []
-        for group in groups:
+        texts, sequence = [], []
+        for group in self._groups(len(tokens), num_keys):
             first, last = group[0], group[-1]
             words = tokens[first] if first == last else f"{tokens[first]} … {tokens[last]}"
             positions = f"{first}" if first == last else f"{first}–{last}"
             texts.append(f"{words} ({positions})")
-        # A key that combines tokens of both texts of a pair belongs to neither text.
-        sequences = [{tokens.sequence[position] for position in group} - {None} for group in groups]
-        return self._named(
-            texts,
-            [
-                texts_of_group.pop() if len(texts_of_group) == 1 else None
-                for texts_of_group in sequences
-            ],
-        )
+            # A key that combines tokens of both texts of a pair belongs to neither text.
+            numbers = {tokens.sequence[position] for position in group} - {None}
+            sequence.append(numbers.pop() if len(numbers) == 1 else None)
+        return self._named(texts, sequence)
 
     def notes(self, num_keys: int) -> list[str]:
         """Return the notes that views of the weights must show.
@@ -157,35 +150,7 @@ class ProjectedKeys:
         return replace(made, text=tuple(texts))
 
 
-def _token_strings(tokens: Any, argument: str) -> list[str]:
-    """Return `tokens` as a list. Raise TypeError or ValueError if it is not a list of strings."""
-    one_string = isinstance(tokens, (str, bytes))
-    if one_string or isinstance(tokens, Mapping) or not hasattr(tokens, "__getitem__"):
-        what = f"one string ({tokens[:40]!r})" if one_string else type(tokens).__name__
-        raise TypeError(
-            f"{argument} must be a sequence of strings, one per token; got {what}. Split the text "
-            "with the model's tokenizer, for example tokenizer.convert_ids_to_tokens(input_ids[0])"
-        )
-    strings = list(tokens)
-    for position, token in enumerate(strings):
-        if isinstance(token, Sequence) and len(token) and isinstance(token[0], str):
-            if isinstance(token, str):
-                continue
-            raise ValueError(
-                f"{argument} has {len(strings)} list{'s' if len(strings) > 1 else ''} of "
-                f"tokens, but a record is one example. Pass {argument}[i] with the weights of "
-                "example i."
-            )
-        if not isinstance(token, str):
-            raise TypeError(
-                f"{argument} must be strings; {argument}[{position}] is a {type(token).__name__}"
-            )
-    return strings
-
-
-def as_tokens(
-    tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
-) -> Tokens:
+def as_tokens(tokens: Sequence[str] | Tokens, sentence_b_start: int | None = None) -> Tokens:
     """Convert strings to `Tokens`. Strings that are vocabulary entries are decoded.
 
     `sentence_b_start` is the position at which the second text of a pair begins. If it is None,
@@ -194,28 +159,21 @@ def as_tokens(
     if isinstance(tokens, Tokens):
         display_tokens = tokens
     else:
-        entries = _token_strings(tokens, argument)
-        display_tokens = Tokens.of(entries)
+        entries = token_strings(tokens)
         texts = display_texts(entries, alphabet=guess_alphabet(entries))
-        display_tokens = replace(display_tokens, text=tuple(texts))
+        display_tokens = replace(Tokens.of(entries), text=tuple(texts))
     if sentence_b_start is None:
         return display_tokens
-    hint = f"a position inside the {len(display_tokens)} tokens"
-    start = whole_number(
-        "sentence_b_start", sentence_b_start, 1, len(display_tokens) - 1, hint=hint
+    start = whole_number("sentence_b_start", sentence_b_start, 1, len(display_tokens) - 1)
+    sequence = tuple(
+        None if special else int(position >= start)
+        for position, special in enumerate(display_tokens.special)
     )
-    sequence = [int(position >= start) for position in range(len(display_tokens))]
-    return replace(
-        display_tokens,
-        sequence=tuple(
-            None if special else number
-            for special, number in zip(display_tokens.special, sequence, strict=True)
-        ),
-    )
+    return replace(display_tokens, sequence=sequence)
 
 
 def as_key_tokens(
-    tokens: Sequence[str] | Tokens | ProjectedKeys, argument: str, queries: Tokens, num_keys: int
+    tokens: Sequence[str] | Tokens | ProjectedKeys, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
     """Convert the tokens of keys that are not the query tokens. Return notes for views, too.
 
@@ -223,7 +181,7 @@ def as_key_tokens(
     """
     if isinstance(tokens, ProjectedKeys):
         return tokens.tokens(queries, num_keys), tokens.notes(num_keys)
-    return as_tokens(tokens, argument, None), []
+    return as_tokens(tokens), []
 
 
 def tokens_from_positions(count: int, start: int = 0) -> Tokens:

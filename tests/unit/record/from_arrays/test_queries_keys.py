@@ -141,7 +141,7 @@ def test_layers_may_have_numbers_and_settings_of_their_own() -> None:
     sinks = vectors(3, 4, seed=8)
     stack = record_of(
         layers=[3, 7, 11],
-        scale=np.array([0.5, 1.0, 2.0]),
+        scale=[0.5, 1.0, 2.0],
         window=[None, 2, None],
         mask=[flags, None, flags[None, None]],
         bias=[None, None, bias],
@@ -208,30 +208,33 @@ NAN_QUERIES[1][2, 3, 4] = torch.nan
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"queries": NAN_QUERIES}, r"queries\[1\] is NaN at head 2, query 3, head_dim 4"),
-        ({"queries": Q[0]}, r"shape \(4, 5, 8\); .*one layer, heads 4, .*: pass queries\[None\]"),
+        ({"queries": NAN_QUERIES}, r"queries\[1\] is nan at the position \(2, 3, 4\)"),
+        (
+            {"queries": Q[0]},
+            r"queries\[0\] has shape \(5, 8\); it must be \(heads, queries, ",
+        ),
         (
             {"keys": [k[0] for k in K]},
-            r"has shape \(5, 8\); .*one head, .*: pass layer\[None\]; or all heads .*layer.reshape",
+            r"keys\[0\] has shape \(5, 8\); it must be \(key heads",
         ),
-        ({"keys": [k.repeat(1, 1, 2) for k in K]}, "head_dim 16: head_dim must be the same"),
-        ({"keys": [k[[0, 1, 0]] for k in K]}, "heads must be a multiple of key heads"),
-        ({"queries": [Q[0], Q[1], Q[2][:, :4]]}, "layer 2 has queries 4 .*, but layer 0 queries 5"),
+        ({"keys": [k.repeat(1, 1, 2) for k in K]}, "queries have head_dim 8 but keys 16"),
+        ({"keys": [k[[0, 1, 0]] for k in K]}, "4 query heads cannot share 3 key heads"),
+        ({"queries": [Q[0], Q[1], Q[2][:, :4]]}, "layer 2: the attention has 4 queries"),
         ({"keys": K[:2]}, "queries has 3 layers but keys has 2; pass both for each layer"),
-        ({"tokens": words(4)}, r"tokens has 4 tokens, .* 5, .*: pass layer.swapaxes\(-3, -2\)"),
-        ({"key_tokens": words(6)}, r"key_tokens has 6 tokens, but keys\[0\] has .* keys 5"),
+        ({"tokens": words(4)}, "5 queries but query_tokens has 4 tokens"),
+        ({"key_tokens": words(6)}, "5 keys but key_tokens has 6 tokens"),
         ({"scale": np.nan}, "scale=nan must be a finite number"),
         ({"scale": [1.0, 2.0]}, r"scale is a list of 2 for 3 layers\. Pass one item per layer"),
-        ({"softcap": 0.0}, r"softcap=0.0 must be above 0"),
-        ({"window": float("inf")}, "window=inf must be a whole number of at least 1"),
+        ({"softcap": 0.0}, r"softcap=0.0 must be a finite number above 0"),
+        ({"window": 0}, "window=0 must be at least 1, a key is allowed if"),
         (
             {"keys": [k[:, :3] for k in K], "causal": True, "key_tokens": words(3)},
-            "causal=True needs queries that are the last of the keys, but there are 5 queries",
+            "need queries that are the last of the keys, but there are 5 queries",
         ),
         ({"mask": [None, torch.ones(1, 5).bool(), None]}, r"mask\[1\] has shape \(1, 5\); it must"),
         ({"mask": torch.full((5, 5), np.nan)}, r"mask contains NaN or plus infinity\. It is added"),
         ({"bias": torch.full((5, 5), -np.inf)}, r"bias contains NaN or infinity\. .* as mask="),
-        ({"sinks": torch.ones(3)}, r"sinks has shape \(3,\); it must be \(heads,\) with heads 4"),
+        ({"sinks": torch.ones(3)}, r"sinks must be \(4,\), one logit per head; got \(3,\)"),
     ],
 )
 def test_invalid_numbers_and_shapes_are_refused(change: dict[str, Any], message: str) -> None:
@@ -242,9 +245,10 @@ def test_invalid_numbers_and_shapes_are_refused(change: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"queries": [q.double() for q in Q]}, r"queries\[0\] is float64\. Pass float32"),
+        ({"queries": [q.double() for q in Q]}, r"queries\[0\] is torch.float64\. Pass float32"),
+        ({"window": 2.5}, "window=2.5 must be a whole number"),
         ({"causal": torch.ones(5, 5)}, r"causal must be True or False; got Tensor\. Pass a mask"),
-        ({"mask": torch.ones(5, 5, dtype=torch.int64)}, "mask is int64, which is ambiguous"),
+        ({"mask": torch.ones(5, 5, dtype=torch.int64)}, "mask is torch.int64, which is ambiguous"),
         (
             {"queries": [q[:, :3] for q in Q], "tokens": words(3)},
             "key_tokens is missing: there are",

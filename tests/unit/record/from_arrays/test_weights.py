@@ -119,15 +119,15 @@ AT = r"query 2, key 3 is"
 @pytest.mark.parametrize(
     ("attentions", "options", "message"),
     [
-        (with_value(np.nan), {}, rf"attentions\[1\], head 1: the weight at {AT} NaN"),
+        (with_value(np.nan), {}, rf"attentions\[1\]: the weight of head 1, {AT} NaN"),
         (with_value(-0.25), {}, rf"{AT} negative, .*before the softmax"),
-        (with_value(7.0), {}, r"query 2 sum to 7\.\d+, not to 1; .* normalized=False"),
+        (with_value(7.0), {}, r"query 2 sum to 7\.\d+, not to 1\. .* normalized=False"),
         # A sum of 0.99 differs from 1 by more than rounding.
         ([LAYERS[0] * np.float32(0.99)], {}, r"sum to 0\.99, not to 1"),
         (with_value(np.nan), {"normalized": False}, rf"{AT} NaN"),
         (with_value(-1.0), {"normalized": False}, rf"{AT} negative, .* signed=True"),
-        (with_value(-np.inf), {"signed": True}, rf"{AT} infinite"),
-        (with_value(-1e39), {"signed": True}, rf"{AT} larger than 3\.4e\+38, .* float32"),
+        (with_value(-np.inf), {"signed": True}, rf"{AT} NaN or infinite"),
+        (with_value(-1e39), {"signed": True}, rf"{AT} .*infinite in float32"),
     ],
 )
 def test_invalid_numbers_are_refused(
@@ -140,27 +140,23 @@ def test_invalid_numbers_are_refused(
 @pytest.mark.parametrize(
     ("attentions", "message"),
     [
-        ([LAYERS[0], None], r"attentions\[1\] is None: .*attn_implementation=\"eager\""),
+        ([LAYERS[0], None], r"attentions contains None, .*attn_implementation=\"eager\""),
         ((), r"attentions is empty, .* attn_implementation=\"eager\""),
-        ([np.stack([LAYERS[0]] * 3)], r"batch of 3 .*\[layer\[i : i \+ 1\] for layer in attent"),
-        ([LAYERS[0][:0]], r"attentions\[0\] has shape \(0, 4, 4\), which contains no"),
+        ([np.stack([LAYERS[0]] * 3)], r"attentions\[0\] has shape \(3, 2, 4, 4\); .* one example"),
+        ([LAYERS[0][:0]], r"attentions\[0\] has shape \(0, 4, 4\); it must be"),
         ([shares(2, 4, 5)], "layer 0: the attention has 5 keys but key_tokens has 4 tokens"),
         ([LAYERS[0], shares(2, 5, 5)], "layer 1: the attention has 5 queries"),
-        (LAYERS[0][0], r"shape \(4, 4\); .*Two axes .* pass attentions\[None, None\]"),
         (
             np.stack(LAYERS)[:, 0],
-            r"one layer, heads 3, .*: pass attentions\[None\]; or one head per layer, layers 3, "
-            r".*: pass attentions\[:, None\]",
-        ),
-        (
-            [layer[0] for layer in LAYERS],
-            r"If each layer has one, pass \[layer\[None\] for .* one layer, pass \[numpy.stack",
+            r"attentions\[0\] has shape \(4, 4\); it must be \(heads",
         ),
         # The `attentions` of model.generate(...) contain a tuple of layers for every step.
-        ([tuple(a[None] for a in LAYERS)] * 2, r"Five axes .* generate\(\) .*attentions\[step\]"),
-        ([a.swapaxes(1, 2) for a in LAYERS], r"axis -2 does, .*: .*swapaxes\(-2, -1\); if .* pass"),
-        ([a.swapaxes(0, 2) for a in LAYERS], r"axis -3 does, .* keys: .*swapaxes\(-3, -1\)"),
-        ([a.swapaxes(0, 1) for a in LAYERS], r"axes -3 and -2 .*: pass layer.swapaxes\(-3, -2\)"),
+        ([tuple(a[None] for a in LAYERS)] * 2, r"attentions\[0\] has shape \(3, 1, 2, 4, 4\)"),
+        ([a.swapaxes(1, 2) for a in LAYERS], r"not to 1\. The axes must be \(heads, queries"),
+        (
+            [a.swapaxes(0, 1) for a in LAYERS],
+            "layer 0: the attention has 2 queries",
+        ),
     ],
 )
 def test_other_shapes_are_refused_with_a_remedy(attentions: Any, message: str) -> None:
@@ -176,26 +172,24 @@ def test_other_shapes_are_refused_with_a_remedy(attentions: Any, message: str) -
         (
             {"attentions": [torch.from_numpy(LAYERS[0]) + 0j]},
             TypeError,
-            r"attentions\[0\] is not an array of numbers \(.*complex",
+            r"attentions\[0\] is not an array of numbers: .* real",
         ),
         ({"attentions": None}, TypeError, r"attentions is missing; .* If that is None, the"),
-        ({"tokens": None}, TypeError, "tokens is missing: the tokens of stack 'self', one per que"),
+        ({"tokens": None}, TypeError, "tokens is missing: the tokens of stack 'self'"),
         ({"tokens": np.arange(4)}, TypeError, r"tokens\[0\] is a int64"),
-        ({"tokens": 7}, TypeError, "tokens must be a sequence of strings, .*got int"),
-        ({"tokens": [TOKENS, TOKENS]}, ValueError, r"has 2 lists of tokens, .*Pass tokens\[i\] wi"),
-        ({"key_tokens": "abcd"}, TypeError, "key_tokens must be a sequence of strings"),
-        ({"layers": [0, 1, 1]}, ValueError, "must be 3 different numbers from 0, one per layer"),
+        ({"tokens": 7}, TypeError, "tokens must be a sequence of strings, .*got 7"),
+        ({"tokens": [TOKENS, TOKENS]}, TypeError, r"tokens\[0\] is a list"),
+        ({"key_tokens": "abcd"}, TypeError, "tokens must be a sequence of strings"),
+        ({"layers": [0, 1, 1]}, ValueError, "must be different numbers from 0, one for each of"),
         ({"layers": [0.5, 1, 2]}, TypeError, r"list of whole numbers, .*; 0\.5 is not one"),
         ({"sentence_b_start": 4}, ValueError, "sentence_b_start=4 must be from 1 to 3"),
         ({"model": 3}, TypeError, "model must be a string"),
-        ({"stack": " "}, TypeError, "must be a name"),
         ({"measure": "x" * 41}, ValueError, r"measure=.* must be a short name of the values"),
         ({"measure": "\u202eeffect"}, ValueError, r"measure=.* must be a short name of the values"),
-        ({"signed": "yes"}, TypeError, "signed='yes' must be True or False"),
         ({"signed": True, "normalized": True}, ValueError, "cannot be combined"),
         # Arguments that do not fit the other arguments are refused.
         ({"encoder_tokens": TOKENS}, TypeError, "encoder_tokens"),
-        ({"cross_attentions": LAYERS}, TypeError, "attentions= is for one kind of attention"),
+        ({"cross_attentions": LAYERS}, TypeError, "cross_attentions cannot be used"),
     ],
 )
 def test_invalid_options_are_refused(
@@ -211,9 +205,9 @@ def test_invalid_options_are_refused(
     [
         ({}, "encoder_tokens is missing"),
         ({"encoder_tokens": TOKENS, "tokens": TOKENS}, "tokens"),
-        ({"encoder_tokens": TOKENS, "stack": "joint"}, "stack='joint' is the name of the stack of"),
+        ({"encoder_tokens": TOKENS, "stack": "joint"}, "stack cannot be used for stack"),
         ({"encoder_tokens": TOKENS, "decoder_attentions": LAYERS}, "decoder_tokens is missing"),
-        ({"encoder_tokens": ["a", 4]}, r"encoder_tokens\[1\] is a"),
+        ({"encoder_tokens": ["a", 4]}, r"tokens\[1\] is a"),
     ],
 )
 def test_invalid_options_of_an_encoder_are_refused(options: dict[str, Any], message: str) -> None:
