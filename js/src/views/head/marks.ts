@@ -5,17 +5,16 @@
  */
 
 import type { TokenList } from "../../client/protocol";
-import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
+import { type CurvesMark, type Mark, type TextMark, transposed } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import type { Palette } from "../../ui/colors/palette";
 import type { Images } from "../../ui/image/state";
-import type { Label } from "../../ui/text/labels";
+import { graphemes, type Label } from "../../ui/text/labels";
 import { barMarks } from "./bars";
 import { keyEffectMarks } from "./effects";
 import {
   ANSWER_GAP,
   type Column,
-  charactersOf,
   type Layout,
   positionOf,
   standsUpright,
@@ -60,78 +59,57 @@ export function strength(
  * others.
  *
  * @param wider pixels that are added to the width of each line.
+ * @param isDrawn function that returns whether to draw a line.
  */
 function curvesOf(
   linePlot: LinePlot,
   seriesIndex: number,
-  /** Return whether to draw a line. Null for all lines. */
-  filter: ((query: number, key: number) => boolean) | null,
   wider: number,
+  isDrawn: (query: number, key: number) => boolean = () => true,
 ): CurvesMark[] {
-  const signs = linePlot.quantity.signed ? ([-1, 1] as const) : [null];
-  return signs
-    .map((sign) => curvesOfSign(linePlot, seriesIndex, filter, wider, sign))
-    .filter((mark) => mark !== null);
-}
-
-/** Draw the lines of one sign, or of any sign if `sign` is null. Return null if there are none. */
-function curvesOfSign(
-  linePlot: LinePlot,
-  seriesIndex: number,
-  filter: ((query: number, key: number) => boolean) | null,
-  wider: number,
-  sign: 1 | -1 | null,
-): CurvesMark | null {
-  const { layout, scale } = linePlot;
-  const series = linePlot.lines.series[seriesIndex] as Series;
-  const numLines = series.query.length;
-  const picked = new Int32Array(numLines);
-  let count = 0;
-  for (let i = 0; i < numLines; i++) {
-    if (sign !== null && Math.sign(series.weight[i] as number) !== sign) continue;
-    if (!filter || filter(series.query[i] as number, series.key[i] as number)) picked[count++] = i;
-  }
-  if (count === 0) return null;
-  const shift = (seriesIndex - (linePlot.lines.series.length - 1) / 2) * spreadOf(linePlot);
-  const from = new Float32Array(count);
-  const to = new Float32Array(count);
-  const opacity = new Float32Array(count);
-  const width = new Float32Array(count);
-  for (let i = 0; i < count; i++) {
-    const line = picked[i] as number;
-    const query = (series.query[line] as number) - layout.query.window[0];
-    const key = (series.key[line] as number) - layout.key.window[0];
-    from[i] = positionOf(layout, query, layout.query) + shift;
-    to[i] = positionOf(layout, key, layout.key) + shift;
-    const style = strength(series.weight[line] as number, scale, layout.step);
-    opacity[i] = style.opacity;
-    width[i] = style.width + wider;
-  }
-  const start = new Float32Array(count).fill(layout.query.edge);
-  const end = new Float32Array(count).fill(layout.key.edge);
-  const standing = layout.orientation === "vertical";
-  return {
-    kind: "curves",
-    columns: layout.orientation,
-    color: valueColor(linePlot, seriesIndex, sign ?? 1),
-    ...(sign === -1 && { dashed: true }),
-    count,
-    x0: standing ? start : from,
-    y0: standing ? from : start,
-    x1: standing ? end : to,
-    y1: standing ? to : end,
-    opacity,
-    width,
-    meaning: (i) => {
-      const line = picked[i] as number;
-      return { line: { series: seriesIndex, query: series.query[line], key: series.key[line] } };
-    },
+  const { layout, scale, lines, quantity } = linePlot;
+  const series = lines.series[seriesIndex] as Series;
+  const drawn: number[] = [];
+  for (let i = 0; i < series.query.length; i++)
+    if (isDrawn(series.query[i] as number, series.key[i] as number)) drawn.push(i);
+  const shift = (seriesIndex - (lines.series.length - 1) / 2) * spreadOf(linePlot);
+  const curves = (picked: number[], sign: 1 | -1): CurvesMark => {
+    const numbers = (of: (line: number) => number) => new Float32Array(picked.map(of));
+    const ends = (tokens: Int32Array, column: Column): Float32Array =>
+      numbers((i) => positionOf(layout, (tokens[i] as number) - column.window[0], column) + shift);
+    const styles = picked.map((i) => strength(series.weight[i] as number, scale, layout.step));
+    const positions = {
+      x0: numbers(() => layout.query.edge),
+      y0: ends(series.query, layout.query),
+      x1: numbers(() => layout.key.edge),
+      y1: ends(series.key, layout.key),
+    };
+    return {
+      kind: "curves",
+      columns: layout.orientation,
+      color: valueColor(linePlot, seriesIndex, sign),
+      ...(sign === -1 && { dashed: true }),
+      count: picked.length,
+      ...transposed(positions, isHorizontal(layout)),
+      opacity: new Float32Array(styles.map(({ opacity }) => opacity)),
+      width: new Float32Array(styles.map(({ width }) => width + wider)),
+      meaning: (i) => {
+        const line = picked[i] as number;
+        return { line: { series: seriesIndex, query: series.query[line], key: series.key[line] } };
+      },
+    };
   };
+  const ofSign = (sign: number): number[] =>
+    drawn.filter((i) => Math.sign(series.weight[i] as number) === sign);
+  const marks = quantity.signed
+    ? [curves(ofSign(-1), -1), curves(ofSign(1), 1)]
+    : [curves(drawn, 1)];
+  return marks.filter(({ count }) => count > 0);
 }
 
 /** Draw all lines without highlights. */
 export function backMarks(linePlot: LinePlot): Mark[] {
-  return linePlot.lines.series.flatMap((_, index) => curvesOf(linePlot, index, null, 0));
+  return linePlot.lines.series.flatMap((_, index) => curvesOf(linePlot, index, 0));
 }
 
 /**
@@ -144,42 +122,64 @@ export function backOpacity(linePlot: LinePlot): number {
   return 0.14;
 }
 
+/** Draw the highlighted lines: of the heads under the pointer, otherwise of the highlighted tokens. */
 function focusCurves(linePlot: LinePlot): Mark[] {
   const { series } = linePlot.lines;
-  const focus = focusOf(linePlot);
-  const marks: Mark[] = [];
-  const isAnyHovered = series.some((item) => isHovered(linePlot, item.head));
-  series.forEach((item, index) => {
-    if (isHovered(linePlot, item.head)) {
-      marks.push(...curvesOf(linePlot, index, null, 0.2));
-    } else if (focus.query !== null || focus.key !== null) {
-      if (!isAnyHovered) {
-        marks.push(
-          ...curvesOf(
-            linePlot,
-            index,
-            (query, key) => query === focus.query || key === focus.key,
-            0.4,
-          ),
-        );
-      }
-    }
-  });
+  const { query: focusQuery, key: focusKey } = focusOf(linePlot);
+  const hovered = series.flatMap(({ head }, index) => (isHovered(linePlot, head) ? [index] : []));
+  const marks =
+    hovered.length > 0
+      ? hovered.flatMap((index) => curvesOf(linePlot, index, 0.2))
+      : focusQuery === null && focusKey === null
+        ? []
+        : series.flatMap((_, index) =>
+            curvesOf(
+              linePlot,
+              index,
+              0.4,
+              (query, key) => query === focusQuery || key === focusKey,
+            ),
+          );
   const line = linePlot.hoveredLine;
-  if (line && series[line.series]) {
-    const lines = curvesOf(
-      linePlot,
-      line.series,
-      (query, key) => query === line.query && key === line.key,
-      1.2,
-    );
-    for (const mark of lines) {
-      // The tooltip describes this line, so it must be visible even if its weight is small.
-      mark.opacity.fill(1);
-      marks.push(mark);
-    }
-  }
-  return marks;
+  if (!line || !series[line.series]) return marks;
+  const isLine = (query: number, key: number): boolean => query === line.query && key === line.key;
+  const pointed = curvesOf(linePlot, line.series, 1.2, isLine);
+  // The tooltip describes this line, so it must be visible even if its weight is small.
+  for (const mark of pointed) mark.opacity.fill(1);
+  return [...marks, ...pointed];
+}
+
+function isHorizontal({ orientation }: Layout): boolean {
+  return orientation === "horizontal";
+}
+
+/** Return a box beside the edge of a column, which extends from the lines outwards. */
+function boxBeside(
+  layout: Layout,
+  column: Column,
+  middle: number,
+  /** Distance of the box from the anchor towards the lines, and its size across and along the plot. */
+  size: { padding: number; across: number; along: number },
+): Box {
+  const { padding, across, along } = size;
+  const x = column.side === "query" ? column.anchor + padding - across : column.anchor - padding;
+  const box = { x, y: middle - along / 2, width: across, height: along };
+  return transposed(box, isHorizontal(layout));
+}
+
+/** Place a text at the anchor of a column. In a horizontal layout, it is rotated unless `level`. */
+function textBeside(
+  layout: Layout,
+  column: Column,
+  at: number,
+  text: Omit<TextMark, "x" | "y">,
+  level = false,
+): TextMark {
+  const isQuery = column.side === "query";
+  const { anchor: x, size } = column;
+  if (!isHorizontal(layout)) return { ...text, x, y: at, align: isQuery ? "end" : "start" };
+  if (!level) return { ...text, x: at, y: x, align: isQuery ? "start" : "end", rotate: -90 };
+  return { ...text, x: at, y: x + (size / 2 + 1) * (isQuery ? -1 : 1), align: "middle" };
 }
 
 /** Draw the tokens of one side, with their highlights and the areas that respond to the pointer. */
@@ -192,7 +192,6 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
   const pinned = query ? linePlot.token : linePlot.key;
   const focus = focusOf(linePlot);
   const pointed = pointedAt(linePlot);
-  const standing = layout.orientation === "vertical";
   const marks: Mark[] = [];
   const texts: Mark[] = [];
   column.labels.forEach((label, offset) => {
@@ -206,7 +205,7 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
       (pointed?.side === column.side && pointed.index === index);
     const isMatch = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
     const lit = isPinned || isFocus || isEnd || isMatch;
-    const box = labelBox(layout, column, label.width, middle);
+    const box = labelBox(layout, column, label, middle);
     if (isMatch) marks.push({ kind: "rect", ...box, fill: palette.searchMatch, radius: 4 });
     if ((isPinned || isFocus) && !label.height) {
       marks.push({
@@ -242,28 +241,15 @@ function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
       ...(isPinned || isFocus || isEnd ? { bold: true } : {}),
       ...(isLeftOut ? { struck: true } : {}),
     };
-    if (standing) {
-      texts.push({ ...base, x: column.anchor, y: middle, align: query ? "end" : "start" });
-    } else if (!column.rotated || staysLevel(label, layout.step)) {
-      const shift = (column.size / 2 + 1) * (query ? -1 : 1);
-      texts.push({ ...base, x: middle, y: column.anchor + shift, align: "middle" });
-    } else if (standsUpright(label.text)) {
-      texts.push(...uprightText(base, middle, column));
-    } else {
-      texts.push({
-        ...base,
-        x: middle,
-        y: column.anchor,
-        align: query ? "start" : "end",
-        rotate: -90,
-      });
-    }
+    const level = !column.rotated || staysLevel(label, layout.step);
+    if (!level && standsUpright(label.text)) texts.push(...uprightText(base, middle, column));
+    else texts.push(textBeside(layout, column, middle, base, level));
   });
   return [...marks, ...texts];
 }
 
 function uprightText(base: Omit<TextMark, "x" | "y">, middle: number, column: Column): TextMark[] {
-  const characters = charactersOf(base.text);
+  const characters = graphemes(base.text);
   const step = column.size + 1;
   const top =
     column.side === "query"
@@ -285,21 +271,17 @@ interface Box {
   height: number;
 }
 
-function labelBox(layout: Layout, column: Column, width: number, middle: number): Box {
-  const query = column.side === "query";
-  if (layout.orientation === "vertical") {
-    const height = Math.max(12, Math.min(layout.step, column.size + 9));
-    const wide = width + 12;
-    const x = query ? column.anchor - wide + 6 : column.anchor - 6;
-    return { x, y: middle - height / 2, width: wide, height };
+function labelBox(layout: Layout, column: Column, label: Label, middle: number): Box {
+  const { step } = layout;
+  const { width } = label;
+  if (!isHorizontal(layout)) {
+    const along = Math.max(12, Math.min(step, column.size + 9));
+    return boxBeside(layout, column, middle, { padding: 6, across: width + 12, along });
   }
-  const rotated = column.rotated && width > Math.min(24, layout.step - 4);
-  const length = (rotated ? width : column.size + 2) + 8;
-  const wide = rotated
-    ? Math.min(layout.step, column.size + 8)
-    : Math.min(layout.step - 2, width + 12);
-  const y = query ? column.anchor - length + 4 : column.anchor - 4;
-  return { x: middle - wide / 2, y, width: wide, height: length };
+  const rotated = column.rotated && !staysLevel(label, step);
+  const across = (rotated ? width : column.size + 2) + 8;
+  const along = rotated ? Math.min(step, column.size + 8) : Math.min(step - 2, width + 12);
+  return boxBeside(layout, column, middle, { padding: 4, across, along });
 }
 
 /**
@@ -308,58 +290,40 @@ function labelBox(layout: Layout, column: Column, width: number, middle: number)
  */
 function hitBox(layout: Layout, column: Column, middle: number): Box {
   const end = column.barStart + column.barReach;
-  const low = Math.min(column.edge, end);
-  const span = Math.abs(column.edge - end);
-  return layout.orientation === "vertical"
-    ? { x: low, y: middle - layout.step / 2, width: span, height: layout.step }
-    : { x: middle - layout.step / 2, y: low, width: layout.step, height: span };
+  const [x, width] = [Math.min(column.edge, end), Math.abs(column.edge - end)];
+  const box = { x, y: middle - layout.step / 2, width, height: layout.step };
+  return transposed(box, isHorizontal(layout));
 }
 
 function headingMarks(linePlot: LinePlot): Mark[] {
   const { layout, palette } = linePlot;
   const heading = (column: Column): TextMark => {
-    const base = {
-      kind: "text" as const,
-      text: column.side,
-      fill: palette.muted,
-      size: 12.5,
-      font: "text" as const,
-    };
-    if (layout.orientation === "vertical") {
-      return { ...base, x: column.anchor, y: 30, align: column.side === "query" ? "end" : "start" };
-    }
-    const shift = (column.size / 2 + 1) * (column.side === "query" ? -1 : 1);
-    return { ...base, x: 8, y: column.anchor + shift };
+    const base = { kind: "text", text: column.side, fill: palette.muted, font: "text" } as const;
+    const at = isHorizontal(layout) ? 8 : 30;
+    const text = textBeside(layout, column, at, { ...base, size: 12.5 }, true);
+    return isHorizontal(layout) ? { ...text, align: "start" } : text;
   };
-  return [
-    heading(layout.query),
-    heading(layout.key),
-    ...answerMarks(linePlot, layout.query),
-    ...answerMarks(linePlot, layout.key),
-  ];
+  const columns = [layout.query, layout.key];
+  return [...columns.map(heading), ...columns.flatMap((column) => answerMarks(linePlot, column))];
 }
 
 /** Draw a rule and the word "answer" before the first token that the model generated. */
-function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
-  const { layout, palette } = linePlot;
-  if (column.answerIndex === null) return [];
-  const query = column.side === "query";
-  const start = positionOf(layout, column.answerIndex, column) - layout.step / 2 - ANSWER_GAP;
-  const base = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
-  const [from, to] = [column.edge, column.barStart];
-  if (layout.orientation === "vertical") {
-    const y = start + 5;
-    const align = query ? ("end" as const) : ("start" as const);
-    return [
-      { kind: "line", x0: from, y0: y, x1: to, y1: y, stroke: palette.muted },
-      { ...base, size: 11.5, x: column.anchor, y: y + 11, align },
-    ];
-  }
-  const x = start + 5;
-  const align = query ? ("start" as const) : ("end" as const);
+function answerMarks({ layout, palette }: LinePlot, column: Column): Mark[] {
+  const { answerIndex, edge, barStart } = column;
+  if (answerIndex === null) return [];
+  const y = positionOf(layout, answerIndex, column) - layout.step / 2 - ANSWER_GAP + 5;
+  const line = {
+    kind: "line",
+    x0: edge,
+    y0: y,
+    x1: barStart,
+    y1: y,
+    stroke: palette.muted,
+  } as const;
+  const word = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
   return [
-    { kind: "line", x0: x, y0: from, x1: x, y1: to, stroke: palette.muted },
-    { ...base, size: 11.5, x: x + 11, y: column.anchor, align, rotate: -90 },
+    transposed(line, isHorizontal(layout)),
+    textBeside(layout, column, y + 11, { ...word, size: 11.5 }),
   ];
 }
 
@@ -402,11 +366,8 @@ export function patchMarks(
   if (!patch || low === 0) return [];
   const grow = look.lit ? Math.max(1, MIN_LIT / low) : 1;
   const [width, height] = [at.label.width * grow, low * grow];
-  const isQuery = column.side === "query";
-  const box =
-    layout.orientation === "vertical"
-      ? { x: column.anchor - (isQuery ? width : 0), y: at.middle - height / 2, width, height }
-      : { x: at.middle - width / 2, y: column.anchor - (isQuery ? height : 0), width, height };
+  const [across, along] = isHorizontal(layout) ? [height, width] : [width, height];
+  const box = boxBeside(layout, column, at.middle, { padding: 0, across, along });
   const image = images[patch.grid.image];
   const marks: Mark[] = [
     image
