@@ -241,7 +241,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
     ("gpt2", TEXT, {"tokenizer": None}, ValueError, r"tokenizer: inputs contain text.*tokenizer="),
     ("gpt2", TEXT, {"tokenizer": str.split}, TypeError, "tokenizer must be a tokenizer of"),
     # Targets.
-    ("gpt2", TEXT, {"target": 3}, TypeError, "target must be a string"),
+    ("gpt2", TEXT, {"target": 3}, ValueError, "target must be a string"),
     ("gpt2", TEXT, {"decoder_input_ids": [1]}, ValueError, "is not an encoder-decoder model"),
     ("gpt2", torch.tensor([IDS, IDS]), {"target": "a"}, ValueError, "target needs one prompt"),
     ("bart", IDS, {}, ValueError, "target: the decoder of .* needs a text"),

@@ -252,7 +252,6 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": []}, ValueError, r"layers=\[\] is empty. Pass layers"),
     ({"layers": "01"}, TypeError, r"layers='01' must be a list of whole numbers, such as \[0, 5\]"),
     ({"layers": [-4]}, ValueError, "layer -4 does not exist; stack 'self' has layers 0 to 2"),
-    ({"layers": [0, 0]}, ValueError, "contains 0 twice"),
     ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys. Pass 'float16'"),
     ({"device": "nowhere"}, ValueError, "device='nowhere' cannot keep queries and keys"),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
@@ -126,13 +125,7 @@ def _read_layers(layers: Any) -> tuple[int, ...]:
             f"layers={short_repr(layers)} is empty. Pass layers such as [0, 5], or remove "
             "layers to keep all."
         )
-    counts = Counter(numbers)
-    if len(counts) < len(numbers):
-        twice = next(number for number in numbers if counts[number] > 1)
-        raise ValueError(
-            f"layers={short_repr(layers)} contains {twice} twice. Pass each layer once."
-        )
-    return tuple(sorted(numbers))
+    return tuple(sorted(set(numbers)))
 
 
 def _read_dtype(dtype: Any) -> torch.dtype | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -60,13 +60,13 @@ class AttentionCall:
     """
 
     module: nn.Module
-    implementation: str | None
-    query: torch.Tensor | None
-    key: torch.Tensor | None
-    value: torch.Tensor | None
-    mask: Any
-    options: dict[str, Any]
-    output: Any
+    implementation: str | None = None
+    query: torch.Tensor | None = None
+    key: torch.Tensor | None = None
+    value: torch.Tensor | None = None
+    mask: Any = None
+    options: dict[str, Any] = field(default_factory=dict)
+    output: Any = None
     added: tuple[torch.Tensor, ...] = ()
     weights: torch.Tensor | None = None
     has_all_logits: bool = True

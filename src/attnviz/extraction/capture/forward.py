@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from attnviz.extraction.capture.memory import (
     layer_sizes,
 )
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
-from attnviz.extraction.families import config_values, family_of, is_compiled
+from attnviz.extraction.families import is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
@@ -125,7 +125,6 @@ def _watched_forward(
         collector.watch(undo, observe)
         outputs = model(**arguments)
         collector.check.finish()
-    notes += _mask_notes(model, arguments)
     return Forward(collector, outputs, [*notes, *forward_notes(model, collector)])
 
 
@@ -242,21 +241,6 @@ def _check_free_space(collector: Collector, options: CaptureOptions, folder: Pat
         check_disk(sizes, options, folder)
     else:
         check_memory(sizes, options)
-
-
-def _mask_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
-    """Return a list with one note if masks differ between eager attention and sdpa, else []."""
-    looks_both_ways = family_of(model.config).bidirectional_prompt or True in config_values(
-        model.config, "use_bidirectional_attention"
-    )
-    name = "token_type_ids"
-    if not looks_both_ways or name in arguments or name not in accepted_arguments(model):
-        return []
-    implementation = getattr(model.config, "_attn_implementation", None)
-    return [
-        f"No {name} were passed. Without them, the masks of this model differ between eager "
-        f"attention and sdpa. Weights are those of {implementation}."
-    ]
 
 
 def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:

@@ -149,13 +149,10 @@ class LayerSize:
 
     def size(self, options: CaptureOptions) -> int:
         """Return the number of bytes of the layer's copies: 0 if the layer is not kept."""
-        stack_options = options.of_stack(self.stack_numbers)
+        is_kept = options.layers is None
+        if options.layers is not None and self.number is not None:
+            is_kept = options.of_stack(self.stack_numbers).keeps(self.number)
         # A layer without a known number counts only if all layers are kept.
-        is_kept = (
-            stack_options.layers is None
-            if self.number is None
-            else stack_options.keeps(self.number)
-        )
         if options.outline or not is_kept:
             return 0
         if self.as_weights:

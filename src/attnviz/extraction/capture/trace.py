@@ -10,6 +10,7 @@ only if they give the weights that the model computed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -448,7 +449,7 @@ def _call_of_multi_head(
     query = args[0] if args else kwargs["query"]
     # A query of shape (tokens, width) has no axis of examples. Add this axis to the weights.
     weights = weights if query.dim() == 3 else weights[None]
-    return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
+    return AttentionCall(module, weights=weights)
 
 
 def _call_of_softmax(
@@ -459,21 +460,19 @@ def _call_of_softmax(
     If the operations before the softmax could not be followed, the call has no queries and keys.
     """
     if logits is None or logits.is_bounded:
-        return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
+        return AttentionCall(module, weights=weights)
     shape = weights.shape
-    queries, keys = logits.product.queries, logits.product.keys
-    blocked = None
-    for mask in logits.blocked:
-        blocked = mask if blocked is None else blocked | mask
+    mask = None
+    if logits.blocked:
+        blocked = functools.reduce(torch.logical_or, logits.blocked)
+        mask = ~_with_leading_axes(blocked, shape)
     return AttentionCall(
         module,
         "eager",
-        queries,
-        keys,
-        None,
-        None if blocked is None else ~_with_leading_axes(blocked, shape),
-        {"scaling": logits.scale, "softcap": logits.softcap},
-        None,
+        logits.product.queries,
+        logits.product.keys,
+        mask=mask,
+        options={"scaling": logits.scale, "softcap": logits.softcap},
         added=tuple(_with_leading_axes(term, shape) for term in logits.added),
         weights=weights,
         has_all_logits=logits.has_all_logits,

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
@@ -89,7 +89,12 @@ def read_generation_settings(generate: Any, model: PreTrainedModel) -> Generatio
     missing or less than 1, or if the model cannot generate.
     """
     options = _options(generate)
-    _check_model(model)
+    if not model.can_generate():
+        raise ValueError(
+            f"generate: {type(model).__name__} cannot generate text: it has no language head, or "
+            "its attention is bidirectional. Remove generate, or load the model with its head "
+            "(AutoModelForCausalLM, AutoModelForSeq2SeqLM)."
+        )
     configs = (options.get("generation_config"), getattr(model, "generation_config", None))
 
     def setting(name: str) -> Any:
@@ -110,13 +115,13 @@ def read_generation_settings(generate: Any, model: PreTrainedModel) -> Generatio
         options,
         None if limit is None else int(limit),
         method,
-        quiet=isinstance(generate, Integral),
+        quiet=isinstance(generate, int | np.integer),
         max_length=setting("max_length"),
     )
 
 
 def _options(value: Any) -> dict[str, Any]:
-    if _is_number(value):
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
         if value < 1:
             raise ValueError(f"generate must be at least 1 token; got {value}")
         return {"max_new_tokens": int(value)} | _GREEDY
@@ -125,20 +130,6 @@ def _options(value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
         return dict(value)
     raise TypeError(f"generate: {type(value).__name__} cannot be read. {_HOW_TO_GIVE_IT}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _check_model(model: PreTrainedModel) -> None:
-    name = type(model).__name__
-    if not model.can_generate():
-        raise ValueError(
-            f"generate: {name} cannot generate text: it has no language head, or its attention "
-            "is bidirectional. Remove generate, or load the model with its head "
-            "(AutoModelForCausalLM, AutoModelForSeq2SeqLM)."
-        )
 
 
 def generate_text(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,11 +15,11 @@ from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
     TokenSequence,
-    moved_to_model,
 )
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, number_words
+from attnviz.utils.arguments import short_repr
 
 _GENERATED_TYPE = 1
 
@@ -71,34 +70,6 @@ def _missing_target(model: PreTrainedModel) -> ValueError:
     )
 
 
-class _ReachedError(Exception):
-    """Exception that ends a forward when the forward reaches the decoder."""
-
-
-def default_decoder_ids(model: PreTrainedModel, arguments: Mapping[str, Any]) -> torch.Tensor:
-    """Return the ids that a model passes to its decoder by default.
-
-    BART models that classify texts or answer questions pass the ids of the encoder, shifted by one
-    token. Raise ValueError if the model has no default ids.
-    """
-    decoder_ids: list[Any] = []
-
-    def look(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        del module
-        decoder_ids.append(kwargs.get("input_ids", args[0] if args else None))
-        raise _ReachedError
-
-    handle = model.get_decoder().register_forward_pre_hook(look, with_kwargs=True)
-    try:
-        with torch.no_grad(), contextlib.suppress(_ReachedError):
-            model(**{name: moved_to_model(model, value) for name, value in arguments.items()})
-    finally:
-        handle.remove()
-    if not decoder_ids or not isinstance(decoder_ids[0], torch.Tensor):
-        raise _missing_target(model)
-    return decoder_ids[0].cpu()
-
-
 def _is_causal(model: PreTrainedModel) -> bool:
     flags = [
         bool(entry.module.is_causal)
@@ -114,18 +85,16 @@ def _is_causal(model: PreTrainedModel) -> bool:
 def target_texts(target: Any, count: int) -> list[str]:
     """Convert the argument `target` into a list of one text for each of `count` examples.
 
-    Raise TypeError if `target` is neither a string nor a list of strings, and ValueError if the
-    number of texts is wrong or a text is empty.
+    Raise ValueError if `target` is neither a string nor a list of strings, if the number of texts
+    is wrong, or if a text is empty.
     """
     texts = [target] if isinstance(target, str) else target
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise TypeError(
-            f"target must be a string, or a list of {count} strings; got {type(target).__name__}"
+    are_texts = isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
+    if not are_texts or len(texts) != count or not all(texts):
+        raise ValueError(
+            f"target must be a string that is not empty, or a list of {count} such strings, one "
+            f"per example; got {short_repr(target)}"
         )
-    if len(texts) != count:
-        raise ValueError(f"target must have one string per example, {count}; got {len(texts)}")
-    if not all(texts):
-        raise ValueError("target: the text is empty. Pass at least one word.")
     return list(texts)
 
 
@@ -140,10 +109,9 @@ def shift_labels(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
     if prepare is not None:
         ids: torch.Tensor = prepare(labels=labels.to(model.device)).cpu()
         return ids
-    start = getattr(model.config, "decoder_start_token_id", None)
-    if start is None:
-        generation = getattr(model, "generation_config", None)
-        start = getattr(generation, "decoder_start_token_id", None)
+    configs = (model.config, getattr(model, "generation_config", None))
+    starts = [getattr(config, "decoder_start_token_id", None) for config in configs]
+    start = next((token for token in starts if token is not None), None)
     if start is None:
         raise ValueError(
             f"target: {type(model).__name__} does not define the start token of its decoder "
