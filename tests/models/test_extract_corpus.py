@@ -236,7 +236,7 @@ def test_a_wrong_number_of_values_is_refused_at_the_first_text(
         # `layers` is not an argument of a single text, so the error names no text.
         ("decoder", {"layers": [99]}, "^layers: layer 99 does not exist"),
         ("encoder-decoder", {}, "^target: .* needs a text"),
-        ("encoder-decoder", {"target": ["", ""]}, r"^texts\[\d\]: target must be a string that is not empty"),
+        ("encoder-decoder", {"target": ["", ""]}, r"^texts\[\d\]: target must be a string"),
     ],
 )
 def test_an_error_names_the_argument_or_the_text(
